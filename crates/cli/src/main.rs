@@ -1,0 +1,3 @@
+//! The manypath command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Devices, netlink, the event loop and the async sockets: the stack on a real network.

@@ -1,0 +1,5 @@
+//! One TCP subflow as a pure state machine that does not know Multipath TCP exists.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;

@@ -1,0 +1,1 @@
+//! Integration and interoperability tests.
