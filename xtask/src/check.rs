@@ -1,0 +1,255 @@
+//! `cargo xtask check`: the list of steps, and how they are run and reported.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::source::Source;
+use crate::workspace::{self, root};
+use crate::{arch, compliance, licences, limits, source};
+
+/// What one step found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) errors: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    /// A figure for the report's line, such as how many things were looked at.
+    pub(crate) note: Option<String>,
+}
+
+impl Findings {
+    pub(crate) fn error(&mut self, text: String) {
+        self.errors.push(text);
+    }
+
+    pub(crate) fn warning(&mut self, text: String) {
+        self.warnings.push(text);
+    }
+}
+
+/// The command line of `check`.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    only: Vec<String>,
+    skip: Vec<String>,
+    strict: bool,
+    list: bool,
+}
+
+impl Options {
+    /// Reads the arguments after `check`.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--strict" => options.strict = true,
+                "--list" => options.list = true,
+                "--only" | "--skip" => {
+                    let step = args
+                        .next()
+                        .ok_or(format!("{arg} needs the name of a step"))?;
+                    if !STEPS.iter().any(|s| s.name == step) {
+                        return Err(format!(
+                            "no step '{step}'; `cargo xtask check --list` shows them"
+                        ));
+                    }
+                    if arg == "--only" {
+                        &mut options.only
+                    } else {
+                        &mut options.skip
+                    }
+                    .push(step.clone());
+                }
+                other => return Err(format!("check does not know '{other}'")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, step: &str) -> bool {
+        (self.only.is_empty() || self.only.iter().any(|s| s == step))
+            && !self.skip.iter().any(|s| s == step)
+    }
+}
+
+/// What a step works on.
+enum Work {
+    Sources(fn(&[Source]) -> Findings),
+    Metadata {
+        deps: bool,
+        run: fn(&workspace::Metadata) -> Findings,
+    },
+    Compliance,
+    Cargo {
+        args: &'static [&'static str],
+        env: &'static [(&'static str, &'static str)],
+    },
+}
+
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    work: Work,
+}
+
+/// Quick ones first, so that a slip is seen before anything is compiled.
+const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        what: "rustfmt changes nothing",
+        work: Work::Cargo {
+            args: &["fmt", "--all", "--check"],
+            env: &[],
+        },
+    },
+    Step {
+        name: "crates",
+        what: "crates depend only along the arrows of the architecture",
+        work: Work::Metadata {
+            deps: false,
+            run: arch::crates,
+        },
+    },
+    Step {
+        name: "modules",
+        what: "modules of tcp and stack look only downwards",
+        work: Work::Sources(arch::modules),
+    },
+    Step {
+        name: "core",
+        what: "wire, tcp and stack: no_std, no unsafe, no clock, locks, hash maps, shared pointers",
+        work: Work::Sources(arch::core_rules),
+    },
+    Step {
+        name: "unsafe",
+        what: "unsafe only in crates/io/src/sys",
+        work: Work::Sources(arch::unsafe_code),
+    },
+    Step {
+        name: "limits",
+        what: "sizes of files and functions",
+        work: Work::Sources(limits::check),
+    },
+    Step {
+        name: "licences",
+        what: "licences of all dependencies",
+        work: Work::Metadata {
+            deps: true,
+            run: licences::check,
+        },
+    },
+    Step {
+        name: "compliance",
+        what: "rows of RFC 8684 with code and a test",
+        work: Work::Compliance,
+    },
+    Step {
+        name: "clippy",
+        what: "lints, warnings as errors",
+        work: Work::Cargo {
+            args: &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--quiet",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            env: &[],
+        },
+    },
+    Step {
+        name: "docs",
+        what: "documentation builds without a warning",
+        work: Work::Cargo {
+            args: &[
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+                "--quiet",
+            ],
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+        },
+    },
+    Step {
+        name: "test",
+        what: "all tests",
+        work: Work::Cargo {
+            args: &["test", "--workspace", "--quiet"],
+            env: &[],
+        },
+    },
+];
+
+/// Runs the wanted steps, all of them even when one fails.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    if options.list {
+        for step in STEPS {
+            println!("{:<11} {}", step.name, step.what);
+        }
+        return Ok(true);
+    }
+    let sources = source::load()?;
+    let mut failed = Vec::new();
+    for step in STEPS.iter().filter(|s| options.wants(s.name)) {
+        let started = Instant::now();
+        let found = match &step.work {
+            Work::Sources(run) => run(&sources),
+            Work::Metadata { deps, run } => run(&workspace::metadata(*deps)?),
+            Work::Compliance => compliance::findings(&sources, options.strict)?,
+            Work::Cargo { args, env } => cargo(args, env),
+        };
+        let mark = if found.errors.is_empty() {
+            '✓'
+        } else {
+            '✗'
+        };
+        let note = found
+            .note
+            .as_deref()
+            .map(|n| format!(" ({n})"))
+            .unwrap_or_default();
+        println!(
+            "{mark} {:<11} {}{note}  {:.1} s",
+            step.name,
+            step.what,
+            started.elapsed().as_secs_f64()
+        );
+        for text in &found.errors {
+            println!("    error: {text}");
+        }
+        for text in &found.warnings {
+            println!("    warning: {text}");
+        }
+        if !found.errors.is_empty() {
+            failed.push(step.name);
+        }
+    }
+    if failed.is_empty() {
+        println!("all checks passed");
+    } else {
+        println!(
+            "failed: {}; run one alone with `cargo xtask check --only STEP`",
+            failed.join(", ")
+        );
+    }
+    Ok(failed.is_empty())
+}
+
+/// Runs Cargo with its output shown as it comes.
+fn cargo(args: &[&str], env: &[(&str, &str)]) -> Findings {
+    let mut found = Findings::default();
+    let status = Command::new("cargo")
+        .current_dir(root())
+        .args(args)
+        .envs(env.iter().copied())
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => found.error(format!("cargo {} ended with {status}", args.join(" "))),
+        Err(error) => found.error(format!("cannot run cargo: {error}")),
+    }
+    found
+}
