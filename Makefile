@@ -1,0 +1,43 @@
+# Two commands to begin with: `make demo` and `make test`. Each sets up what it needs (see scripts/setup).
+
+CARGO ?= cargo
+# A toolchain that rustup has put there may not be on the path of a bare shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+FUZZ_SECONDS ?= 60
+BIN = $${CARGO_TARGET_DIR:-target}/release/manypath
+
+.PHONY: help demo test check bench fuzz build
+
+help:
+	@echo "make demo    two emulated paths, a stock curl and web server, one of the paths cut in the middle"
+	@echo "make test    every check and every test, against the Linux kernel too where that is possible"
+	@echo "make check   the checks of the source only (format, lints, architecture, documentation, licences)"
+	@echo "make bench   goodput and processor time beside the kernel's TCP and Multipath TCP"
+	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds"
+	@echo "make build   the release binary, $(BIN)"
+
+build:
+	@scripts/setup build
+	$(CARGO) build --release --package manypath-cli
+
+demo:
+	@scripts/setup demo
+	$(CARGO) build --release --package manypath-cli
+	$(BIN) demo
+
+test:
+	@scripts/setup test
+	$(CARGO) xtask check
+
+check:
+	@scripts/setup build
+	$(CARGO) xtask check --skip test
+
+bench:
+	@scripts/setup bench
+	$(CARGO) build --release --package manypath-cli
+	$(BIN) lab bench
+
+fuzz:
+	@scripts/setup fuzz
+	scripts/fuzz $(FUZZ_SECONDS)
