@@ -1,0 +1,174 @@
+//! What the stack tells its caller.
+
+use core::net::IpAddr;
+
+use manypath_tcp::time::Duration;
+use manypath_wire::ids::{AddrId, FourTuple};
+use manypath_wire::tcp::mptcp::ResetReason;
+
+use crate::ids::{ConnId, ListenerId, SubflowId};
+
+/// Something happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The connection.
+    pub conn: ConnId,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A connection of a listener is established and waits in its accept queue.
+    Acceptable(ListenerId),
+    /// A connection that we opened is established.
+    Established,
+    /// There is something to read (data or the end of the stream).
+    Readable,
+    /// There is room to write again.
+    Writable,
+    /// The connection is over; reads still return what had arrived.
+    Closed(CloseCause),
+    /// Multipath TCP was given up, wholly or in part.
+    FellBack(FallbackCause),
+    /// A subflow carries data from now on.
+    SubflowUp {
+        /// Which one.
+        subflow: SubflowId,
+        /// Its addresses and ports.
+        tuple: FourTuple,
+        /// Why it exists.
+        origin: SubflowOrigin,
+        /// Either end wants it as a backup.
+        backup: bool,
+    },
+    /// A subflow ended.
+    SubflowDown {
+        /// Which one.
+        subflow: SubflowId,
+        /// Its addresses and ports.
+        tuple: FourTuple,
+        /// Why.
+        end: SubflowEnd,
+    },
+    /// The peer announced an address.
+    AddressAnnounced {
+        /// The peer's number for it.
+        id: AddrId,
+        /// The address.
+        addr: IpAddr,
+        /// Its port, where one was given.
+        port: Option<u16>,
+    },
+    /// The peer withdrew an address.
+    AddressWithdrawn {
+        /// The peer's number for it.
+        id: AddrId,
+    },
+    /// The peer changed the priority of a subflow.
+    PriorityChanged {
+        /// Which one.
+        subflow: SubflowId,
+        /// Use it only when nothing better is left.
+        backup: bool,
+    },
+    /// A retransmission time-out.
+    Timeout {
+        /// Of which subflow.
+        subflow: SubflowId,
+        /// The time-out that now applies.
+        rto: Duration,
+        /// How often it was doubled.
+        backoffs: u8,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseCause {
+    /// Both directions were closed in order.
+    Finished,
+    /// The peer refused it.
+    Refused,
+    /// The peer reset or fast-closed it.
+    ResetByPeer,
+    /// Our application aborted it.
+    Aborted,
+    /// The peer stopped answering.
+    TimedOut,
+    /// The network says that the peer cannot be reached.
+    Unreachable,
+    /// The last subflow is gone and no new one came up in time.
+    NoSubflow,
+}
+
+/// Why Multipath TCP was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallbackCause {
+    /// Plain TCP was asked for on our side.
+    NotWanted,
+    /// The peer's SYN or SYN/ACK had no (usable) MP_CAPABLE.
+    PeerWithout,
+    /// The third packet of the handshake had no MP_CAPABLE.
+    ThirdAckWithout,
+    /// The first data, or the acknowledgement of ours, had no DSS.
+    FirstDataWithout,
+    /// Options vanished in the middle of the connection.
+    OptionsLost,
+    /// A DSS checksum did not match: something on the path rewrites payload.
+    Checksum,
+    /// The peer sent MP_FAIL.
+    PeerFailed,
+    /// The peer sent an infinite mapping.
+    PeerInfinite,
+}
+
+/// Why a subflow exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubflowOrigin {
+    /// It opened the connection.
+    First,
+    /// Our path manager made it.
+    PathManager,
+    /// The path manager made it again after a loss.
+    Recreated,
+    /// The application asked for it.
+    Command,
+    /// The peer joined.
+    Peer,
+}
+
+/// Why a subflow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubflowEnd {
+    /// FINs were exchanged.
+    Finished,
+    /// The peer reset it, perhaps saying why (RFC 8684 section 3.6).
+    ResetByPeer {
+        /// What the peer gave as its reason.
+        reason: Option<ResetReason>,
+        /// The peer says that trying again makes sense.
+        transient: bool,
+    },
+    /// The peer refused its SYN.
+    Refused,
+    /// Too many retransmission time-outs.
+    TimedOut,
+    /// The network says that the peer cannot be reached by it.
+    Unreachable,
+    /// The application or policy removed it.
+    Administrative,
+    /// Its local or remote address is gone.
+    AddressGone,
+    /// A DSS checksum did not match.
+    Checksum,
+    /// The peer failed to prove that it knows the keys.
+    BadHmac,
+    /// The path or peer removes our options.
+    OptionsLost,
+    /// The peer broke a rule of the protocol on it.
+    ProtocolError,
+    /// The whole connection ended or was aborted.
+    ConnectionClosed,
+}

@@ -1,0 +1,121 @@
+//! What a connection or listener may be asked to do.
+
+use core::net::{IpAddr, SocketAddr};
+
+use manypath_tcp::cc::Algorithm;
+use manypath_tcp::time::Duration;
+
+use crate::sched::Scheduler;
+
+/// Whether a connection tries Multipath TCP at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Offer or accept Multipath TCP and fall back to TCP where the peer or the path cannot.
+    #[default]
+    Multipath,
+    /// Plain TCP from the start.
+    PlainTcp,
+}
+
+/// Which policy decides the subflows of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PathManager {
+    /// Creates nothing; joins of the peer are accepted. What a server wants.
+    #[default]
+    Passive,
+    /// One subflow for each pair of a local and a remote address.
+    FullMesh,
+    /// This many subflows between the first pair of addresses, with different source ports.
+    Ndiffports(u8),
+}
+
+/// TCP keepalive (RFC 9293 section 3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes before the subflow is dead.
+    pub count: u8,
+}
+
+/// How a connection behaves. Every field can be left at its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnOptions {
+    /// Multipath TCP or plain TCP.
+    pub mode: Mode,
+    /// Which subflow carries the next data.
+    pub scheduler: Scheduler,
+    /// Congestion control of every subflow.
+    pub congestion: Algorithm,
+    /// Which subflows exist.
+    pub path_manager: PathManager,
+    /// Require DSS checksums (RFC 8684 section 3.1, flag A). They are also used when the peer requires them.
+    pub checksum: bool,
+    /// Send 64-bit data sequence numbers; otherwise 32-bit ones, which save four bytes a segment.
+    pub long_dsn: bool,
+    /// Bytes that may wait for their Data ACK.
+    pub send_buffer: u32,
+    /// Bytes that may wait for the application: the connection's shared receive window.
+    pub recv_buffer: u32,
+    /// Do not wait to fill segments (turns Nagle's algorithm off).
+    pub nodelay: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Spread transmissions over the round trip.
+    pub pacing: bool,
+    /// Probe idle subflows.
+    pub keepalive: Option<KeepAlive>,
+    /// Give up when data stays unacknowledged for so long (RFC 5482).
+    pub user_timeout: Option<Duration>,
+    /// How long a connection without any subflow waits for a new one (break before make).
+    pub break_before_make: Duration,
+    /// Largest number of subflows at one time.
+    pub max_subflows: u16,
+}
+
+impl Default for ConnOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Multipath,
+            scheduler: Scheduler::default(),
+            congestion: Algorithm::Cubic,
+            path_manager: PathManager::Passive,
+            checksum: true, // rfc8684:C16
+            long_dsn: true,
+            send_buffer: 8 << 20, // rfc8684:W8: never smaller than the receive buffer
+            recv_buffer: 8 << 20,
+            nodelay: false,
+            ecn: false,
+            pacing: true,
+            keepalive: None,
+            user_timeout: None,
+            break_before_make: Duration::from_secs(60),
+            max_subflows: 64,
+        }
+    }
+}
+
+/// What `connect` needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The first subflow's local address; `None` takes the first path of the peer's family that is not a backup.
+    pub local: Option<IpAddr>,
+    /// How the connection behaves.
+    pub conn: ConnOptions,
+}
+
+/// What `listen` needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// The address and port; an unspecified address stands for every local address of its family, and
+    /// `[::]` for both families.
+    pub addr: SocketAddr,
+    /// Connections that may be in the handshake or wait for `accept`.
+    pub backlog: usize,
+    /// How accepted connections behave.
+    pub conn: ConnOptions,
+}

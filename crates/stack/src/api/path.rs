@@ -1,0 +1,49 @@
+//! Paths: the local addresses that the stack may use and what the device behind each can do.
+
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+
+/// The driver's number of an interface; the stack only quotes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IfaceId(pub u32);
+
+/// What a device takes off the stack's hands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The device completes the TCP checksum from the pseudo-header sum.
+    pub checksum: bool,
+    /// Largest TCP payload, in bytes, that one transmission may carry, to be split by the device into
+    /// segments that repeat its header. Zero: no segmentation offload.
+    pub max_burst: u32,
+}
+
+/// One local address on one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Where packets with this source address leave.
+    pub iface: IfaceId,
+    /// The address.
+    pub addr: IpAddr,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// Ask peers to use it only when nothing better is left (RFC 8684 section 3.2, flag B).
+    pub backup: bool,
+    /// What the device does for us.
+    pub offload: Offload,
+    /// Local ports that may be used on it; `None` is the dynamic range 49152-65535.
+    pub ports: Option<RangeInclusive<u16>>,
+}
+
+/// Something happened to a local address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathEvent {
+    /// The address is usable. Repeating it updates MTU, backup flag and offload.
+    Up(Path),
+    /// The address or its interface is gone.
+    Down {
+        /// The interface it was on.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+    },
+}

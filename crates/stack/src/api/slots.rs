@@ -1,0 +1,49 @@
+//! Where packets go: the transmit side of the sans-IO contract.
+
+use super::path::IfaceId;
+
+/// What the driver knows about a received packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxMeta {
+    /// The device (or the loopback of a host) vouches for the TCP checksum.
+    pub checksum_ok: bool,
+}
+
+/// What the device has to know about a packet that was written into a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxMeta {
+    /// Length in bytes of the whole IP packet.
+    pub len: usize,
+    /// Payload bytes for each segment that the device makes; zero: send as it is.
+    pub gso_size: u16,
+    /// Bytes of IP and TCP header together.
+    pub header_len: u16,
+    /// Bytes of the IP header: where the TCP header starts.
+    pub l4_offset: u16,
+    /// An IPv6 packet.
+    pub ipv6: bool,
+    /// The TCP checksum field holds the pseudo-header sum only; the device completes it.
+    pub partial_checksum: bool,
+}
+
+/// Transmit buffers of the driver.
+///
+/// A slot is obtained before any state changes: with no slot, nothing is marked as sent.
+pub trait Slots {
+    /// A buffer of at least `room` bytes for a packet to leave by `iface`, or `None` when the device has no
+    /// room now. A slot that is not committed is given out again.
+    fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]>;
+    /// Queues what was written into the last slot of `iface`.
+    fn commit(&mut self, iface: IfaceId, meta: TxMeta);
+}
+
+/// What one call of `poll_transmit` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// That many packets were written; call again.
+    Sent(usize),
+    /// There is something to send but no slot on this interface. Other interfaces were served first.
+    Blocked(IfaceId),
+    /// Nothing may leave now.
+    Nothing,
+}

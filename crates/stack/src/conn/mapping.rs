@@ -1,0 +1,244 @@
+//! Which part of the data sequence travels at which part of a subflow (RFC 8684 section 3.3.1).
+//!
+//! Owns the notes of both directions; never a payload byte. A mapping is never changed once made.
+
+use alloc::collections::VecDeque;
+
+use manypath_wire::checksum::Sum;
+use manypath_wire::seq::Ssn;
+
+use super::offset::Offset;
+
+/// A mapping that we sent and that the subflow has not wholly acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TxMapping {
+    pub(crate) ssn: Ssn,
+    pub(crate) at: Offset,
+    pub(crate) len: u16,
+    /// As it went on the wire: a retransmitted part repeats the whole mapping and its checksum.
+    pub(crate) checksum: Option<u16>,
+}
+
+/// What a subflow has in flight, in its own order.
+#[derive(Debug, Default)]
+pub(crate) struct TxMaps {
+    queue: VecDeque<TxMapping>,
+    /// The least stream position still in flight, kept as a monotone queue so that it costs nothing to know.
+    minima: VecDeque<Offset>,
+}
+
+impl TxMaps {
+    pub(crate) fn push(&mut self, mapping: TxMapping) {
+        while self.minima.back().is_some_and(|&last| last > mapping.at) {
+            self.minima.pop_back();
+        }
+        self.minima.push_back(mapping.at);
+        self.queue.push_back(mapping);
+    }
+
+    /// Forgets what the subflow acknowledged wholly.
+    pub(crate) fn acked(&mut self, una: Ssn) {
+        while let Some(front) = self.queue.front().copied() {
+            if !(front.ssn + u32::from(front.len)).before_eq(una) {
+                break;
+            }
+            self.queue.pop_front();
+            if self.minima.front() == Some(&front.at) {
+                self.minima.pop_front();
+            }
+        }
+    }
+
+    /// The mapping that a sent byte belongs to.
+    pub(crate) fn find(&self, ssn: Ssn) -> Option<&TxMapping> {
+        let after = self.queue.partition_point(|m| m.ssn.before_eq(ssn));
+        let found = self.queue.get(after.checked_sub(1)?)?;
+        ssn.within(found.ssn, u32::from(found.len)).then_some(found)
+    }
+
+    /// The least position in flight: nothing from here on may be freed. // rfc8684:D21,R2
+    pub(crate) fn lowest(&self) -> Option<Offset> {
+        self.minima.front().copied()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TxMapping> {
+        self.queue.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        self.minima.clear();
+    }
+}
+
+/// A mapping that the peer sent and whose bytes have not all arrived in subflow order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RxMapping {
+    pub(crate) ssn: Ssn,
+    pub(crate) at: Offset,
+    /// Payload bytes; a DATA_FIN counted in the mapping's length is taken off.
+    pub(crate) len: u16,
+    /// The data-level length as it was on the wire, for the checksum.
+    pub(crate) wire_len: u16,
+    pub(crate) checksum: Option<u16>,
+    /// Payload taken so far, always a prefix, and its sum.
+    pub(crate) taken: u16,
+    pub(crate) sum: Sum,
+    /// Some of its bytes could not be placed because another unverified mapping claims their place.
+    pub(crate) contested: bool,
+}
+
+/// What became of a received mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// New.
+    New,
+    /// Already known, or its data has long arrived: segmentation offload repeats mappings.
+    Known,
+    /// Overlaps a known mapping and says something else; the first one stays. // rfc8684:D5
+    Conflict,
+    /// More mappings than data could need; ignored.
+    TooMany,
+}
+
+/// The mappings that wait for their bytes, in subflow order.
+#[derive(Debug, Default)]
+pub(crate) struct RxMaps {
+    queue: VecDeque<RxMapping>,
+}
+
+/// Mappings that may wait on one subflow. A window of 8 MB in segments of 536 bytes needs 15,650.
+const MOST: usize = 16 * 1024;
+
+impl RxMaps {
+    /// Notes a mapping; `next` is the next subflow byte expected.
+    pub(crate) fn note(&mut self, mapping: RxMapping, next: Ssn) -> Noted {
+        let end = mapping.ssn + u32::from(mapping.len);
+        if end.before_eq(next) {
+            return Noted::Known;
+        }
+        let at = self.queue.partition_point(|m| m.ssn.before(mapping.ssn));
+        if let Some(same) = self.queue.get(at) {
+            if same.ssn == mapping.ssn {
+                let equal = same.at == mapping.at && same.len == mapping.len && same.checksum == mapping.checksum;
+                return if equal { Noted::Known } else { Noted::Conflict };
+            }
+            if same.ssn.before(end) {
+                return Noted::Conflict;
+            }
+        }
+        if let Some(previous) = at.checked_sub(1).and_then(|i| self.queue.get(i)) {
+            if mapping.ssn.before(previous.ssn + u32::from(previous.len)) {
+                return Noted::Conflict;
+            }
+        }
+        if self.queue.len() >= MOST {
+            return Noted::TooMany;
+        }
+        self.queue.insert(at, mapping);
+        Noted::New
+    }
+
+    /// The mapping of the next byte in subflow order, if it is known; older ones are forgotten.
+    pub(crate) fn current(&mut self, ssn: Ssn) -> Option<&mut RxMapping> {
+        while let Some(front) = self.queue.front() {
+            if ssn.before(front.ssn + u32::from(front.len)) {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        self.queue.front_mut().filter(|m| m.ssn.before_eq(ssn))
+    }
+
+    /// Where the next known mapping starts, so that unmapped bytes before it can be told apart.
+    pub(crate) fn next_start(&self) -> Option<Ssn> {
+        self.queue.front().map(|m| m.ssn)
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.queue.pop_front();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tx(ssn: u32, at: u64, len: u16) -> TxMapping {
+        TxMapping { ssn: Ssn::new(ssn), at: Offset(at), len, checksum: None }
+    }
+
+    fn rx(ssn: u32, at: u64, len: u16) -> RxMapping {
+        RxMapping {
+            ssn: Ssn::new(ssn),
+            at: Offset(at),
+            len,
+            wire_len: len,
+            checksum: None,
+            taken: 0,
+            sum: Sum::ZERO,
+            contested: false,
+        }
+    }
+
+    #[test]
+    fn the_lowest_position_in_flight_is_known_whatever_the_order() {
+        // rfc8684:D21,R2
+        let mut maps = TxMaps::default();
+        for m in [tx(1, 100, 10), tx(11, 200, 10), tx(21, 50, 10), tx(31, 300, 10)] {
+            maps.push(m);
+        }
+        assert_eq!(maps.lowest(), Some(Offset(50)));
+        maps.acked(Ssn::new(25));
+        assert_eq!(maps.lowest(), Some(Offset(50)), "a partly acknowledged mapping stays");
+        maps.acked(Ssn::new(31));
+        assert_eq!(maps.lowest(), Some(Offset(300)));
+        maps.acked(Ssn::new(41));
+        assert!(maps.is_empty() && maps.lowest().is_none());
+    }
+
+    #[test]
+    fn a_sent_byte_finds_its_mapping_across_the_wrap() {
+        let mut maps = TxMaps::default();
+        maps.push(tx(u32::MAX - 5, 0, 10));
+        maps.push(tx(4, 10, 10));
+        assert_eq!(maps.find(Ssn::new(3)).map(|m| m.at), Some(Offset(0)));
+        assert_eq!(maps.find(Ssn::new(4)).map(|m| m.at), Some(Offset(10)));
+        assert_eq!(maps.find(Ssn::new(14)), None);
+        assert_eq!(maps.find(Ssn::new(u32::MAX - 6)), None);
+    }
+
+    #[test]
+    fn the_first_mapping_of_a_byte_stays() {
+        // rfc8684:D5
+        let mut maps = RxMaps::default();
+        let next = Ssn::new(1);
+        assert_eq!(maps.note(rx(101, 100, 50), next), Noted::New);
+        assert_eq!(maps.note(rx(101, 100, 50), next), Noted::Known);
+        assert_eq!(maps.note(rx(101, 900, 50), next), Noted::Conflict);
+        assert_eq!(maps.note(rx(90, 100, 12), next), Noted::Conflict);
+        assert_eq!(maps.note(rx(150, 100, 12), next), Noted::Conflict);
+        assert_eq!(maps.note(rx(151, 150, 12), next), Noted::New);
+        assert_eq!(maps.note(rx(1, 0, 100), next), Noted::New);
+        assert_eq!(maps.current(Ssn::new(1)).map(|m| m.at), Some(Offset(0)));
+        assert_eq!(maps.current(Ssn::new(120)).map(|m| m.at), Some(Offset(100)));
+        assert_eq!(maps.note(rx(1, 0, 100), Ssn::new(101)), Noted::Known);
+    }
+
+    #[test]
+    fn bytes_without_a_mapping_have_none() {
+        // rfc8684:D11
+        let mut maps = RxMaps::default();
+        maps.note(rx(11, 0, 10), Ssn::new(1));
+        assert!(maps.current(Ssn::new(1)).is_none());
+        assert_eq!(maps.next_start(), Some(Ssn::new(11)));
+    }
+}

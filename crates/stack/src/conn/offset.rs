@@ -1,0 +1,89 @@
+//! Positions in a connection's byte stream.
+//!
+//! Data sequence numbers start at a random place and wrap; positions start at zero and do not, so they have an
+//! order. Inside the connection everything is a position; `Numbering` translates at the edge to the wire.
+
+use core::ops::{Add, AddAssign, Sub};
+
+use manypath_wire::dsn::Dsn;
+
+/// Bytes of the stream before this point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Offset(pub(crate) u64);
+
+impl Offset {
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// Bytes from `earlier` to here; zero if it is not earlier.
+    pub(crate) fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Offset {
+    type Output = Self;
+    fn add(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl AddAssign<u64> for Offset {
+    fn add_assign(&mut self, bytes: u64) {
+        self.0 += bytes;
+    }
+}
+
+impl Sub for Offset {
+    type Output = u64;
+    fn sub(self, earlier: Self) -> u64 {
+        self.0 - earlier.0
+    }
+}
+
+/// Where one direction's stream starts in data sequence space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbering {
+    first: Dsn,
+}
+
+impl Numbering {
+    /// The SYN takes the initial number, so the first byte has the next one. // rfc8684:C33
+    pub(crate) fn new(idsn: Dsn) -> Self {
+        Self { first: idsn + 1 }
+    }
+
+    /// The 64-bit number of a position. // rfc8684:D13
+    pub(crate) fn dsn(self, at: Offset) -> Dsn {
+        self.first + at.0
+    }
+
+    /// The position of a number that was received, given a position nearby; `None` before the stream's start.
+    pub(crate) fn offset(self, dsn: Dsn, near: Offset) -> Option<Offset> {
+        near.0.checked_add_signed(dsn.diff(self.dsn(near))).map(Offset)
+    }
+
+    /// As `offset`, for the low half of a number. // rfc8684:D14,D16
+    pub(crate) fn offset32(self, low: u32, near: Offset) -> Option<Offset> {
+        self.offset(Dsn::expand(low, self.dsn(near)), near)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_translate_across_both_wraps() {
+        // rfc8684:C33,D13,D14,D16
+        let n = Numbering::new(Dsn::new(u64::MAX - 1));
+        assert_eq!(n.dsn(Offset::ZERO), Dsn::new(u64::MAX));
+        assert_eq!(n.dsn(Offset(1)), Dsn::new(0));
+        assert_eq!(n.offset(Dsn::new(9), Offset(3)), Some(Offset(10)));
+        assert_eq!(n.offset32(9, Offset(3)), Some(Offset(10)));
+        // Reordering across a 32-bit wrap is not a jump of 4 GiB.
+        let m = Numbering::new(Dsn::new(0xffff_fff0));
+        let after = Offset(40);
+        assert_eq!(m.offset32(0xffff_fff5, after), Some(Offset(4)));
+        assert_eq!(m.offset(Dsn::new(1), Offset(2)), None);
+    }
+}

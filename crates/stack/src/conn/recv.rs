@@ -1,0 +1,319 @@
+//! The connection's receive side: one buffer and one window for all subflows.
+//!
+//! Owns what has arrived at data level, in and out of order, and the window that is promised for it. Bytes are
+//! copied once, to their final place; with checksums they only count once their mapping is verified.
+
+use core::ops::Range;
+
+use manypath_tcp::ranges::Ranges;
+use manypath_wire::checksum::Sum;
+
+use super::offset::Offset;
+use super::ring::ByteRing;
+
+/// What became of bytes that were offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// In place, or already there.
+    Stored,
+    /// Another subflow's unverified bytes claim the place; these were left out.
+    Contested,
+    /// Beyond the window: dropped. // rfc8684:D25
+    BeyondWindow,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    ring: ByteRing,
+    /// Next byte for the application.
+    read: Offset,
+    /// Next byte expected: the Data ACK.
+    next: Offset,
+    /// Right edge that was promised. // rfc8684:W1
+    edge: Offset,
+    capacity: u32,
+    /// Verified bytes beyond `next`.
+    arrived: Ranges<Offset>,
+    /// Bytes in place whose mapping is not verified yet.
+    unverified: Ranges<Offset>,
+    /// Where the peer's stream ends, once it said so.
+    end: Option<Offset>,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            ring: ByteRing::new(),
+            read: Offset::ZERO,
+            next: Offset::ZERO,
+            edge: Offset(u64::from(capacity)),
+            capacity,
+            arrived: Ranges::new(),
+            unverified: Ranges::new(),
+            end: None,
+        }
+    }
+
+    /// Next byte expected, the DATA_FIN not counted.
+    pub(crate) fn next(&self) -> Offset {
+        self.next
+    }
+
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.read.0
+    }
+
+    /// The Data ACK: one more than the last byte once the DATA_FIN was reached. // rfc8684:F1,F3
+    pub(crate) fn data_ack(&self) -> Offset {
+        self.next + u64::from(self.finished())
+    }
+
+    /// The peer closed and everything before that is here.
+    pub(crate) fn finished(&self) -> bool {
+        self.end == Some(self.next)
+    }
+
+    /// Bytes that the application can read.
+    pub(crate) fn readable(&self) -> u64 {
+        self.next - self.read
+    }
+
+    /// Bytes wait for a hole before them to fill.
+    pub(crate) fn has_holes(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    pub(crate) fn set_capacity(&mut self, bytes: u32) {
+        self.capacity = bytes;
+    }
+
+    /// The window to promise now, relative to the Data ACK; remembers the promise. // rfc8684:W1,W2
+    pub(crate) fn window(&mut self) -> u32 {
+        self.edge = self.edge.max(self.read + u64::from(self.capacity));
+        u32::try_from(self.edge.since(self.data_ack())).unwrap_or(u32::MAX)
+    }
+
+    /// The window as it would be promised now, without promising it.
+    pub(crate) fn window_preview(&self) -> u32 {
+        let edge = self.edge.max(self.read + u64::from(self.capacity));
+        u32::try_from(edge.since(self.data_ack())).unwrap_or(u32::MAX)
+    }
+
+    /// Notes where the peer's stream ends; the first statement counts. False if it contradicts what arrived.
+    pub(crate) fn note_end(&mut self, end: Offset) -> bool {
+        match self.end {
+            Some(known) => known == end,
+            None if end < self.next || self.arrived.last_end().is_some_and(|last| last > end) => false,
+            None => {
+                self.end = Some(end);
+                true
+            }
+        }
+    }
+
+    fn clip(&self, at: Offset, len: usize) -> Range<Offset> {
+        let limit = self.end.map_or(self.edge, |end| end.min(self.edge));
+        let to = (at + len as u64).min(limit);
+        at.max(self.next).min(to)..to
+    }
+
+    /// Takes bytes that need no further check. The first copy of a byte stays. Gives the new in-order bytes.
+    // rfc8684:D6,D25
+    pub(crate) fn accept(&mut self, at: Offset, bytes: &[u8]) -> (Placed, u64) {
+        let range = self.clip(at, bytes.len());
+        let beyond = at + bytes.len() as u64 > self.edge;
+        if range.is_empty() {
+            return (if beyond { Placed::BeyondWindow } else { Placed::Stored }, 0);
+        }
+        self.write_new(at, bytes, range.clone());
+        let advanced = self.mark(range);
+        (if beyond { Placed::BeyondWindow } else { Placed::Stored }, advanced)
+    }
+
+    /// Places bytes of a mapping whose checksum is still to be seen, and sums all of them.
+    pub(crate) fn place(&mut self, at: Offset, bytes: &[u8], known: Option<Sum>) -> (Placed, Sum) {
+        let range = self.clip(at, bytes.len());
+        if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(&range) {
+            self.ring.reserve(self.read.0..self.top().0, range.end.0);
+            let sum = match known {
+                Some(sum) => {
+                    self.ring.write(at.0, bytes);
+                    sum
+                }
+                None => self.ring.write_and_sum(at.0, bytes),
+            };
+            self.unverified.insert(range);
+            return (Placed::Stored, sum);
+        }
+        let sum = known.unwrap_or_else(|| Sum::of(bytes));
+        if at + bytes.len() as u64 > self.edge {
+            return (Placed::BeyondWindow, sum);
+        }
+        if range.is_empty() {
+            return (Placed::Stored, sum);
+        }
+        if self.unverified.overlaps(range.clone()) {
+            return (Placed::Contested, sum);
+        }
+        self.write_new(at, bytes, range.clone());
+        self.unverified.insert(range);
+        (Placed::Stored, sum)
+    }
+
+    /// A mapping's checksum was right: its bytes count from now on. Gives the new in-order bytes.
+    pub(crate) fn verified(&mut self, range: Range<Offset>) -> u64 {
+        self.unverified.remove(range.clone());
+        let clipped = self.clip(range.start, (range.end - range.start) as usize);
+        if clipped.is_empty() { 0 } else { self.mark(clipped) }
+    }
+
+    /// A mapping's checksum was wrong, or its subflow died: its bytes never were. // rfc8684:B8
+    pub(crate) fn discard(&mut self, range: Range<Offset>) {
+        self.unverified.remove(range);
+    }
+
+    fn is_free(&self, range: &Range<Offset>) -> bool {
+        !self.arrived.overlaps(range.clone()) && !self.unverified.overlaps(range.clone())
+    }
+
+    /// After the last byte in the ring.
+    fn top(&self) -> Offset {
+        let arrived = self.arrived.last_end().unwrap_or(self.next);
+        self.unverified.last_end().map_or(arrived, |u| u.max(arrived)).max(self.next)
+    }
+
+    /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
+    fn write_new(&mut self, at: Offset, bytes: &[u8], range: Range<Offset>) {
+        self.ring.reserve(self.read.0..self.top().0, range.end.0);
+        let part = |r: &Range<Offset>| &bytes[(r.start - at) as usize..(r.end - at) as usize];
+        if !self.arrived.overlaps(range.clone()) {
+            self.ring.write(range.start.0, part(&range));
+            return;
+        }
+        for gap in self.arrived.gaps(range) {
+            self.ring.write(gap.start.0, part(&gap));
+        }
+    }
+
+    fn mark(&mut self, range: Range<Offset>) -> u64 {
+        let before = self.next;
+        if range.start == self.next && self.arrived.is_empty() {
+            self.next = range.end;
+        } else {
+            self.arrived.insert(range);
+            if let Some(first) = self.arrived.first().filter(|f| f.start <= self.next) {
+                self.next = self.next.max(first.end);
+                self.arrived.remove_before(self.next);
+            }
+        }
+        self.next - before
+    }
+
+    /// Copies to the application and frees.
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        let n = (out.len() as u64).min(self.readable()) as usize;
+        if n > 0 {
+            self.ring.read(self.read.0, &mut out[..n]);
+            self.read += n as u64;
+            if self.top() == self.read {
+                self.ring.release_empty();
+            }
+        }
+        n
+    }
+
+    /// The application will not read any more: what arrives is dropped from now on.
+    pub(crate) fn skip(&mut self) {
+        self.read = self.next;
+    }
+
+    /// Frees all memory.
+    pub(crate) fn clear(&mut self) {
+        self.ring.clear();
+        self.read = self.next;
+        self.arrived = Ranges::new();
+        self.unverified = Ranges::new();
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.ring.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn drain(q: &mut ReceiveQueue) -> Vec<u8> {
+        let mut out = vec![0; q.readable() as usize];
+        let n = q.read(&mut out);
+        out.truncate(n);
+        out
+    }
+
+    #[test]
+    fn holes_fill_and_the_first_copy_wins() {
+        // rfc8684:D6
+        let mut q = ReceiveQueue::new(1000);
+        assert_eq!(q.accept(Offset(3), b"def"), (Placed::Stored, 0));
+        assert!(q.has_holes());
+        assert_eq!(q.accept(Offset(2), b"CDEFG"), (Placed::Stored, 0));
+        assert_eq!(q.accept(Offset(0), b"ab"), (Placed::Stored, 7));
+        assert_eq!(drain(&mut q), b"abCdefG");
+    }
+
+    #[test]
+    fn nothing_beyond_the_window_is_kept_or_acknowledged() {
+        // rfc8684:D25,W2
+        let mut q = ReceiveQueue::new(10);
+        assert_eq!(q.accept(Offset(8), b"abcd").0, Placed::BeyondWindow);
+        assert_eq!(q.accept(Offset(0), b"01234567").1, 10);
+        assert_eq!(q.data_ack(), Offset(10));
+        assert_eq!(q.accept(Offset(10), b"x"), (Placed::BeyondWindow, 0));
+        assert_eq!(drain(&mut q), b"01234567ab");
+        assert_eq!(q.window(), 10);
+    }
+
+    #[test]
+    fn the_promised_edge_stays_when_the_buffer_shrinks() {
+        // rfc8684:W1
+        let mut q = ReceiveQueue::new(1000);
+        assert_eq!(q.window(), 1000);
+        q.set_capacity(10);
+        assert_eq!(q.window(), 1000);
+        q.accept(Offset(0), &[1; 600]);
+        assert_eq!(q.window(), 400);
+    }
+
+    #[test]
+    fn a_data_fin_counts_only_when_everything_before_it_is_here() {
+        // rfc8684:F1,F3
+        let mut q = ReceiveQueue::new(1000);
+        q.accept(Offset(0), b"ab");
+        assert!(q.note_end(Offset(5)));
+        assert_eq!(q.data_ack(), Offset(2));
+        q.accept(Offset(2), b"cdefgh");
+        assert_eq!(q.data_ack(), Offset(6));
+        assert!(q.finished());
+        assert!(!q.note_end(Offset(9)), "the end does not move");
+        assert_eq!(drain(&mut q), b"abcde");
+    }
+
+    #[test]
+    fn unverified_bytes_count_after_their_checksum_and_never_before() {
+        // rfc8684:B8
+        let mut q = ReceiveQueue::new(1000);
+        q.place(Offset(0), b"abc", None);
+        assert_eq!(q.data_ack(), Offset(0));
+        assert_eq!(q.place(Offset(1), b"XYZ", None).0, Placed::Contested);
+        assert_eq!(q.verified(Offset(0)..Offset(3)), 3);
+        q.place(Offset(3), b"bad", None);
+        q.discard(Offset(3)..Offset(6));
+        assert_eq!(q.place(Offset(3), b"def", None).0, Placed::Stored);
+        assert_eq!(q.verified(Offset(3)..Offset(6)), 3);
+        assert_eq!(drain(&mut q), b"abcdef");
+    }
+}

@@ -1,0 +1,374 @@
+//! The connection's send queue: bytes of the application until the peer has them for good.
+//!
+//! Owns the bytes, what was sent of them, what the peer acknowledged at data level, its window, the DATA_FIN,
+//! and what has to be sent again on another subflow. Which subflow carries what is not its business.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use manypath_wire::checksum::Sum;
+
+use super::offset::Offset;
+use super::ring::ByteRing;
+use crate::ids::SubflowId;
+
+/// A part of the stream that a failed subflow carried and that should travel on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reinjection {
+    pub(crate) from: Offset,
+    pub(crate) to: Offset,
+    /// The subflow that has it in flight already, if that still lives.
+    pub(crate) avoid: Option<SubflowId>,
+}
+
+/// Reinjections that may wait; more are merged into their neighbours by position.
+const MOST_REINJECTIONS: usize = 4096;
+
+/// How far the close of our direction has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinState {
+    /// The application may still write.
+    Open,
+    /// Closed by the application; the DATA_FIN follows the last byte.
+    Queued,
+    /// On the wire at least once.
+    Sent,
+    /// The peer acknowledged it.
+    Acked,
+}
+
+/// What a Data ACK did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DataAcked {
+    /// Bytes newly acknowledged.
+    pub(crate) bytes: u64,
+    /// Our DATA_FIN is acknowledged by it.
+    pub(crate) fin: bool,
+    /// The window's right edge moved.
+    pub(crate) window_grew: bool,
+    /// It acknowledged what was never sent and was ignored.
+    pub(crate) impossible: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    ring: ByteRing,
+    /// First byte that the ring still holds.
+    base: Offset,
+    /// First byte without a Data ACK.
+    una: Offset,
+    /// First byte never sent.
+    next: Offset,
+    /// After the last byte written.
+    end: Offset,
+    /// Right edge of the peer's window. // rfc8684:W1,W2
+    edge: Offset,
+    capacity: u32,
+    pub(crate) fin: FinState,
+    reinjections: VecDeque<Reinjection>,
+    pub(crate) bytes_reinjected: u64,
+}
+
+impl SendQueue {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            ring: ByteRing::new(),
+            base: Offset::ZERO,
+            una: Offset::ZERO,
+            next: Offset::ZERO,
+            end: Offset::ZERO,
+            edge: Offset::ZERO,
+            capacity,
+            fin: FinState::Open,
+            reinjections: VecDeque::new(),
+            bytes_reinjected: 0,
+        }
+    }
+
+    pub(crate) fn una(&self) -> Offset {
+        self.una
+    }
+
+    pub(crate) fn next(&self) -> Offset {
+        self.next
+    }
+
+    pub(crate) fn end(&self) -> Offset {
+        self.end
+    }
+
+    pub(crate) fn edge(&self) -> Offset {
+        self.edge
+    }
+
+    pub(crate) fn set_capacity(&mut self, bytes: u32) {
+        self.capacity = bytes;
+    }
+
+    /// Bytes that the application may write now.
+    pub(crate) fn room(&self) -> usize {
+        (u64::from(self.capacity)).saturating_sub(self.end - self.una) as usize
+    }
+
+    /// Written and not acknowledged.
+    pub(crate) fn queued(&self) -> u64 {
+        self.end - self.una
+    }
+
+    /// Takes what fits of the application's bytes and says how many.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let n = bytes.len().min(self.room());
+        if n > 0 {
+            self.ring.reserve(self.base.0..self.end.0, self.end.0 + n as u64);
+            self.ring.write(self.end.0, &bytes[..n]);
+            self.end += n as u64;
+        }
+        n
+    }
+
+    /// Everything was sent once.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.next == self.end
+    }
+
+    /// Everything, a DATA_FIN apart, was acknowledged.
+    pub(crate) fn all_acked(&self) -> bool {
+        self.una == self.end
+    }
+
+    /// New bytes that the peer's window lets go.
+    pub(crate) fn sendable(&self) -> u64 {
+        self.end.min(self.edge).since(self.next)
+    }
+
+    /// New bytes wait and the peer's window does not let one of them go.
+    pub(crate) fn blocked_by_window(&self) -> bool {
+        self.end > self.next && self.edge <= self.next
+    }
+
+    /// Marks new bytes as sent.
+    pub(crate) fn sent(&mut self, bytes: u32) {
+        self.next += u64::from(bytes);
+        debug_assert!(self.next <= self.end, "sent more than was written");
+    }
+
+    /// Takes a Data ACK and, where it is not behind, the window that came with it.
+    // rfc8684:D20,D24,W1,W5,W6
+    pub(crate) fn data_ack(&mut self, ack: Offset, window: u64) -> DataAcked {
+        let fin = u64::from(matches!(self.fin, FinState::Sent | FinState::Acked));
+        if ack > self.next + fin {
+            return DataAcked { impossible: true, ..DataAcked::default() };
+        }
+        let mut done = DataAcked::default();
+        if self.fin == FinState::Sent && ack > self.end {
+            self.fin = FinState::Acked;
+            done.fin = true;
+        }
+        let bytes_ack = ack.min(self.end);
+        done.bytes = bytes_ack.since(self.una);
+        self.una = self.una.max(bytes_ack);
+        let edge = ack + window;
+        if edge > self.edge {
+            self.edge = edge;
+            done.window_grew = true;
+        }
+        if done.bytes > 0 {
+            self.forget_reinjections();
+        }
+        done
+    }
+
+    /// With plain TCP the subflow's acknowledgement is the only one. // rfc8684:B13
+    pub(crate) fn subflow_acked(&mut self, upto: Offset) -> u64 {
+        let upto = upto.min(self.next);
+        let bytes = upto.since(self.una);
+        self.una = self.una.max(upto);
+        bytes
+    }
+
+    /// With plain TCP the subflow alone obeys the window.
+    pub(crate) fn open_window(&mut self) {
+        self.edge = Offset(u64::MAX);
+    }
+
+    /// Frees the bytes before `held`, the least position that a subflow may still have to repeat.
+    // rfc8684:D21,R2
+    pub(crate) fn free(&mut self, held: Option<Offset>) {
+        let upto = held.map_or(self.una, |h| h.min(self.una));
+        self.base = self.base.max(upto);
+        if self.base == self.end {
+            self.ring.release_empty();
+        }
+    }
+
+    /// Acknowledged bytes that are only kept because some subflow still carries them.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.una - self.base
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Copies bytes of the acknowledged, still held part for a subflow that keeps them itself from now on.
+    pub(crate) fn copy_out(&self, range: Range<Offset>) -> Box<[u8]> {
+        let mut bytes = alloc::vec![0; (range.end - range.start) as usize].into_boxed_slice();
+        self.ring.read(range.start.0, &mut bytes);
+        bytes
+    }
+
+    /// The ring still holds this position.
+    pub(crate) fn holds(&self, at: Offset) -> bool {
+        at >= self.base
+    }
+
+    /// Copies payload into a packet; with a sum where somebody needs one.
+    pub(crate) fn payload(&self, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+        if sum {
+            return self.ring.read_and_sum(at.0, out);
+        }
+        self.ring.read(at.0, out);
+        Sum::ZERO
+    }
+
+    /// Asks that a part be sent again on another subflow than `avoid`.
+    pub(crate) fn reinject(&mut self, range: Range<Offset>, avoid: Option<SubflowId>) {
+        let from = range.start.max(self.una);
+        if from >= range.end {
+            return;
+        }
+        // Mappings come in order, so a run of them becomes one entry.
+        if let Some(last) = self.reinjections.back_mut() {
+            if last.avoid == avoid && last.to == from {
+                last.to = range.end;
+                return;
+            }
+        }
+        if self.reinjections.iter().any(|r| r.avoid == avoid && r.from <= from && r.to >= range.end) {
+            return;
+        }
+        if self.reinjections.len() < MOST_REINJECTIONS {
+            self.reinjections.push_back(Reinjection { from, to: range.end, avoid });
+        }
+    }
+
+    /// What should be sent again next.
+    pub(crate) fn reinjection(&self) -> Option<Reinjection> {
+        self.reinjections.front().copied()
+    }
+
+    /// The first bytes of the next reinjection are on their way.
+    pub(crate) fn reinjected(&mut self, bytes: u32) {
+        self.bytes_reinjected += u64::from(bytes);
+        if let Some(front) = self.reinjections.front_mut() {
+            front.from += u64::from(bytes);
+            if front.from >= front.to {
+                self.reinjections.pop_front();
+            }
+        }
+    }
+
+    /// A subflow is gone: nobody has to avoid it any more.
+    pub(crate) fn unavoid(&mut self, gone: SubflowId) {
+        for r in &mut self.reinjections {
+            if r.avoid == Some(gone) {
+                r.avoid = None;
+            }
+        }
+    }
+
+    fn forget_reinjections(&mut self) {
+        let una = self.una;
+        self.reinjections.retain_mut(|r| {
+            r.from = r.from.max(una);
+            r.from < r.to
+        });
+    }
+
+    /// Frees all memory at the end of the connection.
+    pub(crate) fn clear(&mut self) {
+        self.ring.clear();
+        self.base = self.end;
+        self.una = self.end;
+        self.next = self.end;
+        self.reinjections.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(bytes: usize) -> SendQueue {
+        let mut q = SendQueue::new(1000);
+        q.data_ack(Offset::ZERO, 10_000);
+        assert_eq!(q.write(&alloc::vec![7; bytes]), bytes.min(1000));
+        q
+    }
+
+    #[test]
+    fn bytes_are_freed_only_when_both_levels_acknowledged_them() {
+        // rfc8684:D21,R2,D24
+        let mut q = filled(600);
+        q.sent(600);
+        assert_eq!(q.room(), 400);
+        assert_eq!(q.data_ack(Offset(300), 10_000).bytes, 300);
+        q.free(Some(Offset(100)));
+        assert_eq!(q.pinned(), 200);
+        assert!(q.holds(Offset(100)) && !q.holds(Offset(99)));
+        assert_eq!(q.room(), 700, "what the peer has does not count against the application");
+        q.free(None);
+        assert_eq!(q.pinned(), 0);
+    }
+
+    #[test]
+    fn the_right_edge_never_moves_left() {
+        // rfc8684:W1,W5,W6
+        let mut q = filled(1000);
+        q.sent(100);
+        assert!(!q.data_ack(Offset(50), 100).window_grew);
+        assert_eq!(q.edge(), Offset(10_000));
+        assert!(q.data_ack(Offset(60), 20_000).window_grew);
+        assert_eq!(q.edge(), Offset(20_060));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_unsent_data_is_refused() {
+        let mut q = filled(100);
+        q.sent(50);
+        assert!(q.data_ack(Offset(51), 1 << 30).impossible);
+        assert_eq!((q.una(), q.edge()), (Offset::ZERO, Offset(10_000)));
+    }
+
+    #[test]
+    fn a_data_fin_takes_one_place_and_is_acknowledged_by_it() {
+        // rfc8684:F1,F3
+        let mut q = filled(10);
+        q.sent(10);
+        assert!(q.data_ack(Offset(11), 0).impossible, "not sent yet");
+        q.fin = FinState::Sent;
+        let done = q.data_ack(Offset(11), 0);
+        assert!(done.fin && done.bytes == 10 && q.all_acked());
+        assert_eq!(q.fin, FinState::Acked);
+    }
+
+    #[test]
+    fn reinjections_merge_shrink_and_go_away() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let bad = Some(SubflowId(1));
+        q.reinject(Offset(100)..Offset(200), bad);
+        q.reinject(Offset(200)..Offset(300), bad);
+        q.reinject(Offset(150)..Offset(250), bad);
+        assert_eq!(q.reinjection(), Some(Reinjection { from: Offset(100), to: Offset(300), avoid: bad }));
+        q.reinjected(50);
+        q.data_ack(Offset(180), 10_000);
+        assert_eq!(q.reinjection().map(|r| r.from), Some(Offset(180)));
+        q.unavoid(SubflowId(1));
+        assert_eq!(q.reinjection().and_then(|r| r.avoid), None);
+        q.data_ack(Offset(300), 10_000);
+        assert_eq!(q.reinjection(), None);
+        assert_eq!(q.bytes_reinjected, 50);
+    }
+}
