@@ -3,3 +3,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod ids;
+pub mod slab;
+pub mod stats;

@@ -1,0 +1,3 @@
+//! The stack as a whole.
+
+pub(crate) mod wheel;
