@@ -1,0 +1,166 @@
+//! What is told about a process, its connections and their subflows, as plain data.
+//!
+//! Times are in microseconds, amounts in bytes, rates in bytes per second. Fields are only ever added, so that a
+//! newer `status` understands an older process: what an older process does not send takes its default.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// A process that owns a stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessReport {
+    /// Its process id.
+    pub pid: u32,
+    /// What it does, as a user would say it: `forward tcp:127.0.0.1:8080 to mptcp:192.0.2.1:80`.
+    pub title: String,
+    /// The program's version.
+    pub version: String,
+    /// Microseconds since it began.
+    pub uptime_us: u64,
+    /// Its connections, oldest first.
+    pub connections: Vec<ConnReport>,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnReport {
+    /// Its name within the process.
+    pub id: String,
+    /// `initiator` or `responder`.
+    pub role: String,
+    /// Connection-level state (RFC 8684 appendix D).
+    pub state: String,
+    /// `multipath`, or how far it fell back: `no-more-joins`, `infinite-mapping`, `plain-tcp`.
+    pub level: String,
+    /// Why it fell back.
+    pub fallback: Option<String>,
+    /// Why it ended.
+    pub closed: Option<String>,
+    /// Local address of the first subflow.
+    pub local: Option<SocketAddr>,
+    /// The peer's address on the first subflow.
+    pub remote: Option<SocketAddr>,
+    /// Our token, in hexadecimal.
+    pub token: Option<String>,
+    /// DSS checksums are in use.
+    pub checksum: bool,
+    /// Scheduler.
+    pub scheduler: String,
+    /// Congestion control.
+    pub congestion: String,
+    /// Path manager.
+    pub path_manager: String,
+    /// Age.
+    pub age_us: u64,
+    /// Stream bytes written by the application.
+    pub bytes_written: u64,
+    /// Stream bytes acknowledged at connection level.
+    pub bytes_acked: u64,
+    /// Stream bytes received in order.
+    pub bytes_received: u64,
+    /// Stream bytes read by the application.
+    pub bytes_read: u64,
+    /// Stream bytes sent once more on another subflow.
+    pub bytes_reinjected: u64,
+    /// Bytes in the send buffer.
+    pub send_queue: u64,
+    /// Bytes in the receive buffer.
+    pub recv_queue: u64,
+    /// Room in the peer's window.
+    pub peer_window: u64,
+    /// Live subflows.
+    pub subflows: Vec<SubflowReport>,
+    /// Subflows that ended, the last ones only.
+    pub ended: Vec<EndedReport>,
+}
+
+/// A live subflow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SubflowReport {
+    /// Its number within the connection.
+    pub id: u32,
+    /// The interface's name, or its number where it has no name here.
+    pub iface: String,
+    /// Local address.
+    pub local: Option<SocketAddr>,
+    /// The peer's address.
+    pub remote: Option<SocketAddr>,
+    /// Our address identifier.
+    pub local_id: u8,
+    /// The peer's address identifier.
+    pub remote_id: u8,
+    /// Why it was made.
+    pub origin: String,
+    /// Where it stands: `handshake`, `pre-established`, `established`, `closing`.
+    pub phase: String,
+    /// TCP state.
+    pub tcp_state: String,
+    /// We asked the peer to treat it as a backup.
+    pub backup_here: bool,
+    /// The peer asked us to treat it as a backup.
+    pub backup_there: bool,
+    /// In a retransmission time-out.
+    pub stale: bool,
+    /// Age.
+    pub age_us: u64,
+    /// Smoothed round-trip time.
+    pub srtt_us: Option<u64>,
+    /// Smallest round-trip time.
+    pub min_rtt_us: Option<u64>,
+    /// Variation of the round-trip time.
+    pub rttvar_us: u64,
+    /// Retransmission time-out, back-off included.
+    pub rto_us: u64,
+    /// Time-outs in a row.
+    pub backoffs: u8,
+    /// Congestion window.
+    pub cwnd: u64,
+    /// Slow-start threshold; absent while there is none.
+    pub ssthresh: Option<u64>,
+    /// Bytes in the network.
+    pub inflight: u64,
+    /// Payload bytes per segment.
+    pub mss: u64,
+    /// The peer's window on this subflow.
+    pub peer_window: u64,
+    /// Loss recovery is under way.
+    pub in_recovery: bool,
+    /// Stream bytes sent on it for the first time.
+    pub bytes_sent: u64,
+    /// Stream bytes that arrived on it.
+    pub bytes_received: u64,
+    /// Stream bytes sent on it that another subflow had sent before.
+    pub bytes_reinjected: u64,
+    /// Retransmitted segments.
+    pub retransmissions: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+}
+
+/// A subflow that is gone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EndedReport {
+    /// Its number within the connection.
+    pub id: u32,
+    /// Local address.
+    pub local: Option<SocketAddr>,
+    /// The peer's address.
+    pub remote: Option<SocketAddr>,
+    /// Why it was made.
+    pub origin: String,
+    /// Why it ended.
+    pub end: String,
+    /// Microseconds since then.
+    pub ago_us: u64,
+    /// How long it had lived.
+    pub lived_us: u64,
+    /// Stream bytes sent on it.
+    pub bytes_sent: u64,
+    /// Stream bytes received on it.
+    pub bytes_received: u64,
+}
