@@ -1,0 +1,181 @@
+//! The network of most experiments: a client and a server joined by several emulated paths.
+//!
+//! The server has one address, as most have, reachable over every path; the client has one address a path and sends what
+//! bears that address out of that path. Interfaces have the same names at both ends.
+//!
+//! ```text
+//!            10.77.1.1  wifi ---- emulated ---- wifi  10.77.1.2
+//!   client                                                      server 10.77.0.1
+//!            10.77.2.1  lte  ---- emulated ---- lte   10.77.2.2
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::emulator::{Emulator, LinkSpec, PathSpec};
+use crate::netns::{NetNs, NetNsError};
+
+/// One path between client and server.
+#[derive(Debug, Clone)]
+pub struct TestPath {
+    /// Name of the interface at both ends; at most 10 letters, so that the emulator's own fit beside it.
+    pub name: String,
+    /// From the client to the server.
+    pub up: LinkSpec,
+    /// From the server to the client.
+    pub down: LinkSpec,
+}
+
+/// A client and a server and the paths between them; everything goes with this guard.
+#[derive(Debug)]
+pub struct Testbed {
+    // The order matters: the emulator stops before the namespace that its interfaces live in.
+    emulator: Emulator,
+    /// Where the client's programs run.
+    pub client: NetNs,
+    /// Where the server's programs run.
+    pub server: NetNs,
+    middle: NetNs,
+    paths: Vec<TestPath>,
+}
+
+/// The server's address over every path.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The server's IPv6 address over every path.
+pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+
+impl Testbed {
+    /// Builds the network and starts the paths. `name` appears in thread names and messages. The kernels at both ends
+    /// use the congestion control `congestion`, `cubic` for example.
+    ///
+    /// # Errors
+    /// When namespaces are forbidden or `ip` refuses.
+    pub fn new(
+        name: &str,
+        paths: &[TestPath],
+        congestion: &str,
+        seed: u64,
+    ) -> Result<Self, NetNsError> {
+        let client = NetNs::new(&format!("{name}-c"))?;
+        let server = NetNs::new(&format!("{name}-s"))?;
+        let middle = NetNs::new(&format!("{name}-m"))?;
+        // The middle only carries: it must not speak on the wires itself.
+        middle.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
+        for ns in [&client, &server] {
+            // Addresses are usable at once instead of after a second of duplicate detection; packets that come over one
+            // path for the address of another are welcome.
+            for (key, value) in [
+                ("net.ipv6.conf.default.accept_dad", "0"),
+                ("net.ipv4.conf.default.rp_filter", "0"),
+                ("net.ipv4.conf.all.rp_filter", "0"),
+            ] {
+                ns.sysctl(key, value)?;
+            }
+            // Each connection of an experiment begins without the memory of the one before.
+            ns.sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
+        }
+        server.ip([
+            format!("addr add {SERVER}/32 dev lo"),
+            format!("addr add {SERVER6}/128 dev lo"),
+        ])?;
+        let mut emulated = Vec::new();
+        for (number, path) in (1_u8..).zip(paths) {
+            let (near, far) = (format!("{}-c", path.name), format!("{}-s", path.name));
+            client.veth(&path.name, &middle, &near)?;
+            server.veth(&path.name, &middle, &far)?;
+            client.ip(addresses(number, &path.name, 1))?;
+            server.ip(addresses(number, &path.name, 2))?;
+            let (from, gateway) = (format!("10.77.{number}.1"), format!("10.77.{number}.2"));
+            client.ip(client_routes(
+                number, &path.name, &from, &gateway, congestion,
+            ))?;
+            let (from, gateway) = (format!("fd77:{number}::1"), format!("fd77:{number}::2"));
+            client.ip6(client_routes(
+                number, &path.name, &from, &gateway, congestion,
+            ))?;
+            server.ip([
+                format!(
+                    "route change 10.77.{number}.0/24 dev {} congctl {congestion}",
+                    path.name
+                ),
+                format!(
+                    "route replace fd77:{number}::/64 dev {} congctl {congestion}",
+                    path.name
+                ),
+            ])?;
+            emulated.push(PathSpec {
+                first: near,
+                second: far,
+                forward: path.up,
+                backward: path.down,
+            });
+        }
+        let emulator = Emulator::start(&middle, &emulated, seed)?;
+        Ok(Self {
+            emulator,
+            client,
+            server,
+            middle,
+            paths: paths.to_vec(),
+        })
+    }
+
+    /// The paths, to cut them, change them and count what they carry. Their order is that of [`Testbed::paths`].
+    #[must_use]
+    pub fn emulator(&self) -> &Emulator {
+        &self.emulator
+    }
+
+    /// The paths as they were asked for.
+    #[must_use]
+    pub fn paths(&self) -> &[TestPath] {
+        &self.paths
+    }
+
+    /// The namespace between the two ends, where a capture sees every packet of every path.
+    #[must_use]
+    pub fn middle(&self) -> &NetNs {
+        &self.middle
+    }
+
+    /// The client's address on a path, counted from zero.
+    #[must_use]
+    pub fn client_address(path: usize) -> IpAddr {
+        Ipv4Addr::new(10, 77, number(path), 1).into()
+    }
+
+    /// The server's address on a path, which is the client's gateway there.
+    #[must_use]
+    pub fn gateway(path: usize) -> IpAddr {
+        Ipv4Addr::new(10, 77, number(path), 2).into()
+    }
+}
+
+fn number(path: usize) -> u8 {
+    u8::try_from(path + 1).unwrap_or(u8::MAX)
+}
+
+/// Routes of the client over one path: a default in the main table, which prefers the paths in their order, and one in a
+/// table of its own for what bears this path's address. The routes name the congestion control: a namespace may not
+/// choose its default freely, and programs that were not written for it cannot ask.
+fn client_routes(
+    number: u8,
+    name: &str,
+    from: &str,
+    gateway: &str,
+    congestion: &str,
+) -> Vec<String> {
+    let table = 100 + u32::from(number);
+    let route = format!("route add default via {gateway} dev {name} congctl {congestion}");
+    vec![
+        format!("{route} metric {table}"),
+        format!("{route} table {table}"),
+        format!("rule add from {from} table {table} priority {table}"),
+    ]
+}
+
+fn addresses(number: u8, name: &str, end: u8) -> Vec<String> {
+    vec![
+        format!("addr add 10.77.{number}.{end}/24 dev {name}"),
+        format!("addr add fd77:{number}::{end}/64 dev {name} nodad"),
+    ]
+}
