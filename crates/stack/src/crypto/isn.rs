@@ -18,7 +18,9 @@ pub struct IsnSource {
 impl IsnSource {
     /// Draws the secret.
     pub fn new(rng: &mut Rng) -> Self {
-        Self { secret: HashKey::draw(rng) }
+        Self {
+            secret: HashKey::draw(rng),
+        }
     }
 
     /// A clock of 4 microseconds plus a keyed hash of the four-tuple (RFC 6528 section 3). // rfc8684:G4
@@ -36,7 +38,10 @@ mod tests {
     use super::*;
 
     fn tuple(local: &str, remote: &str) -> FourTuple {
-        FourTuple { local: local.parse().expect("address"), remote: remote.parse().expect("address") }
+        FourTuple {
+            local: local.parse().expect("address"),
+            remote: remote.parse().expect("address"),
+        }
     }
 
     #[test]
@@ -46,8 +51,14 @@ mod tests {
         let one = tuple("10.0.0.1:1000", "10.0.0.2:80");
         let start = source.choose(Instant::from_nanos(5_000_000), &one);
         assert_eq!(source.choose(Instant::from_nanos(5_003_999), &one), start);
-        assert_eq!(source.choose(Instant::from_nanos(5_004_000), &one), start + 1);
-        assert_eq!(source.choose(Instant::from_nanos(1_005_000_000), &one), start + 250_000);
+        assert_eq!(
+            source.choose(Instant::from_nanos(5_004_000), &one),
+            start + 1
+        );
+        assert_eq!(
+            source.choose(Instant::from_nanos(1_005_000_000), &one),
+            start + 250_000
+        );
     }
 
     #[test]

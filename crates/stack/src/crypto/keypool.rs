@@ -45,7 +45,11 @@ impl KeyPool {
 
     /// An empty pool that [`KeyPool::refill`] fills up to `capacity` keys.
     pub fn new(capacity: usize, home: TokenHome) -> Self {
-        Self { ready: VecDeque::new(), capacity, home }
+        Self {
+            ready: VecDeque::new(),
+            capacity,
+            home,
+        }
     }
 
     /// How many keys are ready.
@@ -116,7 +120,9 @@ mod tests {
         let mut seen = BTreeSet::new();
         for _ in 0..500 {
             pool.refill(&mut rng, 3, |token| seen.contains(&token));
-            let made = pool.take(&mut rng, |token| seen.contains(&token)).expect("tokens are free");
+            let made = pool
+                .take(&mut rng, |token| seen.contains(&token))
+                .expect("tokens are free");
             assert_eq!(made, KeyMaterial::derive(made.key));
             assert!(seen.insert(made.token));
         }
@@ -162,10 +168,15 @@ mod tests {
     #[test]
     fn tokens_name_their_home() {
         let mut rng = Rng::new([9; 32]);
-        let home = TokenHome { mask: 0xf000_0000, value: 0x3000_0000 };
+        let home = TokenHome {
+            mask: 0xf000_0000,
+            value: 0x3000_0000,
+        };
         let mut pool = KeyPool::new(4, home);
         for _ in 0..8 {
-            let made = pool.take(&mut rng, |_| false).expect("one key in sixteen fits");
+            let made = pool
+                .take(&mut rng, |_| false)
+                .expect("one key in sixteen fits");
             assert_eq!(made.token.0 >> 28, 3);
         }
     }

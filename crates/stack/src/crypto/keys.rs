@@ -43,8 +43,18 @@ mod tests {
     fn token_and_idsn_of_known_keys() {
         // rfc8684:C22 rfc8684:C23 rfc8684:C33
         let cases = [
-            (0x45ed_b502_d861_e7b1_u64, 0x5bba_80d9, 0x2266_a099_179e_2475, 0x2266_a099_179e_2476),
-            (0xdbb7_60db_1d55_e07b, 0xc1f1_2b87, 0xde99_9903_8d0a_29a1, 0xde99_9903_8d0a_29a2),
+            (
+                0x45ed_b502_d861_e7b1_u64,
+                0x5bba_80d9,
+                0x2266_a099_179e_2475,
+                0x2266_a099_179e_2476,
+            ),
+            (
+                0xdbb7_60db_1d55_e07b,
+                0xc1f1_2b87,
+                0xde99_9903_8d0a_29a1,
+                0xde99_9903_8d0a_29a2,
+            ),
         ];
         for (key, token, idsn, first) in cases {
             let derived = KeyMaterial::derive(Key(key.to_be_bytes()));

@@ -21,7 +21,10 @@ pub struct Keys {
 impl Keys {
     /// The same keys for codes that travel the other way.
     pub fn reversed(self) -> Self {
-        Self { sender: self.receiver, receiver: self.sender }
+        Self {
+            sender: self.receiver,
+            receiver: self.sender,
+        }
     }
 
     fn hmac(&self) -> Hmac<Sha256> {
@@ -92,12 +95,16 @@ mod tests {
 
     const KEY_A: Key = Key(0xdbb7_60db_1d55_e07b_u64.to_be_bytes());
     const KEY_B: Key = Key(0x45ed_b502_d861_e7b1_u64.to_be_bytes());
-    const FROM_A: Keys = Keys { sender: KEY_A, receiver: KEY_B };
+    const FROM_A: Keys = Keys {
+        sender: KEY_A,
+        receiver: KEY_B,
+    };
 
     fn hex<const N: usize>(text: &str) -> [u8; N] {
         let mut out = [0; N];
         for (at, byte) in out.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("test vector is hexadecimal");
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)
+                .expect("test vector is hexadecimal");
         }
         out
     }
@@ -116,10 +123,19 @@ mod tests {
     fn announcement_codes() {
         // rfc8684:A6
         let v4 = IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3));
-        assert_eq!(add_addr(FROM_A, AddrId(2), v4, None), hex("8e623f9cbb0e6711"));
-        assert_eq!(add_addr(FROM_A, AddrId(2), v4, Some(8080)), hex("3fc070fe3ff1d767"));
+        assert_eq!(
+            add_addr(FROM_A, AddrId(2), v4, None),
+            hex("8e623f9cbb0e6711")
+        );
+        assert_eq!(
+            add_addr(FROM_A, AddrId(2), v4, Some(8080)),
+            hex("3fc070fe3ff1d767")
+        );
         let v6 = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
-        assert_eq!(add_addr(FROM_A.reversed(), AddrId(3), v6, None), hex("42a65741d4a026f0"));
+        assert_eq!(
+            add_addr(FROM_A.reversed(), AddrId(3), v6, None),
+            hex("42a65741d4a026f0")
+        );
     }
 
     #[test]

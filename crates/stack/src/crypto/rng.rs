@@ -40,7 +40,11 @@ impl Rng {
     /// A number in `0..bound` without bias; 0 for a bound of 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         // The high half of a product is uniform once the few low halves that would be counted twice are drawn again.
-        let excess = if bound == 0 { 0 } else { bound.wrapping_neg() % bound };
+        let excess = if bound == 0 {
+            0
+        } else {
+            bound.wrapping_neg() % bound
+        };
         loop {
             let product = u64::from(self.next_u32()) * u64::from(bound);
             if product as u32 >= excess {
@@ -72,8 +76,10 @@ mod tests {
         let mut rng = Rng::new([0; 32]);
         let mut out = [0; 16];
         rng.fill(&mut out);
-        let expected: [u8; 16] =
-            [0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90, 0x40, 0x5d, 0x6a, 0xe5, 0x53, 0x86, 0xbd, 0x28];
+        let expected: [u8; 16] = [
+            0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90, 0x40, 0x5d, 0x6a, 0xe5, 0x53, 0x86,
+            0xbd, 0x28,
+        ];
         assert_eq!(out, expected);
     }
 

@@ -1,3 +1,5 @@
 //! The stack as a whole.
 
+pub(crate) mod demux;
+pub(crate) mod ports;
 pub(crate) mod wheel;

@@ -21,7 +21,10 @@ pub(crate) struct Wheel {
 impl Wheel {
     /// No deadlines.
     pub(crate) const fn new() -> Self {
-        Self { heap: Vec::new(), place: Vec::new() }
+        Self {
+            heap: Vec::new(),
+            place: Vec::new(),
+        }
     }
 
     /// How many slots have a deadline.
@@ -126,7 +129,9 @@ impl Wheel {
         loop {
             let first = at * ARITY + 1;
             let last = (first + ARITY).min(self.heap.len());
-            let Some(least) = (first..last).min_by_key(|&child| self.heap[child]) else { break };
+            let Some(least) = (first..last).min_by_key(|&child| self.heap[child]) else {
+                break;
+            };
             if self.heap[at] <= self.heap[least] {
                 break;
             }

@@ -1,0 +1,289 @@
+//! Who a packet is for: four-tuples, tokens and listening addresses.
+//!
+//! Owns the tables and nothing behind them: a value is the slot of a connection or listener. The hash is keyed with a
+//! secret of the stack, so that a peer cannot choose ports that collide; no table is ever iterated, so the order of a
+//! hash never shows.
+
+use core::hash::{BuildHasher, Hash, Hasher};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use manypath_wire::ids::{FourTuple, Token};
+use siphasher::sip::SipHasher13;
+
+use crate::crypto::rng::Rng;
+use crate::ids::SubflowId;
+
+/// Where a packet of a known four-tuple goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Slot of the connection.
+    pub(crate) conn: u32,
+    /// The subflow within it.
+    pub(crate) subflow: SubflowId,
+}
+
+/// The key is taken by something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken;
+
+/// A four-tuple boiled down to what identifies it: no flow label, no scope.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct TupleKey {
+    local: IpAddr,
+    remote: IpAddr,
+    ports: u32,
+}
+
+impl TupleKey {
+    fn of(tuple: &FourTuple) -> Self {
+        Self {
+            local: tuple.local.ip(),
+            remote: tuple.remote.ip(),
+            ports: u32::from(tuple.local.port()) << 16 | u32::from(tuple.remote.port()),
+        }
+    }
+}
+
+/// SipHash-1-3 with the stack's own key.
+#[derive(Clone)]
+pub(crate) struct Keyed(u64, u64);
+
+impl Keyed {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        Self(rng.next_u64(), rng.next_u64())
+    }
+}
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+
+    fn hash_one<T: Hash>(&self, value: T) -> u64 {
+        let mut hasher = self.build_hasher();
+        value.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The tables of one stack.
+pub(crate) struct Demux {
+    tuples: HashMap<TupleKey, Target, Keyed>,
+    tokens: HashMap<Token, u32, Keyed>,
+    listeners: HashMap<(IpAddr, u16), u32, Keyed>,
+}
+
+impl Demux {
+    /// Empty tables with a secret drawn from `rng`.
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let keyed = Keyed::draw(rng);
+        Self {
+            tuples: HashMap::with_hasher(keyed.clone()),
+            tokens: HashMap::with_hasher(keyed.clone()),
+            listeners: HashMap::with_hasher(keyed),
+        }
+    }
+
+    /// The subflow of a four-tuple, seen from our side. // rfc8684:J18
+    pub(crate) fn subflow(&self, tuple: &FourTuple) -> Option<Target> {
+        self.tuples.get(&TupleKey::of(tuple)).copied()
+    }
+
+    /// Enters a subflow; refused if the four-tuple has an owner.
+    pub(crate) fn add_subflow(&mut self, tuple: &FourTuple, target: Target) -> Result<(), Taken> {
+        vacant(&mut self.tuples, TupleKey::of(tuple), target)
+    }
+
+    /// Forgets a subflow, if it is this one that has the four-tuple.
+    pub(crate) fn remove_subflow(&mut self, tuple: &FourTuple, target: Target) -> bool {
+        remove_if(&mut self.tuples, &TupleKey::of(tuple), &target)
+    }
+
+    /// How many four-tuples are known.
+    pub(crate) fn subflows(&self) -> usize {
+        self.tuples.len()
+    }
+
+    /// The connection whose token this is: where an MP_JOIN goes, whatever its port. // rfc8684:J17
+    pub(crate) fn token(&self, token: Token) -> Option<u32> {
+        self.tokens.get(&token).copied()
+    }
+
+    /// Enters a connection's own token; refused on a collision, which the caller answers with another key.
+    // rfc8684:C5 rfc8684:C6
+    pub(crate) fn add_token(&mut self, token: Token, conn: u32) -> Result<(), Taken> {
+        vacant(&mut self.tokens, token, conn)
+    }
+
+    /// Forgets a token, if it is this connection's.
+    pub(crate) fn remove_token(&mut self, token: Token, conn: u32) -> bool {
+        remove_if(&mut self.tokens, &token, &conn)
+    }
+
+    /// The listener for a local address: one bound to exactly it, else one for every address of the family, else one
+    /// for both families.
+    pub(crate) fn listener(&self, local: SocketAddr) -> Option<u32> {
+        const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let candidates: &[IpAddr] = if local.is_ipv4() {
+            &[local.ip(), ANY4, ANY6]
+        } else {
+            &[local.ip(), ANY6]
+        };
+        candidates
+            .iter()
+            .find_map(|&ip| self.listeners.get(&(ip, local.port())).copied())
+    }
+
+    /// Enters a listener; refused if another has exactly this address and port.
+    pub(crate) fn add_listener(&mut self, local: SocketAddr, listener: u32) -> Result<(), Taken> {
+        vacant(&mut self.listeners, (local.ip(), local.port()), listener)
+    }
+
+    /// Forgets a listener, if it is this one that has the address and port.
+    pub(crate) fn remove_listener(&mut self, local: SocketAddr, listener: u32) -> bool {
+        remove_if(&mut self.listeners, &(local.ip(), local.port()), &listener)
+    }
+}
+
+fn vacant<K: Hash + Eq, V>(map: &mut HashMap<K, V, Keyed>, key: K, value: V) -> Result<(), Taken> {
+    match map.entry(key) {
+        Entry::Occupied(_) => Err(Taken),
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+            Ok(())
+        }
+    }
+}
+
+fn remove_if<K: Hash + Eq, V: PartialEq>(
+    map: &mut HashMap<K, V, Keyed>,
+    key: &K,
+    value: &V,
+) -> bool {
+    let owned = map.get(key) == Some(value);
+    if owned {
+        map.remove(key);
+        // A burst of connections must not leave its tables behind.
+        if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
+            map.shrink_to(map.len() * 2);
+        }
+    }
+    owned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demux() -> Demux {
+        Demux::new(&mut Rng::new([1; 32]))
+    }
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().expect("address")
+    }
+
+    fn tuple(local: &str, remote: &str) -> FourTuple {
+        FourTuple {
+            local: addr(local),
+            remote: addr(remote),
+        }
+    }
+
+    fn target(conn: u32, subflow: u8) -> Target {
+        Target {
+            conn,
+            subflow: SubflowId(subflow),
+        }
+    }
+
+    #[test]
+    fn four_tuples_find_their_subflow() {
+        // rfc8684:J18
+        let mut demux = demux();
+        let one = tuple("10.0.0.1:80", "10.0.0.2:1000");
+        let two = tuple("10.0.0.1:80", "10.0.0.2:1001");
+        let six = tuple("[2001:db8::1]:80", "[2001:db8::2]:1000");
+        assert_eq!(demux.add_subflow(&one, target(4, 0)), Ok(()));
+        assert_eq!(demux.add_subflow(&two, target(4, 1)), Ok(()));
+        assert_eq!(demux.add_subflow(&six, target(5, 0)), Ok(()));
+        assert_eq!(demux.add_subflow(&one, target(6, 0)), Err(Taken));
+        assert_eq!(demux.subflow(&one), Some(target(4, 0)));
+        assert_eq!(demux.subflow(&two), Some(target(4, 1)));
+        assert_eq!(demux.subflow(&six), Some(target(5, 0)));
+        assert_eq!(
+            demux.subflow(&FourTuple {
+                local: one.remote,
+                remote: one.local
+            }),
+            None
+        );
+        assert!(
+            !demux.remove_subflow(&one, target(6, 0)),
+            "only the owner can remove it"
+        );
+        assert!(demux.remove_subflow(&one, target(4, 0)));
+        assert_eq!(demux.subflow(&one), None);
+        assert_eq!(demux.subflows(), 2);
+    }
+
+    #[test]
+    fn tokens_are_unique() {
+        // rfc8684:C5 rfc8684:J17
+        let mut demux = demux();
+        assert_eq!(demux.add_token(Token(7), 1), Ok(()));
+        assert_eq!(demux.add_token(Token(7), 2), Err(Taken));
+        assert_eq!(demux.token(Token(7)), Some(1));
+        assert!(!demux.remove_token(Token(7), 2));
+        assert!(demux.remove_token(Token(7), 1));
+        assert_eq!(demux.token(Token(7)), None);
+    }
+
+    #[test]
+    fn the_closest_listener_wins() {
+        let mut demux = demux();
+        demux.add_listener(addr("10.0.0.1:80"), 1).expect("free");
+        demux.add_listener(addr("0.0.0.0:80"), 2).expect("free");
+        demux.add_listener(addr("[::]:80"), 3).expect("free");
+        demux.add_listener(addr("[::]:81"), 4).expect("free");
+        demux.add_listener(addr("0.0.0.0:82"), 5).expect("free");
+        assert_eq!(demux.add_listener(addr("0.0.0.0:80"), 6), Err(Taken));
+        let cases = [
+            ("10.0.0.1:80", Some(1)),
+            ("10.0.0.2:80", Some(2)),
+            ("[2001:db8::1]:80", Some(3)),
+            ("10.0.0.1:81", Some(4)),
+            ("[2001:db8::1]:82", None),
+            ("10.0.0.1:83", None),
+        ];
+        for (local, expected) in cases {
+            assert_eq!(demux.listener(addr(local)), expected, "{local}");
+        }
+        assert!(demux.remove_listener(addr("10.0.0.1:80"), 1));
+        assert_eq!(demux.listener(addr("10.0.0.1:80")), Some(2));
+    }
+
+    #[test]
+    fn tables_shrink_after_a_burst() {
+        let mut demux = demux();
+        let peers = |port: u32| tuple("10.0.0.1:80", &alloc::format!("10.0.0.2:{port}"));
+        for port in 1..20_000 {
+            demux
+                .add_subflow(&peers(port), target(port, 0))
+                .expect("free");
+        }
+        for port in 1..20_000 {
+            assert!(demux.remove_subflow(&peers(port), target(port, 0)));
+        }
+        assert!(
+            demux.tuples.capacity() <= 1024,
+            "{}",
+            demux.tuples.capacity()
+        );
+    }
+}
