@@ -3,3 +3,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod cc;
+pub mod time;
+pub mod timer;
+pub mod units;

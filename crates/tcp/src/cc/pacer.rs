@@ -1,0 +1,134 @@
+//! Spreads transmissions over the round trip.
+//!
+//! A virtual schedule says when everything sent so far would have left at the pacing rate. Sending may run ahead of that
+//! schedule by one quantum, so that a burst that the device splits is not chopped, and no further. Time that passes
+//! unused is not saved up.
+
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+
+/// Largest burst worth building: one segmentation-offload transmission.
+const LARGEST_QUANTUM: u64 = 64 * 1024;
+/// A burst lasts this long at the pacing rate.
+const QUANTUM_TIME: Duration = Duration::from_millis(1);
+
+/// The release times of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pacer {
+    /// When the bytes sent so far are through at the pacing rate.
+    through: Instant,
+    /// How far ahead of the schedule the sender may be.
+    ahead: Duration,
+}
+
+impl Pacer {
+    /// Nothing sent yet: everything may go.
+    pub const fn new() -> Pacer {
+        Pacer {
+            through: Instant::ZERO,
+            ahead: Duration::ZERO,
+        }
+    }
+
+    /// When the next transmission may leave: `now` or later.
+    pub fn ready_at(&self, now: Instant) -> Instant {
+        now.max(self.through - self.ahead)
+    }
+
+    /// `bytes` left at `now`, while the pacing rate is `rate` and a segment has `mss` bytes.
+    pub fn sent(&mut self, now: Instant, bytes: u32, rate: Rate, mss: u32) {
+        self.through = self.through.max(now) + rate.time_for(u64::from(bytes));
+        self.ahead = rate.time_for(u64::from(Self::quantum(rate, mss)) / 2);
+    }
+
+    /// The largest burst that is sensible at `rate`: what one millisecond carries, at least two segments, at most 64 KB.
+    pub fn quantum(rate: Rate, mss: u32) -> u32 {
+        let bytes = rate.bytes_in(QUANTUM_TIME).clamp(
+            u64::from(mss.max(1)) * 2,
+            LARGEST_QUANTUM.max(u64::from(mss) * 2),
+        );
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets the schedule, as after a timeout: what was scheduled is held to be lost.
+    pub fn reset(&mut self) {
+        *self = Pacer::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MSS: u32 = 1_448;
+
+    #[test]
+    fn the_quantum_is_a_millisecond_within_its_bounds() {
+        for (bits, quantum) in [
+            (1_000_000, 2 * MSS),
+            (10_000_000, 2 * MSS),
+            (100_000_000, 12_500),
+            (400_000_000, 50_000),
+            (10_000_000_000, 65_536),
+        ] {
+            assert_eq!(
+                Pacer::quantum(Rate::from_bits_per_sec(bits), MSS),
+                quantum,
+                "at {bits} bit/s"
+            );
+        }
+        assert_eq!(
+            Pacer::quantum(Rate::MAX, 40_000),
+            80_000,
+            "two segments even where segments are huge"
+        );
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let mut pacer = Pacer::new();
+        let now = Instant::from_secs(5);
+        for _ in 0..100 {
+            pacer.sent(now, 65_536, Rate::MAX, MSS);
+            assert_eq!(pacer.ready_at(now), now);
+        }
+    }
+
+    #[test]
+    fn unused_time_is_not_saved_up() {
+        let rate = Rate::from_bytes_per_sec(1_000_000);
+        let mut pacer = Pacer::new();
+        pacer.sent(Instant::from_secs(1), 10_000, rate, 1_000);
+        // Ten milliseconds of bytes, one millisecond (half the quantum of two segments) ahead.
+        assert_eq!(
+            pacer.ready_at(Instant::from_secs(1)),
+            Instant::from_millis(1_009)
+        );
+        pacer.sent(Instant::from_secs(9), 10_000, rate, 1_000);
+        assert_eq!(
+            pacer.ready_at(Instant::from_secs(9)),
+            Instant::from_millis(9_009)
+        );
+    }
+
+    proptest! {
+        /// Whoever sends a quantum whenever the pacer is ready keeps the rate, and is ahead of it by two quanta at most.
+        #[test]
+        fn the_rate_is_kept(bits in 1_000_000u64..50_000_000_000, rounds in 10u64..200) {
+            let rate = Rate::from_bits_per_sec(bits);
+            let quantum = Pacer::quantum(rate, MSS);
+            let mut pacer = Pacer::new();
+            let start = Instant::from_secs(1);
+            let mut now = start;
+            for _ in 0..rounds {
+                now = pacer.ready_at(now);
+                pacer.sent(now, quantum, rate, MSS);
+            }
+            let due = rate.time_for(u64::from(quantum) * rounds);
+            let took = now.since(start);
+            let slack = rate.time_for(u64::from(quantum) * 2) + Duration::from_nanos(rounds);
+            prop_assert!(took <= due && due <= took + slack, "took {took} of {due}");
+        }
+    }
+}
