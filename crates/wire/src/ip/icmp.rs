@@ -1,0 +1,330 @@
+//! ICMP errors about our own TCP segments (RFC 792, RFC 1191, RFC 4443): which segment, and what became of it.
+//!
+//! Anybody can send these. The parser only says what the message claims; the subflow compares the quoted sequence
+//! number with what it has in flight before it believes anything (RFC 5927).
+
+use core::net::IpAddr;
+
+use super::{IpError, IpMeta, v4, v6};
+use crate::checksum::{Sum, pseudo_v6};
+use crate::cursor::Reader;
+use crate::ids::FourTuple;
+use crate::seq::SeqNum;
+use crate::tcp;
+
+/// ICMP's protocol number under IPv4.
+pub const PROTOCOL_V4: u8 = 1;
+/// ICMP's protocol number under IPv6.
+pub const PROTOCOL_V6: u8 = 58;
+
+/// An error message about a TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The subflow as we name it: the quoted segment's source is our end.
+    pub tuple: FourTuple,
+    /// The quoted segment's sequence number.
+    pub seq: SeqNum,
+    /// What is said to have happened.
+    pub kind: Kind,
+}
+
+/// What happened to the quoted segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It could not be delivered; the code as the message has it (its meaning depends on the IP version).
+    Unreachable {
+        /// The ICMP code.
+        code: u8,
+    },
+    /// It was larger than a link on the way takes.
+    FragNeeded {
+        /// The link's MTU in bytes; 0 when an old IPv4 router does not say (RFC 1191 section 3).
+        mtu: u32,
+    },
+    /// It travelled too far.
+    TtlExceeded,
+}
+
+impl Error {
+    /// The host itself refuses this protocol or port, or policy does: trying again is useless before the connection
+    /// exists. Everything else may pass (RFC 1122 section 4.2.3.9, RFC 5461).
+    #[must_use]
+    pub const fn is_hard(&self) -> bool {
+        match self.kind {
+            // IPv4: protocol 2 and port 3 unreachable, 9, 10 and 13 prohibited. IPv6: 1 prohibited, 4 port.
+            Kind::Unreachable { code } if self.tuple.is_ipv6() => matches!(code, 1 | 4),
+            Kind::Unreachable { code } => matches!(code, 2 | 3 | 9 | 10 | 13),
+            Kind::FragNeeded { mtu: _ } | Kind::TtlExceeded => false,
+        }
+    }
+}
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// Not ICMP of the packet's IP version.
+    NotIcmp,
+    /// Fewer bytes than needed.
+    Truncated,
+    /// The checksum does not match.
+    Checksum,
+    /// A message that is no error a subflow could act on.
+    NotAnError,
+    /// The quoted packet is not the beginning of a TCP segment.
+    Quote,
+}
+
+/// Reads the ICMP message `body` behind the header `meta`.
+pub fn parse(meta: &IpMeta, body: &[u8]) -> Result<Error, IcmpError> {
+    let mut sum = match (meta.src, meta.dst, meta.protocol) {
+        (IpAddr::V4(_), IpAddr::V4(_), PROTOCOL_V4) => Sum::ZERO,
+        // The body is part of one IP packet, so its length fits.
+        (IpAddr::V6(src), IpAddr::V6(dst), PROTOCOL_V6) => {
+            pseudo_v6(src, dst, PROTOCOL_V6, body.len() as u32)
+        }
+        _ => return Err(IcmpError::NotIcmp),
+    };
+    sum.add_bytes(body);
+    let mut reader = Reader::new(body);
+    let head = Head::read(&mut reader).ok_or(IcmpError::Truncated)?;
+    if !sum.is_valid() {
+        return Err(IcmpError::Checksum);
+    }
+    let v6 = meta.protocol == PROTOCOL_V6;
+    let kind = if v6 { head.kind_v6() } else { head.kind_v4() }.ok_or(IcmpError::NotAnError)?;
+    let (tuple, seq) = quoted(reader.rest(), v6).ok_or(IcmpError::Quote)?;
+    Ok(Error { tuple, seq, kind })
+}
+
+/// The eight bytes before the quoted packet.
+struct Head {
+    message: u8,
+    code: u8,
+    word: u32,
+}
+
+impl Head {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let (message, code, _checksum) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        Some(Self {
+            message,
+            code,
+            word: reader.u32()?,
+        })
+    }
+
+    fn kind_v4(&self) -> Option<Kind> {
+        match (self.message, self.code) {
+            // The next hop's MTU is in the lower half of the otherwise unused word.
+            (3, 4) => Some(Kind::FragNeeded {
+                mtu: self.word & 0xffff,
+            }),
+            (3, code) => Some(Kind::Unreachable { code }),
+            (11, 0) => Some(Kind::TtlExceeded),
+            _ => None,
+        }
+    }
+
+    fn kind_v6(&self) -> Option<Kind> {
+        match (self.message, self.code) {
+            (1, code) => Some(Kind::Unreachable { code }),
+            (2, _) => Some(Kind::FragNeeded { mtu: self.word }),
+            (3, 0) => Some(Kind::TtlExceeded),
+            _ => None,
+        }
+    }
+}
+
+/// The quoted packet's subflow and sequence number. Its checksums are not looked at: routers change and cut it.
+fn quoted(packet: &[u8], v6: bool) -> Option<(FourTuple, SeqNum)> {
+    let meta = if v6 {
+        v6::parse_quoted(packet).ok()?
+    } else {
+        let fields: Result<v4::Fields, IpError> = v4::fields(packet);
+        fields
+            .ok()
+            .filter(|fields| !fields.is_later_fragment())?
+            .meta
+    };
+    if meta.protocol != tcp::PROTOCOL {
+        return None;
+    }
+    let mut reader = Reader::new(packet.get(meta.header_len..)?);
+    let (src_port, dst_port, seq) = (reader.u16()?, reader.u16()?, reader.u32()?);
+    Some((
+        FourTuple::of(meta.src, src_port, meta.dst, dst_port),
+        SeqNum::new(seq),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::{self, Ecn};
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+    const US6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+    const PEER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+    /// Ports 1000 and 80, sequence number 7: the eight bytes every router quotes.
+    const TCP: [u8; 8] = [0x03, 0xe8, 0, 80, 0, 0, 0, 7];
+
+    fn quote_v4() -> Vec<u8> {
+        let mut quote = vec![0; 20];
+        v4::emit(
+            quote.first_chunk_mut().unwrap(),
+            US,
+            PEER,
+            6,
+            1,
+            Ecn::NotEct,
+            1500,
+        );
+        quote.extend(TCP);
+        quote
+    }
+
+    fn message_v4(message: u8, code: u8, word: u32, quote: &[u8]) -> Vec<u8> {
+        let mut body = vec![message, code, 0, 0];
+        body.extend(word.to_be_bytes());
+        body.extend(quote);
+        let checksum = Sum::of(&body).finish();
+        body[2..4].copy_from_slice(&checksum.to_be_bytes());
+        let mut packet = vec![0; 20];
+        let len = (20 + body.len()) as u16;
+        let router = Ipv4Addr::new(10, 5, 0, 1);
+        v4::emit(
+            packet.first_chunk_mut().unwrap(),
+            router,
+            US,
+            PROTOCOL_V4,
+            60,
+            Ecn::NotEct,
+            len,
+        );
+        packet.extend(body);
+        packet
+    }
+
+    fn message_v6(message: u8, code: u8, word: u32, quote: &[u8]) -> Vec<u8> {
+        let mut body = vec![message, code, 0, 0];
+        body.extend(word.to_be_bytes());
+        body.extend(quote);
+        let mut sum = pseudo_v6(PEER6, US6, PROTOCOL_V6, body.len() as u32);
+        sum.add_bytes(&body);
+        body[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut packet = vec![0; 40];
+        let len = body.len() as u16;
+        v6::emit(
+            packet.first_chunk_mut().unwrap(),
+            PEER6,
+            US6,
+            PROTOCOL_V6,
+            60,
+            Ecn::NotEct,
+            len,
+        );
+        packet.extend(body);
+        packet
+    }
+
+    fn quote_v6() -> Vec<u8> {
+        let mut quote = vec![0; 40];
+        v6::emit(
+            quote.first_chunk_mut().unwrap(),
+            US6,
+            PEER6,
+            6,
+            1,
+            Ecn::NotEct,
+            1400,
+        );
+        quote.extend(TCP);
+        quote
+    }
+
+    fn read(packet: &[u8]) -> Result<Error, IcmpError> {
+        let (meta, body) = ip::parse(packet).unwrap();
+        parse(&meta, body)
+    }
+
+    #[test]
+    fn the_tuple_is_ours() {
+        let error = read(&message_v4(3, 4, 1400, &quote_v4())).unwrap();
+        assert_eq!(
+            error.tuple,
+            FourTuple::of(IpAddr::V4(US), 1000, IpAddr::V4(PEER), 80)
+        );
+        assert_eq!(error.seq, SeqNum::new(7));
+        assert_eq!(error.kind, Kind::FragNeeded { mtu: 1400 });
+        assert!(!error.is_hard());
+    }
+
+    #[test]
+    fn every_kind_of_version_4() {
+        let kind = |message, code, word| {
+            read(&message_v4(message, code, word, &quote_v4())).map(|e| e.kind)
+        };
+        assert_eq!(kind(3, 1, 0), Ok(Kind::Unreachable { code: 1 }));
+        assert_eq!(kind(3, 4, 0xabcd_0000), Ok(Kind::FragNeeded { mtu: 0 }));
+        assert_eq!(kind(11, 0, 0), Ok(Kind::TtlExceeded));
+        assert_eq!(kind(11, 1, 0), Err(IcmpError::NotAnError));
+        assert_eq!(kind(8, 0, 0), Err(IcmpError::NotAnError));
+        assert!(read(&message_v4(3, 3, 0, &quote_v4())).unwrap().is_hard());
+        assert!(!read(&message_v4(3, 1, 0, &quote_v4())).unwrap().is_hard());
+    }
+
+    #[test]
+    fn every_kind_of_version_6() {
+        let kind = |message, code, word| {
+            read(&message_v6(message, code, word, &quote_v6())).map(|e| e.kind)
+        };
+        assert_eq!(kind(1, 0, 0), Ok(Kind::Unreachable { code: 0 }));
+        assert_eq!(kind(2, 0, 1280), Ok(Kind::FragNeeded { mtu: 1280 }));
+        assert_eq!(kind(3, 0, 0), Ok(Kind::TtlExceeded));
+        assert_eq!(kind(129, 0, 0), Err(IcmpError::NotAnError));
+        let error = read(&message_v6(1, 4, 0, &quote_v6())).unwrap();
+        assert_eq!(
+            error.tuple,
+            FourTuple::of(IpAddr::V6(US6), 1000, IpAddr::V6(PEER6), 80)
+        );
+        assert!(error.is_hard());
+    }
+
+    #[test]
+    fn damage_and_short_quotes_are_refused() {
+        let mut damaged = message_v4(3, 1, 0, &quote_v4());
+        damaged[50] ^= 1;
+        assert_eq!(read(&damaged), Err(IcmpError::Checksum));
+        assert_eq!(
+            read(&message_v4(3, 1, 0, &quote_v4()[..27])),
+            Err(IcmpError::Quote)
+        );
+        assert_eq!(read(&message_v4(3, 1, 0, &[])), Err(IcmpError::Quote));
+        let mut udp = quote_v4();
+        udp[9] = 17;
+        assert_eq!(read(&message_v4(3, 1, 0, &udp)), Err(IcmpError::Quote));
+        let mut later = quote_v4();
+        later[7] = 1;
+        assert_eq!(read(&message_v4(3, 1, 0, &later)), Err(IcmpError::Quote));
+        assert_eq!(
+            read(&message_v4(3, 1, 0, &quote_v6())),
+            Err(IcmpError::Quote)
+        );
+    }
+
+    #[test]
+    fn tcp_is_not_icmp() {
+        let packet = message_v4(3, 1, 0, &quote_v4());
+        let (meta, body) = ip::parse(&packet).unwrap();
+        let tcp = IpMeta {
+            protocol: 6,
+            ..meta
+        };
+        assert_eq!(parse(&tcp, body), Err(IcmpError::NotIcmp));
+        assert_eq!(parse(&meta, &body[..7]), Err(IcmpError::Truncated));
+    }
+}

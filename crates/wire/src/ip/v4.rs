@@ -1,0 +1,233 @@
+//! The IPv4 header (RFC 791).
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use super::{Ecn, IpError, IpMeta};
+use crate::checksum::Sum;
+use crate::cursor::{NoRoom, Reader, Writer};
+
+/// Bytes of the header this program writes, and of the shortest one it reads.
+pub const HEADER_LEN: usize = 20;
+/// Offset of the header checksum.
+const CHECKSUM_AT: usize = 10;
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const FRAGMENT_OFFSET: u16 = 0x1fff;
+
+/// The header's fields as they stand, whether or not the whole packet is there.
+pub(super) struct Fields {
+    pub(super) meta: IpMeta,
+    fragment: u16,
+}
+
+impl Fields {
+    /// One piece of a larger packet.
+    pub(super) const fn is_fragment(&self) -> bool {
+        self.fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0
+    }
+
+    /// A piece that does not hold the upper layer's first bytes.
+    pub(super) const fn is_later_fragment(&self) -> bool {
+        self.fragment & FRAGMENT_OFFSET != 0
+    }
+}
+
+/// Reads the fixed fields and checks only the header's own lengths.
+pub(super) fn fields(packet: &[u8]) -> Result<Fields, IpError> {
+    let (version_and_length, fields) = read(packet).ok_or(IpError::Truncated)?;
+    let header_len = fields.meta.header_len;
+    if version_and_length >> 4 != 4 || header_len < HEADER_LEN || fields.meta.total_len < header_len
+    {
+        return Err(IpError::Length);
+    }
+    Ok(fields)
+}
+
+fn read(packet: &[u8]) -> Option<(u8, Fields)> {
+    let mut reader = Reader::new(packet);
+    let version_and_length = reader.u8()?;
+    let traffic_class = reader.u8()?;
+    let total_len = usize::from(reader.u16()?);
+    let _identification = reader.u16()?;
+    let fragment = reader.u16()?;
+    let (ttl, protocol, _checksum) = (reader.u8()?, reader.u8()?, reader.u16()?);
+    let src = IpAddr::V4(Ipv4Addr::from(reader.array::<4>()?));
+    let dst = IpAddr::V4(Ipv4Addr::from(reader.array::<4>()?));
+    let header_len = usize::from(version_and_length & 0x0f) * 4;
+    let ecn = Ecn::from_bits(traffic_class);
+    let meta = IpMeta {
+        src,
+        dst,
+        protocol,
+        ttl,
+        ecn,
+        total_len,
+        header_len,
+    };
+    Some((version_and_length, Fields { meta, fragment }))
+}
+
+/// Reads and checks a header. Options are skipped.
+pub(super) fn parse(packet: &[u8]) -> Result<IpMeta, IpError> {
+    let fields = fields(packet)?;
+    let header = packet
+        .get(..fields.meta.header_len)
+        .ok_or(IpError::Truncated)?;
+    if !Sum::of(header).is_valid() {
+        return Err(IpError::Checksum);
+    }
+    if fields.is_fragment() {
+        return Err(IpError::Fragment);
+    }
+    Ok(fields.meta)
+}
+
+/// Writes a header without options for a packet of `total_len` bytes: not to be fragmented, and with identification
+/// zero, as a packet that is never fragmented may have (RFC 6864 section 4.1).
+pub fn emit(
+    header: &mut [u8; HEADER_LEN],
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    protocol: u8,
+    ttl: u8,
+    ecn: Ecn,
+    total_len: u16,
+) {
+    let written = write(
+        &mut Writer::new(header),
+        src,
+        dst,
+        protocol,
+        ttl,
+        ecn,
+        total_len,
+    );
+    debug_assert!(written.is_ok(), "the fields are exactly 20 bytes");
+    let checksum = Sum::of(header).finish();
+    header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn write(
+    w: &mut Writer<'_>,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    protocol: u8,
+    ttl: u8,
+    ecn: Ecn,
+    total_len: u16,
+) -> Result<(), NoRoom> {
+    w.u8(0x40 | (HEADER_LEN / 4) as u8)?;
+    w.u8(ecn.bits())?;
+    w.u16(total_len)?;
+    w.u16(0)?;
+    w.u16(DONT_FRAGMENT)?;
+    w.u8(ttl)?;
+    w.u8(protocol)?;
+    w.u16(0)?;
+    w.put(&src.octets())?;
+    w.put(&dst.octets())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn packet(payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LEN];
+        let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let len = (HEADER_LEN + payload.len()) as u16;
+        emit(
+            bytes.first_chunk_mut().unwrap(),
+            src,
+            dst,
+            6,
+            64,
+            Ecn::Ect0,
+            len,
+        );
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// Changes the header and makes its checksum right again.
+    fn patched(at: usize, value: u16) -> Vec<u8> {
+        let mut bytes = packet(&[1, 2, 3, 4]);
+        bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
+        let checksum = Sum::of(&bytes[..HEADER_LEN]).finish();
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_known_header_checksum() {
+        // The header of RFC 1071 style textbooks: 172.16.10.99 to 172.16.10.12, checksum b1e6.
+        let header = [
+            0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10,
+            0x0a, 0x63, 0xac, 0x10, 0x0a, 0x0c,
+        ];
+        assert!(Sum::of(&header).is_valid());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (meta, body) = ip::parse(&packet(&[1, 2, 3]))
+            .map(|(m, b)| (m, b.to_vec()))
+            .unwrap();
+        assert_eq!(body, [1, 2, 3]);
+        assert_eq!(
+            meta,
+            IpMeta {
+                src: IpAddr::from([10, 0, 0, 1]),
+                dst: IpAddr::from([10, 0, 0, 2]),
+                protocol: 6,
+                ttl: 64,
+                ecn: Ecn::Ect0,
+                total_len: 23,
+                header_len: 20,
+            }
+        );
+    }
+
+    #[test]
+    fn padding_of_the_link_is_not_payload() {
+        let mut bytes = packet(&[1, 2, 3]);
+        bytes.resize(46, 0xee);
+        assert_eq!(ip::parse(&bytes).unwrap().1, [1, 2, 3]);
+    }
+
+    #[test]
+    fn fragments_are_told_apart_from_damage() {
+        assert_eq!(ip::parse(&patched(6, 0x2000)), Err(IpError::Fragment));
+        assert_eq!(ip::parse(&patched(6, 0x0001)), Err(IpError::Fragment));
+        assert!(ip::parse(&patched(6, 0x4000)).is_ok());
+        assert!(ip::parse(&patched(6, 0x0000)).is_ok());
+        let mut damaged = packet(&[]);
+        damaged[15] ^= 1;
+        assert_eq!(ip::parse(&damaged), Err(IpError::Checksum));
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused() {
+        assert_eq!(ip::parse(&patched(0, 0x4400)), Err(IpError::Length));
+        assert_eq!(ip::parse(&patched(2, 19)), Err(IpError::Length));
+        assert_eq!(ip::parse(&patched(2, 25)), Err(IpError::Truncated));
+        assert_eq!(ip::parse(&packet(&[])[..19]), Err(IpError::Truncated));
+    }
+
+    #[test]
+    fn options_are_skipped() {
+        let mut bytes = packet(&[]);
+        bytes.extend([1, 1, 1, 0, 9, 9]);
+        bytes[0] = 0x46;
+        bytes[3] = 26;
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
+        let checksum = Sum::of(&bytes[..24]).finish();
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+        let (meta, body) = ip::parse(&bytes).unwrap();
+        assert_eq!((meta.header_len, body), (24, &[9u8, 9][..]));
+    }
+}
