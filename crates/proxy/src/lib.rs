@@ -1,2 +1,16 @@
-//! Byte-stream relays between our stack, the host TCP and the host Multipath TCP.
+//! Byte streams from one kind of TCP to another, and the measurement of such streams.
+//!
+//! Three kinds of sockets stand behind one [`stream::Stream`]: the host's TCP, the host's Multipath TCP, and ours.
+//! [`relay`] joins two of them, [`forward`] does so for every connection of a listener, [`perf`] measures one.
 #![forbid(unsafe_code)]
+
+pub mod endpoint;
+mod error;
+pub mod forward;
+mod host;
+pub mod perf;
+pub mod relay;
+pub mod sockets;
+pub mod stream;
+
+pub use error::Error;

@@ -1,0 +1,186 @@
+//! Names of the ends of a relay: `tcp:127.0.0.1:80`, `mptcp:server.example:443`, `kernel-mptcp:[::1]:8080`.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// Which implementation carries a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    /// The host's TCP.
+    Tcp,
+    /// Our stack, with Multipath TCP where the peer speaks it.
+    Mptcp,
+    /// The host kernel's Multipath TCP.
+    KernelMptcp,
+}
+
+impl Proto {
+    /// Every kind, in the order of their names in help texts.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Mptcp, Self::KernelMptcp];
+
+    /// The name used on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Mptcp => "mptcp",
+            Self::KernelMptcp => "kernel-mptcp",
+        }
+    }
+}
+
+impl fmt::Display for Proto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Proto {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|proto| proto.name() == text)
+            .ok_or_else(|| format!("'{text}' is none of tcp, mptcp, kernel-mptcp"))
+    }
+}
+
+/// A host (name or address) and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(addr) = text.parse::<SocketAddr>() {
+            return Ok(addr.into());
+        }
+        let hint = "write HOST:PORT, with an IPv6 address as [ADDRESS]:PORT";
+        let (host, port) = text
+            .rsplit_once(':')
+            .ok_or(format!("'{text}' has no port; {hint}"))?;
+        let port = port
+            .parse()
+            .map_err(|_| format!("'{port}' is no port (0 to 65535); {hint}"))?;
+        if host.is_empty()
+            || host.contains([':', '[', ']', '/'])
+            || host.contains(char::is_whitespace)
+        {
+            return Err(format!("'{host}' is no host name or address; {hint}"));
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl From<SocketAddr> for HostPort {
+    fn from(addr: SocketAddr) -> Self {
+        Self {
+            host: addr.ip().to_string(),
+            port: addr.port(),
+        }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl HostPort {
+    /// All addresses of the host, in the resolver's order; at least one.
+    ///
+    /// # Errors
+    /// The name cannot be resolved.
+    pub async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let what = || format!("find the address of '{}'", self.host);
+        let found: Vec<SocketAddr> = tokio::net::lookup_host((self.host.as_str(), self.port))
+            .await
+            .map_err(|e| Error::new(what(), e))?
+            .collect();
+        if found.is_empty() {
+            return Err(Error::new(
+                what(),
+                io::Error::new(io::ErrorKind::NotFound, "it has none"),
+            ));
+        }
+        Ok(found)
+    }
+}
+
+/// One end of a relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Whose implementation.
+    pub proto: Proto,
+    /// Where.
+    pub at: HostPort,
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (proto, at) = text.split_once(':').ok_or(format!(
+            "'{text}' is not PROTO:HOST:PORT, for example mptcp:192.0.2.1:80"
+        ))?;
+        Ok(Self {
+            proto: proto.parse()?,
+            at: at.parse()?,
+        })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.proto, self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_read_back_as_written() {
+        for text in [
+            "tcp:127.0.0.1:80",
+            "mptcp:server.example:443",
+            "kernel-mptcp:[::1]:8080",
+            "mptcp:[2001:db8::1]:1",
+        ] {
+            let endpoint: Endpoint = text.parse().expect(text);
+            assert_eq!(endpoint.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        for (text, part) in [
+            ("127.0.0.1:80", "none of tcp"),
+            ("tcp", "PROTO:HOST:PORT"),
+            ("tcp:host", "no port"),
+            ("tcp:host:70000", "no port (0 to 65535)"),
+            ("tcp:::1:80", "[ADDRESS]:PORT"),
+            ("tcp::80", "no host name"),
+        ] {
+            let error = text.parse::<Endpoint>().expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Opens streams and listeners of any kind.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::Error;
+use crate::endpoint::{Endpoint, Proto};
+use crate::host;
+use crate::stream::{Listener, Stream};
+
+/// How sockets are opened, and with what.
+#[derive(Clone, Debug)]
+pub struct Sockets {
+    /// How long to wait for a peer to answer, over all of its addresses.
+    pub connect_timeout: Duration,
+    /// Congestion control of the host's sockets; `None` takes the host's default.
+    pub host_congestion: Option<String>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(30),
+            host_congestion: None,
+        }
+    }
+}
+
+impl Sockets {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address is not ours or in use, or privileges are missing.
+    pub async fn listen(&self, endpoint: &Endpoint) -> Result<Listener, Error> {
+        let what = || format!("listen on {endpoint}");
+        let mut last = None;
+        for addr in endpoint.at.resolve().await? {
+            match self.listen_one(endpoint.proto, addr).await {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        // `resolve` gives one address at least, so an error was kept.
+        Err(Error::new(
+            what(),
+            last.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
+        ))
+    }
+
+    async fn listen_one(&self, proto: Proto, addr: SocketAddr) -> io::Result<Listener> {
+        let congestion = self.host_congestion.as_deref();
+        match proto {
+            Proto::Tcp => Ok(Listener::Host(host::listen(addr, false, congestion)?)),
+            Proto::KernelMptcp => Ok(Listener::Host(host::listen(addr, true, congestion)?)),
+            Proto::Mptcp => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Connects to the first address of the endpoint that answers.
+    ///
+    /// # Errors
+    /// None of them did, or not in time.
+    pub async fn connect(&self, endpoint: &Endpoint) -> Result<Stream, Error> {
+        let what = || format!("connect to {endpoint}");
+        let addrs = endpoint.at.resolve().await?;
+        let attempt = async {
+            let mut last = None;
+            for addr in addrs {
+                match self.connect_one(endpoint.proto, addr).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = Some(error),
+                }
+            }
+            Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+        };
+        match tokio::time::timeout(self.connect_timeout, attempt).await {
+            Ok(result) => result.map_err(|error| Error::new(what(), error)),
+            Err(_) => {
+                let text = format!("no answer within {} s", self.connect_timeout.as_secs_f32());
+                Err(Error::new(
+                    what(),
+                    io::Error::new(io::ErrorKind::TimedOut, text),
+                ))
+            }
+        }
+    }
+
+    async fn connect_one(&self, proto: Proto, addr: SocketAddr) -> io::Result<Stream> {
+        let congestion = self.host_congestion.as_deref();
+        match proto {
+            Proto::Tcp => Ok(Stream::Host(host::connect(addr, false, congestion).await?)),
+            Proto::KernelMptcp => Ok(Stream::Host(host::connect(addr, true, congestion).await?)),
+            Proto::Mptcp => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! One type for the streams and listeners of every implementation.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::host;
+
+/// A connected stream.
+#[derive(Debug)]
+pub enum Stream {
+    /// Of the host's kernel, TCP or Multipath TCP.
+    Host(TcpStream),
+}
+
+impl Stream {
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// The stream is broken already.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Host(stream) => stream.peer_addr(),
+        }
+    }
+
+    /// Sends what is written at once instead of waiting for more.
+    ///
+    /// # Errors
+    /// The stream is broken already.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Host(stream) => stream.set_nodelay(on),
+        }
+    }
+
+    /// Ends the stream so that the peer sees an error and not a regular end.
+    pub fn abort(self) {
+        match self {
+            Self::Host(stream) => host::reset_on_close(&stream),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Host(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Host(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Host(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Host(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Where streams come in.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of the host's kernel.
+    Host(TcpListener),
+}
+
+impl Listener {
+    /// The next connection.
+    ///
+    /// # Errors
+    /// What the implementation reports: a connection that died in the queue, or no descriptors left.
+    pub async fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Host(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((Stream::Host(stream), peer))
+            }
+        }
+    }
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// The listener is broken already.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Host(listener) => listener.local_addr(),
+        }
+    }
+}
