@@ -5,6 +5,7 @@
 //! [`kernel`] reads what the kernel's own Multipath TCP did, and [`demo`] shows it all in two minutes.
 #![forbid(unsafe_code)]
 
+pub mod demo;
 pub mod emulator;
 pub mod kernel;
 pub mod netns;

@@ -274,6 +274,26 @@ impl NetNs {
             })
     }
 
+    /// Whether a TCP socket of this namespace listens on a port, found out without connecting to it.
+    #[must_use]
+    pub fn listens(&self, port: u16) -> bool {
+        let tables = ["tcp", "tcp6"].map(|kind| format!("/proc/thread-self/net/{kind}"));
+        let end = format!(":{port:04X}");
+        self.run(move || {
+            tables
+                .iter()
+                .filter_map(|path| std::fs::read_to_string(path).ok())
+                .any(|table| {
+                    // Second field: the local address; fourth: the state, 0A for listening.
+                    table.lines().skip(1).any(|line| {
+                        let mut fields = line.split_ascii_whitespace().skip(1);
+                        fields.next().is_some_and(|local| local.ends_with(&end))
+                            && fields.nth(1) == Some("0A")
+                    })
+                })
+        })
+    }
+
     /// Joins this namespace and another by a pair of virtual Ethernet interfaces, both up, MTU 1500.
     ///
     /// # Errors

@@ -143,6 +143,12 @@ impl Testbed {
         Ipv4Addr::new(10, 77, number(path), 1).into()
     }
 
+    /// An address on a path that belongs to nobody, for a stack that answers for itself.
+    #[must_use]
+    pub fn own_address(path: usize) -> IpAddr {
+        Ipv4Addr::new(10, 77, number(path), 10).into()
+    }
+
     /// The server's address on a path, which is the client's gateway there.
     #[must_use]
     pub fn gateway(path: usize) -> IpAddr {

@@ -1,0 +1,433 @@
+//! `manypath demo`: an unmodified client and an unmodified server, two paths, and a cut in the middle.
+//!
+//! A web server on the kernel's Multipath TCP stands at the far end of two emulated paths; a stock `curl` downloads a
+//! file through `manypath forward`, then over plain TCP on each path alone. In every run the fast path is cut for some
+//! seconds after the same share of the file. Nothing here needs root, and nothing is left behind.
+
+mod chart;
+mod page;
+mod report;
+mod server;
+mod show;
+mod transfer;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::emulator::{Buffer, LinkSpec};
+use crate::kernel;
+use crate::netns::{self, NetNs, NetNsError, Process};
+use crate::testbed::{SERVER, TestPath, Testbed};
+pub use report::{Arm, Cut, PathReport, Report, RunReport, Sample};
+pub use show::Show;
+use transfer::{Job, Route};
+
+/// What the demo shall do. The defaults are those of the command.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// A smaller file and a shorter cut: half a minute instead of one and a half.
+    pub quick: bool,
+    /// Whose Multipath TCP the client uses: one download each, ours alone if empty.
+    pub engines: Vec<Engine>,
+    /// Where the page goes; `manypath-demo.html` in the current directory if absent.
+    pub out: Option<PathBuf>,
+    /// How progress is shown while it runs.
+    pub show: Show,
+    /// The program that has the `forward` command; this very program if absent.
+    pub program: Option<PathBuf>,
+}
+
+/// Whose Multipath TCP stands at the client's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Ours, behind `manypath forward`.
+    Ours,
+    /// The host kernel's, for comparison.
+    Kernel,
+}
+
+/// Why the demo did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The private network could not be built.
+    #[error(transparent)]
+    Network(#[from] NetNsError),
+    /// Somebody pressed Ctrl-C. Everything has been taken down.
+    #[error("interrupted")]
+    Interrupted,
+    /// A file could not be written or read.
+    #[error("{path}: {source}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A program that takes part did not do its work.
+    #[error("{program}: {message}")]
+    Program {
+        /// Which one.
+        program: String,
+        /// What went wrong, in its own words where it has any.
+        message: String,
+    },
+    /// A download did not end in time.
+    #[error(
+        "the download over {over} did not end within {seconds} seconds ({bytes} bytes arrived)"
+    )]
+    TooSlow {
+        /// Which of the downloads.
+        over: String,
+        /// How long we waited.
+        seconds: u64,
+        /// How far it came.
+        bytes: u64,
+    },
+}
+
+/// Sizes and times of one showing.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    /// Bytes of the file.
+    size: u64,
+    /// The fast path is cut when this many bytes have arrived.
+    cut_after: u64,
+    /// And for this long.
+    cut_for: Duration,
+}
+
+impl Plan {
+    fn new(quick: bool) -> Self {
+        let (size, cut_for) = if quick {
+            (3_000_000, Duration::from_secs(2))
+        } else {
+            (12_000_000, Duration::from_secs(4))
+        };
+        Self {
+            size,
+            cut_after: size * 2 / 5,
+            cut_for,
+        }
+    }
+
+    /// When a run over paths of this many bits per second together is given up: generously late, but bounded.
+    fn limit(&self, rate: u64) -> Duration {
+        Duration::from_secs(15 + self.size * 8 * 3 / rate.max(1)) + self.cut_for * 3
+    }
+}
+
+/// The two paths: a wireless LAN and a mobile network, as in the papers (NSDI 2012, section 4).
+fn paths() -> Vec<TestPath> {
+    let path = |name: &str, rate, round_trip, buffer| {
+        let link = LinkSpec {
+            rate,
+            delay: Duration::from_millis(round_trip) / 2,
+            buffer: Buffer::Time(Duration::from_millis(buffer)),
+            loss: 0.0,
+        };
+        TestPath {
+            name: name.to_owned(),
+            up: link,
+            down: link,
+        }
+    };
+    vec![
+        path("wifi", 8_000_000, 20, 80),
+        path("mobile", 2_000_000, 150, 2_000),
+    ]
+}
+
+/// Where the web server listens.
+const WEB_PORT: u16 = 8080;
+/// Where the relay listens, on the client's own loopback.
+const RELAY_PORT: u16 = 8000;
+
+/// Runs the demo to its end and writes its page. If need be, this process is replaced by one in a user namespace of its
+/// own, with the same arguments: call it before doing anything that must not be done twice.
+///
+/// # Errors
+/// See [`DemoError`]; whatever it is, nothing is left behind.
+pub fn run(options: &Options) -> Result<Report, DemoError> {
+    netns::acquire()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut hooks = Vec::new();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without the hook the signal ends us at once, and the kernel takes everything away just the same.
+        hooks.extend(signal_hook::flag::register(signal, Arc::clone(&stop)));
+    }
+    let result = real(options, &stop);
+    for hook in hooks {
+        signal_hook::low_level::unregister(hook);
+    }
+    let report = result?;
+    write_page(options, &report)?;
+    Ok(report)
+}
+
+/// Where the page of these options goes.
+#[must_use]
+pub fn page_path(options: &Options) -> PathBuf {
+    options
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("manypath-demo.html"))
+}
+
+fn write_page(options: &Options, report: &Report) -> Result<(), DemoError> {
+    let path = page_path(options);
+    std::fs::write(&path, page::html(report)).map_err(|source| DemoError::File { path, source })
+}
+
+/// The demo with real packets.
+fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
+    let plan = Plan::new(options.quick);
+    let folder = tempfile::Builder::new()
+        .prefix("manypath-demo-")
+        .tempdir()
+        .map_err(|source| DemoError::File {
+            path: std::env::temp_dir(),
+            source,
+        })?;
+    let sha256 = write_file(&folder.path().join("file.bin"), plan.size)?;
+
+    let bed = Testbed::new("demo", &paths(), "cubic", 1)?;
+    kernel::prepare(&bed.server, true)?;
+    let web = server::start(&bed.server, folder.path(), WEB_PORT)?;
+    let before = kernel::Counters::read(&bed.server).unwrap_or_default();
+
+    let mut runs = Vec::new();
+    let mut download = |route: Route| -> Result<(), DemoError> {
+        let job = Job {
+            plan,
+            route,
+            sha256: &sha256,
+            show: options.show,
+        };
+        let run = transfer::run(&bed, &job, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(DemoError::Interrupted);
+        }
+        runs.push(run);
+        Ok(())
+    };
+    let engines = if options.engines.is_empty() {
+        &[Engine::Ours]
+    } else {
+        options.engines.as_slice()
+    };
+    for engine in engines {
+        match engine {
+            Engine::Ours => {
+                let _relay = start_relay(options, &bed, folder.path())?;
+                download(Route::Relay { port: RELAY_PORT })?;
+            }
+            Engine::Kernel => {
+                prepare_kernel_client(&bed)?;
+                download(Route::KernelMptcp { port: WEB_PORT })?;
+            }
+        }
+    }
+    let grown = kernel::Counters::read(&bed.server)
+        .unwrap_or_default()
+        .since(&before);
+    for path in 0..bed.paths().len() {
+        download(Route::Tcp {
+            path,
+            port: WEB_PORT,
+        })?;
+    }
+    let counters = grown
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("MPTcpExt")?.to_owned(), value)))
+        .collect();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        arm: Arm::Real {
+            server: web.describe(),
+            client: "curl".to_owned(),
+            kernel: kernel_release(),
+        },
+        bytes: plan.size,
+        sha256,
+        paths: bed.paths().iter().map(PathReport::of).collect(),
+        cut_path: 0,
+        cut_seconds: plan.cut_for.as_secs_f64(),
+        runs,
+        kernel_counters: counters,
+    })
+}
+
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "Linux".to_owned(), |s| format!("Linux {}", s.trim()))
+}
+
+/// The kernel's own client makes one subflow per address that it is told of.
+fn prepare_kernel_client(bed: &Testbed) -> Result<(), DemoError> {
+    kernel::prepare(&bed.client, true)?;
+    for (index, path) in bed.paths().iter().enumerate().skip(1) {
+        let address = Testbed::client_address(index);
+        bed.client.ip([format!(
+            "mptcp endpoint add {address} dev {} subflow",
+            path.name
+        )])?;
+    }
+    Ok(())
+}
+
+/// Writes a file that does not compress and is the same every time; returns its SHA-256 as hexadecimal digits.
+fn write_file(path: &std::path::Path, size: u64) -> Result<String, DemoError> {
+    use io::Write;
+    let failed = |source| DemoError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = io::BufWriter::new(std::fs::File::create(path).map_err(failed)?);
+    let mut hash = Sha256::new();
+    let mut left = size;
+    let mut block = Sha256::digest(b"manypath demo");
+    while left > 0 {
+        let part = &block[..block.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+        file.write_all(part).map_err(failed)?;
+        hash.update(part);
+        left -= part.len() as u64;
+        block = Sha256::digest(block);
+    }
+    file.flush().map_err(failed)?;
+    Ok(hex(&hash.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Starts `manypath forward` in the client's namespace and waits until it listens.
+///
+/// Our stack gets addresses of its own beside the kernel's, so the kernel has nothing to do with its packets.
+fn start_relay(
+    options: &Options,
+    bed: &Testbed,
+    folder: &std::path::Path,
+) -> Result<Process, DemoError> {
+    let program = match &options.program {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(|source| DemoError::File {
+            path: PathBuf::from("/proc/self/exe"),
+            source,
+        })?,
+    };
+    let log = folder.join("relay.log");
+    let errors = std::fs::File::create(&log).map_err(|source| DemoError::File {
+        path: log.clone(),
+        source,
+    })?;
+    let mut command = Command::new(program);
+    command.args([
+        "forward",
+        "--listen",
+        &format!("tcp:127.0.0.1:{RELAY_PORT}"),
+    ]);
+    command.args([
+        "--to",
+        &format!("mptcp:{}", SocketAddr::new(IpAddr::V4(SERVER), WEB_PORT)),
+    ]);
+    for (index, path) in bed.paths().iter().enumerate() {
+        let (own, gateway) = (Testbed::own_address(index), Testbed::gateway(index));
+        command.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors);
+    let mut relay = bed.client.spawn(command)?;
+    await_listener(
+        &bed.client,
+        RELAY_PORT,
+        "manypath forward",
+        &mut relay,
+        &log,
+    )?;
+    Ok(relay)
+}
+
+/// Waits until somebody listens on a port of a namespace, without connecting to it.
+fn await_listener(
+    ns: &NetNs,
+    port: u16,
+    program: &str,
+    process: &mut Process,
+    log: &std::path::Path,
+) -> Result<(), DemoError> {
+    let end = Instant::now() + Duration::from_secs(10);
+    let failed = |message: String| {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        let message = if last.is_empty() {
+            message
+        } else {
+            format!("{message}: {}", last.join(" / "))
+        };
+        DemoError::Program {
+            program: program.to_owned(),
+            message,
+        }
+    };
+    loop {
+        if let Ok(Some(status)) = process.child().try_wait() {
+            return Err(failed(format!("ended at once ({status})")));
+        }
+        if ns.listens(port) {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(failed(format!(
+                "does not listen on port {port} after 10 seconds"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_the_same_every_time() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("f");
+        let first = write_file(&path, 1_000).expect("writable");
+        assert_eq!(std::fs::metadata(&path).expect("written").len(), 1_000);
+        assert_eq!(
+            first,
+            hex(&Sha256::digest(std::fs::read(&path).expect("written")))
+        );
+        assert_eq!(first, write_file(&path, 1_000).expect("writable"));
+    }
+
+    #[test]
+    fn all_runs_together_stay_below_two_minutes_when_nothing_goes_wrong() {
+        let plan = Plan::new(false);
+        let seconds: f64 = [10e6, 8e6, 2e6]
+            .iter()
+            .map(|rate| plan.size as f64 * 8.0 / (rate * 0.94))
+            .sum();
+        assert!(
+            seconds + 4.0 * plan.cut_for.as_secs_f64() < 100.0,
+            "{seconds}"
+        );
+    }
+}
