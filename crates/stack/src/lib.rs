@@ -4,6 +4,10 @@
 
 extern crate alloc;
 
+pub mod crypto;
 pub mod ids;
+pub mod sched;
 pub mod slab;
+mod stack;
 pub mod stats;
+pub mod trace;
