@@ -312,3 +312,196 @@ fn add_addr(f: &mut fmt::Formatter<'_>, option: &AddAddr) -> fmt::Result {
     }
     hmac.map_or(Ok(()), |hmac| write!(f, " hmac {}", Hex(&hmac)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsn::Dsn;
+    use crate::ids::{AddrId, Key, Nonce, Token};
+    use crate::segment::tests::{header, packet as build};
+    use crate::seq::{SeqNum, Ssn};
+    use crate::tcp::layout::{Fitted, Wanted, fit};
+    use crate::tcp::mptcp::{Fail, FastClose, Mapping, Prio, ResetReason};
+    use crate::tcp::options::{FastOpen, SackBlocks};
+    use core::net::IpAddr;
+
+    fn line(flags: Flags, options: Options, payload: &[u8]) -> String {
+        let fitted = fit(
+            &Wanted {
+                options,
+                ..Wanted::default()
+            },
+            40,
+        );
+        assert!(fitted.left_out().is_empty());
+        packet(&build(false, header(flags), &fitted, payload))
+    }
+
+    fn shown(option: MptcpOption) -> String {
+        MptcpLine(&option).to_string()
+    }
+
+    #[test]
+    fn a_syn_with_everything_usual() {
+        let options = Options {
+            mss: Some(Mss(1460)),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps: Some(Timestamps { val: 5, ecr: 0 }),
+            fastopen: Some(FastOpen::REQUEST),
+            mptcp: [MptcpOption::Capable(Capable::v1(true, CapableKeys::Syn))]
+                .into_iter()
+                .collect(),
+            ..Options::EMPTY
+        };
+        assert_eq!(
+            line(Flags::SYN, options, b""),
+            "IP 10.0.0.1:1000 > 10.0.0.2:80: Flags [S], seq 100:100, win 500, options [mss 1460,sackOK,\
+             TS val 5 ecr 0,wscale 7,tfo cookiereq,mptcp capable v1 csum], length 0"
+        );
+    }
+
+    #[test]
+    fn data_and_acknowledgements() {
+        assert_eq!(
+            line(Flags::ACK | Flags::PSH, Options::EMPTY, b"abc"),
+            "IP 10.0.0.1:1000 > 10.0.0.2:80: Flags [P.], seq 100:103, ack 200, win 500, length 3"
+        );
+        let sack: SackBlocks = [(SeqNum::new(1), SeqNum::new(4))].into_iter().collect();
+        assert_eq!(
+            line(
+                Flags::ACK,
+                Options {
+                    sack,
+                    ..Options::EMPTY
+                },
+                b""
+            ),
+            "IP 10.0.0.1:1000 > 10.0.0.2:80: Flags [.], seq 100, ack 200, win 500, options [sack 1 {1:4}], length 0"
+        );
+    }
+
+    #[test]
+    fn every_mptcp_option_is_spelt_out() {
+        let mapping = Mapping {
+            dsn: MapDsn::Long(9),
+            ssn: Ssn::new(1),
+            len: 11,
+            checksum: Some(0x58d8),
+        };
+        let whole = Dss {
+            data_ack: Some(DataAck::Long(7)),
+            mapping: Some(mapping),
+            data_fin: true,
+        };
+        assert_eq!(
+            shown(MptcpOption::Dss(whole)),
+            "dss fin ack64 7 seq64 9 subseq 1 len 11 csum 0x58d8"
+        );
+        let infinite = Mapping {
+            dsn: MapDsn::Short(9),
+            len: 0,
+            checksum: None,
+            ..mapping
+        };
+        let short = Dss {
+            data_ack: Some(DataAck::Short(7)),
+            mapping: Some(infinite),
+            data_fin: false,
+        };
+        assert_eq!(
+            shown(MptcpOption::Dss(short)),
+            "dss ack 7 seq 9 subseq 1 len 0 infinite"
+        );
+        let add = AddAddr {
+            echo: false,
+            addr_id: AddrId(2),
+            addr: IpAddr::from([10, 1, 2, 3]),
+            port: Some(8080),
+            hmac: Some([0xab; 8]),
+        };
+        assert_eq!(
+            shown(MptcpOption::AddAddr(add)),
+            "add-addr id 2 10.1.2.3 port 8080 hmac abababababababab"
+        );
+        assert_eq!(
+            shown(MptcpOption::AddAddr(add.to_echo())),
+            "add-addr echo id 2 10.1.2.3 port 8080"
+        );
+        let ids = [AddrId(1), AddrId(7)].into_iter().collect();
+        assert_eq!(
+            shown(MptcpOption::RemoveAddr(RemoveAddr { ids })),
+            "rem-addr id 1 7"
+        );
+        assert_eq!(
+            shown(MptcpOption::Prio(Prio { backup: true })),
+            "prio backup"
+        );
+        assert_eq!(
+            shown(MptcpOption::Fail(Fail { dsn: Dsn::new(5) })),
+            "fail dsn 5"
+        );
+        let reset = Reset {
+            transient: true,
+            reason: ResetReason::MiddleboxInterference,
+        };
+        assert_eq!(
+            shown(MptcpOption::Reset(reset)),
+            "tcprst middlebox interference transient"
+        );
+        let syn = Join::Syn {
+            backup: true,
+            addr_id: AddrId(3),
+            token: Token(0xab),
+            nonce: Nonce(1),
+        };
+        assert_eq!(
+            shown(MptcpOption::Join(syn)),
+            "join backup id 3 token 000000ab nonce 00000001"
+        );
+        let syn_ack = Join::SynAck {
+            backup: false,
+            addr_id: AddrId(0),
+            hmac: [1; 8],
+            nonce: Nonce(2),
+        };
+        assert_eq!(
+            shown(MptcpOption::Join(syn_ack)),
+            "join id 0 hmac 0101010101010101 nonce 00000002"
+        );
+        assert!(
+            shown(MptcpOption::Join(Join::Ack { hmac: [2; 20] })).starts_with("join hmac 0202")
+        );
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        let key = Key([0xab; 8]);
+        let data = CapableKeys::Data {
+            sender: key,
+            receiver: key,
+            len: 11,
+            checksum: Some(1),
+        };
+        let capable = shown(MptcpOption::Capable(Capable::v1(false, data)));
+        assert_eq!(capable, "capable v1 {key,key} len 11 csum 0x0001");
+        assert_eq!(
+            shown(MptcpOption::FastClose(FastClose { key })),
+            "fast-close"
+        );
+    }
+
+    #[test]
+    fn what_is_no_segment_has_a_line_too() {
+        assert_eq!(packet(&[1, 2]), "2 bytes, not understood: Ip(Version(0))");
+        let mut udp = build(false, header(Flags::ACK), &Fitted::EMPTY, b"");
+        // The header checksum is kept right: protocol 6 and time to live 64 become 17 and 64, the field loses 11.
+        udp[9] = 17;
+        let checksum = u16::from_be_bytes([udp[10], udp[11]]) - 11;
+        udp[10..12].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(
+            packet(&udp),
+            "IP 10.0.0.1 > 10.0.0.2: protocol 17, length 40: NotTcp(17)"
+        );
+    }
+}

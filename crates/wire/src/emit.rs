@@ -150,3 +150,129 @@ fn pseudo_of(buf: &[u8]) -> Option<(usize, Sum)> {
     sum.add_u16(tcp_len);
     Some((ip_len, sum))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::{pseudo_v4, pseudo_v6};
+    use crate::segment::tests::{header, packet, tuple};
+    use crate::segment::{Segment, Verify};
+    use crate::tcp::header::Flags;
+    use alloc::vec;
+
+    fn out(tuple: FourTuple) -> Outgoing<'static> {
+        const NONE: &Fitted = &Fitted::EMPTY;
+        Outgoing {
+            tuple,
+            ecn: Ecn::NotEct,
+            hop_limit: 64,
+            header: header(Flags::ACK),
+            options: NONE,
+        }
+    }
+
+    #[test]
+    fn a_golden_packet() {
+        let bytes = packet(false, header(Flags::ACK), &Fitted::EMPTY, b"hi");
+        assert_eq!(
+            bytes,
+            [
+                0x45, 0x02, 0x00, 0x2a, 0x00, 0x00, 0x40, 0x00, 0x40, 0x06, 0x26, 0xca, 10, 0, 0,
+                1, 10, 0, 0, 2, 0x03, 0xe8, 0x00, 0x50, 0x00, 0x00, 0x00, 0x64, 0x00, 0x00, 0x00,
+                0xc8, 0x50, 0x10, 0x01, 0xf4, 0x2c, 0x0f, 0x00, 0x00, b'h', b'i',
+            ]
+        );
+    }
+
+    #[test]
+    fn a_device_completes_a_partial_checksum() {
+        for v6 in [false, true] {
+            let tuple = tuple(v6);
+            let payload = b"some payload";
+            let len = header_len(&tuple, &Fitted::EMPTY);
+            let mut bytes = vec![0; len];
+            headers(&mut bytes, &out(tuple), payload.len()).unwrap();
+            bytes.extend(payload);
+            finish(&mut bytes, Sum::ZERO, Checksum::Partial).unwrap();
+            let ip_len = ip_header_len(&tuple);
+            let tcp_len = (20 + payload.len()) as u32;
+            let pseudo = match (tuple.local.ip(), tuple.remote.ip()) {
+                (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, 6, tcp_len),
+                (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, 6, tcp_len),
+                _ => unreachable!("both ends have one family"),
+            };
+            let at = ip_len + header::CHECKSUM_AT;
+            assert_eq!(bytes[at..at + 2], pseudo.fold().to_be_bytes());
+            // What a device does: sum from the start of the TCP header, the field included, and complement.
+            let complete = Sum::of(&bytes[ip_len..]).finish();
+            bytes[at..at + 2].copy_from_slice(&complete.to_be_bytes());
+            assert!(Segment::parse(&bytes, Verify::Full).is_ok());
+        }
+    }
+
+    #[test]
+    fn finishing_twice_gives_the_same() {
+        let mut bytes = packet(true, header(Flags::ACK), &Fitted::EMPTY, b"odd");
+        let once = bytes.clone();
+        finish(&mut bytes, Sum::of(b"odd"), Checksum::Full).unwrap();
+        assert_eq!(bytes, once);
+    }
+
+    #[test]
+    fn the_payload_need_not_be_in_the_same_buffer() {
+        let tuple = tuple(false);
+        let mut front = vec![0; 40];
+        headers(&mut front, &out(tuple), 3).unwrap();
+        finish(&mut front, Sum::of(b"abc"), Checksum::Full).unwrap();
+        front.extend(b"abc");
+        assert!(Segment::parse(&front, Verify::Full).is_ok());
+    }
+
+    #[test]
+    fn callers_mistakes_are_errors() {
+        let v4 = out(tuple(false));
+        let v6 = out(tuple(true));
+        let mut buffer = [0u8; 100];
+        for short in [0, 19, 39] {
+            assert_eq!(
+                headers(&mut buffer[..short], &v4, 0),
+                Err(EmitError::NoRoom)
+            );
+        }
+        assert_eq!(headers(&mut buffer[..59], &v6, 0), Err(EmitError::NoRoom));
+        assert_eq!(headers(&mut buffer[..60], &v6, 0), Ok(60));
+        assert_eq!(headers(&mut buffer, &v4, 65_535 - 40), Ok(40));
+        assert_eq!(
+            headers(&mut buffer, &v4, 65_535 - 39),
+            Err(EmitError::TooLong)
+        );
+        assert_eq!(headers(&mut buffer, &v6, 65_535 - 20), Ok(60));
+        assert_eq!(
+            headers(&mut buffer, &v6, 65_535 - 19),
+            Err(EmitError::TooLong)
+        );
+        assert_eq!(
+            headers(&mut buffer, &v4, usize::MAX),
+            Err(EmitError::TooLong)
+        );
+        let mixed = FourTuple {
+            local: v4.tuple.local,
+            remote: v6.tuple.remote,
+        };
+        assert_eq!(
+            headers(&mut buffer, &out(mixed), 0),
+            Err(EmitError::MixedFamilies)
+        );
+        for junk in [
+            &mut [][..],
+            &mut [0x45; 30],
+            &mut [0x60; 50],
+            &mut [0x00; 60],
+        ] {
+            assert_eq!(
+                finish(junk, Sum::ZERO, Checksum::Full),
+                Err(EmitError::NoRoom)
+            );
+        }
+    }
+}

@@ -146,3 +146,201 @@ fn verified(ip: &IpMeta, body: &[u8], payload: &[u8]) -> Result<Sum, ParseError>
         Err(ParseError::Checksum)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::emit::{self, Checksum, Outgoing};
+    use crate::ip::Ecn;
+    use crate::tcp::header::Flags;
+    use crate::tcp::layout::{Fitted, Wanted, fit};
+    use crate::tcp::options::tests::any_options;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::net::SocketAddr;
+    use proptest::prelude::*;
+
+    pub(crate) fn tuple(v6: bool) -> FourTuple {
+        let (local, remote) = if v6 {
+            (
+                IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]),
+                IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 2]),
+            )
+        } else {
+            (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]))
+        };
+        FourTuple::new(SocketAddr::new(local, 1000), SocketAddr::new(remote, 80))
+    }
+
+    pub(crate) fn header(flags: Flags) -> Header {
+        Header {
+            src_port: 1000,
+            dst_port: 80,
+            seq: SeqNum::new(100),
+            ack: SeqNum::new(200),
+            flags,
+            window: 500,
+            urgent: 0,
+        }
+    }
+
+    /// A whole packet.
+    pub(crate) fn packet(v6: bool, header: Header, options: &Fitted, payload: &[u8]) -> Vec<u8> {
+        let tuple = tuple(v6);
+        let out = Outgoing {
+            tuple,
+            ecn: Ecn::Ect0,
+            hop_limit: 64,
+            header,
+            options,
+        };
+        let mut bytes = vec![0; emit::header_len(&tuple, options)];
+        let len = emit::headers(&mut bytes, &out, payload.len()).unwrap();
+        assert_eq!(len, bytes.len());
+        bytes.extend(payload);
+        emit::finish(&mut bytes, Sum::of(payload), Checksum::Full).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn syn_and_fin_take_a_number_each() {
+        for (flags, payload, len) in [
+            (Flags::ACK, &b""[..], 0),
+            (Flags::SYN, b"", 1),
+            (Flags::SYN | Flags::ACK, b"abc", 4),
+            (Flags::FIN | Flags::ACK, b"abc", 4),
+            (Flags::FIN | Flags::SYN, b"", 2),
+            (Flags::ACK, b"abc", 3),
+        ] {
+            let bytes = packet(false, header(flags), &Fitted::EMPTY, payload);
+            let segment = Segment::parse(&bytes, Verify::Full).unwrap();
+            assert_eq!((segment.len(), segment.is_empty()), (len, len == 0));
+            assert_eq!(segment.end(), SeqNum::new(100 + len));
+        }
+    }
+
+    #[test]
+    fn every_damaged_bit_of_the_segment_is_seen() {
+        for v6 in [false, true] {
+            let bytes = packet(v6, header(Flags::ACK), &Fitted::EMPTY, b"abc");
+            let ip_len = if v6 { 40 } else { 20 };
+            for bit in ip_len * 8..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(Segment::parse(&damaged, Verify::Full).is_err(), "bit {bit}");
+            }
+            let mut damaged = bytes.clone();
+            *damaged.last_mut().unwrap() ^= 1;
+            assert_eq!(
+                Segment::parse(&damaged, Verify::Full).unwrap_err(),
+                ParseError::Checksum
+            );
+            let trusted = Segment::parse(&damaged, Verify::Trusted).unwrap();
+            assert!(trusted.payload_sum.is_none());
+            assert_eq!(trusted.sum().fold(), Sum::of(b"abb").fold());
+        }
+    }
+
+    #[test]
+    fn padding_of_the_link_is_not_summed() {
+        let mut bytes = packet(false, header(Flags::ACK), &Fitted::EMPTY, b"abc");
+        bytes.extend([0xee; 3]);
+        assert_eq!(
+            Segment::parse(&bytes, Verify::Full).unwrap().payload,
+            b"abc"
+        );
+    }
+
+    #[test]
+    fn errors_say_which_layer() {
+        let good = packet(false, header(Flags::ACK), &Fitted::EMPTY, b"");
+        let (meta, body) = ip::parse(&good).unwrap();
+        let udp = IpMeta {
+            protocol: 17,
+            ..meta
+        };
+        assert_eq!(
+            Segment::from_ip(udp, body, Verify::Full).unwrap_err(),
+            ParseError::NotTcp(17)
+        );
+        assert_eq!(
+            Segment::from_ip(meta, &body[..19], Verify::Full).unwrap_err(),
+            ParseError::Header(HeaderError::Truncated)
+        );
+        assert_eq!(
+            Segment::parse(&good[..10], Verify::Full).unwrap_err(),
+            ParseError::Ip(IpError::Truncated)
+        );
+        let mixed = IpMeta {
+            dst: IpAddr::from([1u16; 8]),
+            ..meta
+        };
+        assert_eq!(
+            Segment::from_ip(mixed, body, Verify::Full).unwrap_err(),
+            ParseError::Checksum
+        );
+    }
+
+    #[test]
+    fn a_broken_option_list_is_an_error() {
+        let fitted = fit(
+            &Wanted {
+                options: Options {
+                    sack_permitted: true,
+                    ..Options::EMPTY
+                },
+                ..Wanted::default()
+            },
+            40,
+        );
+        let mut bytes = packet(false, header(Flags::SYN), &fitted, b"");
+        bytes[43] = 200;
+        assert_eq!(
+            Segment::parse(&bytes, Verify::Trusted).unwrap_err(),
+            ParseError::Options(OptionsError::Overrun)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            v6: bool, (options, flags) in any_options(), numbers: (u32, u32), window: u16,
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let fitted = fit(&Wanted { options, ..Wanted::default() }, 40);
+            let header = Header {
+                seq: SeqNum::new(numbers.0), ack: SeqNum::new(numbers.1), window, ..header(flags)
+            };
+            let bytes = packet(v6, header, &fitted, &payload);
+            let segment = Segment::parse(&bytes, Verify::Full).unwrap();
+            prop_assert_eq!(segment.tuple, tuple(v6).reversed());
+            prop_assert_eq!(segment.header, header);
+            prop_assert_eq!(&segment.options, fitted.options());
+            prop_assert_eq!(segment.payload, &payload[..]);
+            prop_assert_eq!(segment.ip.total_len, bytes.len());
+            prop_assert_eq!((segment.ip.ecn, segment.ip.ttl), (Ecn::Ect0, 64));
+            prop_assert_eq!(segment.payload_sum.map(Sum::fold), Some(Sum::of(&payload).fold()));
+            let trusted = Segment::parse(&bytes, Verify::Trusted).unwrap();
+            prop_assert_eq!(trusted.payload_sum.is_none(), true);
+            prop_assert_eq!(&trusted.options, fitted.options());
+        }
+
+        #[test]
+        fn no_damage_panics(
+            v6: bool, (options, flags) in any_options(), cut in 0usize..120,
+            damage in proptest::collection::vec((0usize..120, any::<u8>()), 0..6),
+        ) {
+            let fitted = fit(&Wanted { options, ..Wanted::default() }, 40);
+            let mut bytes = packet(v6, header(flags), &fitted, b"payload");
+            for (at, value) in damage {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(cut);
+            let _ = Segment::parse(&bytes, Verify::Full);
+            let _ = Segment::parse(&bytes, Verify::Trusted);
+            let _ = crate::describe::packet(&bytes);
+        }
+    }
+}

@@ -291,3 +291,270 @@ impl Plan {
             && self.reserve(option.wire_len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsn::Dsn;
+    use crate::ids::{AddrId, Key, Mss};
+    use crate::seq::{SeqNum, Ssn};
+    use crate::tcp::mptcp::{
+        AddAddr, Capable, CapableKeys, DataAck, Fail, MapDsn, Mapping, Prio, Reset, ResetReason,
+    };
+    use crate::tcp::options::tests::any_options;
+    use crate::tcp::options::{FastOpen, Timestamps};
+    use alloc::vec;
+    use core::net::IpAddr;
+    use proptest::prelude::*;
+
+    const CLOCK: Option<Timestamps> = Some(Timestamps { val: 1, ecr: 2 });
+
+    fn blocks(count: u32) -> SackBlocks {
+        (0..count)
+            .map(|n| (SeqNum::new(10 * n), SeqNum::new(10 * n + 5)))
+            .collect()
+    }
+
+    fn dss(ack: bool, map: bool) -> MptcpOption {
+        MptcpOption::Dss(Dss {
+            data_ack: ack.then_some(DataAck::Long(7)),
+            mapping: map.then_some(Mapping {
+                dsn: MapDsn::Long(9),
+                ssn: Ssn::new(1),
+                len: 100,
+                checksum: Some(0),
+            }),
+            data_fin: false,
+        })
+    }
+
+    fn add_addr(v6: bool, port: bool) -> MptcpOption {
+        MptcpOption::AddAddr(AddAddr {
+            echo: false,
+            addr_id: AddrId(1),
+            addr: if v6 {
+                IpAddr::from([1u16; 8])
+            } else {
+                IpAddr::from([10, 0, 0, 1])
+            },
+            port: port.then_some(80),
+            hmac: Some([5; 8]),
+        })
+    }
+
+    fn wanted(options: Options, mptcp: &[MptcpOption], prefer: Prefer) -> Wanted {
+        Wanted {
+            options: Options {
+                mptcp: mptcp.iter().copied().collect(),
+                ..options
+            },
+            prefer,
+        }
+    }
+
+    fn timed(mptcp: &[MptcpOption], sack: SackBlocks, prefer: Prefer) -> Fitted {
+        fit(
+            &wanted(
+                Options {
+                    timestamps: CLOCK,
+                    sack,
+                    ..Options::EMPTY
+                },
+                mptcp,
+                prefer,
+            ),
+            40,
+        )
+    }
+
+    #[test]
+    fn a_full_dss_fits_beside_timestamps_exactly() {
+        // rfc8684:O1
+        let fitted = timed(&[dss(true, true)], SackBlocks::EMPTY, Prefer::Data);
+        assert_eq!(fitted.len(), 40);
+        assert!(fitted.left_out().is_empty());
+    }
+
+    #[test]
+    fn sack_blocks_shrink_so_that_the_data_ack_goes() {
+        // rfc8684:O1
+        let fitted = timed(&[dss(true, false)], blocks(4), Prefer::Data);
+        assert_eq!(
+            fitted.options().mptcp.dss().and_then(|dss| dss.data_ack),
+            Some(DataAck::Long(7))
+        );
+        assert_eq!(fitted.options().sack, blocks(2));
+        assert_eq!(fitted.left_out().sack_blocks, 2);
+        assert_eq!(fitted.len(), 40);
+        // Without a Data ACK three blocks fit beside timestamps.
+        let plain = timed(&[], blocks(4), Prefer::Data);
+        assert_eq!(
+            (plain.options().sack.len(), plain.left_out().sack_blocks),
+            (3, 1)
+        );
+        // Beside a full mapping none does.
+        let full = timed(&[dss(true, true)], blocks(3), Prefer::Data);
+        assert_eq!(
+            (full.options().sack.len(), full.left_out().sack_blocks),
+            (0, 3)
+        );
+    }
+
+    #[test]
+    fn a_long_announcement_needs_a_segment_of_its_own() {
+        // rfc8684:O1 rfc8684:A14: 30 bytes and timestamps fill the header, and then only without padding.
+        let alone = timed(&[add_addr(true, true)], SackBlocks::EMPTY, Prefer::Data);
+        assert_eq!((alone.len(), alone.left_out().is_empty()), (40, true));
+        let beside = timed(
+            &[dss(true, false), add_addr(true, true)],
+            SackBlocks::EMPTY,
+            Prefer::Data,
+        );
+        assert!(beside.left_out().mptcp.contains(Subtype::AddAddr));
+        assert!(!beside.left_out().mptcp.contains(Subtype::Dss));
+        let preferred = timed(
+            &[dss(true, false), add_addr(true, true)],
+            blocks(1),
+            Prefer::Signals,
+        );
+        assert!(preferred.left_out().mptcp.contains(Subtype::Dss));
+        assert!(!preferred.left_out().mptcp.contains(Subtype::AddAddr));
+        assert_eq!(preferred.left_out().sack_blocks, 1);
+    }
+
+    #[test]
+    fn a_short_announcement_goes_beside_a_data_ack() {
+        // rfc8684:A14
+        let fitted = timed(
+            &[dss(true, false), add_addr(false, false)],
+            SackBlocks::EMPTY,
+            Prefer::Data,
+        );
+        assert_eq!((fitted.len(), fitted.left_out().is_empty()), (40, true));
+    }
+
+    #[test]
+    fn a_mapping_goes_without_its_data_ack_rather_than_not_at_all() {
+        let wanted = wanted(
+            Options {
+                timestamps: CLOCK,
+                ..Options::EMPTY
+            },
+            &[
+                MptcpOption::Fail(Fail { dsn: Dsn::new(1) }),
+                dss(true, true),
+            ],
+            Prefer::Data,
+        );
+        // 10 of timestamps and 12 of MP_FAIL leave 18: not even the mapping.
+        let fitted = fit(&wanted, 40);
+        assert!(fitted.left_out().mptcp.contains(Subtype::Dss) && !fitted.left_out().data_ack);
+        // Without timestamps 28 are left: everything.
+        let mut without = wanted;
+        without.options.timestamps = None;
+        assert!(fit(&without, 40).left_out().is_empty());
+        // With 36 bytes the mapping alone goes.
+        let fitted = fit(&without, 36);
+        assert!(fitted.left_out().data_ack && fitted.left_out().mptcp.is_empty());
+        assert!(
+            fitted
+                .options()
+                .mptcp
+                .dss()
+                .is_some_and(|dss| dss.mapping.is_some() && dss.data_ack.is_none())
+        );
+    }
+
+    #[test]
+    fn a_long_cookie_yields_to_mp_capable() {
+        // rfc8684:O2
+        let syn = |cookie: usize| {
+            let options = Options {
+                mss: Some(Mss(1460)),
+                window_scale: Some(7),
+                sack_permitted: true,
+                timestamps: CLOCK,
+                fastopen: FastOpen::new(&[1; 16][..cookie]),
+                ..Options::EMPTY
+            };
+            let capable = MptcpOption::Capable(Capable::v1(true, CapableKeys::Syn));
+            fit(&wanted(options, &[capable], Prefer::Data), 40)
+        };
+        let long = syn(16);
+        assert!(long.left_out().fastopen && long.options().fastopen.is_none());
+        assert!(long.options().mptcp.capable().is_some());
+        let short = syn(8);
+        assert!(short.left_out().is_empty());
+        assert!(short.options().fastopen.is_some() && short.options().mptcp.capable().is_some());
+    }
+
+    #[test]
+    fn a_reset_carries_its_reason_first() {
+        let reset = MptcpOption::Reset(Reset {
+            transient: false,
+            reason: ResetReason::MptcpSpecific,
+        });
+        let close = MptcpOption::FastClose(crate::tcp::mptcp::FastClose { key: Key([1; 8]) });
+        let fitted = timed(
+            &[dss(true, false), close, reset],
+            SackBlocks::EMPTY,
+            Prefer::Data,
+        );
+        assert!(fitted.left_out().is_empty());
+        let fitted = timed(
+            &[dss(true, true), close, reset],
+            SackBlocks::EMPTY,
+            Prefer::Signals,
+        );
+        assert!(fitted.left_out().mptcp.contains(Subtype::Dss));
+        assert!(
+            fitted.options().mptcp.reset().is_some()
+                && fitted.options().mptcp.fastclose().is_some()
+        );
+    }
+
+    #[test]
+    fn a_limit_counts_in_whole_words_up_to_forty() {
+        let prio = wanted(
+            Options::EMPTY,
+            &[MptcpOption::Prio(Prio { backup: true })],
+            Prefer::Data,
+        );
+        assert!(fit(&prio, 3).is_empty());
+        assert!(fit(&prio, 3).left_out().mptcp.contains(Subtype::Prio));
+        assert_eq!(fit(&prio, 4).len(), 4);
+        let large = wanted(
+            Options {
+                sack: blocks(4),
+                ..Options::EMPTY
+            },
+            &[add_addr(true, true), dss(true, true)],
+            Prefer::Data,
+        );
+        assert!(fit(&large, 1000).len() <= 40);
+        assert_eq!(fit(&Wanted::default(), 40), Fitted::EMPTY);
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_can_be_written_and_the_rest_is_told(
+            (options, flags) in any_options(), limit in 0usize..=44, signals: bool,
+        ) {
+            let prefer = if signals { Prefer::Signals } else { Prefer::Data };
+            let fitted = fit(&Wanted { options, prefer }, limit);
+            prop_assert!(fitted.len() <= limit.min(40));
+            let mut area = vec![0; fitted.len()];
+            prop_assert_eq!(fitted.options().emit(&mut area), Ok(()));
+            prop_assert_eq!(Options::parse(&area, flags), Ok(*fitted.options()));
+            prop_assert_eq!(fitted.left_out().is_empty(), *fitted.options() == options);
+            prop_assert_eq!(
+                fitted.options().sack.len() + usize::from(fitted.left_out().sack_blocks),
+                options.sack.len()
+            );
+            for option in options.mptcp.iter() {
+                let goes = fitted.options().mptcp.iter().any(|got| got.subtype() == option.subtype());
+                prop_assert!(goes || fitted.left_out().mptcp.contains(option.subtype()));
+            }
+        }
+    }
+}
