@@ -5,6 +5,9 @@
 extern crate alloc;
 
 pub mod cc;
+pub mod machine;
+mod recv;
+mod send;
 pub mod time;
 pub mod timer;
 pub mod units;

@@ -1,0 +1,75 @@
+//! What the owner of a subflow may choose before it opens.
+
+use crate::cc::Algorithm;
+pub use crate::send::Keepalive;
+use crate::time::Duration;
+
+/// Everything that is fixed when a [`Machine`](super::Machine) is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of TCP options plus payload that one packet of the path carries: path MTU less the IP header and the
+    /// 20-byte TCP header. Announced to the peer as its MSS.
+    pub mss: u16,
+    /// The largest receive window, in bytes, that will ever be offered; decides the window scale (RFC 7323 section 2.3).
+    pub recv_window: u32,
+    /// Offer or accept timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Added to the timestamp clock, so that it does not tell the host's uptime (RFC 7323 section 5.4).
+    pub timestamp_offset: u32,
+    /// Offer or accept selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Offer or accept window scaling (RFC 7323 section 2).
+    pub window_scaling: bool,
+    /// Offer or accept explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Hold back small segments while data is unacknowledged (RFC 9293 section 3.7.4).
+    pub nagle: bool,
+    /// Longest time an acknowledgement of in-order data is held back; at most 500 ms (RFC 9293 section 3.8.6.3).
+    pub delayed_ack: Duration,
+    /// Probing of an idle peer; off when absent.
+    pub keepalive: Option<Keepalive>,
+    /// Give up when data stayed unacknowledged for so long (RFC 9293 section 3.10.8, RFC 5482).
+    pub user_timeout: Option<Duration>,
+    /// Congestion controller.
+    pub cc: Algorithm,
+    /// Spread transmissions over the round trip.
+    pub pacing: bool,
+    /// Initial congestion window in segments (RFC 6928: 10).
+    pub initial_window: u32,
+    /// Lower bound of the retransmission timeout.
+    pub min_rto: Duration,
+    /// Upper bound of the retransmission timeout (RFC 6298 section 2.5: at least 60 s).
+    pub max_rto: Duration,
+    /// Retransmissions of a SYN or SYN+ACK before giving up.
+    pub syn_retries: u8,
+    /// Consecutive timeouts of data before giving up (RFC 9293 section 3.8.3, R2).
+    pub data_retries: u8,
+    /// How long TIME-WAIT lasts (RFC 9293: twice the maximum segment lifetime).
+    pub time_wait: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mss: 1460,
+            recv_window: 1 << 20,
+            timestamps: true,
+            timestamp_offset: 0,
+            sack: true,
+            window_scaling: true,
+            ecn: false,
+            nagle: true,
+            delayed_ack: Duration::from_millis(40),
+            keepalive: None,
+            user_timeout: None,
+            cc: Algorithm::Cubic,
+            pacing: true,
+            initial_window: 10,
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(120),
+            syn_retries: 6,
+            data_retries: 15,
+            time_wait: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What to send next: a pure choice, so that asking twice gives the same answer and nothing counts as sent before it is.
+
+use manypath_wire::seq::{SeqNum, Ssn};
+
+use super::Machine;
+use super::plan::{Decision, Kind, Offer, Plan};
+use super::state::State;
+use crate::send::loss::{Probe, Retransmit};
+use crate::send::{Snapshot, choose};
+use crate::time::Instant;
+
+/// What a caller offers that has nothing to send.
+const NOTHING: Offer = Offer {
+    available: 0,
+    fin: false,
+    option_space: 0,
+    max_burst: 0,
+    push: false,
+};
+
+impl Machine {
+    /// The one thing to send now, given what the caller offers. Changes nothing: ask again after
+    /// [`sent`](Self::sent) until it answers [`Decision::Idle`].
+    pub fn decide(&self, now: Instant, offer: &Offer) -> Decision {
+        match self.next(now, offer) {
+            Some(plan) => Decision::Send(plan),
+            None => Decision::Idle,
+        }
+    }
+
+    /// Something is to be sent even without new payload: a control segment, a retransmission, an acknowledgement.
+    pub fn needs_send(&self, now: Instant) -> bool {
+        self.next(now, &NOTHING).is_some()
+    }
+
+    /// Bytes of new payload that the congestion window, the peer's window and pacing permit now.
+    pub fn can_send_new(&self, now: Instant) -> u32 {
+        let open = self.state.may_send() && !self.reset_due && self.send.fin.is_none();
+        if open && self.pacing_permits(now) {
+            self.send.loss.allowance().min(self.send.window_room())
+        } else {
+            0
+        }
+    }
+
+    fn pacing_permits(&self, now: Instant) -> bool {
+        self.send.loss.pacing_ready(now) <= now
+    }
+
+    fn next(&self, now: Instant, offer: &Offer) -> Option<Plan> {
+        if self.reset_due {
+            return Some(self.plan(Kind::Reset, self.send.nxt()));
+        }
+        match self.state {
+            State::Closed => None,
+            State::SynSent => self.next_syn(Kind::Syn),
+            State::SynReceived => self.next_syn(Kind::SynAck).or_else(|| self.next_ack(now)),
+            State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait
+            | State::Closing
+            | State::LastAck
+            | State::TimeWait => self.next_synchronized(now, offer),
+        }
+    }
+
+    fn next_syn(&self, kind: Kind) -> Option<Plan> {
+        let again = || self.syn_again || self.send.loss.next_retransmit(1).is_some();
+        if self.syn_left() && !again() {
+            return None;
+        }
+        Some(Plan {
+            syn: true,
+            ..self.plan(kind, self.isn)
+        })
+    }
+
+    fn next_synchronized(&self, now: Instant, offer: &Offer) -> Option<Plan> {
+        // SACK blocks travel on bare acknowledgements only, so that they never shrink data segments. They go first:
+        // a data segment would acknowledge without them.
+        if self.recv.ack.due(now) && self.recv.has_blocks() {
+            return self.next_ack(now);
+        }
+        let paced = self.pacing_permits(now);
+        paced
+            .then(|| self.next_retransmit(offer))
+            .flatten()
+            .or_else(|| self.next_tail_probe(now, offer))
+            .or_else(|| self.next_new(paced, offer))
+            .or_else(|| self.next_window_probe(offer))
+            .or_else(|| self.next_ack(now))
+            .or_else(|| self.next_keepalive())
+    }
+
+    fn next_ack(&self, now: Instant) -> Option<Plan> {
+        self.recv
+            .ack
+            .due(now)
+            .then(|| self.plan(Kind::Ack, self.send.nxt()))
+    }
+
+    fn next_keepalive(&self) -> Option<Plan> {
+        self.prober
+            .due()
+            .then(|| self.plan(Kind::KeepAlive, self.send.una() - 1))
+    }
+
+    fn next_window_probe(&self, offer: &Offer) -> Option<Plan> {
+        let wanted = offer.available > 0 || offer.fin;
+        (wanted && self.send.persist.due())
+            .then(|| self.plan(Kind::WindowProbe, self.send.una() - 1))
+    }
+
+    /// An empty plan.
+    fn plan(&self, kind: Kind, seq: SeqNum) -> Plan {
+        Plan {
+            kind,
+            seq,
+            ssn: Ssn::of(seq, self.isn),
+            len: 0,
+            fin: false,
+            syn: false,
+            push: false,
+            mss: self.mss(),
+        }
+    }
+
+    /// Whole segments of a burst of at most `max_burst` bytes.
+    fn burst(&self, offer: &Offer, mss: u32) -> u32 {
+        let limit = offer.max_burst.min(self.send.loss.burst());
+        (limit / mss).max(1) * mss
+    }
+
+    fn next_retransmit(&self, offer: &Offer) -> Option<Plan> {
+        let mss = self.data_mss(offer.option_space);
+        let lost = self.send.loss.next_retransmit(self.burst(offer, mss))?;
+        Some(self.again(Kind::Retransmit, &lost, mss))
+    }
+
+    fn again(&self, kind: Kind, r: &Retransmit, mss: u32) -> Plan {
+        let len = r.len - u32::from(r.fin) - u32::from(r.syn);
+        let push = r.seq + r.len == self.send.nxt();
+        Plan {
+            len,
+            fin: r.fin,
+            push,
+            mss,
+            ..self.plan(kind, r.seq + u32::from(r.syn))
+        }
+    }
+
+    fn next_tail_probe(&self, now: Instant, offer: &Offer) -> Option<Plan> {
+        let probe = self.send.loss.tail_probe(now)?;
+        let mss = self.data_mss(offer.option_space);
+        // RFC 8985 section 7.3: new data if the peer's window takes it, else the last segment again.
+        let len = offer.available.min(mss);
+        if len > 0
+            && self.state.may_send()
+            && self.send.fin.is_none()
+            && self.send.window_room() >= len
+        {
+            let push = len == offer.available;
+            return Some(Plan {
+                len,
+                push,
+                mss,
+                ..self.plan(Kind::TailProbe, self.send.nxt())
+            });
+        }
+        match probe {
+            Probe::New => None,
+            Probe::Again(last) => Some(self.again(Kind::TailProbe, &last, mss)),
+        }
+    }
+
+    fn next_new(&self, paced: bool, offer: &Offer) -> Option<Plan> {
+        if !self.state.may_send() || self.send.fin.is_some() {
+            return None;
+        }
+        let (nxt, room) = (self.send.nxt(), self.send.window_room());
+        if offer.available == 0 {
+            // A FIN alone waits for the window, but neither for the congestion window nor for the pacer.
+            return (offer.fin && room > 0).then(|| Plan {
+                fin: true,
+                push: true,
+                ..self.plan(Kind::Fin, nxt)
+            });
+        }
+        if !paced {
+            return None;
+        }
+        let mss = self.data_mss(offer.option_space);
+        let len = choose(&Snapshot {
+            available: offer.available,
+            fin: offer.fin,
+            push: offer.push,
+            mss,
+            max_burst: self.burst(offer, mss),
+            cwnd_room: self.send.loss.allowance(),
+            window_room: room,
+            window_largest: self.send.window.largest(),
+            unacked: self.send.loss.outstanding(),
+            small_unacked: self.send.small_unacked(),
+            nagle: self.cfg.nagle,
+            forced: self.send.persist.due(),
+            cwnd: self.send.loss.cwnd(),
+        })
+        .ok()?;
+        let last = len == offer.available;
+        let fin = offer.fin && last && room > len;
+        Some(Plan {
+            len,
+            fin,
+            push: fin || (last && offer.push),
+            mss,
+            ..self.plan(Kind::Data, nxt)
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! A snapshot of one subflow for people and programs that watch.
+
+use super::state::State;
+use crate::cc::Algorithm;
+use crate::time::Duration;
+
+/// Counters since the machine was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Wire segments sent, every kind.
+    pub segs_out: u64,
+    /// Segments received, every verdict.
+    pub segs_in: u64,
+    /// Wire segments with payload sent.
+    pub data_segs_out: u64,
+    /// Payload bytes sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Payload bytes acknowledged by the peer.
+    pub bytes_acked: u64,
+    /// Payload bytes received in order.
+    pub bytes_received: u64,
+    /// Payload bytes sent again.
+    pub bytes_retrans: u64,
+    /// Wire segments sent again.
+    pub segs_retrans: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Times recovery was entered because of marked losses.
+    pub recoveries: u64,
+    /// Times a reduction was taken back because the loss was none.
+    pub undos: u64,
+    /// Tail loss probes sent.
+    pub tail_probes: u64,
+    /// Zero-window probes sent.
+    pub window_probes: u64,
+    /// Keepalive probes sent.
+    pub keepalives: u64,
+    /// Segments whose payload had arrived before.
+    pub duplicates_in: u64,
+    /// Segments kept out of order.
+    pub out_of_order_in: u64,
+    /// Out-of-order payload bytes refused for lack of room.
+    pub reassembly_dropped: u64,
+    /// Segments outside the window.
+    pub rejected_sequence: u64,
+    /// Segments refused by their timestamp.
+    pub rejected_paws: u64,
+    /// Segments with an unacceptable acknowledgement.
+    pub rejected_ack: u64,
+    /// Segments refused for another reason.
+    pub rejected_other: u64,
+    /// Challenge acknowledgements sent (RFC 5961).
+    pub challenge_acks: u64,
+    /// Challenge acknowledgements withheld by the rate limit.
+    pub challenge_acks_limited: u64,
+    /// Reductions because of ECN.
+    pub ecn_reductions: u64,
+    /// Packets received with the congestion-experienced mark.
+    pub ce_in: u64,
+    /// Times the path MTU was lowered.
+    pub mtu_reductions: u64,
+    /// Duplicate selective acknowledgements received (RFC 2883).
+    pub dsacks_in: u64,
+    /// Bare acknowledgements sent.
+    pub acks_out: u64,
+}
+
+/// The state of a subflow at one moment; the words are those of Linux's `tcp_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Connection state.
+    pub state: State,
+    /// Congestion controller.
+    pub algorithm: Algorithm,
+    /// Smoothed round-trip time; absent before the first sample.
+    pub srtt: Option<Duration>,
+    /// Round-trip time variation.
+    pub rttvar: Duration,
+    /// Smallest round-trip time seen.
+    pub min_rtt: Option<Duration>,
+    /// Present retransmission timeout, back-off included.
+    pub rto: Duration,
+    /// Consecutive timeouts.
+    pub backoffs: u8,
+    /// Congestion window in bytes.
+    pub cwnd: u32,
+    /// Slow-start threshold in bytes.
+    pub ssthresh: u32,
+    /// Bytes held to be in the network.
+    pub inflight: u32,
+    /// Payload bytes per data segment without the caller's options.
+    pub mss: u32,
+    /// Present path MTU estimate, as options plus payload.
+    pub path_mss: u32,
+    /// The peer's window, from the first unacknowledged byte.
+    pub peer_window: u32,
+    /// The window last offered to the peer, from the next expected byte.
+    pub recv_window: u32,
+    /// Loss recovery is under way.
+    pub in_recovery: bool,
+    /// The peer agreed to timestamps.
+    pub timestamps: bool,
+    /// The peer agreed to selective acknowledgements.
+    pub sack: bool,
+    /// The peer agreed to explicit congestion notification.
+    pub ecn: bool,
+    /// Shift of the windows we send.
+    pub recv_scale: u8,
+    /// Shift of the windows the peer sends.
+    pub send_scale: u8,
+    /// Bytes waiting out of order.
+    pub reassembly: u32,
+    /// Counters.
+    pub counters: Counters,
+}
+
+impl super::Machine {
+    /// A snapshot for people and programs that watch.
+    pub fn info(&self) -> Info {
+        let loss = &self.send.loss;
+        Info {
+            state: self.state,
+            algorithm: self.cfg.cc,
+            srtt: loss.srtt(),
+            rttvar: loss.rttvar(),
+            min_rtt: loss.min_rtt(),
+            rto: loss.rto(),
+            backoffs: loss.backoffs(),
+            cwnd: loss.cwnd(),
+            ssthresh: loss.ssthresh(),
+            inflight: loss.inflight(),
+            mss: self.mss(),
+            path_mss: loss.mss() + self.own_options(),
+            peer_window: self.send.window.bytes(),
+            recv_window: self.recv.window.open(self.recv.next()),
+            in_recovery: loss.in_recovery(),
+            timestamps: self.agreed.timestamps,
+            sack: self.agreed.sack,
+            ecn: self.agreed.ecn,
+            recv_scale: self.agreed.recv_scale.shift(),
+            send_scale: self.agreed.send_scale.shift(),
+            reassembly: self.recv.held(),
+            counters: self.counters,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! One subflow: a TCP connection without sockets, clocks or bytes to send.
+//!
+//! The machine owns the sequence numbers, timers, congestion state and the out-of-order bytes of the peer. It never owns
+//! the bytes it sends: a [`Plan`] names them by number, and the caller gathers them. It never knows the addresses either:
+//! [`Machine::header`] leaves the ports at zero.
+
+mod clock;
+mod closing;
+mod config;
+mod decide;
+mod emit;
+mod handshake;
+mod icmp;
+mod info;
+mod negotiate;
+mod outcome;
+mod plan;
+mod progress;
+mod state;
+mod synchronized;
+mod timeout;
+
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::{SeqNum, Ssn};
+
+pub use crate::recv::Chunk;
+pub use config::{Config, Keepalive};
+pub use icmp::IcmpOutcome;
+pub use info::{Counters, Info};
+pub use outcome::{Context, DeadCause, InOrder, Outcome, Reject, TimeoutOutcome, Verdict};
+pub use plan::{Decision, Kind, Offer, Plan};
+pub use state::State;
+
+use crate::cc::PathSample;
+use crate::recv::Receiver;
+use crate::send::loss::Setup;
+use crate::send::{LossRecovery, Prober, Sender};
+use crate::time::{Duration, Instant};
+use crate::timer::Timer;
+use clock::StampClock;
+use negotiate::{Agreed, TIMESTAMPS_LEN};
+
+/// One TCP subflow.
+#[derive(Debug)]
+pub struct Machine {
+    cfg: Config,
+    state: State,
+    isn: SeqNum,
+    agreed: Agreed,
+    stamps: StampClock,
+    recv: Receiver,
+    send: Sender,
+    prober: Prober,
+    time_wait: Timer,
+    /// The peer repeated its SYN: our answer has to be repeated too.
+    syn_again: bool,
+    /// RST is the next and last thing to send.
+    reset_due: bool,
+    /// When the peer sent something acceptable last.
+    last_heard: Instant,
+    /// The latest time that was told.
+    clock: Instant,
+    counters: Counters,
+}
+
+impl Machine {
+    /// An active open. The first [`decide`](Self::decide) yields the SYN.
+    pub fn connect(cfg: Config, now: Instant, isn: SeqNum) -> Machine {
+        Machine::new(cfg, now, isn, State::SynSent)
+    }
+
+    /// A passive open, for the SYN `syn` that a listener accepted. The first [`decide`](Self::decide) yields the
+    /// SYN+ACK.
+    pub fn accept(cfg: Config, now: Instant, isn: SeqNum, syn: &Segment<'_>) -> Machine {
+        let mut machine = Machine::new(cfg, now, isn, State::SynReceived);
+        machine.counters.segs_in += 1;
+        machine.learn_peer(now, syn);
+        machine
+    }
+
+    fn new(cfg: Config, now: Instant, isn: SeqNum, state: State) -> Machine {
+        let agreed = Agreed::hoped(&cfg);
+        let loss = LossRecovery::new(
+            isn,
+            &Setup {
+                mss: u32::from(cfg.mss),
+                sack: cfg.sack,
+                algorithm: cfg.cc,
+                initial_window: cfg.initial_window,
+                min_rto: cfg.min_rto,
+                max_rto: cfg.max_rto,
+                paced: cfg.pacing,
+            },
+        );
+        Machine {
+            state,
+            isn,
+            agreed,
+            stamps: StampClock::new(cfg.timestamp_offset),
+            recv: Receiver::new(cfg.recv_window),
+            send: Sender::new(loss),
+            prober: Prober::default(),
+            time_wait: Timer::OFF,
+            syn_again: false,
+            reset_due: false,
+            last_heard: now,
+            clock: now,
+            counters: Counters::default(),
+            cfg,
+        }
+    }
+
+    /// Takes a segment that belongs to this subflow. Afterwards [`take_ready`](Self::take_ready) must be called until
+    /// it yields nothing, if the outcome says so, before the next segment.
+    pub fn on_segment(&mut self, now: Instant, seg: &Segment<'_>, ctx: &Context<'_>) -> Outcome {
+        self.tick(now);
+        self.counters.segs_in += 1;
+        if self.reset_due || self.state == State::Closed {
+            self.counters.rejected_other += 1;
+            return Outcome::rejected(Reject::Closed);
+        }
+        let out = match self.state {
+            State::SynSent => self.on_segment_syn_sent(now, seg, ctx),
+            State::SynReceived
+            | State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait
+            | State::Closing
+            | State::LastAck
+            | State::TimeWait
+            | State::Closed => self.on_segment_synchronized(now, seg, ctx),
+        };
+        self.watch_window(now);
+        out
+    }
+
+    /// The next payload that had arrived out of order and is now in order.
+    pub fn take_ready(&mut self) -> Option<Chunk> {
+        self.recv.take_ready()
+    }
+
+    /// What the caller can take now, in bytes from the next expected one. The peer is told more only when that is worth
+    /// a segment (RFC 9293 section 3.8.6.2.2), and what it was told is never taken back.
+    pub fn set_recv_window(&mut self, bytes: u32) {
+        self.recv.window.set_wish(bytes);
+        if self.state.may_receive()
+            && self
+                .recv
+                .window
+                .update_due(self.recv.next(), self.recv_step())
+        {
+            self.recv.ack.force();
+        }
+    }
+
+    /// An acknowledgement is sent at the next opportunity even if nothing arrived.
+    pub fn force_ack(&mut self) {
+        self.recv.ack.force();
+    }
+
+    /// Sends one probe that the peer has to answer, if nothing is in flight that it has to answer anyway.
+    pub fn probe_liveness(&mut self, now: Instant) {
+        self.tick(now);
+        if self.state.is_synchronized() && !self.send.loss.outstanding() {
+            self.prober.request();
+        }
+    }
+
+    /// Changes the keepalive setting; the present silence counts from now.
+    pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) {
+        self.cfg.keepalive = keepalive;
+        self.heard(now);
+    }
+
+    /// Changes the user timeout (RFC 5482).
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.cfg.user_timeout = timeout;
+    }
+
+    /// Switches Nagle's rule.
+    pub fn set_nagle(&mut self, nagle: bool) {
+        self.cfg.nagle = nagle;
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
+    }
+
+    /// The peer lives.
+    fn heard(&mut self, now: Instant) {
+        self.last_heard = now;
+        self.prober.heard(now, self.cfg.keepalive.as_ref());
+    }
+
+    /// Bytes that options of this layer take in every data segment.
+    fn own_options(&self) -> u32 {
+        if self.agreed.timestamps {
+            TIMESTAMPS_LEN
+        } else {
+            0
+        }
+    }
+
+    /// The smallest gain of window worth telling, and the largest payload one wire segment can bring us.
+    fn recv_step(&self) -> u32 {
+        u32::from(self.cfg.mss)
+    }
+
+    /// The peer's SYN is known: sizes follow from it.
+    fn adopt_agreed(&mut self) {
+        let wire = u32::from(self.agreed.peer_mss.min(self.cfg.mss));
+        self.send
+            .loss
+            .negotiated(self.agreed.sack, wire - self.own_options());
+    }
+
+    /// Connection state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Our initial sequence number.
+    pub fn isn(&self) -> SeqNum {
+        self.isn
+    }
+
+    /// The peer's initial sequence number; zero before its SYN arrived.
+    pub fn irs(&self) -> SeqNum {
+        self.recv.irs()
+    }
+
+    /// First unacknowledged number.
+    pub fn snd_una(&self) -> SeqNum {
+        self.send.una()
+    }
+
+    /// First number never sent.
+    pub fn snd_nxt(&self) -> SeqNum {
+        self.send.nxt()
+    }
+
+    /// [`snd_una`](Self::snd_una) relative to our initial sequence number.
+    pub fn snd_una_ssn(&self) -> Ssn {
+        Ssn::of(self.send.una(), self.isn)
+    }
+
+    /// [`snd_nxt`](Self::snd_nxt) relative to our initial sequence number.
+    pub fn snd_nxt_ssn(&self) -> Ssn {
+        Ssn::of(self.send.nxt(), self.isn)
+    }
+
+    /// Next number expected from the peer.
+    pub fn rcv_nxt(&self) -> SeqNum {
+        self.recv.next()
+    }
+
+    /// [`rcv_nxt`](Self::rcv_nxt) relative to the peer's initial sequence number.
+    pub fn rcv_nxt_ssn(&self) -> Ssn {
+        Ssn::of(self.recv.next(), self.recv.irs())
+    }
+
+    /// Congestion window in bytes.
+    pub fn cwnd(&self) -> u32 {
+        self.send.loss.cwnd()
+    }
+
+    /// Smoothed round-trip time; absent before the first sample.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.send.loss.srtt()
+    }
+
+    /// Smallest recent round-trip time; absent before the first sample.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.send.loss.min_rtt()
+    }
+
+    /// Present retransmission timeout, back-off included.
+    pub fn rto(&self) -> Duration {
+        self.send.loss.rto()
+    }
+
+    /// Bytes held to be in the network.
+    pub fn inflight(&self) -> u32 {
+        self.send.loss.inflight()
+    }
+
+    /// Bytes of new payload that the peer's window allows beyond what was sent.
+    pub fn peer_window(&self) -> u32 {
+        self.send.window_room()
+    }
+
+    /// The window of the peer's last accepted segment in bytes, scale applied, from the number it acknowledged.
+    pub fn peer_window_field_scaled(&self) -> u32 {
+        self.send.window.bytes()
+    }
+
+    /// Payload bytes of a full data segment on which the caller puts `option_space` bytes of options.
+    pub fn data_mss(&self, option_space: u8) -> u32 {
+        self.send
+            .loss
+            .mss()
+            .saturating_sub(u32::from(option_space))
+            .max(1)
+    }
+
+    /// Payload bytes of a full data segment without options of the caller.
+    pub fn mss(&self) -> u32 {
+        self.data_mss(0)
+    }
+
+    /// Timestamps were agreed on: they take 12 bytes of every segment's option space.
+    pub fn uses_timestamps(&self) -> bool {
+        self.agreed.timestamps
+    }
+
+    /// Loss recovery is under way.
+    pub fn in_recovery(&self) -> bool {
+        self.send.loss.in_recovery()
+    }
+
+    /// Consecutive retransmission timeouts.
+    pub fn backoffs(&self) -> u8 {
+        self.send.loss.backoffs()
+    }
+
+    /// Something sent is not acknowledged.
+    pub fn has_outstanding(&self) -> bool {
+        self.send.loss.outstanding()
+    }
+
+    /// Our FIN was sent.
+    pub fn fin_sent(&self) -> bool {
+        self.send.fin.is_some()
+    }
+
+    /// The peer's FIN arrived in order.
+    pub fn fin_received(&self) -> bool {
+        self.recv.fin_done()
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the other subflows' congestion control has to know of this one.
+    pub fn path_sample(&self) -> PathSample {
+        PathSample {
+            cwnd: self.cwnd(),
+            srtt: self.srtt().unwrap_or(Duration::ZERO),
+            mss: self.mss(),
+            usable: self.state.may_send() && self.srtt().is_some(),
+        }
+    }
+}

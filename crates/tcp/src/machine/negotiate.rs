@@ -1,0 +1,98 @@
+//! Which extensions both ends agreed to: decided by the options of the two SYNs alone.
+
+use manypath_wire::ids::Mss;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::header::Flags;
+use manypath_wire::tcp::options::Options;
+use manypath_wire::window::WindowScale;
+
+use super::config::Config;
+
+/// What a peer accepts when its SYN carries no MSS option (RFC 9293 section 3.7.1).
+const DEFAULT_MSS_V4: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1220;
+
+/// A peer that announces less is served with this much: the option space of a data segment must leave room for payload.
+const SMALLEST_MSS: u16 = 88;
+
+/// What a data segment spends on timestamps: ten bytes and two of padding (RFC 7323 appendix A).
+pub(super) const TIMESTAMPS_LEN: u32 = 12;
+
+/// What holds for the life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) timestamps: bool,
+    pub(super) sack: bool,
+    pub(super) ecn: bool,
+    /// Both SYNs carry (or will carry) the window scale option.
+    pub(super) scaling: bool,
+    /// Shift of the windows we send.
+    pub(super) recv_scale: WindowScale,
+    /// Shift of the windows the peer sends.
+    pub(super) send_scale: WindowScale,
+    pub(super) peer_mss: u16,
+}
+
+impl Agreed {
+    /// Before the peer was heard: what we shall offer.
+    pub(super) fn hoped(cfg: &Config) -> Agreed {
+        Agreed {
+            timestamps: cfg.timestamps,
+            sack: cfg.sack,
+            ecn: cfg.ecn,
+            scaling: cfg.window_scaling,
+            recv_scale: WindowScale::NONE,
+            send_scale: WindowScale::NONE,
+            peer_mss: cfg.mss,
+        }
+    }
+
+    /// The peer's SYN or SYN+ACK answers or opens the negotiation: an option counts when both sides have it.
+    pub(super) fn with_peer(cfg: &Config, seg: &Segment<'_>) -> Agreed {
+        let o = &seg.options;
+        // RFC 7323 2.2: scaling takes effect only when both SYNs carry the option.
+        let (scaling, recv_scale, send_scale) = match (cfg.window_scaling, o.window_scale) {
+            (true, Some(shift)) => (
+                true,
+                WindowScale::for_window(cfg.recv_window),
+                WindowScale::new(shift),
+            ),
+            _ => (false, WindowScale::NONE, WindowScale::NONE),
+        };
+        let default = if seg.tuple.is_ipv6() {
+            DEFAULT_MSS_V6
+        } else {
+            DEFAULT_MSS_V4
+        };
+        Agreed {
+            timestamps: cfg.timestamps && o.timestamps.is_some(),
+            sack: cfg.sack && o.sack_permitted,
+            ecn: cfg.ecn && asks_for_ecn(seg.header.flags),
+            scaling,
+            recv_scale,
+            send_scale,
+            peer_mss: o.mss.map_or(default, |Mss(mss)| mss).max(SMALLEST_MSS),
+        }
+    }
+}
+
+/// RFC 3168 section 6.1.1: a SYN asks with ECE and CWR, a SYN+ACK agrees with ECE alone.
+fn asks_for_ecn(flags: Flags) -> bool {
+    if flags.ack() {
+        flags.contains(Flags::ECE) && !flags.contains(Flags::CWR)
+    } else {
+        flags.contains(Flags::ECE.with(Flags::CWR))
+    }
+}
+
+/// The options of our SYN (of what is hoped for) or SYN+ACK (of what is agreed), but for timestamps.
+pub(super) fn syn_options(cfg: &Config, agreed: &Agreed) -> Options {
+    Options {
+        mss: Some(Mss(cfg.mss)),
+        sack_permitted: agreed.sack,
+        window_scale: agreed
+            .scaling
+            .then(|| WindowScale::for_window(cfg.recv_window).shift()),
+        ..Options::default()
+    }
+}

@@ -1,0 +1,214 @@
+//! Segments in every state but SYN-SENT: acceptance (RFC 9293 section 3.10.7.4, RFC 5961, RFC 7323 section 5), the
+//! acknowledgement, the window, the payload, the FIN.
+
+use manypath_wire::ip::Ecn;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
+use manypath_wire::tcp::header::Flags;
+
+use super::Machine;
+use super::outcome::{Context, InOrder, Outcome, Reject, Verdict};
+use super::state::{Change, State};
+use crate::time::Instant;
+
+impl Machine {
+    /// A segment in SYN-RECEIVED or a synchronized state.
+    pub(super) fn on_segment_synchronized(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        ctx: &Context<'_>,
+    ) -> Outcome {
+        let early = match self.state {
+            State::SynReceived => self.on_syn_in_syn_received(now, seg, ctx),
+            State::TimeWait => self.on_syn_in_time_wait(seg),
+            _ => None,
+        };
+        if let Some(out) = early {
+            return out;
+        }
+        if let Err(out) = self.accept_segment(now, seg) {
+            return out;
+        }
+        let mut out = Outcome::new(Verdict::Acceptable);
+        if self.state == State::SynReceived {
+            self.open(now, seg, ctx, &mut out);
+        }
+        self.heard(now);
+        self.take_timestamp(now, seg);
+        self.take_ecn(seg);
+        self.take_ack(now, seg, ctx, &mut out);
+        self.take_payload(now, seg, &mut out);
+        out
+    }
+
+    /// The checks in the order of RFC 9293 section 3.10.7.4; `Err` is the final word on a segment that fails.
+    fn accept_segment(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), Outcome> {
+        let flags = seg.header.flags;
+        let len = seg.len();
+        if !flags.rst() && self.is_from_the_past(now, seg) {
+            // RFC 7323 5.3 R1: acknowledge and drop.
+            self.counters.rejected_paws += 1;
+            self.answer_unacceptable(now, len);
+            return Err(Outcome::rejected(Reject::Paws));
+        }
+        if let Some(out) = self.check_sequence(now, seg, len) {
+            return Err(out);
+        }
+        if flags.rst() {
+            return Err(self.on_reset(now, seg.header.seq));
+        }
+        if flags.syn() {
+            // RFC 5961 4.2: whatever the number, a challenge.
+            self.counters.rejected_other += 1;
+            self.challenge(now);
+            return Err(Outcome::rejected(Reject::Syn));
+        }
+        if !flags.ack() {
+            self.counters.rejected_other += 1;
+            return Err(Outcome::rejected(Reject::NoAck));
+        }
+        self.check_ack(now, seg.header.ack)
+    }
+
+    fn is_from_the_past(&self, now: Instant, seg: &Segment<'_>) -> bool {
+        match (&self.recv.recent, seg.options.timestamps) {
+            (Some(recent), Some(t)) => recent.is_old(t.val, now),
+            _ => false,
+        }
+    }
+
+    /// The acceptance test of RFC 9293 section 3.4, in the form that keeps the part of a segment that is in the window.
+    fn check_sequence(&mut self, now: Instant, seg: &Segment<'_>, len: u32) -> Option<Outcome> {
+        let next = self.recv.next();
+        let seq = seg.header.seq;
+        let open = self.recv.window.open(next);
+        let end = seq + len;
+        let starts_in_reach = seq.before_eq(next + open);
+        // A segment of no length may stand at the left edge; one with length must reach beyond it.
+        let ends_in_reach = if len == 0 {
+            end.after_eq(next)
+        } else {
+            end.after(next)
+        };
+        if starts_in_reach && ends_in_reach {
+            return None;
+        }
+        if seg.header.flags.rst() {
+            self.counters.rejected_sequence += 1;
+            return Some(Outcome::rejected(Reject::Sequence));
+        }
+        self.answer_unacceptable(now, len);
+        if starts_in_reach && len > 0 && !seg.header.flags.syn() {
+            // Sent again because our acknowledgement was lost; RFC 2883: say so.
+            self.counters.duplicates_in += 1;
+            self.recv.note_duplicate(seq, seg.payload.len() as u32);
+            if self.state == State::TimeWait && seg.header.flags.fin() {
+                self.restart_time_wait(now);
+            }
+            let mut out = Outcome::new(Verdict::OldDuplicate);
+            out.duplicate_data = !seg.payload.is_empty();
+            return Some(out);
+        }
+        self.counters.rejected_sequence += 1;
+        Some(Outcome::rejected(Reject::Sequence))
+    }
+
+    /// An unacceptable segment is acknowledged (RFC 9293 section 3.10.7.4). Empty ones only at the rate of challenges,
+    /// or two confused ends would answer each other for ever.
+    fn answer_unacceptable(&mut self, now: Instant, len: u32) {
+        if len > 0 {
+            self.recv.ack.force();
+        } else {
+            self.challenge(now);
+        }
+    }
+
+    /// RFC 5961 section 3.2: only the exact next number resets; elsewhere in the window a challenge.
+    fn on_reset(&mut self, now: Instant, seq: SeqNum) -> Outcome {
+        if seq == self.recv.next() {
+            return self.reset_by_peer();
+        }
+        self.counters.rejected_other += 1;
+        self.challenge(now);
+        Outcome::rejected(Reject::Reset)
+    }
+
+    /// RFC 5961 section 5.2: SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
+    fn check_ack(&mut self, now: Instant, ack: SeqNum) -> Result<(), Outcome> {
+        if self.state == State::SynReceived {
+            // RFC 9293 3.10.7.4: anything else than our SYN (and what followed) is answered by a reset.
+            if self.syn_left() && ack == self.isn + 1 {
+                return Ok(());
+            }
+            self.counters.rejected_ack += 1;
+            return Err(Outcome::rejected(Reject::Handshake));
+        }
+        let lowest = self.send.una() - self.send.window.largest();
+        if ack.after_eq(lowest) && ack.before_eq(self.send.nxt()) {
+            return Ok(());
+        }
+        self.counters.rejected_ack += 1;
+        self.challenge(now);
+        Err(Outcome::rejected(Reject::Ack))
+    }
+
+    fn take_timestamp(&mut self, now: Instant, seg: &Segment<'_>) {
+        let last = self.recv.last_ack_sent();
+        if let (Some(recent), Some(t)) = (&mut self.recv.recent, seg.options.timestamps) {
+            recent.observe(t.val, seg.header.seq, last, now);
+        }
+    }
+
+    /// RFC 3168 section 6.1.3: echo a mark until the peer says that it reduced.
+    fn take_ecn(&mut self, seg: &Segment<'_>) {
+        if !self.agreed.ecn {
+            return;
+        }
+        if seg.header.flags.contains(Flags::CWR) {
+            self.recv.ecn_echo = false;
+        }
+        if seg.ip.ecn == Ecn::Ce {
+            self.counters.ce_in += 1;
+            if !seg.payload.is_empty() {
+                self.recv.ecn_echo = true;
+            }
+        }
+    }
+
+    /// Takes the payload and FIN of an accepted segment.
+    pub(super) fn take_payload(&mut self, now: Instant, seg: &Segment<'_>, out: &mut Outcome) {
+        let fin = seg.header.flags.fin();
+        if seg.payload.is_empty() && !fin {
+            return;
+        }
+        // A SYN takes the number before the first byte.
+        let seq = seg.header.seq + u32::from(seg.header.flags.syn());
+        let had_hole = self.recv.has_hole();
+        let got = self.recv.payload(seq, seg.payload, fin);
+        if got.after_fin {
+            self.counters.rejected_other += 1;
+            out.verdict = Verdict::Rejected(Reject::AfterFin);
+            self.challenge(now);
+            return;
+        }
+        let step = self.recv_step();
+        self.recv
+            .owe(now, &got, had_hole, step, self.cfg.delayed_ack);
+        self.counters.bytes_received += u64::from(got.advanced);
+        self.counters.duplicates_in += u64::from(got.duplicate);
+        self.counters.out_of_order_in += u64::from(got.out_of_order);
+        self.counters.reassembly_dropped += u64::from(got.refused);
+        out.in_order = got.in_order.map(|(ssn, range)| InOrder { ssn, range });
+        out.more_ready = got.more_ready;
+        out.out_of_order = got.out_of_order;
+        out.duplicate_data = got.duplicate;
+        if got.fin {
+            out.fin = true;
+            self.change(Change::FinReceived);
+            if self.state == State::TimeWait {
+                self.restart_time_wait(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Everything that happens because time passed, and when it will.
+
+use super::Machine;
+use super::outcome::{DeadCause, TimeoutOutcome};
+use super::state::{Change, State};
+use crate::send::Alarm;
+use crate::time::Instant;
+use crate::timer::earliest;
+
+impl Machine {
+    /// The earliest time at which [`on_timeout`](Self::on_timeout) changes something, or at which something that
+    /// [`decide`](Self::decide) held back may be sent. What is due already is not a deadline: `decide` yields it.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.state == State::Closed || self.reset_due {
+            return None;
+        }
+        let send = &self.send;
+        earliest([
+            self.time_wait.deadline(),
+            self.recv.ack.deadline(),
+            send.loss.deadline(),
+            send.persist.deadline(),
+            self.prober.deadline(),
+            self.user_deadline(),
+            self.pacing_deadline(),
+        ])
+    }
+
+    /// When pacing lets something go that the windows allow.
+    fn pacing_deadline(&self) -> Option<Instant> {
+        let loss = &self.send.loss;
+        let ready = loss.pacing_ready(self.clock);
+        if ready <= self.clock {
+            return None;
+        }
+        let new = self.state.may_send()
+            && self.send.fin.is_none()
+            && loss.allowance() > 0
+            && self.send.window_room() > 0;
+        (new || loss.next_retransmit(self.mss()).is_some()).then_some(ready)
+    }
+
+    /// RFC 5482: unacknowledged data must not wait longer than the user allows.
+    fn user_deadline(&self) -> Option<Instant> {
+        Some(self.send.waiting_since? + self.cfg.user_timeout?)
+    }
+
+    /// Time passed. Calling it before [`deadline`](Self::deadline) changes nothing.
+    pub fn on_timeout(&mut self, now: Instant) -> TimeoutOutcome {
+        self.tick(now);
+        let mut out = TimeoutOutcome {
+            backoffs: self.backoffs(),
+            ..TimeoutOutcome::default()
+        };
+        if self.state == State::Closed || self.reset_due {
+            return out;
+        }
+        if self.time_wait.take_due(now) {
+            self.change(Change::Expired);
+            return out;
+        }
+        if self.user_deadline().is_some_and(|at| now >= at) {
+            return self.die(DeadCause::UserTimeout, out);
+        }
+        self.recv.ack.on_timeout(now);
+        self.send.persist.on_timeout(now);
+        let busy = self.send.loss.outstanding();
+        match self
+            .prober
+            .on_timeout(now, busy, self.cfg.keepalive.as_ref())
+        {
+            Alarm::Dead => return self.die(DeadCause::KeepAlive, out),
+            Alarm::Probe | Alarm::Quiet => {}
+        }
+        // Whether there is new data to probe with is only known when the caller offers it; `decide` looks then.
+        let effect = self.send.loss.on_timeout(now, false);
+        out.rto_fired = effect.rto_fired;
+        out.backoffs = effect.backoffs;
+        if effect.rto_fired {
+            self.counters.timeouts += 1;
+            let (limit, cause) = match self.state {
+                State::SynSent | State::SynReceived => {
+                    (self.cfg.syn_retries, DeadCause::SynTimeout)
+                }
+                _ => (self.cfg.data_retries, DeadCause::Timeout),
+            };
+            // RFC 9293 3.8.6.1: a peer with a closed window that answers must be allowed to keep it closed.
+            let patient = self.send.window.bytes() == 0
+                && self.state.is_synchronized()
+                && self.answered_lately(now);
+            if effect.backoffs > limit && !patient {
+                return self.die(cause, out);
+            }
+        }
+        self.watch_window(now);
+        out
+    }
+
+    /// The peer was heard during the last two back-off periods.
+    fn answered_lately(&self, now: Instant) -> bool {
+        now.since(self.last_heard) < self.send.loss.rto().times(2)
+    }
+
+    fn die(&mut self, cause: DeadCause, mut out: TimeoutOutcome) -> TimeoutOutcome {
+        self.change(Change::Abort);
+        out.dead = Some(cause);
+        out
+    }
+}

@@ -1,0 +1,288 @@
+//! The receiving half of a subflow: what the peer has sent, what may come, and what has to be acknowledged.
+
+mod ack;
+mod assembler;
+mod stamps;
+mod window;
+
+use alloc::boxed::Box;
+use core::ops::Range;
+
+use manypath_wire::seq::{SeqNum, Ssn};
+use manypath_wire::window::WindowScale;
+
+pub(crate) use ack::{AckPolicy, Urgency};
+pub(crate) use stamps::Recent;
+pub(crate) use window::RecvWindow;
+
+use crate::time::{Duration, Instant};
+use assembler::Assembler;
+
+/// Payload that had arrived out of order and is now next in the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Subflow sequence number of the first byte, relative to the peer's ISN.
+    pub ssn: Ssn,
+    /// The bytes.
+    pub bytes: Box<[u8]>,
+}
+
+/// What became of a segment's payload and FIN.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Received {
+    pub(crate) in_order: Option<(Ssn, Range<usize>)>,
+    pub(crate) more_ready: bool,
+    pub(crate) out_of_order: bool,
+    pub(crate) duplicate: bool,
+    pub(crate) fin: bool,
+    /// Bytes the stream grew by.
+    pub(crate) advanced: u32,
+    /// Bytes refused for lack of memory.
+    pub(crate) refused: u32,
+    /// Payload beyond the peer's own FIN, which no sane peer sends.
+    pub(crate) after_fin: bool,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    irs: SeqNum,
+    next: SeqNum,
+    /// In-order payload bytes since the SYN.
+    offset: u64,
+    /// Where the peer's stream ends, once its FIN was seen.
+    fin_at: Option<u64>,
+    fin_done: bool,
+    assembler: Assembler,
+    /// The duplicate to report in the next acknowledgement (RFC 2883).
+    dsack: Option<(SeqNum, SeqNum)>,
+    last_ack_sent: SeqNum,
+    /// Memory granted for out-of-order payload.
+    memory: usize,
+    pub(crate) window: RecvWindow,
+    pub(crate) ack: AckPolicy,
+    /// Present once timestamps are agreed on.
+    pub(crate) recent: Option<Recent>,
+    /// Echo congestion until the peer says that it reduced (RFC 3168 section 6.1.3).
+    pub(crate) ecn_echo: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(largest_window: u32) -> Self {
+        let zero = SeqNum::new(0);
+        Receiver {
+            irs: zero,
+            next: zero,
+            offset: 0,
+            fin_at: None,
+            fin_done: false,
+            assembler: Assembler::default(),
+            dsack: None,
+            last_ack_sent: zero,
+            memory: largest_window as usize,
+            window: RecvWindow::new(zero, largest_window, WindowScale::NONE),
+            ack: AckPolicy::new(),
+            recent: None,
+            ecn_echo: false,
+        }
+    }
+
+    /// The peer's SYN fixes where its stream begins.
+    pub(crate) fn begin(&mut self, irs: SeqNum, scale: WindowScale) {
+        self.irs = irs;
+        self.next = irs + 1;
+        self.last_ack_sent = self.next;
+        self.window.restart(self.next, scale);
+    }
+
+    /// The window of our own SYN counts from the peer's first byte.
+    pub(crate) fn offered_by_syn(&mut self) {
+        let bytes = u32::from(self.window.syn_field());
+        self.window.offered(self.next, bytes);
+    }
+
+    pub(crate) fn irs(&self) -> SeqNum {
+        self.irs
+    }
+
+    /// The next number expected: what acknowledgements say.
+    pub(crate) fn next(&self) -> SeqNum {
+        self.next
+    }
+
+    pub(crate) fn fin_done(&self) -> bool {
+        self.fin_done
+    }
+
+    pub(crate) fn held(&self) -> u32 {
+        self.assembler.bytes() as u32
+    }
+
+    pub(crate) fn last_ack_sent(&self) -> SeqNum {
+        self.last_ack_sent
+    }
+
+    /// Position of a number in the peer's stream; numbers before its first byte give `None`.
+    fn position(&self, seq: SeqNum) -> Option<u64> {
+        let at = self.offset as i64 + i64::from(seq.diff(self.next));
+        u64::try_from(at).ok()
+    }
+
+    fn seq_at(&self, position: u64) -> SeqNum {
+        // Truncation is the meaning: sequence numbers are the low 32 bits.
+        self.irs + 1 + (position as u32)
+    }
+
+    fn ssn_at(&self, position: u64) -> Ssn {
+        Ssn::of(self.seq_at(position), self.irs)
+    }
+
+    /// Takes payload (and FIN) that starts at `seq`. The segment passed the acceptance test.
+    pub(crate) fn payload(&mut self, seq: SeqNum, data: &[u8], fin: bool) -> Received {
+        let mut got = Received::default();
+        if self.fin_done {
+            got.duplicate = true;
+            return got;
+        }
+        let Some(end) = self.position(seq + data.len() as u32) else {
+            got.duplicate = !data.is_empty();
+            return got;
+        };
+        let limit = self.offset + u64::from(self.window.open(self.next));
+        let known_end = self.fin_at;
+        if known_end.is_some_and(|last| end > last || (fin && end != last)) {
+            got.after_fin = true;
+            return got;
+        }
+        let stop = end.min(limit);
+        if fin && stop == end && end >= self.offset {
+            self.fin_at = Some(end);
+        }
+        self.take(seq, data, end, stop, &mut got);
+        if self.fin_at == Some(self.offset) {
+            self.fin_done = true;
+            self.next += 1;
+            got.fin = true;
+        }
+        got
+    }
+
+    fn take(&mut self, seq: SeqNum, data: &[u8], end: u64, stop: u64, got: &mut Received) {
+        let len = data.len() as u64;
+        if len == 0 {
+            return;
+        }
+        let old = (self.offset + len).saturating_sub(end).min(len);
+        if old > 0 {
+            got.duplicate = true;
+            self.dsack = Some((seq, seq + old as u32));
+        }
+        let start = end - (len - old);
+        if start >= stop {
+            return;
+        }
+        let skip = old as usize;
+        let fresh = &data[skip..skip + (stop - start) as usize];
+        if start > self.offset {
+            got.out_of_order = true;
+            self.keep(start, fresh, got);
+            return;
+        }
+        // Bytes that are held already stay as they are; only what comes before them is taken from the segment.
+        let direct_end = self.assembler.first().map_or(stop, |first| first.min(stop));
+        let direct = (direct_end - start) as usize;
+        if direct > 0 {
+            got.in_order = Some((self.ssn_at(start), skip..skip + direct));
+        }
+        if direct_end < stop {
+            self.keep(direct_end, &fresh[direct..], got);
+        }
+        let reached = self.assembler.advance(direct_end);
+        got.more_ready = reached > direct_end;
+        got.advanced = (reached - self.offset) as u32;
+        self.next += got.advanced;
+        self.offset = reached;
+    }
+
+    fn keep(&mut self, at: u64, data: &[u8], got: &mut Received) {
+        let inserted = self.assembler.insert(at, data, self.memory);
+        got.refused = inserted.refused;
+        if let Some((from, to)) = inserted.duplicate {
+            got.duplicate = true;
+            if self.dsack.is_none() {
+                self.dsack = Some((self.seq_at(from), self.seq_at(to)));
+            }
+        }
+    }
+
+    /// The next chunk that is in order.
+    pub(crate) fn take_ready(&mut self) -> Option<Chunk> {
+        let (at, bytes) = self.assembler.pop(self.offset)?;
+        Some(Chunk {
+            ssn: self.ssn_at(at),
+            bytes,
+        })
+    }
+
+    /// Notes a wholly old segment, to be reported by DSACK.
+    pub(crate) fn note_duplicate(&mut self, seq: SeqNum, len: u32) {
+        if len > 0 {
+            self.dsack = Some((seq, seq + len));
+        }
+    }
+
+    /// SACK blocks for the next acknowledgement, at most `max`: the duplicate first, then the most recent runs.
+    pub(crate) fn sack_blocks(&self, max: usize) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
+        let max = max.min(4);
+        self.dsack
+            .into_iter()
+            .chain(
+                self.assembler
+                    .recent(max)
+                    .map(|(a, b)| (self.seq_at(a), self.seq_at(b))),
+            )
+            .take(max)
+    }
+
+    /// True when there is a hole in what arrived.
+    pub(crate) fn has_hole(&self) -> bool {
+        self.assembler.first().is_some()
+    }
+
+    /// There is something to report by SACK.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.dsack.is_some() || self.has_hole()
+    }
+
+    /// An acknowledgement left, offering `window` bytes.
+    pub(crate) fn acknowledged(&mut self, window: u32) {
+        self.last_ack_sent = self.next;
+        self.dsack = None;
+        self.window.offered(self.next, window);
+        self.ack.sent();
+    }
+
+    /// Frees the out-of-order store.
+    pub(crate) fn clear(&mut self) {
+        self.assembler.clear();
+    }
+
+    /// Applies the acknowledgement policy to what arrived.
+    pub(crate) fn owe(
+        &mut self,
+        now: Instant,
+        got: &Received,
+        had_hole: bool,
+        mss: u32,
+        delay: Duration,
+    ) {
+        let plain =
+            got.advanced > 0 && !had_hole && !got.out_of_order && !got.duplicate && !got.fin;
+        let urgency = if plain && got.refused == 0 {
+            Urgency::InOrder(got.advanced)
+        } else {
+            Urgency::Now
+        };
+        self.ack.arrived(now, urgency, mss, delay);
+    }
+}

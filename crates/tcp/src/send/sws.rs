@@ -1,0 +1,283 @@
+//! How much new payload to send at once: sender silly-window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle's rule
+//! (section 3.7.4) in Minshall's refinement: only one small segment may be unacknowledged.
+
+/// Everything the rule looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    /// Bytes waiting.
+    pub(crate) available: u32,
+    /// FIN follows them.
+    pub(crate) fin: bool,
+    /// No more bytes are about to follow.
+    pub(crate) push: bool,
+    /// Payload of a full segment; not zero.
+    pub(crate) mss: u32,
+    /// Payload of the largest burst.
+    pub(crate) max_burst: u32,
+    /// Room that the congestion window leaves.
+    pub(crate) cwnd_room: u32,
+    /// Room that the peer's window leaves.
+    pub(crate) window_room: u32,
+    /// The largest window the peer ever offered.
+    pub(crate) window_largest: u32,
+    /// Something is unacknowledged.
+    pub(crate) unacked: bool,
+    /// A segment smaller than a full one is unacknowledged.
+    pub(crate) small_unacked: bool,
+    /// Nagle's rule applies.
+    pub(crate) nagle: bool,
+    /// The override timer fired: send whatever fits.
+    pub(crate) forced: bool,
+    /// The congestion window, to judge how large a burst is worth waiting for.
+    pub(crate) cwnd: u32,
+}
+
+/// Why nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing to send.
+    Nothing,
+    /// The congestion window is full.
+    Congestion,
+    /// The peer's window is closed or too small to use.
+    PeerWindow,
+    /// Nagle's rule.
+    Small,
+}
+
+/// Bytes to send now: full segments, or the tail of what is available.
+pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
+    if s.available == 0 {
+        return Err(Wait::Nothing);
+    }
+    let burst = (s.max_burst.max(s.mss) / s.mss) * s.mss;
+    let room = s.cwnd_room.min(s.window_room);
+    if room >= s.available && s.available <= burst {
+        return tail(s);
+    }
+    let full = room.min(burst).min(s.available) / s.mss * s.mss;
+    if full > 0 {
+        return worth_waiting(s, full, burst);
+    }
+    if s.window_room < s.mss && s.window_room <= s.cwnd_room {
+        // The peer's window is the bound, and it is less than a segment.
+        let half = s.window_largest / 2;
+        if s.window_room > 0 && ((half > 0 && s.window_room >= half) || s.forced) {
+            return Ok(s.window_room.min(s.available));
+        }
+        return Err(Wait::PeerWindow);
+    }
+    // A connection whose whole congestion window is less than a segment must still make progress.
+    if !s.unacked && s.window_room > 0 {
+        return Ok(s.mss.min(s.window_room).min(s.available));
+    }
+    Err(Wait::Congestion)
+}
+
+/// Everything available fits: send all of it, or only its full segments if the rest is to wait.
+fn tail(s: &Snapshot) -> Result<u32, Wait> {
+    let full = s.available / s.mss * s.mss;
+    if full == s.available || s.fin || s.forced {
+        return Ok(s.available);
+    }
+    let hold = if s.nagle { s.small_unacked } else { false } || (!s.push && s.unacked);
+    match (hold, full) {
+        (false, _) => Ok(s.available),
+        (true, 0) => Err(Wait::Small),
+        (true, full) => Ok(full),
+    }
+}
+
+/// With much in flight, an acknowledgement will soon allow a larger burst; many tiny bursts would cost the device and
+/// the peer more than the short wait.
+fn worth_waiting(s: &Snapshot, full: u32, burst: u32) -> Result<u32, Wait> {
+    let good = burst.min(s.cwnd / 8).max(s.mss);
+    let bound_by_cwnd = s.cwnd_room < s.window_room && full < s.available && full < burst;
+    if bound_by_cwnd && full < good / s.mss * s.mss && s.cwnd_room < s.cwnd / 2 {
+        return Err(Wait::Congestion);
+    }
+    Ok(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plenty() -> Snapshot {
+        Snapshot {
+            available: 100_000,
+            fin: false,
+            push: true,
+            mss: 1000,
+            max_burst: 1000,
+            cwnd_room: 50_000,
+            window_room: 50_000,
+            window_largest: 50_000,
+            unacked: true,
+            small_unacked: false,
+            nagle: true,
+            forced: false,
+            cwnd: 50_000,
+        }
+    }
+
+    #[test]
+    fn bursts_are_whole_segments() {
+        assert_eq!(choose(&plenty()), Ok(1000));
+        assert_eq!(
+            choose(&Snapshot {
+                max_burst: 10_500,
+                ..plenty()
+            }),
+            Ok(10_000)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                max_burst: 10_500,
+                window_room: 3_999,
+                ..plenty()
+            }),
+            Ok(3_000)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                max_burst: 10_500,
+                available: 4_100,
+                ..plenty()
+            }),
+            Ok(4_100)
+        );
+    }
+
+    #[test]
+    fn nagle_allows_one_small_segment() {
+        // RFC 9293 3.7.4 with the refinement that a small segment may follow full ones.
+        let s = Snapshot {
+            available: 10,
+            ..plenty()
+        };
+        assert_eq!(choose(&s), Ok(10));
+        assert_eq!(
+            choose(&Snapshot {
+                small_unacked: true,
+                ..s
+            }),
+            Err(Wait::Small)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                small_unacked: true,
+                nagle: false,
+                ..s
+            }),
+            Ok(10)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                small_unacked: true,
+                fin: true,
+                ..s
+            }),
+            Ok(10)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                small_unacked: true,
+                available: 2_010,
+                max_burst: 9_000,
+                ..s
+            }),
+            Ok(2_000)
+        );
+        assert_eq!(choose(&Snapshot { push: false, ..s }), Err(Wait::Small));
+        assert_eq!(
+            choose(&Snapshot {
+                push: false,
+                unacked: false,
+                ..s
+            }),
+            Ok(10)
+        );
+    }
+
+    #[test]
+    fn silly_windows_are_not_used() {
+        // RFC 9293 3.8.6.2.1
+        let s = Snapshot {
+            window_room: 600,
+            ..plenty()
+        };
+        assert_eq!(choose(&s), Err(Wait::PeerWindow));
+        assert_eq!(choose(&Snapshot { forced: true, ..s }), Ok(600));
+        assert_eq!(
+            choose(&Snapshot {
+                window_largest: 1200,
+                ..s
+            }),
+            Ok(600)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                window_room: 0,
+                forced: true,
+                ..s
+            }),
+            Err(Wait::PeerWindow)
+        );
+        // All that there is to send always fits a window that is large enough for it.
+        assert_eq!(
+            choose(&Snapshot {
+                available: 600,
+                unacked: false,
+                ..s
+            }),
+            Ok(600)
+        );
+    }
+
+    #[test]
+    fn congestion_window_is_obeyed() {
+        assert_eq!(
+            choose(&Snapshot {
+                cwnd_room: 999,
+                ..plenty()
+            }),
+            Err(Wait::Congestion)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                cwnd_room: 0,
+                cwnd: 400,
+                unacked: false,
+                ..plenty()
+            }),
+            Ok(1000)
+        );
+    }
+
+    #[test]
+    fn small_bursts_wait_for_more_room_when_much_is_in_flight() {
+        let s = Snapshot {
+            cwnd_room: 2_000,
+            max_burst: 64_000,
+            cwnd: 80_000,
+            window_room: 90_000,
+            ..plenty()
+        };
+        assert_eq!(choose(&s), Err(Wait::Congestion));
+        assert_eq!(
+            choose(&Snapshot {
+                cwnd_room: 10_000,
+                ..s
+            }),
+            Ok(10_000)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                available: 2_000,
+                ..s
+            }),
+            Ok(2_000)
+        );
+    }
+}
