@@ -1,3 +1,37 @@
-//! The manypath command.
+//! The `manypath` command.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod commands;
+mod exit;
+mod live;
+mod runtime;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    runtime::start_log(cli.verbose, cli.quiet);
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("manypath: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Forward(args) => commands::forward::run(args),
+        Command::Perf(args) => commands::perf::run(args),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Completions(args) => commands::completions::run(args),
+    }
+}

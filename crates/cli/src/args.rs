@@ -1,0 +1,294 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use manypath_proxy::endpoint::{Endpoint, HostPort, Proto};
+
+use crate::exit::CODES;
+use crate::units::{parse_bytes, parse_duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  manypath demo
+      Two emulated paths, a stock web server and client, one of the paths cut in the middle. No root needed.
+  manypath forward --listen tcp:127.0.0.1:8080 --to mptcp:server.example:80
+      Let any TCP client on this host use all of its uplinks.
+  manypath forward --listen mptcp:0.0.0.0:8080 --to tcp:127.0.0.1:80
+      Let any TCP server on this host be reached over several paths.
+  manypath status --watch
+      See the connections and subflows of the running processes.";
+
+/// Multipath TCP (RFC 8684) in user space.
+#[derive(Debug, Parser)]
+#[command(name = "manypath", version, about, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct Cli {
+    /// Say more about what is going on; twice for everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Relay byte streams between TCP, our Multipath TCP and the kernel's
+    Forward(ForwardArgs),
+    /// Measure bulk data, requests and responses, and many connections
+    Perf(PerfArgs),
+    /// Show connections and subflows of running processes
+    Status(StatusArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+const FORWARD_EXAMPLES: &str = "\
+PROTO is one of
+  tcp           the host's TCP
+  mptcp         our stack, Multipath TCP where the peer speaks it and TCP where not
+  kernel-mptcp  the host kernel's Multipath TCP
+
+Examples:
+  manypath forward --listen tcp:127.0.0.1:8080 --to mptcp:server.example:80
+      A client that connects to port 8080 here reaches the server over every interface with a default route.
+  manypath forward --path wlan0 --path wwan0,backup --listen tcp:127.0.0.1:8080 --to mptcp:192.0.2.1:80
+      The same over two interfaces, the second only when the first is of no use.
+  manypath forward --path eth0=192.0.2.7 --listen mptcp:0.0.0.0:443 --to tcp:127.0.0.1:8443
+      A server that knows only TCP, reached by Multipath TCP.
+
+It runs until Ctrl-C; connections that are open then are reset.";
+
+#[derive(Debug, Args)]
+#[command(after_help = FORWARD_EXAMPLES, after_long_help = format!("{FORWARD_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct ForwardArgs {
+    /// Where connections come in
+    #[arg(long, value_name = "PROTO:HOST:PORT")]
+    pub(crate) listen: Endpoint,
+
+    /// Where they go
+    #[arg(long, value_name = "PROTO:HOST:PORT")]
+    pub(crate) to: Endpoint,
+
+    /// Connections carried at one time; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = CODES)]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    pub(crate) command: PerfCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PerfCommand {
+    /// Wait for `perf send` and `perf receive`, or for any TCP client
+    Serve(ServeArgs),
+    /// Send data to a server, or make requests
+    Send(MeasureArgs),
+    /// Receive data from a server
+    Receive(MeasureArgs),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  manypath perf serve --proto mptcp --listen 0.0.0.0:5201 --path eth0
+  manypath perf serve --proto tcp
+      Whatever is no measuring client is taken for plain data, counted and discarded.
+  manypath perf serve --proto kernel-mptcp --source 1G
+      Sends 1 GB to everybody who connects: for plain clients.";
+
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES, after_long_help = format!("{SERVE_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct ServeArgs {
+    /// Where to listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:5201")]
+    pub(crate) listen: HostPort,
+
+    /// Whose sockets: tcp, mptcp or kernel-mptcp
+    #[arg(long, default_value = "mptcp")]
+    pub(crate) proto: Proto,
+
+    /// Send so many bytes to every client at once (0: without end), without waiting for what it wants
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) source: Option<u64>,
+
+    /// Stop after so many connections
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<u64>,
+
+    /// One line of JSON for every connection
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+}
+
+const MEASURE_EXAMPLES: &str = "\
+Examples:
+  manypath perf send 192.0.2.1:5201 --path eth0 --path eth1
+      For ten seconds, with the rate of every subflow while it runs.
+  manypath perf receive 192.0.2.1:5201 --bytes 500M --sha256 --json
+      Both ends hash the data; exit code 1 if the hashes differ.
+  manypath perf send 192.0.2.1:5201 --requests 1000 --request-size 64 --response-size 4Ki
+      Times from a request to its response.
+  manypath perf send 192.0.2.1:5201 --connections 10000 --parallel 100 --bytes 1K
+      Short connections, a hundred at one time.
+  manypath perf send 192.0.2.1:9 --plain --bytes 100M
+      To a peer that discards whatever it gets.";
+
+#[derive(Debug, Args)]
+#[command(after_help = MEASURE_EXAMPLES, after_long_help = format!("{MEASURE_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct MeasureArgs {
+    /// The server
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) peer: HostPort,
+
+    /// Whose sockets: tcp, mptcp or kernel-mptcp
+    #[arg(long, default_value = "mptcp")]
+    pub(crate) proto: Proto,
+
+    /// Amount of data [default: as much as --time allows]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) bytes: Option<u64>,
+
+    /// Time to send [default: 10s, without a limit where --bytes is given]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) time: Option<Duration>,
+
+    /// Compare SHA-256 hashes of the data at both ends
+    #[arg(long)]
+    pub(crate) sha256: bool,
+
+    /// The peer is no `perf serve`: it discards what it gets, or sends until it is done
+    #[arg(long, conflicts_with = "requests")]
+    pub(crate) plain: bool,
+
+    /// Make so many requests on each connection instead of sending bulk data
+    #[arg(long, value_name = "N", conflicts_with_all = ["bytes", "time", "sha256"])]
+    pub(crate) requests: Option<u64>,
+
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
+    pub(crate) request_size: u64,
+
+    /// Bytes of a response
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
+    pub(crate) response_size: u64,
+
+    /// Connections altogether
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) connections: u64,
+
+    /// Connections at one time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) parallel: u16,
+
+    /// Seed of the data
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Time between two measurements of the rates
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "500ms")]
+    pub(crate) interval: Duration,
+
+    /// The result as JSON on standard output, no progress
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+}
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  manypath status
+  manypath status --watch
+  manypath status --json | jq '.processes[].connections[].subflows[] | {iface, srtt_us, cwnd}'
+  sudo manypath status
+      Also of processes of other users.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct StatusArgs {
+    /// As JSON; with --watch one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Go on until Ctrl-C, with rates
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    pub(crate) interval: Duration,
+
+    /// Only this process
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// How our stack is set up. Without any `mptcp` endpoint none of it matters.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Our stack")]
+pub(crate) struct StackArgs {
+    /// A path to use, repeated for each; by default every interface with a default route
+    #[arg(long = "path", value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
+    pub(crate) paths: Vec<String>,
+
+    /// Congestion control: cubic, reno or lia (also for the host's sockets where they are used)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+
+    /// How long to wait for a peer to answer
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub(crate) connect_timeout: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_examples_are_command_lines() {
+        for text in [
+            EXAMPLES,
+            FORWARD_EXAMPLES,
+            SERVE_EXAMPLES,
+            MEASURE_EXAMPLES,
+            STATUS_EXAMPLES,
+        ] {
+            for line in text.lines().map(str::trim) {
+                let line = line.strip_prefix("sudo ").unwrap_or(line);
+                if !line.starts_with("manypath ") || line.starts_with("manypath demo") {
+                    continue;
+                }
+                let line = line.split(" |").next().unwrap_or(line);
+                let parsed = Cli::try_parse_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("checked"));
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! `manypath completions`.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, CompletionsArgs};
+use crate::exit::Failure;
+
+/// Prints the script.
+pub(crate) fn run(args: CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "manypath", &mut script);
+    std::io::stdout()
+        .write_all(&script)
+        .map_err(|e| Failure::from_io(format!("cannot write the script: {e}"), e.kind()))
+}

@@ -1,0 +1,63 @@
+//! One file a command, and what several of them share.
+
+pub(crate) mod completions;
+pub(crate) mod forward;
+pub(crate) mod perf;
+pub(crate) mod status;
+
+use manypath_control::report::ConnReport;
+use manypath_proxy::endpoint::Proto;
+use manypath_proxy::sockets::Sockets;
+
+use crate::args::StackArgs;
+use crate::exit::Failure;
+
+/// Sockets of the wanted kinds, and what has to live as long as they do.
+pub(crate) struct Opened {
+    /// Opens streams and listeners.
+    pub(crate) sockets: Sockets,
+}
+
+impl Opened {
+    /// The connections of our stack, as they are now.
+    pub(crate) async fn connections(&self) -> Vec<ConnReport> {
+        Vec::new()
+    }
+
+    /// Takes everything down in order.
+    pub(crate) async fn close(self) {}
+}
+
+/// Sets up what the kinds need: our stack only if one of them is ours.
+pub(crate) async fn open(
+    args: &StackArgs,
+    protos: &[Proto],
+    _title: String,
+) -> Result<Opened, Failure> {
+    let sockets = Sockets {
+        connect_timeout: args.connect_timeout,
+        host_congestion: args.congestion.clone(),
+    };
+    let _ = protos;
+    Ok(Opened { sockets })
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|e| {
+        Failure::new(
+            crate::exit::Code::Failure,
+            format!("cannot write JSON: {e}"),
+        )
+    })?;
+    print_text(&(text + "\n"))
+}
+
+/// Prints text; a reader that went away (`| head`) ends the command without a message of its own.
+pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Failure::from_io(format!("cannot write to standard output: {e}"), e.kind()))
+}

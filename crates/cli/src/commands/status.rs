@@ -1,0 +1,294 @@
+//! `manypath status`.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use manypath_control::client::{Collected, collect};
+use manypath_control::report::{ConnReport, EndedReport, ProcessReport, SubflowReport};
+use serde::Serialize;
+
+use crate::args::StatusArgs;
+use crate::commands::{print_json, print_text};
+use crate::exit::Failure;
+use crate::live::{Rates, SubflowRate};
+use crate::runtime::{block_on, unless_stopped};
+use crate::units::{bits_per_second, bytes, micros};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    processes: &'a [ProcessReport],
+}
+
+/// Shows all processes once, or again and again.
+pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    block_on(unless_stopped(async {
+        let mut rates = Rates::default();
+        loop {
+            let now = Instant::now();
+            let mut found = collect().await;
+            found
+                .processes
+                .retain(|process| args.pid.is_none_or(|pid| process.pid == pid));
+            show(args, &found, &mut rates, now)?;
+            rates.forget_before(now);
+            if !args.watch {
+                return Ok(());
+            }
+            tokio::time::sleep(args.interval).await;
+        }
+    }))
+}
+
+fn show(
+    args: &StatusArgs,
+    found: &Collected,
+    rates: &mut Rates,
+    now: Instant,
+) -> Result<(), Failure> {
+    for (socket, error) in &found.silent {
+        tracing::warn!(socket = %socket.display(), %error, "a process does not answer");
+    }
+    if args.json {
+        return print_json(&Document {
+            processes: &found.processes,
+        });
+    }
+    let mut text = String::new();
+    if args.watch && std::io::stdout().is_terminal() {
+        // To the upper left corner, and clear what is below.
+        text.push_str("\x1b[H\x1b[J");
+    }
+    if found.processes.is_empty() {
+        text.push_str("no manypath process of this user is running\n");
+    }
+    for process in &found.processes {
+        write_process(&mut text, process, rates, now, args.watch);
+    }
+    print_text(&text)
+}
+
+fn write_process(
+    text: &mut String,
+    process: &ProcessReport,
+    rates: &mut Rates,
+    now: Instant,
+    with_rates: bool,
+) {
+    let count = process.connections.len();
+    let noun = if count == 1 {
+        "connection"
+    } else {
+        "connections"
+    };
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "process {}: {}, up {}, {count} {noun}",
+        process.pid,
+        process.title,
+        micros(process.uptime_us)
+    );
+    for conn in &process.connections {
+        write_conn(text, conn);
+        let rates = rates.look(process.pid, conn, now);
+        if !conn.subflows.is_empty() {
+            write_subflows(text, conn, with_rates.then_some(rates.as_slice()));
+        }
+        for ended in &conn.ended {
+            write_ended(text, ended);
+        }
+    }
+}
+
+fn addr(addr: Option<std::net::SocketAddr>) -> String {
+    addr.map_or_else(|| "?".to_owned(), |a| a.to_string())
+}
+
+fn write_conn(text: &mut String, conn: &ConnReport) {
+    let arrow = if conn.role == "responder" { "<-" } else { "->" };
+    let mut words = vec![conn.state.clone(), conn.level.clone()];
+    words.extend(
+        conn.fallback
+            .as_ref()
+            .map(|why| format!("fell back: {why}")),
+    );
+    words.extend(conn.closed.as_ref().map(|why| format!("closed: {why}")));
+    if conn.checksum {
+        words.push("checksum".to_owned());
+    }
+    words.extend([
+        conn.scheduler.clone(),
+        conn.congestion.clone(),
+        conn.path_manager.clone(),
+    ]);
+    let _ = writeln!(
+        text,
+        "  {} {} {arrow} {}  {}  {}",
+        conn.id,
+        addr(conn.local),
+        addr(conn.remote),
+        micros(conn.age_us),
+        words.join(", ")
+    );
+    let _ = writeln!(
+        text,
+        "      written {} (acknowledged {}, queued {}, reinjected {}), received {} (unread {}), peer's window {}",
+        bytes(conn.bytes_written),
+        bytes(conn.bytes_acked),
+        bytes(conn.send_queue),
+        bytes(conn.bytes_reinjected),
+        bytes(conn.bytes_received),
+        bytes(conn.recv_queue),
+        bytes(conn.peer_window),
+    );
+}
+
+fn write_subflows(text: &mut String, conn: &ConnReport, rates: Option<&[SubflowRate]>) {
+    let mut header: Vec<&str> = vec![
+        "subflow",
+        "path",
+        "addresses",
+        "state",
+        "rtt",
+        "rto",
+        "cwnd",
+        "sent",
+        "received",
+        "retrans",
+        "reinj",
+        "why",
+    ];
+    if rates.is_some() {
+        header.extend(["out", "in"]);
+    }
+    let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for (i, subflow) in conn.subflows.iter().enumerate() {
+        let mut row = subflow_row(subflow);
+        if let Some(rate) = rates.and_then(|rates| rates.get(i)) {
+            row.extend([bits_per_second(rate.sent), bits_per_second(rate.received)]);
+        }
+        rows.push(row);
+    }
+    write_table(text, &rows);
+}
+
+fn subflow_row(subflow: &SubflowReport) -> Vec<String> {
+    let mut state = subflow.phase.clone();
+    for (on, word) in [
+        (subflow.backup_here || subflow.backup_there, "backup"),
+        (subflow.in_recovery, "recovering"),
+        (subflow.stale, "stale"),
+    ] {
+        if on {
+            state.push(' ');
+            state.push_str(word);
+        }
+    }
+    vec![
+        subflow.id.to_string(),
+        subflow.iface.clone(),
+        format!("{}>{}", addr(subflow.local), addr(subflow.remote)),
+        state,
+        subflow.srtt_us.map_or_else(|| "-".to_owned(), micros),
+        micros(subflow.rto_us),
+        bytes(subflow.cwnd),
+        bytes(subflow.bytes_sent),
+        bytes(subflow.bytes_received),
+        subflow.retransmissions.to_string(),
+        bytes(subflow.bytes_reinjected),
+        subflow.origin.clone(),
+    ]
+}
+
+fn write_table(text: &mut String, rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|c| {
+            rows.iter()
+                .filter_map(|row| row.get(c))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for row in rows {
+        let mut line = String::from("     ");
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, " {cell:<width$} ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn write_ended(text: &mut String, ended: &EndedReport) {
+    let _ = writeln!(
+        text,
+        "      ended: {} {}>{}, {} ago after {}: {} (made: {}; sent {}, received {})",
+        ended.id,
+        addr(ended.local),
+        addr(ended.remote),
+        micros(ended.ago_us),
+        micros(ended.lived_us),
+        ended.end,
+        ended.origin,
+        bytes(ended.bytes_sent),
+        bytes(ended.bytes_received),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_matters_is_shown() {
+        let process = ProcessReport {
+            pid: 42,
+            title: "forward a to b".into(),
+            connections: vec![ConnReport {
+                id: "3.1".into(),
+                state: "established".into(),
+                level: "multipath".into(),
+                subflows: vec![SubflowReport {
+                    id: 7,
+                    iface: "wlan0".into(),
+                    srtt_us: Some(20_500),
+                    retransmissions: 11,
+                    backup_there: true,
+                    origin: "made by the path manager".into(),
+                    ..SubflowReport::default()
+                }],
+                ended: vec![EndedReport {
+                    end: "timed out".into(),
+                    ..EndedReport::default()
+                }],
+                ..ConnReport::default()
+            }],
+            ..ProcessReport::default()
+        };
+        let mut text = String::new();
+        write_process(
+            &mut text,
+            &process,
+            &mut Rates::default(),
+            Instant::now(),
+            true,
+        );
+        for part in [
+            "process 42",
+            "3.1",
+            "established",
+            "wlan0",
+            "20.5 ms",
+            " 11 ",
+            "backup",
+            "path manager",
+            "timed out",
+            "0 bit/s",
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+    }
+}

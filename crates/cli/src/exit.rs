@@ -1,0 +1,164 @@
+//! Why a command ended, in a message that says what to do next and a code that scripts can rely on.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// What the help texts say about the codes.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0    done
+  1    it did not work out: data differed, a file could not be written, an oracle was violated
+  2    the command line is wrong
+  3    a privilege is missing
+  4    the network or the peer: refused, unreachable, no answer, address in use
+  130  interrupted by Ctrl-C
+  143  terminated";
+
+/// The kinds of ends, with their codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Failure = 1,
+    Usage = 2,
+    Privilege = 3,
+    Network = 4,
+    Interrupted = 130,
+    Terminated = 143,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure of that kind.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// Adds what the user can do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A wrong command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    /// From an error of the operating system or the network: its kind decides.
+    pub(crate) fn from_io(message: String, kind: io::ErrorKind) -> Self {
+        use io::ErrorKind as Kind;
+        let (code, hint) = match kind {
+            Kind::PermissionDenied => (
+                Code::Privilege,
+                "run it as root or with the capabilities CAP_NET_ADMIN and CAP_NET_RAW; ports below 1024 need CAP_NET_BIND_SERVICE",
+            ),
+            Kind::AddrInUse => (
+                Code::Network,
+                "another program listens there; choose another port or see `ss -ltnp` for who it is",
+            ),
+            Kind::AddrNotAvailable => (
+                Code::Network,
+                "no interface of this host has that address; `ip address` shows those that it has",
+            ),
+            Kind::ConnectionRefused => (
+                Code::Network,
+                "nothing listens at that address and port, or a firewall refuses it",
+            ),
+            Kind::TimedOut => (
+                Code::Network,
+                "check the address, and that no firewall on the way drops the packets",
+            ),
+            Kind::NetworkUnreachable | Kind::HostUnreachable => (
+                Code::Network,
+                "`ip route get ADDRESS` shows how this host would reach it",
+            ),
+            Kind::Unsupported => (Code::Network, "use --help to see the other protocols"),
+            Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::BrokenPipe
+            | Kind::UnexpectedEof
+            | Kind::NotConnected => (Code::Network, ""),
+            Kind::StorageFull | Kind::QuotaExceeded => (
+                Code::Failure,
+                "make room on the disk, or write somewhere else",
+            ),
+            _ => (Code::Failure, ""),
+        };
+        let failure = Self::new(code, message);
+        if hint.is_empty() {
+            failure
+        } else {
+            failure.hint(hint)
+        }
+    }
+
+    /// The code for the shell.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        // Every code is below 256 by its definition.
+        ExitCode::from(self.code as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<manypath_proxy::Error> for Failure {
+    fn from(error: manypath_proxy::Error) -> Self {
+        let kind = error.source.kind();
+        let failure = Self::from_io(error.to_string(), kind);
+        // Names that cannot be resolved have no kind of their own.
+        if failure.code == Code::Failure {
+            Self {
+                code: Code::Network,
+                ..failure
+            }
+        } else {
+            failure
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_the_documented_codes() {
+        for (kind, code) in [
+            (io::ErrorKind::PermissionDenied, Code::Privilege),
+            (io::ErrorKind::AddrInUse, Code::Network),
+            (io::ErrorKind::ConnectionRefused, Code::Network),
+            (io::ErrorKind::StorageFull, Code::Failure),
+        ] {
+            assert_eq!(Failure::from_io(String::new(), kind).code, code);
+        }
+        for code in [
+            Code::Failure,
+            Code::Usage,
+            Code::Privilege,
+            Code::Network,
+            Code::Interrupted,
+            Code::Terminated,
+        ] {
+            assert!(CODES.contains(&(code as u8).to_string()));
+        }
+    }
+}

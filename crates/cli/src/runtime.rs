@@ -1,0 +1,95 @@
+//! What every command that talks to the network needs: a log, a runtime, signals.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::exit::{Code, Failure};
+
+/// Sends the log to standard error. `MANYPATH_LOG` (such as `info,manypath_io=trace`) overrides the flags.
+pub(crate) fn start_log(verbose: u8, quiet: bool) {
+    let level = match (quiet, verbose) {
+        (true, _) => Level::ERROR,
+        (false, 0) => Level::WARN,
+        (false, 1) => Level::INFO,
+        (false, 2) => Level::DEBUG,
+        (false, _) => Level::TRACE,
+    };
+    let by_flags = Targets::new().with_default(level);
+    let (filter, mistake) = match std::env::var("MANYPATH_LOG").map(|text| text.parse()) {
+        Ok(Ok(filter)) => (filter, None),
+        Ok(Err(error)) => (by_flags, Some(error)),
+        Err(_) => (by_flags, None),
+    };
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .init();
+    if let Some(error) = mistake {
+        tracing::warn!(%error, "MANYPATH_LOG is not understood");
+    }
+}
+
+/// Runs a command's future on a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::from_io(format!("cannot start: {e}"), e.kind()))?;
+    let result = runtime.block_on(future);
+    // Tasks that still run hold sockets whose guards must be dropped before the process ends.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    result
+}
+
+/// Which signal asks us to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// A polite request, as service managers send it, or the terminal went away.
+    Terminate,
+}
+
+impl Signal {
+    /// The end of a command that was in the middle of something.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Self::Interrupt => Failure::new(Code::Interrupted, "interrupted"),
+            Self::Terminate => Failure::new(Code::Terminated, "terminated"),
+        }
+    }
+}
+
+/// Waits for the next signal that asks us to end.
+pub(crate) async fn end_signal() -> Signal {
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    ) else {
+        // Without handlers the signals end the process at once, which is what they ask for.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => Signal::Interrupt,
+        _ = terminate.recv() => Signal::Terminate,
+        _ = hangup.recv() => Signal::Terminate,
+    }
+}
+
+/// Runs a future unless a signal comes first; whatever it holds is dropped, and so taken down, before this returns.
+pub(crate) async fn unless_stopped<T>(
+    future: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        result = future => result,
+        signal = end_signal() => Err(signal.failure()),
+    }
+}

@@ -1,0 +1,140 @@
+//! Amounts as people write and read them.
+
+use std::time::Duration;
+
+/// Reads `500M`, `64Ki`, `1.5G`, `1000`; decimal prefixes, with an `i` binary ones. A `B` at the end is allowed.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no amount of bytes; write for example 500M, 64Ki or 1000");
+    let number_len = text
+        .bytes()
+        .take_while(|b| b.is_ascii_digit() || *b == b'.')
+        .count();
+    let (number, unit) = text.split_at(number_len);
+    let factor: u64 = match unit.strip_suffix('B').unwrap_or(unit) {
+        "" => 1,
+        "k" | "K" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(wrong);
+    }
+    let value = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
+    // Above 2^63 the result would be meaningless; below it the cast is exact enough for an amount with a fraction.
+    if (0.0..9.2e18).contains(&value) {
+        Ok(value as u64)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// Reads `10s`, `500ms`, `2m`, `1h`, `10`; without a unit, seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time; write for example 10s, 500ms or 2m");
+    let number_len = text
+        .bytes()
+        .take_while(|b| b.is_ascii_digit() || *b == b'.')
+        .count();
+    let (number, unit) = text.split_at(number_len);
+    let factor = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| wrong())? * factor;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
+    let mut value = value;
+    let mut at = 0;
+    while value >= 999.5 && at + 1 < PREFIXES.len() {
+        value /= 1000.0;
+        at += 1;
+    }
+    let digits = if at == 0 || value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {}{unit}", PREFIXES[at])
+}
+
+/// `1.23 MB`.
+pub(crate) fn bytes(value: u64) -> String {
+    scaled(value as f64, "B")
+}
+
+/// `1.23 Gbit/s`.
+pub(crate) fn bits_per_second(value: f64) -> String {
+    scaled(value, "bit/s")
+}
+
+/// Microseconds as `12.3 ms`.
+pub(crate) fn micros(value: u64) -> String {
+    match value {
+        0..1000 => format!("{value} us"),
+        1000..10_000 => format!("{:.2} ms", value as f64 / 1e3),
+        10_000..100_000 => format!("{:.1} ms", value as f64 / 1e3),
+        100_000..1_000_000 => format!("{} ms", value / 1000),
+        1_000_000..60_000_000 => format!("{:.1} s", value as f64 / 1e6),
+        60_000_000..3_600_000_000 => {
+            format!("{} min {} s", value / 60_000_000, value / 1_000_000 % 60)
+        }
+        _ => format!(
+            "{} h {} min",
+            value / 3_600_000_000,
+            value / 60_000_000 % 60
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read() {
+        for (text, value) in [
+            ("1000", 1000),
+            ("64K", 64_000),
+            ("64Ki", 65_536),
+            ("1.5MB", 1_500_000),
+            ("2GiB", 2 << 30),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(value));
+        }
+        for text in ["", "x", "-1", "1.2.3", "5 M", "99999999999999999T"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert!(parse_duration("s").is_err() && parse_duration("1d").is_err());
+    }
+
+    #[test]
+    fn amounts_are_written() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_234_567), "1.23 MB");
+        assert_eq!(bits_per_second(12_340_000.0), "12.3 Mbit/s");
+        assert_eq!(micros(12_345), "12.3 ms");
+        assert_eq!(micros(61_000_000), "1 min 1 s");
+    }
+}
