@@ -4,8 +4,10 @@
 
 extern crate alloc;
 
+pub mod api;
 pub mod crypto;
 pub mod ids;
+pub mod pm;
 pub mod sched;
 pub mod slab;
 mod stack;

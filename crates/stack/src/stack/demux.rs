@@ -4,7 +4,7 @@
 //! secret of the stack, so that a peer cannot choose ports that collide; no table is ever iterated, so the order of a
 //! hash never shows.
 
-use core::hash::{BuildHasher, Hash, Hasher};
+use core::hash::{BuildHasher, Hash};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hashbrown::HashMap;
@@ -61,12 +61,6 @@ impl BuildHasher for Keyed {
 
     fn build_hasher(&self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0, self.1)
-    }
-
-    fn hash_one<T: Hash>(&self, value: T) -> u64 {
-        let mut hasher = self.build_hasher();
-        value.hash(&mut hasher);
-        hasher.finish()
     }
 }
 

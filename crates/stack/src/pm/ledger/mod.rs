@@ -1,0 +1,308 @@
+//! What the path manager of one connection knows: addresses of both ends, subflows, attempts and refusals.
+//!
+//! Owns the address identifiers of the connection; lists are never shared between connections. // rfc8684:A22
+//! Must decide nothing about which subflows there should be: that is the policies' part. Here is what can be read;
+//! `update` is how events change it, `pairs` what happened between each two addresses.
+
+mod pairs;
+mod update;
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::AddrId;
+
+use self::pairs::{Pairs, Standing};
+use super::Reason;
+use crate::api::{IfaceId, SubflowOrigin};
+use crate::ids::SubflowId;
+
+/// Bounds on what peers and policies can make a connection do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest number of subflows at one time, the first included.
+    pub subflows: u16,
+    /// Largest number of addresses of the peer that are remembered.
+    pub remotes: u8,
+    /// Joins that may wait for an answer from addresses that have proved nothing yet. // rfc8684:S3
+    pub pending: u8,
+    /// Joins that may go to such addresses during the whole connection. // rfc8684:S3
+    pub unproven: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            subflows: 64,
+            remotes: 16,
+            pending: 8,
+            unproven: 64,
+        }
+    }
+}
+
+/// The first subflow's two ends; both have identifier 0. // rfc8684:J3
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct First {
+    /// Where its packets leave.
+    pub iface: IfaceId,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Our address is one to be used only when nothing better is left.
+    pub backup: bool,
+}
+
+/// What the peer was told about an address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announced {
+    /// Nothing.
+    No,
+    /// ADD_ADDR was sent.
+    Sent,
+    /// And echoed. // rfc8684:A9
+    Echoed,
+}
+
+/// An address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Identifies the address to the peer. // rfc8684:A2
+    pub id: AddrId,
+    /// Its interface.
+    pub iface: IfaceId,
+    /// The address.
+    pub addr: IpAddr,
+    /// Ask peers to use it only when nothing better is left.
+    pub backup: bool,
+    /// It can be used now.
+    pub up: bool,
+    /// Whether the peer was told of it.
+    pub announced: Announced,
+    /// The peer knows its identifier, from an announcement, a join or the first subflow.
+    pub known: bool,
+    /// It is gone and the peer is to be told. // rfc8684:A16
+    pub withdraw: bool,
+}
+
+/// How an address of the peer became known. All of these are verified: an announcement by its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The first subflow.
+    First,
+    /// ADD_ADDR.
+    Announced,
+    /// The peer joined from it; behind a NAT it may be no address to connect to.
+    Joined,
+}
+
+/// An address of the peer. // rfc8684:A3 rfc8684:J4
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's identifier of it.
+    pub id: AddrId,
+    /// The address and the port to connect to.
+    pub addr: SocketAddr,
+    /// How it became known.
+    pub source: Source,
+    /// A subflow with this address was established once.
+    pub proven: bool,
+}
+
+/// A subflow that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Its number.
+    pub subflow: SubflowId,
+    /// Our identifier of its local address. // rfc8684:J4
+    pub local_id: AddrId,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's identifier of its address.
+    pub remote_id: AddrId,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Who wanted it.
+    pub origin: SubflowOrigin,
+    /// When it was established.
+    pub up: Option<Instant>,
+    /// It is to be ended, or already was told to end.
+    pub leaving: bool,
+    /// A keepalive is to find out whether it still works.
+    pub probe: bool,
+    /// The priority that the peer should be told.
+    pub tell_priority: Option<bool>,
+}
+
+impl Live {
+    /// A subflow in its handshake.
+    pub const fn opening(
+        subflow: SubflowId,
+        local_id: AddrId,
+        local: SocketAddr,
+        remote_id: AddrId,
+        remote: SocketAddr,
+        origin: SubflowOrigin,
+    ) -> Self {
+        Self {
+            subflow,
+            local_id,
+            local,
+            remote_id,
+            remote,
+            origin,
+            up: None,
+            leaving: false,
+            probe: false,
+            tell_priority: None,
+        }
+    }
+}
+
+/// The knowledge of one connection's path manager.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    limits: Limits,
+    first_remote: SocketAddr,
+    locals: Vec<Local>,
+    remotes: Vec<Remote>,
+    live: Vec<Live>,
+    pairs: Pairs,
+    /// Subflows that a policy asked for and the connection has not opened yet.
+    issued: Vec<(AddrId, SocketAddr)>,
+    /// When joins may start; `None` until the connection is fully established.
+    open_at: Option<Instant>,
+    stopped: bool,
+    peer_forbids_first: bool,
+    unproven_left: u16,
+    next_id: u8,
+}
+
+impl Ledger {
+    /// What is known at the start of a connection.
+    pub fn new(limits: Limits, first: First) -> Self {
+        let local = Local {
+            id: AddrId(0),
+            iface: first.iface,
+            addr: first.local.ip(),
+            backup: first.backup,
+            up: true,
+            announced: Announced::No,
+            known: true,
+            withdraw: false,
+        };
+        let remote = Remote {
+            id: AddrId(0),
+            addr: plain(first.remote),
+            source: Source::First,
+            proven: true,
+        };
+        Self {
+            limits,
+            first_remote: plain(first.remote),
+            locals: Vec::from([local]), // rfc8684:J3
+            remotes: Vec::from([remote]),
+            live: Vec::new(),
+            pairs: Pairs::default(),
+            issued: Vec::new(),
+            open_at: None,
+            stopped: false,
+            peer_forbids_first: false,
+            unproven_left: limits.unproven,
+            next_id: 1,
+        }
+    }
+
+    /// When joins may start: `None` before the connection is fully established and after it stopped. // rfc8684:C15
+    pub fn open_at(&self) -> Option<Instant> {
+        self.open_at.filter(|_| !self.stopped)
+    }
+
+    /// The peer's address and port on the first subflow.
+    pub fn first_remote(&self) -> SocketAddr {
+        self.first_remote
+    }
+
+    /// Our addresses, the first subflow's first.
+    pub fn locals(&self) -> &[Local] {
+        &self.locals
+    }
+
+    /// The peer's addresses, the first subflow's first.
+    pub fn remotes(&self) -> &[Remote] {
+        &self.remotes
+    }
+
+    /// The subflows that exist.
+    pub fn live(&self) -> &[Live] {
+        &self.live
+    }
+
+    /// How many subflows there are or will be once everything asked for is opened.
+    pub fn subflows(&self) -> usize {
+        self.live.len() + self.issued.len()
+    }
+
+    /// How many subflows there are or will be between these two.
+    pub fn between(&self, local_id: AddrId, remote: SocketAddr) -> usize {
+        let live = self
+            .live
+            .iter()
+            .filter(|live| live.local_id == local_id && live.remote == remote);
+        let issued = self
+            .issued
+            .iter()
+            .filter(|issued| **issued == (local_id, remote));
+        live.count() + issued.count()
+    }
+
+    /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
+    ///
+    /// The rules that hold whatever the policy wants.
+    pub fn permit(
+        &self,
+        now: Instant,
+        local: &Local,
+        remote: &Remote,
+    ) -> Result<Option<Reason>, Reason> {
+        // rfc8684:C19: that source address and port; other addresses of the peer stay open
+        if self.peer_forbids_first && remote.addr == self.first_remote {
+            return Err(Reason::PeerForbids);
+        }
+        if self.subflows() >= usize::from(self.limits.subflows) {
+            return Err(Reason::TooManySubflows);
+        }
+        let pair = self.pairs.get(local.id, remote.addr);
+        match pair.map_or(Standing::Free, |pair| pair.standing) {
+            Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),
+            Standing::Until { end, at } if at > now => {
+                return Err(Reason::BackingOff { end, until: at });
+            }
+            Standing::Until { .. } | Standing::Free => {}
+        }
+        if !remote.proven {
+            // rfc8684:S3
+            let pending =
+                self.live.iter().filter(|live| live.up.is_none()).count() + self.issued.len();
+            if pending >= usize::from(self.limits.pending) {
+                return Err(Reason::TooManyPending);
+            }
+            if self.unproven_left == 0 {
+                return Err(Reason::BudgetSpent);
+            }
+        }
+        Ok(pair.and_then(|pair| {
+            pair.last_end.map(|end| Reason::LostBefore {
+                end,
+                failures: pair.failures,
+            })
+        }))
+    }
+}
+
+/// Without flow label and scope, so that equal addresses compare equal.
+fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip(), addr.port())
+}

@@ -1,0 +1,27 @@
+//! A number of subflows between the first pair of addresses, told apart by their source ports.
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::AddrId;
+
+use super::Plan;
+use crate::pm::Reason;
+use crate::pm::ledger::Ledger;
+
+/// One more subflow, if there are fewer than `count` between the first subflow's addresses.
+pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
+    let mut plan = Plan::default();
+    let local = ledger
+        .locals()
+        .iter()
+        .find(|local| local.id == AddrId(0) && local.up);
+    let remote = ledger
+        .remotes()
+        .iter()
+        .find(|remote| remote.addr == ledger.first_remote());
+    if let (Some(local), Some(remote)) = (local, remote) {
+        if ledger.between(local.id, remote.addr) < usize::from(count) {
+            plan.want(ledger, now, local, remote, Reason::CountWanted(count));
+        }
+    }
+    plan
+}

@@ -1,0 +1,40 @@
+//! What every policy does: follow addresses that go away, on either side, and priorities that change.
+
+use super::Plan;
+use crate::pm::ledger::Ledger;
+use crate::pm::{Action, Reason};
+
+/// The first piece of upkeep that is due. The withdrawal goes first, so that it can still leave by another subflow
+/// before those of the lost address are reset.
+pub(super) fn plan(ledger: &Ledger) -> Option<Plan> {
+    let withdraw = ledger.locals().iter().find(|local| local.withdraw);
+    if let Some(local) = withdraw {
+        return Some(Plan::act(
+            Action::Withdraw { id: local.id },
+            Reason::LocalAddressGone,
+        )); // rfc8684:A16
+    }
+    for live in ledger.live().iter().filter(|live| !live.leaving) {
+        let gone = ledger
+            .locals()
+            .iter()
+            .any(|local| local.id == live.local_id && !local.up);
+        let subflow = live.subflow;
+        if gone {
+            return Some(Plan::act(
+                Action::Remove { subflow },
+                Reason::LocalAddressGone,
+            )); // rfc8684:A19
+        }
+        if live.probe {
+            return Some(Plan::act(Action::Probe { subflow }, Reason::PeerWithdrew)); // rfc8684:A17
+        }
+        if let (Some(backup), true) = (live.tell_priority, live.up.is_some()) {
+            return Some(Plan::act(
+                Action::Prioritise { subflow, backup },
+                Reason::PriorityChanged,
+            ));
+        }
+    }
+    None
+}

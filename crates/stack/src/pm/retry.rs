@@ -1,0 +1,228 @@
+//! What the end of a subflow means for the next one between the same addresses.
+
+use manypath_tcp::time::Duration;
+use manypath_wire::tcp::mptcp::ResetReason;
+
+use crate::api::SubflowEnd;
+
+/// Whether and when to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// At once: nothing speaks against it.
+    Now,
+    /// After this time, which grows with each failure in a row.
+    After(Duration),
+    /// Not before the local address or interface changed, or the peer announced its address afresh.
+    // rfc8684:H6 rfc8684:A11
+    WhenRefreshed,
+    /// Not on this connection, whatever changes. // rfc8684:T4
+    Never,
+}
+
+/// What is known about the pair of addresses at the moment when its subflow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// This subflow had been established.
+    pub established: bool,
+    /// This or an earlier subflow here had been established.
+    pub worked: bool,
+    /// How many subflows here were lost before this one, in a row and each soon after it was made.
+    pub failures: u8,
+}
+
+/// The longest time between two attempts, before it is randomised.
+pub const LONGEST: Duration = Duration::from_secs(60);
+
+/// Decides from the cause and the history. Pure.
+///
+/// A path that answered once and then falls silent is a path in trouble: it is tried again with growing pauses, also
+/// when an attempt in between finds no answer. A path that never answered is not tried again (RFC 8684 section 3.9.3),
+/// and one on which the peer or a middlebox said no is not either.
+pub fn after(end: SubflowEnd, history: History) -> Retry {
+    let silence = |first| match (history.established, history.worked) {
+        (true, _) | (false, true) => backed_off(first, history.failures),
+        (false, false) => Retry::WhenRefreshed, // rfc8684:H6 rfc8684:A11
+    };
+    match end {
+        SubflowEnd::TimedOut => silence(Duration::from_secs(1)),
+        SubflowEnd::Unreachable => silence(Duration::from_secs(3)),
+        SubflowEnd::ResetByPeer {
+            reason: Some(reason),
+            transient: true,
+        } => {
+            backed_off(pause_of(reason), history.failures) // rfc8684:T3
+        }
+        SubflowEnd::ResetByPeer {
+            reason: Some(_),
+            transient: false,
+        } => Retry::Never, // rfc8684:T4
+        // A bare reset of a working subflow is more often a middlebox that forgot it than a refusal.
+        SubflowEnd::ResetByPeer { reason: None, .. } if history.established => {
+            backed_off(Duration::from_secs(1), history.failures)
+        }
+        SubflowEnd::ResetByPeer { reason: None, .. } | SubflowEnd::Refused => Retry::WhenRefreshed,
+        SubflowEnd::AddressGone => Retry::Now,
+        // The peer ended it in good order while the connection goes on: it does not want it.
+        SubflowEnd::Finished => Retry::WhenRefreshed,
+        // The path changes options: another interface or network may not.
+        SubflowEnd::OptionsLost | SubflowEnd::Checksum => Retry::WhenRefreshed,
+        SubflowEnd::Administrative
+        | SubflowEnd::BadHmac
+        | SubflowEnd::ProtocolError
+        | SubflowEnd::ConnectionClosed => Retry::Never,
+    }
+}
+
+fn backed_off(first: Duration, failures: u8) -> Retry {
+    Retry::After(first.times(1 << failures.min(16)).min(LONGEST))
+}
+
+/// How long the peer's own reason suggests to wait at first.
+fn pause_of(reason: ResetReason) -> Duration {
+    Duration::from_secs(match reason {
+        ResetReason::TooMuchOutstandingData => 1,
+        ResetReason::Unspecified | ResetReason::MptcpSpecific | ResetReason::Unassigned(_) => 2,
+        ResetReason::LackOfResources => 5,
+        ResetReason::MiddleboxInterference => 10,
+        ResetReason::AdministrativelyProhibited | ResetReason::UnacceptablePerformance => 30,
+    })
+}
+
+/// A few words for the decision log.
+pub fn name(end: SubflowEnd) -> &'static str {
+    match end {
+        SubflowEnd::Finished => "the peer closed it",
+        SubflowEnd::ResetByPeer { reason: None, .. } => "reset without a reason",
+        SubflowEnd::ResetByPeer {
+            reason: Some(_),
+            transient: true,
+        } => "reset for a passing reason",
+        SubflowEnd::ResetByPeer {
+            reason: Some(_),
+            transient: false,
+        } => "reset for a lasting reason",
+        SubflowEnd::Refused => "refused",
+        SubflowEnd::TimedOut => "no answer",
+        SubflowEnd::Unreachable => "unreachable",
+        SubflowEnd::Administrative => "removed on request",
+        SubflowEnd::AddressGone => "address gone",
+        SubflowEnd::Checksum => "payload changed on the way",
+        SubflowEnd::BadHmac => "authentication failed",
+        SubflowEnd::OptionsLost => "options removed on the way",
+        SubflowEnd::ProtocolError => "protocol error",
+        SubflowEnd::ConnectionClosed => "connection closed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER_WORKED: History = History {
+        established: false,
+        worked: false,
+        failures: 0,
+    };
+    const WAS_UP: History = History {
+        established: true,
+        worked: true,
+        failures: 0,
+    };
+    const REJOIN_FAILED: History = History {
+        established: false,
+        worked: true,
+        failures: 2,
+    };
+
+    fn reset(reason: ResetReason, transient: bool) -> SubflowEnd {
+        SubflowEnd::ResetByPeer {
+            reason: Some(reason),
+            transient,
+        }
+    }
+
+    const BARE_RESET: SubflowEnd = SubflowEnd::ResetByPeer {
+        reason: None,
+        transient: false,
+    };
+
+    fn seconds(count: u64) -> Retry {
+        Retry::After(Duration::from_secs(count))
+    }
+
+    #[test]
+    fn each_cause_has_its_own_answer() {
+        // rfc8684:T3 rfc8684:T4 rfc8684:H6 rfc8684:A11
+        let cases = [
+            (SubflowEnd::TimedOut, WAS_UP, seconds(1)),
+            (SubflowEnd::TimedOut, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::TimedOut, REJOIN_FAILED, seconds(4)),
+            (SubflowEnd::Unreachable, WAS_UP, seconds(3)),
+            (SubflowEnd::Unreachable, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Unreachable, REJOIN_FAILED, seconds(12)),
+            (
+                reset(ResetReason::LackOfResources, true),
+                WAS_UP,
+                seconds(5),
+            ),
+            (
+                reset(ResetReason::LackOfResources, true),
+                NEVER_WORKED,
+                seconds(5),
+            ),
+            (
+                reset(ResetReason::LackOfResources, false),
+                WAS_UP,
+                Retry::Never,
+            ),
+            (
+                reset(ResetReason::AdministrativelyProhibited, false),
+                NEVER_WORKED,
+                Retry::Never,
+            ),
+            (
+                reset(ResetReason::UnacceptablePerformance, true),
+                REJOIN_FAILED,
+                seconds(60),
+            ),
+            (BARE_RESET, WAS_UP, seconds(1)),
+            (BARE_RESET, REJOIN_FAILED, Retry::WhenRefreshed),
+            (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
+            (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
+            (SubflowEnd::Checksum, WAS_UP, Retry::WhenRefreshed),
+            (SubflowEnd::OptionsLost, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Administrative, WAS_UP, Retry::Never),
+            (SubflowEnd::BadHmac, NEVER_WORKED, Retry::Never),
+            (SubflowEnd::ProtocolError, WAS_UP, Retry::Never),
+            (SubflowEnd::ConnectionClosed, WAS_UP, Retry::Never),
+        ];
+        for (end, history, expected) in cases {
+            assert_eq!(after(end, history), expected, "{end:?} {history:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        let pauses: [Retry; 9] = core::array::from_fn(|n| {
+            after(
+                SubflowEnd::TimedOut,
+                History {
+                    failures: n as u8,
+                    ..WAS_UP
+                },
+            )
+        });
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60].map(seconds));
+        assert_eq!(
+            after(
+                SubflowEnd::TimedOut,
+                History {
+                    failures: u8::MAX,
+                    ..WAS_UP
+                }
+            ),
+            seconds(60)
+        );
+    }
+}
