@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput};
 use manypath_wire::checksum::{Sum, copy_and_sum};
 
 fn checksum(c: &mut Criterion) {
@@ -24,5 +24,8 @@ fn checksum(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, checksum);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    checksum(&mut criterion);
+    criterion.final_summary();
+}
