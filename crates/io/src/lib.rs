@@ -1,3 +1,11 @@
 //! Devices, netlink, the event loop and the async sockets: the stack on a real network.
 
+pub mod device;
+mod filter;
+#[allow(missing_docs)]
+pub mod meta;
+pub mod neigh;
+pub mod netlink;
+pub mod path;
 pub mod sys;
+pub mod vnet;

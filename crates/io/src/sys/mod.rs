@@ -1,4 +1,22 @@
-//! The only place of the workspace that holds `unsafe`: thin safe wrappers over system calls that no dependency
-//! wraps. Nothing here knows the protocol, and nothing here decides anything.
+//! The only module of the workspace with `unsafe` code: thin, safe wrappers over the system calls that no crate we use
+//! covers (TUN and packet-socket set-up, batched packet calls, namespaces, capabilities).
+//!
+//! Nothing here decides anything; policy lives in the callers.
 
+pub(crate) mod caps;
 pub mod lab;
+pub mod namespace;
+pub(crate) mod packet;
+pub(crate) mod tun;
+pub(crate) mod watch;
+
+use std::io;
+
+/// Turns a C return value into a result: negative means `errno` says why.
+fn check(ret: libc::c_int) -> io::Result<libc::c_int> {
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
+}

@@ -1,0 +1,164 @@
+//! Devices: where IP packets come from and go to.
+//!
+//! A device has two halves. The receive half waits and makes its system calls without anybody's lock; the transmit half lives
+//! under the same lock as the stack and is filled by it directly ([`crate::driver`]). Both work on buffers made at the start: no
+//! packet allocates.
+
+mod buffer;
+pub mod memory;
+pub mod packet;
+pub mod tun;
+
+use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
+use crate::sys::watch::Stable;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// TCP payload bytes that fit one burst: an IP packet of 65,535 bytes less the largest IP and TCP headers (60 each).
+pub const BURST_MAX: u32 = 65_535 - 120;
+
+/// What a device is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The interface's name, for people.
+    pub name: String,
+    /// The number by which stack and driver call it.
+    pub iface: IfaceId,
+    /// Largest IP packet on the wire, bytes.
+    pub mtu: u16,
+    /// What it takes off the stack's hands.
+    pub offload: Offload,
+}
+
+/// What happened in a device, by cause. Counts only rise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Packets (bursts count once) handed to the kernel.
+    pub sent: u64,
+    /// Bytes of IP packets handed to the kernel.
+    pub sent_bytes: u64,
+    /// The interface's queue dropped the packet.
+    pub drop_queue: u64,
+    /// The kernel refused the packet for another reason (interface down, too large).
+    pub drop_refused: u64,
+    /// No route: the source is not ours on the interface, or it has no gateway.
+    pub drop_no_route: u64,
+    /// The next hop does not answer.
+    pub drop_unreachable: u64,
+    /// Packets that wait or waited for the next hop's hardware address.
+    pub parked: u64,
+}
+
+/// One received frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inbound<'a> {
+    /// An IP packet for the stack.
+    Packet {
+        /// From its IP header on.
+        packet: &'a [u8],
+        /// What the device knows about it.
+        meta: RxMeta,
+    },
+    /// A frame for the transmit half: ARP or neighbour discovery.
+    Neighbour(&'a [u8]),
+    /// Nothing for us.
+    Ignored,
+}
+
+/// The receive half.
+pub trait Receive: Send {
+    /// Waits until frames are there and takes a batch of them. The previous batch is gone.
+    ///
+    /// # Errors
+    /// When the device is gone for good; a temporary trouble is not an error.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// The `index`-th frame of the batch.
+    fn frame(&self, index: usize) -> Inbound<'_>;
+}
+
+/// The transmit half. All calls happen under the driver's lock and must not block.
+pub trait Transmit: Send {
+    /// The time of the calls that follow, since the driver's start.
+    fn set_now(&mut self, now: Duration);
+
+    /// A buffer of `room` bytes for an IP packet, or `None` when the device has no room now.
+    fn slot(&mut self, room: usize) -> Option<&mut [u8]>;
+
+    /// Queues what was written into the last slot.
+    fn commit(&mut self, meta: TxMeta);
+
+    /// Hands everything queued to the kernel. Returns whether it is all gone; what is not stays queued.
+    fn flush(&mut self) -> bool;
+
+    /// Waits until a device that was full takes packets again.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// A frame that the receive half gave as [`Inbound::Neighbour`].
+    fn on_neighbour(&mut self, frame: &[u8]);
+
+    /// When [`Transmit::on_timeout`] has something to do.
+    fn deadline(&self) -> Option<Duration>;
+
+    /// Repeats questions to neighbours.
+    fn on_timeout(&mut self);
+
+    /// What happened so far.
+    fn counters(&self) -> DeviceCounters;
+}
+
+/// A device, ready to be given to the driver.
+pub struct Device {
+    /// What it is.
+    pub info: DeviceInfo,
+    /// Its receive half.
+    pub receive: Box<dyn Receive>,
+    /// Its transmit half.
+    pub transmit: Box<dyn Transmit>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Device").field(&self.info).finish()
+    }
+}
+
+impl From<&TxMeta> for crate::vnet::Request {
+    fn from(meta: &TxMeta) -> Self {
+        crate::vnet::Request {
+            gso_size: meta.gso_size,
+            header_len: meta.header_len,
+            l4_offset: meta.l4_offset,
+            ipv6: meta.ipv6,
+            partial_checksum: meta.partial_checksum,
+        }
+    }
+}
+
+/// Waits for writability with a registration that exists only while somebody waits: a permanent one would wake the event
+/// loop for every packet the kernel has finished with.
+fn poll_writable<T: Stable>(
+    file: &Arc<T>,
+    registration: &mut Option<AsyncFd<Arc<T>>>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let fd = match registration {
+        Some(fd) => fd,
+        None => match crate::sys::watch::watch(Arc::clone(file), Interest::WRITABLE) {
+            Ok(fd) => registration.insert(fd),
+            // Without a registration the caller's next transmission simply tries again.
+            Err(_) => return Poll::Ready(()),
+        },
+    };
+    match fd.poll_write_ready(cx) {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(_) => {
+            *registration = None;
+            Poll::Ready(())
+        }
+    }
+}

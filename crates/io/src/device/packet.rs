@@ -1,0 +1,424 @@
+//! A packet socket straight on an interface (`AF_PACKET`).
+//!
+//! Frames are received before the host's firewall sees them and are sent past its routing. Each carries a virtio header
+//! both ways, so that coalesced bursts come in whole and the checksum's state is known even in plain mode; bursts go out
+//! whole when offload is on. See [`crate::neigh`] for hardware addresses and [`crate::setup`] for what keeps the host's kernel
+//! from answering in our place.
+
+use super::buffer::TxSlab;
+use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
+use crate::filter::Filter;
+use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
+use crate::neigh::{
+    ETHERNET_LEN, EtherType, Frame, Link, Lookup, Mac, Neighbours, Output, nd, write_ethernet,
+};
+use crate::sys::packet::{BATCH_MAX, PacketSocket};
+use crate::vnet::{self, Report, Request};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+
+/// The bytes before the IP packet in our buffers.
+const HEAD: usize = vnet::LEN + ETHERNET_LEN;
+/// Room for the largest coalesced packet.
+const RX_STRIDE: usize = (65_535 + HEAD).next_multiple_of(64);
+/// Packets taken at one time.
+const RX_BATCH: usize = 32;
+/// Asked of the kernel for each socket: what arrives in ten milliseconds at 10 Gbit/s.
+const SOCKET_BUFFER: usize = 16 << 20;
+const ETH_P_ALL: u16 = 3;
+
+/// How to open a packet device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketConfig {
+    /// The interface's name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// Its MTU, bytes.
+    pub mtu: u16,
+    /// Use checksum and segmentation offload.
+    pub offload: bool,
+    /// Our addresses there.
+    pub links: Vec<Link>,
+    /// The local TCP ports that are ours; empty = all (for addresses that are ours alone).
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Neighbours that the host's kernel knows already.
+    pub known: Vec<(IpAddr, Mac)>,
+}
+
+/// Opens the device. Owned addresses are announced on the link at once.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_NET_RAW`; those of bind (the interface is gone); those of the runtime's registration.
+pub fn open(config: &PacketConfig) -> io::Result<Device> {
+    let receiver = PacketSocket::new()?;
+    receiver.set_vnet_header(true)?;
+    receiver.set_ignore_outgoing()?;
+    receiver.set_buffers(SOCKET_BUFFER)?;
+    receiver.attach_filter(&filter_of(config).compile())?;
+    for link in config.links.iter().filter(|l| l.owned) {
+        if let IpAddr::V6(addr) = link.addr {
+            receiver.join_multicast(config.index, nd::multicast_mac(nd::solicited_node(addr)).0)?;
+        }
+    }
+    receiver.bind(config.index, ETH_P_ALL)?;
+    let sender = PacketSocket::new()?;
+    sender.set_vnet_header(true)?;
+    sender.set_buffers(SOCKET_BUFFER)?;
+    if !config.offload {
+        // Single packets as cheaply as possible: straight to the driver.
+        sender.set_qdisc_bypass()?;
+    }
+    sender.bind(config.index, 0)?;
+    let mut neighbours = Neighbours::new(config.mac);
+    for link in &config.links {
+        neighbours.set_link(*link);
+    }
+    for (addr, mac) in &config.known {
+        neighbours.learn(Duration::ZERO, *addr, *mac);
+    }
+    neighbours.announce();
+    let mut transmit = PacketTransmit {
+        socket: Arc::new(sender),
+        writable: None,
+        mac: config.mac,
+        slab: TxSlab::new(HEAD),
+        neighbours,
+        now: Duration::ZERO,
+        counters: DeviceCounters::default(),
+    };
+    transmit.send_outputs();
+    Ok(Device {
+        info: DeviceInfo {
+            name: config.name.clone(),
+            iface: IfaceId(config.index),
+            mtu: config.mtu,
+            offload: if config.offload {
+                Offload {
+                    checksum: true,
+                    max_burst: BURST_MAX,
+                }
+            } else {
+                Offload::default()
+            },
+        },
+        receive: Box::new(PacketReceive {
+            socket: crate::sys::watch::watch(receiver, Interest::READABLE)?,
+            mac: config.mac,
+            slab: vec![0; RX_STRIDE * RX_BATCH],
+            lens: [0; RX_BATCH],
+            count: 0,
+        }),
+        transmit: Box::new(transmit),
+    })
+}
+
+fn filter_of(config: &PacketConfig) -> Filter {
+    Filter {
+        addrs: config.links.iter().map(|l| l.addr).collect(),
+        ports: config.ports.clone(),
+    }
+}
+
+struct PacketReceive {
+    socket: AsyncFd<PacketSocket>,
+    mac: Mac,
+    slab: Vec<u8>,
+    lens: [u32; RX_BATCH],
+    count: usize,
+}
+
+impl Receive for PacketReceive {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.count = 0;
+        loop {
+            let mut guard = ready!(self.socket.poll_read_ready(cx))?;
+            match guard
+                .get_inner()
+                .recv_batch(&mut self.slab, RX_STRIDE, &mut self.lens)
+            {
+                Ok(count) => {
+                    self.count = count;
+                    return Poll::Ready(Ok(count));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    guard.clear_ready_matching(Ready::READABLE);
+                }
+                // An interface that goes down reports it once; it may come back, netlink will tell.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::NetworkDown
+                    ) => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    fn frame(&self, index: usize) -> Inbound<'_> {
+        if index >= self.count {
+            return Inbound::Ignored;
+        }
+        let start = index * RX_STRIDE;
+        let bytes = &self.slab[start..start + self.lens[index] as usize];
+        let Some((header, ethernet)) = bytes.split_first_chunk() else {
+            return Inbound::Ignored;
+        };
+        classify(self.mac, Report::parse(header), ethernet)
+    }
+}
+
+/// What a frame is to us. Frames for other hosts arrive when somebody has made the interface promiscuous.
+fn classify(mac: Mac, report: Report, ethernet: &[u8]) -> Inbound<'_> {
+    let Some(frame) = Frame::parse(ethernet) else {
+        return Inbound::Ignored;
+    };
+    if frame.dst.is_unicast() && frame.dst != mac {
+        return Inbound::Ignored;
+    }
+    let meta = RxMeta {
+        checksum_ok: report.checksum_ok,
+    };
+    match frame.kind {
+        EtherType::ARP => Inbound::Neighbour(ethernet),
+        EtherType::IPV6 if nd::is_discovery(frame.payload) => Inbound::Neighbour(ethernet),
+        EtherType::IPV4 | EtherType::IPV6 => Inbound::Packet {
+            packet: frame.payload,
+            meta,
+        },
+        _ => Inbound::Ignored,
+    }
+}
+
+struct PacketTransmit {
+    socket: Arc<PacketSocket>,
+    writable: Option<AsyncFd<Arc<PacketSocket>>>,
+    mac: Mac,
+    slab: TxSlab,
+    neighbours: Neighbours,
+    now: Duration,
+    counters: DeviceCounters,
+}
+
+/// Source and destination of an IP packet that we wrote ourselves.
+fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    match packet.first()? >> 4 {
+        4 => {
+            let src: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+            let dst: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            Some((Ipv4Addr::from(src).into(), Ipv4Addr::from(dst).into()))
+        }
+        6 => {
+            let src: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+            let dst: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            Some((Ipv6Addr::from(src).into(), Ipv6Addr::from(dst).into()))
+        }
+        _ => None,
+    }
+}
+
+impl PacketTransmit {
+    /// Sends what the neighbour cache has to say: questions, answers, and packets that waited.
+    fn send_outputs(&mut self) {
+        while let Some(output) = self.neighbours.pop_output() {
+            let (bytes, skip) = match &output {
+                Output::Control(frame) => (frame.as_slice(), vnet::LEN),
+                Output::Parked { bytes, .. } => (bytes.as_slice(), 0),
+            };
+            let len = (bytes.len() + skip).saturating_sub(HEAD);
+            let fits = self.slab.slot(len).is_some()
+                || (self.flush_queue() && self.slab.slot(len).is_some());
+            if !fits {
+                // Like a full queue of a card: TCP and the next question recover.
+                self.counters.drop_queue += 1;
+                continue;
+            }
+            let frame = self.slab.frame(len);
+            frame[..skip].fill(0);
+            frame[skip..].copy_from_slice(bytes);
+            if let Output::Parked { mac, .. } = &output {
+                frame[vnet::LEN..vnet::LEN + 6].copy_from_slice(&mac.0);
+            }
+            self.slab.push(len);
+        }
+        self.flush_queue();
+    }
+
+    fn flush_queue(&mut self) -> bool {
+        loop {
+            let (bytes, parts) = self.slab.waiting();
+            if parts.is_empty() {
+                return true;
+            }
+            let parts = &parts[..parts.len().min(BATCH_MAX)];
+            match self.socket.send_batch(bytes, parts) {
+                Ok(count) => {
+                    self.counters.sent += count as u64;
+                    self.counters.sent_bytes += parts[..count]
+                        .iter()
+                        .map(|p| (p.len() - HEAD) as u64)
+                        .sum::<u64>();
+                    self.slab.advance(count);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    if e.raw_os_error() == Some(libc::ENOBUFS) {
+                        self.counters.drop_queue += 1;
+                    } else {
+                        self.counters.drop_refused += 1;
+                    }
+                    self.slab.advance(1);
+                }
+            }
+        }
+    }
+}
+
+impl Transmit for PacketTransmit {
+    fn set_now(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    fn slot(&mut self, room: usize) -> Option<&mut [u8]> {
+        // Asked twice, because a borrow returned from one branch would last for both.
+        if self.slab.slot(room).is_none() && !self.flush_queue() {
+            return None;
+        }
+        self.slab.slot(room)
+    }
+
+    fn commit(&mut self, meta: TxMeta) {
+        let mac = self.mac;
+        let frame = self.slab.frame(meta.len);
+        let Some((header, rest)) = frame.split_first_chunk_mut() else {
+            return;
+        };
+        let Some((ethernet, packet)) = rest.split_first_chunk_mut() else {
+            return;
+        };
+        Request::from(&meta).write(header, packet, ETHERNET_LEN as u16);
+        let Some((src, dst)) = addresses(packet) else {
+            self.counters.drop_no_route += 1;
+            return;
+        };
+        let kind = if meta.ipv6 {
+            EtherType::IPV6
+        } else {
+            EtherType::IPV4
+        };
+        let Some(hop) = self.neighbours.next_hop(src, dst) else {
+            self.counters.drop_no_route += 1;
+            return;
+        };
+        match self.neighbours.resolve(self.now, src, hop) {
+            Lookup::Known(neighbour) => {
+                write_ethernet(ethernet, neighbour, mac, kind);
+                self.slab.push(meta.len);
+            }
+            Lookup::Wait => {
+                write_ethernet(ethernet, Mac::BROADCAST, mac, kind);
+                self.counters.parked += 1;
+                let copy = frame.to_vec();
+                self.neighbours.park(hop, copy);
+            }
+            Lookup::Unreachable => self.counters.drop_unreachable += 1,
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        self.send_outputs();
+        self.slab.is_empty()
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        super::poll_writable(&self.socket, &mut self.writable, cx)
+    }
+
+    fn on_neighbour(&mut self, frame: &[u8]) {
+        self.neighbours.on_frame(self.now, frame);
+        self.send_outputs();
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.neighbours.deadline()
+    }
+
+    fn on_timeout(&mut self) {
+        self.neighbours.on_timeout(self.now);
+        self.send_outputs();
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    #[test]
+    fn frames_for_others_are_ignored() {
+        let report = Report {
+            checksum_ok: true,
+            gso_size: 0,
+        };
+        let mut frame = vec![0u8; 60];
+        frame[..6].copy_from_slice(&OURS.0);
+        frame[12..14].copy_from_slice(&[8, 0]);
+        assert!(matches!(
+            classify(OURS, report, &frame),
+            Inbound::Packet {
+                meta: RxMeta { checksum_ok: true },
+                ..
+            }
+        ));
+        frame[5] = 9;
+        assert_eq!(classify(OURS, report, &frame), Inbound::Ignored);
+        frame[..6].copy_from_slice(&Mac::BROADCAST.0);
+        frame[12..14].copy_from_slice(&[8, 6]);
+        assert!(matches!(
+            classify(OURS, report, &frame),
+            Inbound::Neighbour(_)
+        ));
+        frame[12..14].copy_from_slice(&[0x81, 0]);
+        assert_eq!(classify(OURS, report, &frame), Inbound::Ignored);
+        assert_eq!(classify(OURS, report, &frame[..10]), Inbound::Ignored);
+    }
+
+    #[test]
+    fn addresses_of_both_families() {
+        let mut v4 = [0u8; 20];
+        v4[0] = 0x45;
+        v4[12..16].copy_from_slice(&[10, 0, 0, 1]);
+        v4[16..20].copy_from_slice(&[10, 0, 0, 2]);
+        assert_eq!(
+            addresses(&v4),
+            Some((
+                Ipv4Addr::new(10, 0, 0, 1).into(),
+                Ipv4Addr::new(10, 0, 0, 2).into()
+            ))
+        );
+        let mut v6 = [0u8; 40];
+        v6[0] = 0x60;
+        v6[23] = 1;
+        v6[39] = 2;
+        assert_eq!(
+            addresses(&v6),
+            Some((Ipv6Addr::from(1u128).into(), Ipv6Addr::from(2u128).into()))
+        );
+        assert_eq!(addresses(&[0x45; 10]), None);
+        assert_eq!(addresses(&[]), None);
+    }
+}

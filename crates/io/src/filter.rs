@@ -1,0 +1,328 @@
+//! The classic BPF program of a packet socket: only frames for us reach it.
+//!
+//! Owns the translation from "our addresses and ports" to instructions. Frames that the kernel does not deliver cost us
+//! nothing, so everything that can be decided from fixed offsets is decided here; what is left (fragments, extension headers)
+//! is for the stack to count and drop.
+
+use crate::neigh::EtherType;
+use crate::sys::packet::Insn;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+/// What to let through.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Filter {
+    /// Our addresses on the interface.
+    pub(crate) addrs: Vec<IpAddr>,
+    /// Local TCP ports that are ours; empty = all (the addresses are ours alone).
+    pub(crate) ports: Vec<RangeInclusive<u16>>,
+}
+
+const LD_H_ABS: u16 = 0x28;
+const LD_W_ABS: u16 = 0x20;
+const LD_B_ABS: u16 = 0x30;
+const LD_H_IND: u16 = 0x48;
+const LDX_MSH: u16 = 0xb1;
+const JEQ: u16 = 0x15;
+const JGE: u16 = 0x35;
+const JGT: u16 = 0x25;
+const JA: u16 = 0x05;
+const RET: u16 = 0x06;
+
+const ETHERTYPE_AT: u32 = 12;
+const IP_AT: u32 = 14;
+const PROTO_ICMP: u32 = 1;
+const PROTO_TCP: u32 = 6;
+const PROTO_ICMPV6: u32 = 58;
+const WHOLE: u32 = 0x0004_0000;
+
+/// Where a jump goes; resolved when the program is complete. Classic BPF jumps forward only, and conditional ones at most
+/// 255 instructions far, so conditions only skip the next instruction and long ways are unconditional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Label(usize);
+
+#[derive(Debug, Default)]
+struct Program {
+    code: Vec<Insn>,
+    jumps: Vec<(usize, Label)>,
+    places: Vec<Option<usize>>,
+}
+
+impl Program {
+    fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label(self.places.len() - 1)
+    }
+
+    fn place(&mut self, label: Label) {
+        self.places[label.0] = Some(self.code.len());
+    }
+
+    fn push(&mut self, code: u16, k: u32) {
+        self.code.push(Insn {
+            code,
+            jt: 0,
+            jf: 0,
+            k,
+        });
+    }
+
+    fn jump(&mut self, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.push(JA, 0);
+    }
+
+    /// Goes to `to` if the condition holds, otherwise on.
+    fn jump_if(&mut self, code: u16, k: u32, to: Label) {
+        self.code.push(Insn {
+            code,
+            jt: 0,
+            jf: 1,
+            k,
+        });
+        self.jump(to);
+    }
+
+    /// Goes to `to` unless the condition holds.
+    fn jump_unless(&mut self, code: u16, k: u32, to: Label) {
+        self.code.push(Insn {
+            code,
+            jt: 1,
+            jf: 0,
+            k,
+        });
+        self.jump(to);
+    }
+
+    fn finish(mut self) -> Vec<Insn> {
+        for (at, label) in &self.jumps {
+            let target = self.places[label.0].expect("every label is placed before finish");
+            self.code[*at].k = (target - at - 1) as u32;
+        }
+        self.code
+    }
+}
+
+impl Filter {
+    /// The program: 0 = not for us, otherwise the whole frame.
+    pub(crate) fn compile(&self) -> Vec<Insn> {
+        let mut p = Program::default();
+        let (accept, reject) = (p.label(), p.label());
+        let v6 = p.label();
+        let v4: Vec<Ipv4Addr> = self
+            .addrs
+            .iter()
+            .filter_map(|a| match a {
+                IpAddr::V4(a) => Some(*a),
+                IpAddr::V6(_) => None,
+            })
+            .collect();
+        let six: Vec<Ipv6Addr> = self
+            .addrs
+            .iter()
+            .filter_map(|a| match a {
+                IpAddr::V6(a) => Some(*a),
+                IpAddr::V4(_) => None,
+            })
+            .collect();
+        p.push(LD_H_ABS, ETHERTYPE_AT);
+        p.jump_if(JEQ, u32::from(EtherType::ARP.0), accept);
+        p.jump_if(JEQ, u32::from(EtherType::IPV6.0), v6);
+        p.jump_unless(JEQ, u32::from(EtherType::IPV4.0), reject);
+        self.compile_v4(&mut p, &v4, accept, reject);
+        p.place(v6);
+        self.compile_v6(&mut p, &six, accept, reject);
+        p.place(accept);
+        p.push(RET, WHOLE);
+        p.place(reject);
+        p.push(RET, 0);
+        p.finish()
+    }
+
+    fn compile_v4(&self, p: &mut Program, addrs: &[Ipv4Addr], accept: Label, reject: Label) {
+        let ours = p.label();
+        p.push(LD_W_ABS, IP_AT + 16);
+        for addr in addrs {
+            p.jump_if(JEQ, u32::from(*addr), ours);
+        }
+        p.jump(reject);
+        p.place(ours);
+        p.push(LD_B_ABS, IP_AT + 9);
+        p.jump_if(JEQ, PROTO_ICMP, accept);
+        p.jump_unless(JEQ, PROTO_TCP, reject);
+        p.push(LDX_MSH, IP_AT);
+        p.push(LD_H_IND, IP_AT + 2);
+        self.compile_ports(p, accept, reject);
+    }
+
+    fn compile_v6(&self, p: &mut Program, addrs: &[Ipv6Addr], accept: Label, reject: Label) {
+        let ours = p.label();
+        p.push(LD_B_ABS, IP_AT + 6);
+        // Neighbour discovery goes to multicast groups and unicast alike; the cache checks it.
+        p.jump_if(JEQ, PROTO_ICMPV6, accept);
+        p.jump_unless(JEQ, PROTO_TCP, reject);
+        for addr in addrs {
+            let next = p.label();
+            for (i, word) in addr.octets().chunks_exact(4).enumerate() {
+                let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+                p.push(LD_W_ABS, IP_AT + 24 + 4 * i as u32);
+                p.jump_unless(JEQ, value, next);
+            }
+            p.jump(ours);
+            p.place(next);
+        }
+        p.jump(reject);
+        p.place(ours);
+        p.push(LD_H_ABS, IP_AT + 40 + 2);
+        self.compile_ports(p, accept, reject);
+    }
+
+    /// With the destination port in the accumulator.
+    fn compile_ports(&self, p: &mut Program, accept: Label, reject: Label) {
+        if self.ports.is_empty() {
+            p.jump(accept);
+            return;
+        }
+        for range in &self.ports {
+            let next = p.label();
+            p.jump_unless(JGE, u32::from(*range.start()), next);
+            p.jump_if(JGT, u32::from(*range.end()), next);
+            p.jump(accept);
+            p.place(next);
+        }
+        p.jump(reject);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reference interpreter for the instructions we use, so the program is tested without a kernel.
+    fn run(program: &[Insn], frame: &[u8]) -> u32 {
+        let load = |at: usize, n: usize| -> Option<u32> {
+            frame
+                .get(at..at + n)
+                .map(|b| b.iter().fold(0, |v, b| v << 8 | u32::from(*b)))
+        };
+        let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
+        loop {
+            let i = program[pc];
+            pc += 1;
+            let value = match i.code {
+                LD_H_ABS => load(i.k as usize, 2),
+                LD_W_ABS => load(i.k as usize, 4),
+                LD_B_ABS => load(i.k as usize, 1),
+                LD_H_IND => load((i.k + x) as usize, 2),
+                LDX_MSH => {
+                    match load(i.k as usize, 1) {
+                        Some(b) => x = (b & 15) * 4,
+                        None => return 0,
+                    }
+                    continue;
+                }
+                JA => {
+                    pc += i.k as usize;
+                    continue;
+                }
+                JEQ | JGE | JGT => {
+                    let holds = match i.code {
+                        JEQ => a == i.k,
+                        JGE => a >= i.k,
+                        _ => a > i.k,
+                    };
+                    pc += usize::from(if holds { i.jt } else { i.jf });
+                    continue;
+                }
+                RET => return i.k,
+                other => unreachable!("instruction {other:#x} is not used"),
+            };
+            match value {
+                Some(v) => a = v,
+                None => return 0,
+            }
+        }
+    }
+
+    fn v4(dst: [u8; 4], proto: u8, port: u16, options: usize) -> Vec<u8> {
+        let mut f = vec![0; 14 + 20 + options + 20];
+        f[12..14].copy_from_slice(&[8, 0]);
+        f[14] = 0x45 + (options / 4) as u8;
+        f[14 + 9] = proto;
+        f[14 + 16..14 + 20].copy_from_slice(&dst);
+        let at = 14 + 20 + options + 2;
+        f[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        f
+    }
+
+    fn v6(dst: &str, proto: u8, port: u16) -> Vec<u8> {
+        let mut f = vec![0; 14 + 40 + 20];
+        f[12..14].copy_from_slice(&[0x86, 0xdd]);
+        f[14 + 6] = proto;
+        let dst: Ipv6Addr = dst.parse().expect("a literal");
+        f[14 + 24..14 + 40].copy_from_slice(&dst.octets());
+        f[14 + 42..14 + 44].copy_from_slice(&port.to_be_bytes());
+        f
+    }
+
+    #[test]
+    fn shared_address_delivers_only_our_ports() {
+        let program = Filter {
+            addrs: vec![
+                "10.0.0.1".parse().expect("a literal"),
+                "10.0.0.2".parse().expect("a literal"),
+                "fd00::5".parse().expect("a literal"),
+                "fd00::7".parse().expect("a literal"),
+            ],
+            ports: vec![80..=80, 40000..=49999],
+        }
+        .compile();
+        let yes = |f: &[u8]| run(&program, f) != 0;
+        for port in [80, 40000, 45000, 49999] {
+            assert!(yes(&v4([10, 0, 0, 2], 6, port, 0)));
+            assert!(yes(&v4([10, 0, 0, 1], 6, port, 8)));
+            assert!(yes(&v6("fd00::7", 6, port)));
+        }
+        for port in [79, 81, 39999, 50000, 0] {
+            assert!(!yes(&v4([10, 0, 0, 2], 6, port, 0)));
+            assert!(!yes(&v6("fd00::5", 6, port)));
+        }
+        assert!(!yes(&v4([10, 0, 0, 3], 6, 80, 0)));
+        assert!(!yes(&v6("fd00::6", 6, 80)));
+        assert!(!yes(&v4([10, 0, 0, 1], 17, 80, 0)));
+        assert!(yes(&v4([10, 0, 0, 1], 1, 0, 0)));
+        assert!(yes(&v6("ff02::1:ff00:5", 58, 0)));
+        let mut arp = vec![0; 60];
+        arp[12..14].copy_from_slice(&[8, 6]);
+        assert!(yes(&arp));
+        assert!(!yes(&arp[..13]));
+    }
+
+    #[test]
+    fn owned_address_delivers_every_port() {
+        let program = Filter {
+            addrs: vec!["10.0.0.1".parse().expect("a literal")],
+            ports: vec![],
+        }
+        .compile();
+        assert!(run(&program, &v4([10, 0, 0, 1], 6, 1, 0)) != 0);
+        assert!(run(&program, &v4([10, 0, 0, 2], 6, 1, 0)) == 0);
+    }
+
+    #[test]
+    fn many_addresses_stay_within_the_jump_range() {
+        let addrs = (0..200u32)
+            .map(|i| IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + i)))
+            .chain((0..64u16).map(|i| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, i))))
+            .collect();
+        let program = Filter {
+            addrs,
+            ports: vec![1000..=2000],
+        }
+        .compile();
+        assert!(program.len() <= 4096, "the kernel's limit (BPF_MAXINSNS)");
+        assert!(run(&program, &v4([10, 0, 0, 199], 6, 1500, 0)) != 0);
+        assert!(run(&program, &v4([10, 0, 0, 200], 6, 1500, 0)) == 0);
+        assert!(run(&program, &v6("fd00::3f", 6, 1500)) != 0);
+    }
+}

@@ -1,0 +1,806 @@
+//! The neighbour cache: states after RFC 4861, section 7.3.2, used for ARP as well.
+
+use super::arp::{Arp, Operation};
+use super::nd::{self, Discovery, Message};
+use super::{EtherType, Frame, Mac};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// How long an answer is believed without question (RFC 4861, section 10: REACHABLE_TIME).
+const REACHABLE: Duration = Duration::from_secs(30);
+/// Between two questions (RETRANS_TIMER).
+const RETRY: Duration = Duration::from_secs(1);
+/// Questions before giving up (MAX_UNICAST_SOLICIT and MAX_MULTICAST_SOLICIT).
+const TRIES: u8 = 3;
+/// After giving up: how long packets for the hop are refused before it is asked again.
+const FAILED: Duration = Duration::from_secs(1);
+/// Entries kept at most; on an ordinary link one gateway or a handful of hosts are used.
+const ENTRIES_MAX: usize = 1024;
+/// Packets that wait for an answer, of all hops together, and their bytes.
+const PARKED_MAX: usize = 64;
+const PARKED_BYTES_MAX: usize = 512 * 1024;
+/// Frames waiting to be sent; questions beyond are not asked, they would be repeated anyway.
+const OUTPUT_MAX: usize = 256;
+
+/// One of our addresses on the link, and how to leave the link from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Our address.
+    pub addr: IpAddr,
+    /// Length of the on-link prefix, bits.
+    pub prefix: u8,
+    /// Where packets for other networks go.
+    pub gateway: Option<IpAddr>,
+    /// The address is ours alone: answer questions about it.
+    pub owned: bool,
+}
+
+impl Link {
+    fn on_link(&self, dst: IpAddr) -> bool {
+        fn same(a: &[u8], b: &[u8], bits: u8) -> bool {
+            let (whole, rest) = (usize::from(bits / 8), bits % 8);
+            let mask = !(0xffu16 >> rest) as u8;
+            a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) & mask == 0)
+        }
+        match (self.addr, dst) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(&a.octets(), &b.octets(), self.prefix.min(32)),
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                b.is_unicast_link_local() || same(&a.octets(), &b.octets(), self.prefix.min(128))
+            }
+            _ => false,
+        }
+    }
+
+    /// The neighbour to hand a packet for `dst` to; `None` if there is no way.
+    #[must_use]
+    pub fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
+        if self.on_link(dst) {
+            Some(dst)
+        } else {
+            self.gateway
+        }
+    }
+}
+
+/// The answer to "may I send to this neighbour?".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// Yes, with this hardware address.
+    Known(Mac),
+    /// Not yet: a question is on its way; park the packet.
+    Wait,
+    /// It did not answer a moment ago; drop the packet.
+    Unreachable,
+}
+
+/// Something to send.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A whole Ethernet frame of ours.
+    Control(Vec<u8>),
+    /// A parked packet whose neighbour has been found.
+    Parked {
+        /// The bytes as they were parked.
+        bytes: Vec<u8>,
+        /// The neighbour.
+        mac: Mac,
+    },
+}
+
+/// What happened, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Questions sent.
+    pub asked: u64,
+    /// Questions answered by us.
+    pub answered: u64,
+    /// Neighbours that did not answer.
+    pub failed: u64,
+    /// Packets dropped because too many waited, or their neighbour never answered.
+    pub dropped: u64,
+    /// Somebody else claims an address that is ours alone.
+    pub conflicts: u64,
+    /// Frames that were not well-formed ARP or neighbour discovery.
+    pub malformed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Incomplete { tries: u8, next: Duration },
+    Reachable { until: Duration },
+    Probe { tries: u8, next: Duration },
+    Failed { until: Duration },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    mac: Option<Mac>,
+    asker: IpAddr,
+    state: State,
+    used: Duration,
+}
+
+#[derive(Debug)]
+struct Parked {
+    hop: IpAddr,
+    bytes: Vec<u8>,
+}
+
+/// The cache of one interface.
+#[derive(Debug)]
+pub struct Neighbours {
+    mac: Mac,
+    links: Vec<Link>,
+    entries: BTreeMap<IpAddr, Entry>,
+    parked: VecDeque<Parked>,
+    parked_bytes: usize,
+    output: VecDeque<Output>,
+    counters: Counters,
+}
+
+impl Neighbours {
+    /// An empty cache for the interface with hardware address `mac`.
+    #[must_use]
+    pub fn new(mac: Mac) -> Self {
+        Neighbours {
+            mac,
+            links: Vec::new(),
+            entries: BTreeMap::new(),
+            parked: VecDeque::new(),
+            parked_bytes: 0,
+            output: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Our addresses here.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Adds or replaces one of our addresses.
+    pub fn set_link(&mut self, link: Link) {
+        self.links.retain(|l| l.addr != link.addr);
+        self.links.push(link);
+    }
+
+    /// Forgets one of our addresses.
+    pub fn remove_link(&mut self, addr: IpAddr) {
+        self.links.retain(|l| l.addr != addr);
+    }
+
+    /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here, or has no gateway.
+    #[must_use]
+    pub fn next_hop(&self, src: IpAddr, dst: IpAddr) -> Option<IpAddr> {
+        self.links
+            .iter()
+            .find(|l| l.addr == src)
+            .and_then(|l| l.next_hop(dst))
+    }
+
+    /// Looks up `hop`; asks for it (from our address `src`) if it is unknown or its entry has aged.
+    pub fn resolve(&mut self, now: Duration, src: IpAddr, hop: IpAddr) -> Lookup {
+        if let Some(entry) = self.entries.get_mut(&hop) {
+            entry.used = now;
+            match (entry.state, entry.mac) {
+                (State::Reachable { until }, Some(mac)) if now < until => {
+                    return Lookup::Known(mac);
+                }
+                (State::Reachable { .. }, Some(mac)) => {
+                    // Aged: go on using it while we ask the neighbour itself.
+                    entry.asker = src;
+                    entry.state = State::Probe {
+                        tries: 1,
+                        next: now + RETRY,
+                    };
+                    self.ask(src, hop, Some(mac));
+                    return Lookup::Known(mac);
+                }
+                (State::Probe { .. }, Some(mac)) => return Lookup::Known(mac),
+                (State::Failed { until }, _) if now < until => return Lookup::Unreachable,
+                (State::Incomplete { .. }, _) => return Lookup::Wait,
+                (State::Failed { .. } | State::Reachable { .. } | State::Probe { .. }, _) => {}
+            }
+        }
+        self.make_room();
+        self.entries.insert(
+            hop,
+            Entry {
+                mac: None,
+                asker: src,
+                state: State::Incomplete {
+                    tries: 1,
+                    next: now + RETRY,
+                },
+                used: now,
+            },
+        );
+        self.ask(src, hop, None);
+        Lookup::Wait
+    }
+
+    fn make_room(&mut self) {
+        if self.entries.len() >= ENTRIES_MAX {
+            if let Some(oldest) = self
+                .entries
+                .iter()
+                .min_by_key(|(_, e)| e.used)
+                .map(|(hop, _)| *hop)
+            {
+                self.entries.remove(&oldest);
+                self.drop_parked(oldest);
+            }
+        }
+    }
+
+    /// Keeps `bytes` until `hop` has answered. The oldest waiting packets are dropped when there are too many.
+    pub fn park(&mut self, hop: IpAddr, bytes: Vec<u8>) {
+        self.parked_bytes += bytes.len();
+        self.parked.push_back(Parked { hop, bytes });
+        while self.parked.len() > PARKED_MAX || self.parked_bytes > PARKED_BYTES_MAX {
+            match self.parked.pop_front() {
+                Some(p) => self.parked_bytes -= p.bytes.len(),
+                None => break,
+            }
+            self.counters.dropped += 1;
+        }
+    }
+
+    /// Enters a neighbour learnt elsewhere (the kernel's table).
+    pub fn learn(&mut self, now: Duration, hop: IpAddr, mac: Mac) {
+        let asker = match hop {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        if mac.is_unicast() {
+            self.make_room();
+            self.fill(now, hop, mac, asker);
+        }
+    }
+
+    /// Takes an ARP frame or an IPv6 neighbour discovery frame from the wire.
+    pub fn on_frame(&mut self, now: Duration, bytes: &[u8]) {
+        let handled = Frame::parse(bytes).and_then(|frame| {
+            if frame.src == self.mac {
+                return Some(());
+            }
+            if frame.kind == EtherType::ARP {
+                Arp::parse(frame.payload).map(|arp| self.on_arp(now, &arp))
+            } else if frame.kind == EtherType::IPV6 {
+                Discovery::parse(frame.payload).map(|d| self.on_discovery(now, &d))
+            } else {
+                None
+            }
+        });
+        if handled.is_none() {
+            self.counters.malformed += 1;
+        }
+    }
+
+    fn owned(&self, addr: IpAddr) -> bool {
+        self.links.iter().any(|l| l.owned && l.addr == addr)
+    }
+
+    fn ours(&self, addr: IpAddr) -> bool {
+        self.links.iter().any(|l| l.addr == addr)
+    }
+
+    fn on_arp(&mut self, now: Duration, arp: &Arp) {
+        let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
+        if self.owned(sender) {
+            // Somebody else uses our address: say that it is ours (RFC 5227, section 2.4 b).
+            self.counters.conflicts += 1;
+            if let IpAddr::V4(addr) = sender {
+                self.announce_v4(addr);
+            }
+            return;
+        }
+        if !arp.sender.is_unspecified() && (self.entries.contains_key(&sender) || self.ours(target))
+        {
+            self.make_room();
+            self.fill(now, sender, arp.sender_mac, target);
+        }
+        if arp.operation == Operation::Request && self.owned(target) {
+            let reply = Arp {
+                operation: Operation::Reply,
+                sender_mac: self.mac,
+                sender: arp.target,
+                target_mac: arp.sender_mac,
+                target: arp.sender,
+            };
+            self.counters.answered += 1;
+            self.emit(reply.to_frame(arp.sender_mac));
+        }
+    }
+
+    fn on_discovery(&mut self, now: Duration, d: &Discovery) {
+        let target = IpAddr::V6(d.target);
+        match d.message {
+            Message::Solicit { source_mac } => {
+                if let Some(mac) = source_mac.filter(|_| self.ours(target)) {
+                    self.make_room();
+                    self.fill(now, IpAddr::V6(d.src), mac, target);
+                }
+                if self.owned(target) {
+                    self.counters.answered += 1;
+                    self.answer_v6(d, source_mac);
+                }
+            }
+            Message::Advert { target_mac, .. } if self.owned(target) => {
+                // RFC 4862, section 5.4.4: a duplicate of an address in use.
+                self.counters.conflicts += u64::from(target_mac != Some(self.mac));
+            }
+            Message::Advert {
+                target_mac,
+                solicited,
+                overrides,
+            } => self.on_advert(now, target, target_mac, solicited, overrides),
+        }
+    }
+
+    /// RFC 4861, section 7.2.5: an advertisement never creates an entry, and only one that overrides replaces an address.
+    fn on_advert(
+        &mut self,
+        now: Duration,
+        target: IpAddr,
+        mac: Option<Mac>,
+        solicited: bool,
+        overrides: bool,
+    ) {
+        let Some(entry) = self.entries.get(&target) else {
+            return;
+        };
+        let (known, asker) = (entry.mac, entry.asker);
+        match (known, mac) {
+            (None, Some(mac)) => self.fill(now, target, mac, asker),
+            (Some(old), Some(new)) if overrides || old == new => self.fill(now, target, new, asker),
+            (Some(old), None) if solicited => self.fill(now, target, old, asker),
+            _ => {}
+        }
+    }
+
+    fn answer_v6(&mut self, d: &Discovery, source_mac: Option<Mac>) {
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        // To somebody who checks for duplicates the answer goes to all (RFC 4861, section 7.2.4).
+        let solicited = !d.src.is_unspecified();
+        let dst = if solicited { d.src } else { all_nodes };
+        let dst_mac = match (solicited, source_mac) {
+            (true, Some(mac)) => mac,
+            (true, None) => match self.entries.get(&IpAddr::V6(d.src)).and_then(|e| e.mac) {
+                Some(mac) => mac,
+                None => nd::multicast_mac(nd::solicited_node(d.src)),
+            },
+            (false, _) => nd::multicast_mac(all_nodes),
+        };
+        let advert = Discovery {
+            src: d.target,
+            dst,
+            target: d.target,
+            message: Message::Advert {
+                target_mac: Some(self.mac),
+                solicited,
+                overrides: true,
+            },
+        };
+        self.emit(advert.to_frame(self.mac, dst_mac));
+    }
+
+    fn fill(&mut self, now: Duration, hop: IpAddr, mac: Mac, asker: IpAddr) {
+        let until = now + REACHABLE;
+        self.entries
+            .entry(hop)
+            .and_modify(|e| {
+                e.mac = Some(mac);
+                e.state = State::Reachable { until };
+            })
+            .or_insert(Entry {
+                mac: Some(mac),
+                asker,
+                state: State::Reachable { until },
+                used: now,
+            });
+        let waiting = std::mem::take(&mut self.parked);
+        for p in waiting {
+            if p.hop == hop {
+                self.parked_bytes -= p.bytes.len();
+                self.output.push_back(Output::Parked {
+                    bytes: p.bytes,
+                    mac,
+                });
+            } else {
+                self.parked.push_back(p);
+            }
+        }
+    }
+
+    /// A packet of a connection came from `hop`: it is alive (RFC 4861, section 7.3.1). Only matters for aged entries.
+    pub fn confirm(&mut self, now: Duration, hop: IpAddr, mac: Mac) {
+        if let Some(entry) = self.entries.get_mut(&hop) {
+            if entry.mac == Some(mac) {
+                entry.state = State::Reachable {
+                    until: now + REACHABLE,
+                };
+            }
+        }
+    }
+
+    /// Tells the link that our owned addresses are here: unasked announcements (RFC 5227, section 3; RFC 4861, 7.2.6).
+    pub fn announce(&mut self) {
+        let owned: Vec<IpAddr> = self
+            .links
+            .iter()
+            .filter(|l| l.owned)
+            .map(|l| l.addr)
+            .collect();
+        for addr in owned {
+            match addr {
+                IpAddr::V4(addr) => self.announce_v4(addr),
+                IpAddr::V6(addr) => {
+                    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+                    let advert = Discovery {
+                        src: addr,
+                        dst: all_nodes,
+                        target: addr,
+                        message: Message::Advert {
+                            target_mac: Some(self.mac),
+                            solicited: false,
+                            overrides: true,
+                        },
+                    };
+                    self.emit(advert.to_frame(self.mac, nd::multicast_mac(all_nodes)));
+                }
+            }
+        }
+    }
+
+    fn announce_v4(&mut self, addr: Ipv4Addr) {
+        let claim = Arp {
+            operation: Operation::Request,
+            sender_mac: self.mac,
+            sender: addr,
+            target_mac: Mac([0; 6]),
+            target: addr,
+        };
+        self.emit(claim.to_frame(Mac::BROADCAST));
+    }
+
+    fn ask(&mut self, src: IpAddr, hop: IpAddr, known: Option<Mac>) {
+        let frame = match (src, hop) {
+            (IpAddr::V4(src), IpAddr::V4(hop)) => Arp {
+                operation: Operation::Request,
+                sender_mac: self.mac,
+                sender: src,
+                target_mac: Mac([0; 6]),
+                target: hop,
+            }
+            .to_frame(known.unwrap_or(Mac::BROADCAST)),
+            (IpAddr::V6(src), IpAddr::V6(hop)) => {
+                let group = nd::solicited_node(hop);
+                Discovery {
+                    src,
+                    dst: if known.is_some() { hop } else { group },
+                    target: hop,
+                    message: Message::Solicit {
+                        source_mac: Some(self.mac),
+                    },
+                }
+                .to_frame(self.mac, known.unwrap_or(nd::multicast_mac(group)))
+            }
+            // A gateway of the other family cannot be asked; the entry fails by itself.
+            _ => return,
+        };
+        self.counters.asked += 1;
+        self.emit(frame);
+    }
+
+    fn emit(&mut self, frame: Vec<u8>) {
+        if self.output.len() < OUTPUT_MAX {
+            self.output.push_back(Output::Control(frame));
+        }
+    }
+
+    fn drop_parked(&mut self, hop: IpAddr) {
+        let before = self.parked.len();
+        self.parked.retain(|p| p.hop != hop);
+        self.parked_bytes = self.parked.iter().map(|p| p.bytes.len()).sum();
+        self.counters.dropped += (before - self.parked.len()) as u64;
+    }
+
+    /// When [`Neighbours::on_timeout`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.entries
+            .values()
+            .filter_map(|e| match e.state {
+                State::Incomplete { next, .. } | State::Probe { next, .. } => Some(next),
+                State::Reachable { .. } | State::Failed { .. } => None,
+            })
+            .min()
+    }
+
+    /// Repeats questions and gives up on neighbours that do not answer.
+    pub fn on_timeout(&mut self, now: Duration) {
+        let due: Vec<(IpAddr, Entry)> = self
+            .entries
+            .iter()
+            .filter(|(_, e)| match e.state {
+                State::Incomplete { next, .. } | State::Probe { next, .. } => next <= now,
+                State::Reachable { .. } | State::Failed { .. } => false,
+            })
+            .map(|(hop, e)| (*hop, *e))
+            .collect();
+        for (hop, entry) in due {
+            let next = now + RETRY;
+            let state = match entry.state {
+                State::Incomplete { tries, .. } if tries < TRIES => {
+                    self.ask(entry.asker, hop, None);
+                    State::Incomplete {
+                        tries: tries + 1,
+                        next,
+                    }
+                }
+                State::Probe { tries, .. } if tries < TRIES => {
+                    self.ask(entry.asker, hop, entry.mac);
+                    State::Probe {
+                        tries: tries + 1,
+                        next,
+                    }
+                }
+                // The old address no longer answers: ask everybody, as the neighbour may have a new one.
+                State::Probe { .. } => {
+                    self.ask(entry.asker, hop, None);
+                    State::Incomplete { tries: 1, next }
+                }
+                State::Incomplete { .. } | State::Failed { .. } | State::Reachable { .. } => {
+                    self.counters.failed += 1;
+                    self.drop_parked(hop);
+                    State::Failed {
+                        until: now + FAILED,
+                    }
+                }
+            };
+            if let Some(e) = self.entries.get_mut(&hop) {
+                if matches!(state, State::Incomplete { .. } | State::Failed { .. }) {
+                    e.mac = None;
+                }
+                e.state = state;
+            }
+        }
+    }
+
+    /// The next frame to send.
+    pub fn pop_output(&mut self) -> Option<Output> {
+        self.output.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    fn ip(s: &str) -> IpAddr {
+        s.parse().expect("a literal address")
+    }
+
+    fn secs(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    fn cache(addr: &str, owned: bool) -> Neighbours {
+        let mut n = Neighbours::new(OURS);
+        n.set_link(Link {
+            addr: ip(addr),
+            prefix: 24,
+            gateway: Some(ip("10.0.0.254")).filter(|_| addr.contains('.')),
+            owned,
+        });
+        n
+    }
+
+    fn controls(n: &mut Neighbours) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| n.pop_output())
+            .filter_map(|o| match o {
+                Output::Control(f) => Some(f),
+                Output::Parked { .. } => None,
+            })
+            .collect()
+    }
+
+    fn reply(from: &str, to: &str) -> Vec<u8> {
+        match (ip(from), ip(to)) {
+            (IpAddr::V4(sender), IpAddr::V4(target)) => Arp {
+                operation: Operation::Reply,
+                sender_mac: THEIRS,
+                sender,
+                target_mac: OURS,
+                target,
+            }
+            .to_frame(OURS),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Discovery {
+                src,
+                dst,
+                target: src,
+                message: Message::Advert {
+                    target_mac: Some(THEIRS),
+                    solicited: true,
+                    overrides: true,
+                },
+            }
+            .to_frame(THEIRS, OURS),
+            _ => unreachable!("both of one family"),
+        }
+    }
+
+    #[test]
+    fn next_hop_is_the_neighbour_or_the_gateway() {
+        let n = cache("10.0.0.1", false);
+        assert_eq!(
+            n.next_hop(ip("10.0.0.1"), ip("10.0.0.77")),
+            Some(ip("10.0.0.77"))
+        );
+        assert_eq!(
+            n.next_hop(ip("10.0.0.1"), ip("10.0.1.77")),
+            Some(ip("10.0.0.254"))
+        );
+        assert_eq!(n.next_hop(ip("10.0.0.9"), ip("10.0.0.77")), None);
+        let odd = Link {
+            addr: ip("10.0.0.1"),
+            prefix: 25,
+            gateway: None,
+            owned: false,
+        };
+        assert_eq!(odd.next_hop(ip("10.0.0.127")), Some(ip("10.0.0.127")));
+        assert_eq!(odd.next_hop(ip("10.0.0.128")), None);
+    }
+
+    #[test]
+    fn parked_packet_leaves_when_the_answer_comes() {
+        for (us, them) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let mut n = cache(us, false);
+            assert_eq!(n.resolve(secs(0), ip(us), ip(them)), Lookup::Wait);
+            n.park(ip(them), vec![1, 2, 3]);
+            assert_eq!(controls(&mut n).len(), 1);
+            assert_eq!(n.resolve(secs(0), ip(us), ip(them)), Lookup::Wait);
+            assert!(controls(&mut n).is_empty(), "one question is enough");
+            n.on_frame(secs(0), &reply(them, us));
+            assert_eq!(
+                n.pop_output(),
+                Some(Output::Parked {
+                    bytes: vec![1, 2, 3],
+                    mac: THEIRS
+                })
+            );
+            assert_eq!(n.resolve(secs(1), ip(us), ip(them)), Lookup::Known(THEIRS));
+            assert_eq!(n.deadline(), None);
+        }
+    }
+
+    #[test]
+    fn gives_up_after_three_questions_and_asks_again_later() {
+        let mut n = cache("10.0.0.1", false);
+        let (us, them) = (ip("10.0.0.1"), ip("10.0.0.2"));
+        assert_eq!(n.resolve(secs(0), us, them), Lookup::Wait);
+        n.park(them, vec![0; 10]);
+        for s in 1..=3 {
+            assert_eq!(n.deadline(), Some(secs(s)));
+            n.on_timeout(secs(s));
+        }
+        assert_eq!(controls(&mut n).len(), 3);
+        assert_eq!(n.counters().failed, 1);
+        assert_eq!(n.counters().dropped, 1);
+        assert_eq!(n.deadline(), None);
+        assert_eq!(n.resolve(secs(3), us, them), Lookup::Unreachable);
+        assert_eq!(n.resolve(secs(4), us, them), Lookup::Wait);
+    }
+
+    #[test]
+    fn aged_entry_is_used_while_it_is_probed() {
+        let mut n = cache("10.0.0.1", false);
+        let (us, them) = (ip("10.0.0.1"), ip("10.0.0.2"));
+        n.learn(secs(0), them, THEIRS);
+        assert_eq!(n.resolve(secs(29), us, them), Lookup::Known(THEIRS));
+        assert!(controls(&mut n).is_empty());
+        assert_eq!(n.resolve(secs(31), us, them), Lookup::Known(THEIRS));
+        let asked = controls(&mut n);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0][..6], THEIRS.0, "asked by unicast");
+        n.confirm(secs(31), them, THEIRS);
+        assert_eq!(n.deadline(), None);
+        assert_eq!(n.resolve(secs(60), us, them), Lookup::Known(THEIRS));
+    }
+
+    #[test]
+    fn only_owned_addresses_are_answered() {
+        let question = |target: &str| {
+            Arp {
+                operation: Operation::Request,
+                sender_mac: THEIRS,
+                sender: Ipv4Addr::new(10, 0, 0, 2),
+                target_mac: Mac([0; 6]),
+                target: target.parse().expect("a literal"),
+            }
+            .to_frame(Mac::BROADCAST)
+        };
+        let mut owner = cache("10.0.0.1", true);
+        owner.on_frame(secs(0), &question("10.0.0.1"));
+        let answers = controls(&mut owner);
+        assert_eq!(answers.len(), 1);
+        let arp = Arp::parse(&answers[0][14..]).expect("our own answer");
+        assert_eq!((arp.sender_mac, arp.operation), (OURS, Operation::Reply));
+        owner.on_frame(secs(0), &question("10.0.0.3"));
+        assert!(controls(&mut owner).is_empty());
+        let mut sharer = cache("10.0.0.1", false);
+        sharer.on_frame(secs(0), &question("10.0.0.1"));
+        assert!(controls(&mut sharer).is_empty());
+        // but both have learnt who asked
+        assert_eq!(
+            sharer.resolve(secs(0), ip("10.0.0.1"), ip("10.0.0.2")),
+            Lookup::Known(THEIRS)
+        );
+    }
+
+    #[test]
+    fn duplicate_check_is_answered_to_all() {
+        let mut n = cache("fd00::1", true);
+        let target: Ipv6Addr = "fd00::1".parse().expect("a literal");
+        let probe = Discovery {
+            src: Ipv6Addr::UNSPECIFIED,
+            dst: nd::solicited_node(target),
+            target,
+            message: Message::Solicit { source_mac: None },
+        };
+        n.on_frame(
+            secs(0),
+            &probe.to_frame(THEIRS, nd::multicast_mac(probe.dst)),
+        );
+        let answers = controls(&mut n);
+        let answer = Discovery::parse(&answers[0][14..]).expect("our own answer");
+        assert_eq!(
+            answer.dst,
+            "ff02::1".parse::<Ipv6Addr>().expect("a literal")
+        );
+        assert!(matches!(
+            answer.message,
+            Message::Advert {
+                solicited: false,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_cache_and_queues_are_bounded() {
+        let mut n = cache("10.0.0.1", false);
+        n.on_frame(secs(0), &reply("10.0.0.9", "10.0.0.3"));
+        assert!(n.entries.is_empty());
+        for i in 0..2000u32 {
+            let hop = IpAddr::V4(Ipv4Addr::from(0x0a00_0100 + i));
+            n.resolve(secs(0), ip("10.0.0.1"), hop);
+            n.park(hop, vec![0; 100]);
+        }
+        assert!(n.entries.len() <= ENTRIES_MAX);
+        assert!(n.parked.len() <= PARKED_MAX);
+        assert!(n.output.len() <= OUTPUT_MAX);
+        n.park(ip("10.0.0.2"), vec![0; PARKED_BYTES_MAX + 1]);
+        assert_eq!(n.parked_bytes, 0);
+    }
+
+    #[test]
+    fn a_conflict_is_counted_and_contested() {
+        let mut n = cache("10.0.0.1", true);
+        n.on_frame(secs(0), &reply("10.0.0.1", "10.0.0.1"));
+        assert_eq!(n.counters().conflicts, 1);
+        assert_eq!(controls(&mut n).len(), 1);
+    }
+}

@@ -1,0 +1,270 @@
+//! What the host has.
+
+use super::socket::dump;
+use crate::neigh::Mac;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
+use std::io;
+use std::net::IpAddr;
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its hardware address, where it is an Ethernet.
+    pub mac: Option<Mac>,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// It is switched on and its carrier is there.
+    pub up: bool,
+    /// It is the loopback.
+    pub loopback: bool,
+}
+
+/// An address of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// The interface it is on.
+    pub index: u32,
+    /// The address.
+    pub addr: IpAddr,
+    /// Length of its on-link prefix, bits.
+    pub prefix: u8,
+    /// It can be used towards other networks.
+    pub global: bool,
+    /// It has passed duplicate detection and is not deprecated.
+    pub usable: bool,
+}
+
+/// A default route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DefaultRoute {
+    /// The interface it leaves by.
+    pub index: u32,
+    /// For IPv6; otherwise IPv4.
+    pub ipv6: bool,
+    /// The router; `None` on point-to-point links.
+    pub gateway: Option<IpAddr>,
+    /// The kernel prefers smaller ones.
+    pub metric: u32,
+}
+
+/// The host's links, addresses and default routes at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All interfaces.
+    pub interfaces: Vec<Interface>,
+    /// All addresses.
+    pub addresses: Vec<Address>,
+    /// Default routes of the main table, best first.
+    pub defaults: Vec<DefaultRoute>,
+}
+
+impl Snapshot {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// Those of the netlink socket.
+    pub fn take() -> io::Result<Self> {
+        let mut defaults: Vec<DefaultRoute> = dump(Message::GetRoute(RouteMessage::default()))?
+            .into_iter()
+            .filter_map(|m| match m {
+                Message::NewRoute(route) => Some(defaults_of(&route)),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        defaults.sort_by_key(|d| (d.metric, d.index));
+        Ok(Snapshot {
+            interfaces: dump(Message::GetLink(LinkMessage::default()))?
+                .into_iter()
+                .filter_map(|m| match m {
+                    Message::NewLink(link) => interface_of(&link),
+                    _ => None,
+                })
+                .collect(),
+            addresses: dump(Message::GetAddress(AddressMessage::default()))?
+                .into_iter()
+                .filter_map(|m| match m {
+                    Message::NewAddress(address) => address_of(&address),
+                    _ => None,
+                })
+                .collect(),
+            defaults,
+        })
+    }
+
+    /// The interface of that name.
+    #[must_use]
+    pub fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.name == name)
+    }
+
+    /// The gateway for an address of `ipv6`'s family on interface `index`.
+    #[must_use]
+    pub fn gateway(&self, index: u32, ipv6: bool) -> Option<IpAddr> {
+        self.defaults
+            .iter()
+            .find(|d| d.index == index && d.ipv6 == ipv6)
+            .and_then(|d| d.gateway)
+    }
+}
+
+fn interface_of(link: &LinkMessage) -> Option<Interface> {
+    let mut name = None;
+    let mut mac = None;
+    let mut mtu = 1500;
+    let mut carrier = true;
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(n) => name = Some(n.clone()),
+            LinkAttribute::Mtu(m) => mtu = *m,
+            LinkAttribute::Carrier(c) => carrier = *c != 0,
+            LinkAttribute::Address(a) if link.header.link_layer_type == LinkLayerType::Ether => {
+                mac = <[u8; 6]>::try_from(a.as_slice()).ok().map(Mac);
+            }
+            _ => {}
+        }
+    }
+    let flags = link.header.flags;
+    Some(Interface {
+        index: link.header.index,
+        name: name?,
+        mac,
+        mtu,
+        up: flags.contains(LinkFlags::Up) && carrier,
+        loopback: flags.contains(LinkFlags::Loopback),
+    })
+}
+
+fn address_of(message: &AddressMessage) -> Option<Address> {
+    let mut address = None;
+    let mut local = None;
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(a) => address = Some(*a),
+            AddressAttribute::Local(a) => local = Some(*a),
+            _ => {}
+        }
+    }
+    let flags = message.header.flags;
+    let bad = AddressHeaderFlags::Tentative
+        | AddressHeaderFlags::Dadfailed
+        | AddressHeaderFlags::Deprecated;
+    Some(Address {
+        index: message.header.index,
+        // On point-to-point links `Address` is the far end.
+        addr: local.or(address)?,
+        prefix: message.header.prefix_len,
+        global: message.header.scope == AddressScope::Universe,
+        usable: !flags.intersects(bad),
+    })
+}
+
+fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(a) => Some(IpAddr::V4(*a)),
+        RouteAddress::Inet6(a) => Some(IpAddr::V6(*a)),
+        _ => None,
+    }
+}
+
+fn defaults_of(route: &RouteMessage) -> Vec<DefaultRoute> {
+    let header = &route.header;
+    let mut table = u32::from(header.table);
+    let mut gateway = None;
+    let mut index = None;
+    let mut metric = 0;
+    let mut hops = Vec::new();
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Table(t) => table = *t,
+            RouteAttribute::Gateway(a) => gateway = ip_of(a),
+            RouteAttribute::Oif(i) => index = Some(*i),
+            RouteAttribute::Priority(p) => metric = *p,
+            RouteAttribute::MultiPath(list) => hops.extend(list.iter().map(|hop| {
+                let gateway = hop.attributes.iter().find_map(|a| match a {
+                    RouteAttribute::Gateway(a) => ip_of(a),
+                    _ => None,
+                });
+                (hop.interface_index, gateway)
+            })),
+            _ => {}
+        }
+    }
+    if header.destination_prefix_length != 0
+        || table != u32::from(RouteHeader::RT_TABLE_MAIN)
+        || header.kind != RouteType::Unicast
+    {
+        return Vec::new();
+    }
+    hops.extend(index.map(|index| (index, gateway)));
+    hops.into_iter()
+        .map(|(index, gateway)| DefaultRoute {
+            index,
+            ipv6: header.address_family == netlink_packet_route::AddressFamily::Inet6,
+            gateway,
+            metric,
+        })
+        .collect()
+}
+
+/// The neighbours of interface `index` whose hardware address the kernel knows.
+///
+/// # Errors
+/// Those of the netlink socket.
+pub fn neighbours(index: u32) -> io::Result<Vec<(IpAddr, Mac)>> {
+    let all = dump(Message::GetNeighbour(NeighbourMessage::default()))?;
+    Ok(all
+        .into_iter()
+        .filter_map(|m| match m {
+            Message::NewNeighbour(n) if n.header.ifindex == index => Some(n),
+            _ => None,
+        })
+        .filter_map(|n| {
+            let mut addr = None;
+            let mut mac = None;
+            for attribute in &n.attributes {
+                match attribute {
+                    NeighbourAttribute::Destination(NeighbourAddress::Inet(a)) => {
+                        addr = Some(IpAddr::V4(*a));
+                    }
+                    NeighbourAttribute::Destination(NeighbourAddress::Inet6(a)) => {
+                        addr = Some(IpAddr::V6(*a));
+                    }
+                    NeighbourAttribute::LinkLayerAddress(bytes) => {
+                        mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac);
+                    }
+                    _ => {}
+                }
+            }
+            Some((addr?, mac.filter(|m| m.is_unicast())?))
+        })
+        .collect())
+}
+
+/// The index of the interface `name`.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub fn index_of(name: &str) -> io::Result<u32> {
+    Snapshot::take()?
+        .interface(name)
+        .map(|i| i.index)
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("there is no interface {name}"),
+            )
+        })
+}

@@ -1,0 +1,445 @@
+//! Which paths there are: what the user names, what the host has, and what changes.
+//!
+//! Owns the words of `--path` and the pure step from a [`Snapshot`] of the host to a list of [`HostPath`]s.
+
+use crate::neigh::Mac;
+use crate::netlink::{Interface, Snapshot};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// What the user says of one path: `IFACE[=ADDR[/PREFIX]][,backup][,gateway=ADDR]`.
+///
+/// ```
+/// use manypath_io::path::PathSpec;
+/// let spec: PathSpec = "wlan0=192.0.2.7/24,backup,gateway=192.0.2.1".parse()?;
+/// assert_eq!(spec.iface, "wlan0");
+/// assert!(spec.backup);
+/// assert_eq!(spec.to_string(), "wlan0=192.0.2.7/24,backup,gateway=192.0.2.1");
+/// # Ok::<(), manypath_io::path::PathSpecError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathSpec {
+    /// The interface's name.
+    pub iface: String,
+    /// The address; without it every usable address of the interface is a path.
+    pub addr: Option<IpAddr>,
+    /// Length of the on-link prefix, for an address that the host itself does not have.
+    pub prefix: Option<u8>,
+    /// Use it only when nothing better is left.
+    pub backup: bool,
+    /// The router, where the host's routes do not name one.
+    pub gateway: Option<IpAddr>,
+}
+
+/// What is wrong with a path as the user wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathSpecError {
+    /// Nothing before the first `=` or `,`, or a name no interface can have.
+    Interface(String),
+    /// Not an IP address.
+    Address(String),
+    /// Not a prefix length of the address's family.
+    Prefix(String),
+    /// Neither `backup` nor `gateway=ADDR`.
+    Word(String),
+    /// The gateway is of the other address family.
+    Family,
+}
+
+impl fmt::Display for PathSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(s) => write!(f, "{s:?} is not the name of an interface"),
+            Self::Address(s) => write!(f, "{s:?} is not an IP address"),
+            Self::Prefix(s) => write!(f, "{s:?} is not a prefix length"),
+            Self::Word(s) => write!(f, "{s:?} is neither \"backup\" nor \"gateway=ADDR\""),
+            Self::Family => f.write_str("address and gateway are not of one family"),
+        }
+    }
+}
+
+impl std::error::Error for PathSpecError {}
+
+impl FromStr for PathSpec {
+    type Err = PathSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split(',');
+        let head = parts.next().unwrap_or_default();
+        let (iface, addr) = match head.split_once('=') {
+            Some((iface, addr)) => (iface, Some(addr)),
+            None => (head, None),
+        };
+        let fits = (1..=15).contains(&iface.len())
+            && !iface.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
+            && iface != "."
+            && iface != "..";
+        if !fits {
+            return Err(PathSpecError::Interface(iface.to_owned()));
+        }
+        let ip = |s: &str| IpAddr::from_str(s).map_err(|_| PathSpecError::Address(s.to_owned()));
+        let mut prefix = None;
+        let addr = match addr.map(|a| a.split_once('/').map_or((a, None), |(a, p)| (a, Some(p)))) {
+            None => None,
+            Some((addr, bits)) => {
+                let addr = ip(addr)?;
+                let most = if addr.is_ipv6() { 128 } else { 32 };
+                if let Some(bits) = bits {
+                    let value: Option<u8> = bits.parse().ok().filter(|b| *b <= most);
+                    prefix = Some(value.ok_or_else(|| PathSpecError::Prefix(bits.to_owned()))?);
+                }
+                Some(addr)
+            }
+        };
+        let mut spec = PathSpec {
+            iface: iface.to_owned(),
+            addr,
+            prefix,
+            backup: false,
+            gateway: None,
+        };
+        for part in parts {
+            match part.split_once('=') {
+                None if part == "backup" => spec.backup = true,
+                Some(("gateway", value)) => spec.gateway = Some(ip(value)?),
+                _ => return Err(PathSpecError::Word(part.to_owned())),
+            }
+        }
+        match (spec.addr, spec.gateway) {
+            (Some(a), Some(g)) if a.is_ipv6() != g.is_ipv6() => Err(PathSpecError::Family),
+            _ => Ok(spec),
+        }
+    }
+}
+
+impl fmt::Display for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iface)?;
+        if let Some(addr) = self.addr {
+            write!(f, "={addr}")?;
+            if let Some(prefix) = self.prefix {
+                write!(f, "/{prefix}")?;
+            }
+        }
+        if self.backup {
+            f.write_str(",backup")?;
+        }
+        if let Some(gateway) = self.gateway {
+            write!(f, ",gateway={gateway}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One usable path of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPath {
+    /// The interface's index.
+    pub index: u32,
+    /// The interface's name.
+    pub iface: String,
+    /// The interface's hardware address, where it is an Ethernet.
+    pub mac: Option<Mac>,
+    /// Largest IP packet, bytes.
+    pub mtu: u16,
+    /// The local address.
+    pub addr: IpAddr,
+    /// Length of its on-link prefix, bits.
+    pub prefix: u8,
+    /// The router towards other networks.
+    pub gateway: Option<IpAddr>,
+    /// Use it only when nothing better is left.
+    pub backup: bool,
+    /// The host itself does not have the address: it is ours alone.
+    pub owned: bool,
+}
+
+/// Why a path that the user named is not there now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    /// There is no interface of that name.
+    Interface(String),
+    /// The interface is switched off or has no carrier.
+    Down(String),
+    /// It has no usable address.
+    Address(String),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => write!(f, "there is no interface {name}"),
+            Self::Down(name) => write!(f, "the interface {name} is down"),
+            Self::Address(name) => write!(f, "the interface {name} has no usable address"),
+        }
+    }
+}
+
+/// The paths that exist now. Without `specs`: the addresses of every interface with a default route.
+#[must_use]
+pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missing>) {
+    let mut paths: Vec<HostPath> = Vec::new();
+    let mut missing = Vec::new();
+    if specs.is_empty() {
+        for interface in host.interfaces.iter().filter(|i| i.up && !i.loopback) {
+            let routed = |ipv6| {
+                host.defaults
+                    .iter()
+                    .any(|d| d.index == interface.index && d.ipv6 == ipv6)
+            };
+            paths.extend(
+                addresses(interface, host)
+                    .filter(|a| routed(a.addr.is_ipv6()))
+                    .map(|a| path(interface, host, a.addr, a.prefix)),
+            );
+        }
+    }
+    for spec in specs {
+        let Some(interface) = host.interface(&spec.iface) else {
+            missing.push(Missing::Interface(spec.iface.clone()));
+            continue;
+        };
+        if !interface.up {
+            missing.push(Missing::Down(spec.iface.clone()));
+            continue;
+        }
+        let before = paths.len();
+        paths.extend(named(spec, interface, host).into_iter().map(|p| {
+            HostPath {
+                backup: spec.backup,
+                gateway: spec
+                    .gateway
+                    .filter(|g| g.is_ipv6() == p.addr.is_ipv6())
+                    .or(p.gateway),
+                ..p
+            }
+        }));
+        if paths.len() == before {
+            missing.push(Missing::Address(spec.iface.clone()));
+        }
+    }
+    (paths, missing)
+}
+
+fn addresses<'a>(
+    interface: &Interface,
+    host: &'a Snapshot,
+) -> impl Iterator<Item = &'a crate::netlink::Address> {
+    let index = interface.index;
+    host.addresses
+        .iter()
+        .filter(move |a| a.index == index && a.global && a.usable)
+}
+
+fn path(interface: &Interface, host: &Snapshot, addr: IpAddr, prefix: u8) -> HostPath {
+    HostPath {
+        index: interface.index,
+        iface: interface.name.clone(),
+        mac: interface.mac,
+        mtu: u16::try_from(interface.mtu).unwrap_or(u16::MAX),
+        addr,
+        prefix,
+        gateway: host.gateway(interface.index, addr.is_ipv6()),
+        backup: false,
+        owned: false,
+    }
+}
+
+fn named(spec: &PathSpec, interface: &Interface, host: &Snapshot) -> Vec<HostPath> {
+    let Some(wanted) = spec.addr else {
+        // One address a family, unless the user names more: two of one link are one path, not two.
+        let first = |ipv6: bool| addresses(interface, host).find(|a| a.addr.is_ipv6() == ipv6);
+        return [first(false), first(true)]
+            .into_iter()
+            .flatten()
+            .map(|a| path(interface, host, a.addr, a.prefix))
+            .collect();
+    };
+    let here = host
+        .addresses
+        .iter()
+        .find(|a| a.index == interface.index && a.addr == wanted);
+    match here {
+        Some(a) if a.usable => vec![path(interface, host, wanted, a.prefix)],
+        Some(_) => Vec::new(),
+        // The host has it on another interface (a weak host may use it here), or not at all.
+        None => {
+            let elsewhere = host.addresses.iter().any(|a| a.addr == wanted);
+            let usual = if wanted.is_ipv6() { 64 } else { 24 };
+            let prefix = spec.prefix.unwrap_or_else(|| {
+                addresses(interface, host)
+                    .find(|a| a.addr.is_ipv6() == wanted.is_ipv6())
+                    .map_or(usual, |a| a.prefix)
+            });
+            vec![HostPath {
+                owned: !elsewhere,
+                ..path(interface, host, wanted, prefix)
+            }]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{Address, DefaultRoute};
+
+    fn ip(s: &str) -> IpAddr {
+        s.parse().expect("a literal address")
+    }
+
+    fn host() -> Snapshot {
+        let interface = |index: u32, name: &str, up: bool| Interface {
+            index,
+            name: name.to_owned(),
+            mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
+            mtu: 1500,
+            up,
+            loopback: name == "lo",
+        };
+        let address = |index, addr: &str, usable| Address {
+            index,
+            addr: ip(addr),
+            prefix: if addr.contains(':') { 64 } else { 24 },
+            global: !addr.starts_with("fe80"),
+            usable,
+        };
+        Snapshot {
+            interfaces: vec![
+                interface(1, "lo", true),
+                interface(2, "eth0", true),
+                interface(3, "wlan0", true),
+                interface(4, "eth1", false),
+            ],
+            addresses: vec![
+                address(1, "127.0.0.1", true),
+                address(2, "10.0.0.2", true),
+                address(2, "10.0.0.3", true),
+                address(2, "fd00::2", true),
+                address(2, "fe80::2", true),
+                address(3, "10.1.0.2", true),
+                address(3, "fd01::2", false),
+            ],
+            defaults: vec![DefaultRoute {
+                index: 2,
+                ipv6: false,
+                gateway: Some(ip("10.0.0.1")),
+                metric: 0,
+            }],
+        }
+    }
+
+    fn addrs(specs: &[&str]) -> (Vec<String>, Vec<Missing>) {
+        let specs: Vec<PathSpec> = specs
+            .iter()
+            .map(|s| s.parse().expect("a good spec"))
+            .collect();
+        let (paths, missing) = select(&specs, &host());
+        let texts = paths
+            .iter()
+            .map(|p| {
+                format!(
+                    "{}={}/{}{}{}",
+                    p.iface,
+                    p.addr,
+                    p.prefix,
+                    p.gateway.map_or(String::new(), |g| format!(" via {g}")),
+                    if p.owned { " owned" } else { "" }
+                )
+            })
+            .collect();
+        (texts, missing)
+    }
+
+    #[test]
+    fn specs_round_trip() {
+        for text in [
+            "eth0",
+            "eth0=10.0.0.1",
+            "eth0=10.0.0.1/24,backup",
+            "eth0,gateway=10.0.0.1",
+            "wlan0=fd00::1/64,backup,gateway=fe80::1",
+        ] {
+            let spec: PathSpec = text.parse().expect("a good spec");
+            assert_eq!(spec.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad_specs_say_what_is_wrong() {
+        let error = |s: &str| s.parse::<PathSpec>().expect_err("a bad spec");
+        assert!(matches!(error(""), PathSpecError::Interface(_)));
+        assert!(matches!(error("=10.0.0.1"), PathSpecError::Interface(_)));
+        assert!(matches!(
+            error("averylonginterfacename"),
+            PathSpecError::Interface(_)
+        ));
+        assert!(matches!(error("eth0=10.0.0"), PathSpecError::Address(_)));
+        assert!(matches!(
+            error("eth0=10.0.0.1/33"),
+            PathSpecError::Prefix(_)
+        ));
+        assert!(matches!(error("eth0,slow"), PathSpecError::Word(_)));
+        assert!(matches!(error("eth0,gateway=x"), PathSpecError::Address(_)));
+        assert_eq!(
+            error("eth0=10.0.0.1,gateway=fe80::1"),
+            PathSpecError::Family
+        );
+    }
+
+    #[test]
+    fn default_choice_follows_default_routes() {
+        let (paths, missing) = addrs(&[]);
+        assert_eq!(
+            paths,
+            [
+                "eth0=10.0.0.2/24 via 10.0.0.1",
+                "eth0=10.0.0.3/24 via 10.0.0.1"
+            ]
+        );
+        assert!(missing.is_empty());
+    }
+
+    #[test]
+    fn named_paths() {
+        let (paths, _) = addrs(&["eth0", "wlan0"]);
+        assert_eq!(
+            paths,
+            [
+                "eth0=10.0.0.2/24 via 10.0.0.1",
+                "eth0=fd00::2/64",
+                "wlan0=10.1.0.2/24"
+            ]
+        );
+        let (paths, _) = addrs(&[
+            "wlan0,gateway=10.1.0.1",
+            "eth0=10.0.0.77",
+            "eth0=10.9.9.9/16",
+        ]);
+        assert_eq!(
+            paths,
+            [
+                "wlan0=10.1.0.2/24 via 10.1.0.1",
+                "eth0=10.0.0.77/24 via 10.0.0.1 owned",
+                "eth0=10.9.9.9/16 via 10.0.0.1 owned"
+            ]
+        );
+        let (paths, _) = addrs(&["eth0=10.1.0.2"]);
+        assert_eq!(paths, ["eth0=10.1.0.2/24 via 10.0.0.1"]);
+    }
+
+    #[test]
+    fn missing_paths_are_reported() {
+        let (paths, missing) = addrs(&["eth7", "eth1", "wlan0=fd01::2"]);
+        assert!(paths.is_empty());
+        assert_eq!(
+            missing,
+            [
+                Missing::Interface("eth7".into()),
+                Missing::Down("eth1".into()),
+                Missing::Address("wlan0".into())
+            ]
+        );
+    }
+}

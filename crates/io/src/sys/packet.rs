@@ -1,0 +1,253 @@
+//! Packet sockets (`AF_PACKET`): options, filters and batched calls. See packet(7).
+
+use super::check;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Most packets one system call moves in either direction.
+pub(crate) const BATCH_MAX: usize = 64;
+
+/// One instruction of a classic BPF program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Insn {
+    pub(crate) code: u16,
+    pub(crate) jt: u8,
+    pub(crate) jf: u8,
+    pub(crate) k: u32,
+}
+
+/// A raw packet socket. Until [`PacketSocket::bind`] names a protocol it receives nothing.
+#[derive(Debug)]
+pub(crate) struct PacketSocket(OwnedFd);
+
+impl AsRawFd for PacketSocket {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PacketSocket {
+    /// A non-blocking raw packet socket that receives nothing yet.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_NET_RAW`.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: `socket` takes no pointers.
+        let fd = check(unsafe {
+            libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+                0,
+            )
+        })?;
+        // SAFETY: the kernel just gave us this descriptor, nothing else owns it.
+        Ok(PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Binds to one interface; `protocol` is an Ethernet type, `ETH_P_ALL`, or 0 to receive nothing.
+    pub(crate) fn bind(&self, ifindex: u32, protocol: u16) -> io::Result<()> {
+        // SAFETY: `sockaddr_ll` is plain old data for which all-zero bytes are a valid value.
+        let mut addr: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        addr.sll_family = libc::AF_PACKET as u16;
+        addr.sll_protocol = protocol.to_be();
+        addr.sll_ifindex = ifindex as i32;
+        // SAFETY: the pointer and length describe `addr`, which lives across the call.
+        check(unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const addr).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    fn set<T: Copy>(&self, level: i32, option: i32, value: &T) -> io::Result<()> {
+        // SAFETY: pointer and length describe `value`, a live `Copy` value without invariants the kernel could break,
+        // since `setsockopt` only reads it.
+        check(unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                level,
+                option,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Every packet carries a virtio network header before its Ethernet header, both ways.
+    pub(crate) fn set_vnet_header(&self, on: bool) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &i32::from(on))
+    }
+
+    /// Do not deliver what this host sends on the interface.
+    pub(crate) fn set_ignore_outgoing(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
+    }
+
+    /// Hand packets to the driver without the interface's queueing discipline.
+    pub(crate) fn set_qdisc_bypass(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+    }
+
+    /// Asks for socket buffers of `bytes` each way, beyond the system's limit where we are allowed to.
+    pub(crate) fn set_buffers(&self, bytes: usize) -> io::Result<()> {
+        let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+        for (force, plain) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        ] {
+            if self.set(libc::SOL_SOCKET, force, &wanted).is_err() {
+                self.set(libc::SOL_SOCKET, plain, &wanted)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the socket's filter.
+    pub(crate) fn attach_filter(&self, program: &[Insn]) -> io::Result<()> {
+        let mut instructions: Vec<libc::sock_filter> = program
+            .iter()
+            .map(|i| libc::sock_filter {
+                code: i.code,
+                jt: i.jt,
+                jf: i.jf,
+                k: i.k,
+            })
+            .collect();
+        let len = u16::try_from(instructions.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "filter program too long"))?;
+        let program = libc::sock_fprog {
+            len,
+            filter: instructions.as_mut_ptr(),
+        };
+        // `program` points into `instructions`, which outlives the call inside `set`; the kernel copies the program.
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Asks the interface to receive the Ethernet multicast group `mac`, for as long as the socket lives.
+    pub(crate) fn join_multicast(&self, ifindex: u32, mac: [u8; 6]) -> io::Result<()> {
+        // SAFETY: `packet_mreq` is plain old data for which all-zero bytes are a valid value.
+        let mut request: libc::packet_mreq = unsafe { std::mem::zeroed() };
+        request.mr_ifindex = ifindex as i32;
+        request.mr_type = libc::PACKET_MR_MULTICAST as u16;
+        request.mr_alen = 6;
+        request.mr_address[..6].copy_from_slice(&mac);
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+    }
+
+    /// Packets the kernel could not queue for this socket since the last call.
+    pub(crate) fn take_drops(&self) -> io::Result<u32> {
+        // SAFETY: `tpacket_stats` is plain old data for which all-zero bytes are a valid value.
+        let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `stats`, which lives across the call.
+        check(unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut stats).cast(),
+                &raw mut len,
+            )
+        })?;
+        Ok(stats.tp_drops)
+    }
+
+    /// Receives up to `lens.len()` packets (at most [`BATCH_MAX`]), the i-th at `slab[i * stride..]`. Returns how many;
+    /// `lens[i]` is 0 for a packet that did not fit its stride.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing waits; `NetworkDown` when the interface is down.
+    pub(crate) fn recv_batch(
+        &self,
+        slab: &mut [u8],
+        stride: usize,
+        lens: &mut [u32],
+    ) -> io::Result<usize> {
+        let count = lens.len().min(BATCH_MAX).min(slab.len() / stride.max(1));
+        // SAFETY: both types are plain old data for which all-zero bytes are a valid value.
+        let mut vectors: [libc::iovec; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        for (i, part) in slab.chunks_exact_mut(stride).take(count).enumerate() {
+            vectors[i].iov_base = part.as_mut_ptr().cast();
+            vectors[i].iov_len = part.len();
+            messages[i].msg_hdr.msg_iov = &raw mut vectors[i];
+            messages[i].msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: the first `count` headers each point at one live vector, and each vector at a disjoint part of `slab`,
+        // which is exclusively borrowed for the call; neither array moves meanwhile.
+        let got = check(unsafe {
+            libc::recvmmsg(
+                self.0.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        })? as usize;
+        for (len, message) in lens.iter_mut().zip(&messages).take(got) {
+            let cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            *len = if cut { 0 } else { message.msg_len };
+        }
+        Ok(got)
+    }
+
+    /// Sends `parts` of `slab`, one packet each, in order. Returns how many went (at least one, or an error).
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket's buffer is full; `ENOBUFS` when the interface's queue dropped the packet.
+    pub(crate) fn send_batch(&self, slab: &[u8], parts: &[Range<usize>]) -> io::Result<usize> {
+        let count = parts.len().min(BATCH_MAX);
+        if let [one] = parts {
+            let bytes = &slab[one.clone()];
+            // SAFETY: pointer and length describe `bytes`, which lives across the call and is only read.
+            let sent = unsafe {
+                libc::send(
+                    self.0.as_raw_fd(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            return if sent < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(1)
+            };
+        }
+        // SAFETY: both types are plain old data for which all-zero bytes are a valid value.
+        let mut vectors: [libc::iovec; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        for (i, part) in parts.iter().take(count).enumerate() {
+            let bytes = &slab[part.clone()];
+            // The kernel only reads through this pointer; `iovec` has no const form.
+            vectors[i].iov_base = bytes.as_ptr().cast_mut().cast();
+            vectors[i].iov_len = bytes.len();
+            messages[i].msg_hdr.msg_iov = &raw mut vectors[i];
+            messages[i].msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: the first `count` headers each point at one live vector, each vector at live bytes of `slab`; `sendmmsg`
+        // reads the bytes and writes only the headers.
+        let sent = check(unsafe {
+            libc::sendmmsg(
+                self.0.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        })?;
+        Ok(sent as usize)
+    }
+}
