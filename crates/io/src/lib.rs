@@ -7,5 +7,6 @@ pub mod meta;
 pub mod neigh;
 pub mod netlink;
 pub mod path;
+pub mod setup;
 pub mod sys;
 pub mod vnet;

@@ -1,0 +1,391 @@
+//! What we changed on the host, written down before it is changed, so that it can be undone even after a crash.
+//!
+//! Every process that changes the host keeps one journal, named by its network namespace, process id and start time, and holds a
+//! lock on it as long as it lives: the kernel drops the lock when the process ends, however it ends. Whoever starts
+//! next in the same namespace finds journals that nobody locks, undoes what they list, and deletes them.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// One change, described by what undoes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// Delete the nftables table `inet NAME`.
+    FirewallTable(String),
+    /// Delete a policy rule.
+    Rule(crate::netlink::Rule),
+    /// Empty a routing table.
+    RouteTable(u32),
+    /// Set a sysctl (a path below `/proc/sys`) back from `ours` to `before`, unless somebody else has changed it since.
+    Sysctl {
+        /// Path below `/proc/sys`.
+        key: String,
+        /// What it was.
+        before: String,
+        /// What we set.
+        ours: String,
+    },
+    /// Take ports out of `net.ipv4.ip_local_reserved_ports`.
+    ReservedPorts(u16, u16),
+}
+
+impl fmt::Display for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Undo::FirewallTable(name) => write!(f, "table {name}"),
+            Undo::Rule(r) => write!(f, "rule {} {} {}", r.from, r.table, r.priority),
+            Undo::RouteTable(table) => write!(f, "routes {table}"),
+            Undo::Sysctl { key, before, ours } => write!(f, "sysctl {key} {before} {ours}"),
+            Undo::ReservedPorts(low, high) => write!(f, "ports {low} {high}"),
+        }
+    }
+}
+
+impl FromStr for Undo {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        fn number<T: FromStr>(s: &str) -> Result<T, ()> {
+            s.parse().map_err(|_| ())
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["table", name] if is_ours(name) => Ok(Undo::FirewallTable(name.to_owned())),
+            ["rule", from, table, priority] => Ok(Undo::Rule(crate::netlink::Rule {
+                from: number::<IpAddr>(from)?,
+                table: number(table)?,
+                priority: number(priority)?,
+            })),
+            ["routes", table] => Ok(Undo::RouteTable(number(table)?)),
+            ["sysctl", key, before, ours] if key.starts_with("net/") && !key.contains("..") => {
+                Ok(Undo::Sysctl {
+                    key: key.to_owned(),
+                    before: before.to_owned(),
+                    ours: ours.to_owned(),
+                })
+            }
+            ["ports", low, high] => Ok(Undo::ReservedPorts(number(low)?, number(high)?)),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The start of the names of our nftables tables.
+pub(super) const TABLE_PREFIX: &str = "manypath_";
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(TABLE_PREFIX) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The directory of all journals: writable by its owner alone, since whoever writes there decides what a later start undoes.
+fn directory() -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut candidates = vec![PathBuf::from("/run/manypath")];
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR") {
+        candidates.push(Path::new(&runtime).join("manypath"));
+    }
+    candidates.push(std::env::temp_dir().join(format!("manypath-{user}")));
+    let mut error = io::Error::from(io::ErrorKind::NotFound);
+    for path in candidates {
+        match fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&path)
+        {
+            Ok(()) => {}
+            Err(e) => {
+                error = e;
+                continue;
+            }
+        }
+        let meta = fs::symlink_metadata(&path)?;
+        if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
+            return Ok(path);
+        }
+        error = io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} belongs to somebody else", path.display()),
+        );
+    }
+    Err(error)
+}
+
+/// The network namespace of the calling thread, as a number.
+fn namespace() -> io::Result<u64> {
+    Ok(crate::sys::namespace::current()?.metadata()?.ino())
+}
+
+/// When this process started, in clock ticks since boot (field 22 of `/proc/self/stat`).
+fn start_time() -> io::Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The second field, the program's name, may hold spaces and parentheses; the last parenthesis ends it.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    rest.split_whitespace()
+        .nth(19)
+        .and_then(|s| s.parse().ok())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Keeps set-up and clean-up of different processes apart.
+fn exclusive(directory: &Path) -> io::Result<File> {
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(directory.join("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+/// This process's journal.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    directory: PathBuf,
+    path: PathBuf,
+    file: File,
+    name: String,
+    entries: Vec<Undo>,
+}
+
+impl Journal {
+    /// Opens a journal for this process in its network namespace, and first undoes what dead processes left behind there.
+    /// `apply` undoes one change.
+    ///
+    /// # Errors
+    /// When no directory for journals can be made, or its owner is somebody else.
+    pub(crate) fn open(apply: &mut dyn FnMut(&Undo, &[Undo])) -> io::Result<Self> {
+        Journal::open_in(directory()?, apply)
+    }
+
+    pub(super) fn open_in(
+        directory: PathBuf,
+        apply: &mut dyn FnMut(&Undo, &[Undo]),
+    ) -> io::Result<Self> {
+        let _guard = exclusive(&directory)?;
+        let namespace = namespace()?;
+        undo_stale(&directory, namespace, apply)?;
+        // A process may hold several journals (several stacks, several namespaces): a number tells them apart.
+        for number in 0u32.. {
+            let owner = format!("{}_{}_{number}", std::process::id(), start_time()?);
+            let path = directory.join(format!("{namespace}-{owner}.undo"));
+            let made = OpenOptions::new()
+                .create_new(true)
+                .read(true)
+                .append(true)
+                .mode(0o600)
+                .open(&path);
+            match made {
+                Ok(file) => {
+                    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                    return Ok(Journal {
+                        directory,
+                        path,
+                        file,
+                        name: format!("{TABLE_PREFIX}{owner}"),
+                        entries: Vec::new(),
+                    });
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::AlreadyExists))
+    }
+
+    /// A name for things on the host that belong to this journal alone.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes down how to undo a change; call it before making the change.
+    ///
+    /// # Errors
+    /// Those of the file; the change must then not be made.
+    pub(crate) fn record(&mut self, undo: Undo) -> io::Result<()> {
+        writeln!(self.file, "{undo}")?;
+        self.entries.push(undo);
+        Ok(())
+    }
+
+    /// What live journals of this namespace, without this one, list.
+    pub(crate) fn others(&self) -> io::Result<Vec<Undo>> {
+        let mut found = Vec::new();
+        for path in journals(&self.directory, namespace()?)? {
+            if path != self.path {
+                if let Ok(text) = fs::read_to_string(&path) {
+                    found.extend(parse(&text));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Undoes everything, last change first, and deletes the journal.
+    pub(crate) fn undo(&mut self, apply: &mut dyn FnMut(&Undo, &[Undo])) {
+        let _guard = exclusive(&self.directory);
+        let others = self.others().unwrap_or_default();
+        while let Some(entry) = self.entries.pop() {
+            apply(&entry, &others);
+        }
+        // If it stays, the next start finds nothing left to undo and deletes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn parse(text: &str) -> Vec<Undo> {
+    // A last line cut short by a crash describes a change that was not made yet.
+    text.lines().filter_map(|l| l.parse().ok()).collect()
+}
+
+fn journals(directory: &Path, namespace: u64) -> io::Result<Vec<PathBuf>> {
+    let start = format!("{namespace}-");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&start) && name.ends_with(".undo") {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Undoes the journals that nobody locks.
+fn undo_stale(
+    directory: &Path,
+    namespace: u64,
+    apply: &mut dyn FnMut(&Undo, &[Undo]),
+) -> io::Result<()> {
+    let mut live = Vec::new();
+    let mut stale = Vec::new();
+    for path in journals(directory, namespace)? {
+        let Ok(mut file) = OpenOptions::new().read(true).write(true).open(&path) else {
+            continue;
+        };
+        let dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let mut text = String::new();
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_string(&mut text)?;
+        if dead {
+            stale.push((path, file, parse(&text)));
+        } else {
+            live.extend(parse(&text));
+        }
+    }
+    while let Some((path, _lock, mut entries)) = stale.pop() {
+        // What the remaining dead ones list is still wanted by nobody, but each holds only a part of the truth about a value
+        // they shared; the last one undone restores it.
+        let mut others = live.clone();
+        others.extend(stale.iter().flat_map(|(_, _, e)| e.iter().cloned()));
+        while let Some(entry) = entries.pop() {
+            apply(&entry, &others);
+        }
+        fs::remove_file(&path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Rule;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("manypath-test-{}-{name}", std::process::id()));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&path)
+            .expect("a writable temporary directory");
+        path
+    }
+
+    fn examples() -> Vec<Undo> {
+        vec![
+            Undo::FirewallTable("manypath_1_2_0".into()),
+            Undo::Rule(Rule {
+                from: "10.0.0.1".parse().expect("a literal"),
+                table: 7,
+                priority: 100,
+            }),
+            Undo::RouteTable(7),
+            Undo::Sysctl {
+                key: "net/ipv4/ip_forward".into(),
+                before: "0".into(),
+                ours: "1".into(),
+            },
+            Undo::ReservedPorts(40000, 49999),
+        ]
+    }
+
+    #[test]
+    fn entries_round_trip_and_nonsense_is_refused() {
+        for undo in examples() {
+            assert_eq!(undo.to_string().parse(), Ok(undo));
+        }
+        for bad in [
+            "table filter",
+            "table manypath_;x",
+            "sysctl kernel/x 0 1",
+            "sysctl net/../x 0 1",
+            "rule x",
+            "",
+        ] {
+            assert_eq!(bad.parse::<Undo>(), Err(()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn undone_in_reverse_and_deleted() {
+        let directory = scratch("reverse");
+        let mut journal =
+            Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a new journal");
+        for undo in examples() {
+            journal.record(undo).expect("a writable journal");
+        }
+        let path = journal.path.clone();
+        assert!(path.exists());
+        let mut seen = Vec::new();
+        journal.undo(&mut |u, _| seen.push(u.clone()));
+        seen.reverse();
+        assert_eq!(seen, examples());
+        assert!(!path.exists());
+        fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn only_dead_journals_are_undone_by_the_next_start() {
+        let directory = scratch("stale");
+        let mut live = Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a new journal");
+        live.record(Undo::RouteTable(1))
+            .expect("a writable journal");
+        let mut dead =
+            Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a second journal");
+        dead.record(Undo::RouteTable(2))
+            .expect("a writable journal");
+        let path = dead.path.clone();
+        // What a crash leaves: the file, but no lock.
+        drop(dead);
+        let mut seen = Vec::new();
+        let next = Journal::open_in(directory.clone(), &mut |u, others| {
+            seen.push((u.clone(), others.to_vec()));
+        })
+        .expect("a third journal");
+        assert_eq!(seen, [(Undo::RouteTable(2), vec![Undo::RouteTable(1)])]);
+        // The number is free again, so the new journal has the dead one's name.
+        assert_eq!(next.path, path);
+        assert!(live.path.exists());
+        assert_eq!(next.others().expect("readable"), [Undo::RouteTable(1)]);
+        fs::remove_dir_all(directory).expect("our own directory");
+    }
+}

@@ -1,0 +1,282 @@
+//! A TUN device behind the kernel's own address translation: each path is an address in a small network of the device's own, a policy
+//! rule sends it out by its interface, and the kernel gives it the interface's address there.
+//!
+//! Works over any kind of interface the kernel has, and needs no guard: the host's addresses stay the host's.
+
+use super::Setup;
+use super::firewall::Translation;
+use crate::netlink::{self, Route, Rule, Snapshot};
+use crate::path::HostPath;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Policy rules before the main table's (32766), after the local one's (0).
+const PRIORITY: u32 = 7000;
+/// Routing tables of ours are numbered from here: far from the 0-255 that people use.
+const TABLES: u32 = 7_000_000;
+/// Addresses in the device's own network; the first is the host's.
+const INSIDE_MAX: u32 = 200;
+
+/// The device's own networks: part of the block for tests between networks (RFC 2544), which nobody routes, and a unique
+/// local one (RFC 4193).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Networks {
+    /// A /24.
+    pub v4: Ipv4Addr,
+    /// A /64.
+    pub v6: Ipv6Addr,
+}
+
+impl Networks {
+    /// Networks that no address of the host is in.
+    #[must_use]
+    pub fn choose(host: &Snapshot) -> Option<Self> {
+        let free_v4 = |n: Ipv4Addr| {
+            let top = u32::from(n) >> 8;
+            !host.addresses.iter().any(|a| match a.addr {
+                IpAddr::V4(a) => u32::from(a) >> 8 == top,
+                IpAddr::V6(_) => false,
+            })
+        };
+        let free_v6 = |n: Ipv6Addr| {
+            let top = u128::from(n) >> 64;
+            !host.addresses.iter().any(|a| match a.addr {
+                IpAddr::V6(a) => u128::from(a) >> 64 == top,
+                IpAddr::V4(_) => false,
+            })
+        };
+        let v4 = (0..=255u8)
+            .map(|n| Ipv4Addr::new(198, 18, n, 0))
+            .find(|n| free_v4(*n))?;
+        let v6 = (0..=255u16)
+            .map(|n| Ipv6Addr::new(0xfd6d, 0x616e, 0x7970, n, 0, 0, 0, 0))
+            .find(|n| free_v6(*n))?;
+        Some(Networks { v4, v6 })
+    }
+
+    fn inside(&self, ipv6: bool, number: u32) -> IpAddr {
+        if ipv6 {
+            IpAddr::V6((u128::from(self.v6) + u128::from(number)).into())
+        } else {
+            IpAddr::V4((u32::from(self.v4) + number).into())
+        }
+    }
+}
+
+/// A path and the address by which the stack calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inside {
+    /// The stack's address, in the device's own network.
+    pub inside: IpAddr,
+    /// The host's path behind it.
+    pub path: HostPath,
+}
+
+/// The kernel's side of a TUN device with address translation.
+#[derive(Debug)]
+pub struct Nat {
+    tun: String,
+    tun_index: u32,
+    networks: Networks,
+    listen: Vec<u16>,
+    paths: Vec<Inside>,
+    used: u32,
+}
+
+impl Nat {
+    /// Puts the device up and gives the host its address there. `listen` are ports on the host's addresses that belong to the
+    /// stack from now on.
+    ///
+    /// # Errors
+    /// Those of the kernel; what was changed is undone by `setup`, or goes with the device.
+    pub fn new(
+        tun: &str,
+        tun_index: u32,
+        mtu: u16,
+        listen: Vec<u16>,
+        host: &Snapshot,
+    ) -> io::Result<Self> {
+        let networks = Networks::choose(host).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "no private network is left for the TUN device",
+            )
+        })?;
+        netlink::set_link(tun_index, mtu)?;
+        netlink::add_address(tun_index, networks.inside(false, 1), 24)?;
+        // A host without IPv6 has no use for the other one.
+        let _ = netlink::add_address(tun_index, networks.inside(true, 1), 64);
+        Ok(Nat {
+            tun: tun.to_owned(),
+            tun_index,
+            networks,
+            listen,
+            paths: Vec::new(),
+            used: 1,
+        })
+    }
+
+    /// The paths now in force.
+    #[must_use]
+    pub fn paths(&self) -> &[Inside] {
+        &self.paths
+    }
+
+    /// Makes `wanted` the paths. A path that stays keeps its inside address.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn set_paths(
+        &mut self,
+        setup: &mut Setup,
+        wanted: &[HostPath],
+        host: &Snapshot,
+    ) -> io::Result<()> {
+        self.paths.retain(|p| wanted.contains(&p.path));
+        for path in wanted {
+            if self.paths.iter().any(|p| p.path == *path) {
+                continue;
+            }
+            if self.used >= INSIDE_MAX {
+                // Long-lived processes on restless networks come round; no two live paths share an address.
+                self.used = 1;
+            }
+            let ipv6 = path.addr.is_ipv6();
+            loop {
+                self.used += 1;
+                let candidate = self.networks.inside(ipv6, self.used);
+                if !self.paths.iter().any(|p| p.inside == candidate) {
+                    break;
+                }
+            }
+            let added = Inside {
+                inside: self.networks.inside(ipv6, self.used),
+                path: path.clone(),
+            };
+            self.route(setup, &added, host)?;
+            self.paths.push(added);
+        }
+        let list: Vec<Translation> = self
+            .paths
+            .iter()
+            .map(|p| Translation {
+                inside: p.inside,
+                iface: p.path.iface.clone(),
+                outside: p.path.addr,
+                listen: self.listen.clone(),
+            })
+            .collect();
+        setup.translate(&self.tun, &list)
+    }
+
+    fn route(&self, setup: &mut Setup, added: &Inside, host: &Snapshot) -> io::Result<()> {
+        let path = &added.path;
+        let ipv6 = path.addr.is_ipv6();
+        // A table for each inside address; the device's index makes it unique on the host.
+        let table = TABLES + self.tun_index * 256 + self.used;
+        forward(setup, &self.tun, &path.iface, ipv6)?;
+        setup.route_table(table)?;
+        netlink::flush_table(table)?;
+        for a in host
+            .addresses
+            .iter()
+            .filter(|a| a.index == path.index && a.addr.is_ipv6() == ipv6 && a.global)
+        {
+            netlink::add_route(&Route {
+                to: network(a.addr, a.prefix),
+                prefix: a.prefix,
+                index: path.index,
+                gateway: None,
+                table,
+            })?;
+        }
+        let any: IpAddr = if ipv6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        netlink::add_route(&Route {
+            to: any,
+            prefix: 0,
+            index: path.index,
+            gateway: path.gateway,
+            table,
+        })?;
+        setup.add_rule(&Rule {
+            from: added.inside,
+            table,
+            priority: PRIORITY,
+        })
+    }
+}
+
+/// Lets packets pass between the device and the interface: for IPv4 just between the two; IPv6 knows forwarding only for the
+/// whole host, and there an interface that listens to router advertisements must be told to go on doing so.
+fn forward(setup: &mut Setup, tun: &str, iface: &str, ipv6: bool) -> io::Result<()> {
+    // Interface names may hold dots, which are no separators in paths.
+    if !ipv6 {
+        setup.set_sysctl(&format!("net/ipv4/conf/{tun}/forwarding"), "1")?;
+        return setup.set_sysctl(&format!("net/ipv4/conf/{iface}/forwarding"), "1");
+    }
+    let advertisements = format!("net/ipv6/conf/{iface}/accept_ra");
+    if std::fs::read_to_string(format!("/proc/sys/{advertisements}")).is_ok_and(|v| v.trim() == "1")
+    {
+        setup.set_sysctl(&advertisements, "2")?;
+    }
+    setup.set_sysctl("net/ipv6/conf/all/forwarding", "1")
+}
+
+fn network(addr: IpAddr, prefix: u8) -> IpAddr {
+    match addr {
+        IpAddr::V4(a) => {
+            let mask = u32::MAX
+                .checked_shl(32 - u32::from(prefix.min(32)))
+                .unwrap_or(0);
+            IpAddr::V4((u32::from(a) & mask).into())
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix.min(128)))
+                .unwrap_or(0);
+            IpAddr::V6((u128::from(a) & mask).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Address;
+
+    fn ip(s: &str) -> IpAddr {
+        s.parse().expect("a literal address")
+    }
+
+    #[test]
+    fn networks_avoid_the_hosts_own() {
+        let mut host = Snapshot::default();
+        let first = Networks::choose(&host).expect("an empty host");
+        assert_eq!(first.inside(false, 2), ip("198.18.0.2"));
+        assert_eq!(first.inside(true, 2), ip("fd6d:616e:7970::2"));
+        for addr in ["198.18.0.77", "fd6d:616e:7970::1"] {
+            host.addresses.push(Address {
+                index: 1,
+                addr: ip(addr),
+                prefix: 24,
+                global: true,
+                usable: true,
+            });
+        }
+        let second = Networks::choose(&host).expect("one more is free");
+        assert_eq!(second.inside(false, 2), ip("198.18.1.2"));
+        assert_eq!(second.inside(true, 2), ip("fd6d:616e:7970:1::2"));
+    }
+
+    #[test]
+    fn prefixes_are_cut() {
+        assert_eq!(network(ip("10.1.2.3"), 24), ip("10.1.2.0"));
+        assert_eq!(network(ip("10.1.2.3"), 0), ip("0.0.0.0"));
+        assert_eq!(network(ip("10.1.2.3"), 32), ip("10.1.2.3"));
+        assert_eq!(network(ip("fd00::1:2"), 64), ip("fd00::"));
+    }
+}
