@@ -4,10 +4,10 @@
 
 use manypath_io::device::packet::PacketConfig;
 use manypath_io::device::{BURST_MAX, Device, Inbound, packet, tun};
-use manypath_io::meta::TxMeta;
 use manypath_io::neigh::Link;
 use manypath_io::netlink::{self, Snapshot};
 use manypath_io::sys::namespace;
+use manypath_stack::api::TxMeta;
 use std::future::poll_fn;
 use std::io;
 use std::process::Command;

@@ -2,8 +2,6 @@
 
 pub mod device;
 mod filter;
-#[allow(missing_docs)]
-pub mod meta;
 pub mod neigh;
 pub mod netlink;
 pub mod path;

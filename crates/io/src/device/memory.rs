@@ -3,7 +3,7 @@
 //! Nothing is lost and nothing is reordered; the cable holds a bounded number of packets and then blocks its sender.
 
 use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
-use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
+use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

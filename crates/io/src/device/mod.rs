@@ -9,8 +9,8 @@ pub mod memory;
 pub mod packet;
 pub mod tun;
 
-use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
 use crate::sys::watch::Stable;
+use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -8,12 +8,12 @@
 use super::buffer::TxSlab;
 use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
 use crate::filter::Filter;
-use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
 use crate::neigh::{
     ETHERNET_LEN, EtherType, Frame, Link, Lookup, Mac, Neighbours, Output, nd, write_ethernet,
 };
 use crate::sys::packet::{BATCH_MAX, PacketSocket};
 use crate::vnet::{self, Report, Request};
+use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;

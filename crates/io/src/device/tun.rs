@@ -6,8 +6,8 @@
 
 use super::buffer::TxSlab;
 use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
-use crate::meta::{IfaceId, Offload, RxMeta, TxMeta};
 use crate::vnet::{self, Report, Request};
+use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
