@@ -6,6 +6,8 @@ extern crate alloc;
 
 pub mod cc;
 pub mod machine;
+pub mod ranges;
+pub mod recovery;
 mod recv;
 mod send;
 pub mod time;

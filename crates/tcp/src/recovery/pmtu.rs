@@ -1,0 +1,276 @@
+//! What the path can carry: ICMP reports (RFC 1191, RFC 8201), black holes and the search upwards (RFC 8899, RFC 4821).
+//!
+//! Sizes are bytes of TCP options plus payload: the path MTU less the IP header and the 20-byte TCP header.
+
+use manypath_wire::seq::SeqNum;
+
+use crate::time::{Duration, Instant};
+
+/// Every path carries this: an IPv4 MTU of 576 (RFC 9293 section 3.7.1).
+const FLOOR: u32 = 536;
+/// The size to fall back to when packets vanish (RFC 8899 section 5.1.2: BASE_PLPMTU is 1200 bytes of datagram).
+const BASE: u32 = 1_160;
+/// Timeouts in a row of a full segment that make a black hole likely (RFC 8899 section 4.3).
+const BLACK_HOLE_TIMEOUTS: u8 = 2;
+/// Probes of one size before it counts as too large (RFC 8899 section 5.1.2: MAX_PROBES).
+const MAX_PROBES: u8 = 3;
+/// Time before a finished search begins again (RFC 8899 section 5.1.1: PMTU_RAISE_TIMER).
+const RAISE_AFTER: Duration = Duration::from_secs(600);
+/// The search ends when so little is left to gain.
+const FINE_ENOUGH: u32 = 32;
+
+/// A probe of a larger size that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Probe {
+    size: u32,
+    end: SeqNum,
+}
+
+/// The path MTU estimate of one subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pmtu {
+    current: u32,
+    /// The interface's own limit.
+    ceiling: u32,
+    /// Sizes from here on are held to be too large at present.
+    too_large: u32,
+    probe: Option<Probe>,
+    failures: u8,
+    search_again: Option<Instant>,
+}
+
+impl Pmtu {
+    /// A path whose first link carries `ceiling` bytes of options and payload; that much is tried at once.
+    pub fn new(ceiling: u32) -> Pmtu {
+        let ceiling = ceiling.max(1);
+        Pmtu {
+            current: ceiling,
+            ceiling,
+            too_large: ceiling + 1,
+            probe: None,
+            failures: 0,
+            search_again: None,
+        }
+    }
+
+    /// Bytes of options and payload that a packet may have.
+    pub fn current(&self) -> u32 {
+        self.current
+    }
+
+    /// A router reported that a packet of ours does not fit: it carries `size` bytes of options and payload. The caller has
+    /// checked that the quoted number is outstanding (RFC 5927 section 4.1). Returns the new size if it is lower.
+    ///
+    /// A size below what every path carries is not believed (RFC 8201 section 4), nor one that is no reduction. A report
+    /// without a size, as of routers before RFC 1191, comes as zero and means the base size.
+    pub fn on_icmp(&mut self, now: Instant, size: u32) -> Option<u32> {
+        let size = if size == 0 {
+            BASE.min(self.current.saturating_sub(1))
+        } else {
+            size
+        };
+        if size >= self.current || size < FLOOR.min(self.ceiling) {
+            return None;
+        }
+        self.too_large = self.too_large.min(size + 1);
+        self.lower_to(now, size);
+        Some(size)
+    }
+
+    /// The retransmission timer fired for a segment of `size` bytes, `in_a_row` timeouts now. Returns the new size if this
+    /// looks like packets too large for a link that does not say so.
+    pub fn on_timeout(&mut self, now: Instant, size: u32, in_a_row: u8) -> Option<u32> {
+        let target = if size > BASE { BASE } else { FLOOR };
+        if in_a_row < BLACK_HOLE_TIMEOUTS || size <= target || self.current <= target {
+            return None;
+        }
+        self.too_large = self.too_large.min(self.current);
+        self.lower_to(now, target);
+        Some(target)
+    }
+
+    fn lower_to(&mut self, now: Instant, size: u32) {
+        self.current = size;
+        self.probe = None;
+        self.failures = 0;
+        self.search_again = Some(now + RAISE_AFTER);
+    }
+
+    /// The interface's own limit changed.
+    pub fn set_ceiling(&mut self, ceiling: u32) {
+        let ceiling = ceiling.max(1);
+        self.ceiling = ceiling;
+        self.too_large = ceiling + 1;
+        self.current = self.current.min(ceiling);
+        self.probe = None;
+    }
+
+    /// The size to probe now, if a probe is useful: the middle of what is not known (RFC 4821 section 7.3).
+    pub fn probe_size(&self, now: Instant) -> Option<u32> {
+        if self.probe.is_some() || self.current >= self.ceiling {
+            return None;
+        }
+        // The timer's end forgets what was too large: routes change.
+        let due = self.search_again.is_none_or(|at| at <= now);
+        let upper = if due && self.search_again.is_some() {
+            self.ceiling + 1
+        } else {
+            self.too_large
+        };
+        let searching = due || self.failures > 0;
+        if !searching || upper - self.current <= FINE_ENOUGH {
+            return None;
+        }
+        // The whole first: most often the path is the interface's own again.
+        Some(if upper > self.ceiling {
+            self.ceiling
+        } else {
+            self.current + (upper - self.current) / 2
+        })
+    }
+
+    /// A probe of `size` bytes left; `end` is the number behind it.
+    pub fn probe_sent(&mut self, now: Instant, size: u32, end: SeqNum) {
+        if self.search_again.is_some_and(|at| at <= now) {
+            self.too_large = self.ceiling + 1;
+            self.search_again = None;
+        }
+        self.probe = Some(Probe { size, end });
+    }
+
+    /// Everything before `una` is acknowledged. Returns the new size if a probe arrived.
+    pub fn on_ack(&mut self, now: Instant, una: SeqNum) -> Option<u32> {
+        let probe = self.probe.filter(|probe| una.after_eq(probe.end))?;
+        self.probe = None;
+        self.failures = 0;
+        self.current = probe.size.max(self.current);
+        self.settle(now);
+        Some(self.current)
+    }
+
+    /// The probe was lost while other segments arrive: no sign of congestion (RFC 4821 section 7.5). True if it is to be sent
+    /// again in the old size without a reduction of the window.
+    pub fn on_probe_lost(&mut self, now: Instant, lost: SeqNum) -> bool {
+        let Some(probe) = self.probe.filter(|probe| lost.before(probe.end)) else {
+            return false;
+        };
+        self.probe = None;
+        self.failures += 1;
+        if self.failures >= MAX_PROBES {
+            self.failures = 0;
+            self.too_large = self.too_large.min(probe.size);
+        }
+        self.settle(now);
+        true
+    }
+
+    fn settle(&mut self, now: Instant) {
+        if self.too_large - self.current <= FINE_ENOUGH && self.current < self.ceiling {
+            self.search_again = Some(now + RAISE_AFTER);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seq(n: u32) -> SeqNum {
+        SeqNum::new(n)
+    }
+
+    #[test]
+    fn reports_lower_the_size_within_reason() {
+        let now = Instant::ZERO;
+        for (report, expected) in [
+            (1_360, Some(1_360)),
+            (1_460, None),
+            (9_000, None),
+            (536, Some(536)),
+            (535, None),
+            (1, None),
+            (0, Some(BASE)),
+        ] {
+            let mut pmtu = Pmtu::new(1_460);
+            assert_eq!(pmtu.on_icmp(now, report), expected, "report of {report}");
+            assert_eq!(pmtu.current(), expected.unwrap_or(1_460));
+        }
+        assert_eq!(
+            Pmtu::new(300).on_icmp(now, 280),
+            None,
+            "a tiny link is not made tinier"
+        );
+    }
+
+    #[test]
+    fn full_segments_that_vanish_fall_back_in_two_steps() {
+        let now = Instant::ZERO;
+        let mut pmtu = Pmtu::new(8_960);
+        assert_eq!(pmtu.on_timeout(now, 8_960, 1), None);
+        assert_eq!(
+            pmtu.on_timeout(now, 800, 2),
+            Some(FLOOR),
+            "even eight hundred bytes may be too many"
+        );
+        let mut pmtu = Pmtu::new(8_960);
+        assert_eq!(pmtu.on_timeout(now, 8_960, 2), Some(BASE));
+        assert_eq!(pmtu.on_timeout(now, BASE, 3), Some(FLOOR));
+        assert_eq!(pmtu.on_timeout(now, FLOOR, 4), None);
+    }
+
+    /// Runs the search on a path that carries `truth`, and returns the sizes probed.
+    fn search(pmtu: &mut Pmtu, now: Instant, truth: u32) -> alloc::vec::Vec<u32> {
+        let mut sizes = alloc::vec::Vec::new();
+        while let Some(size) = pmtu.probe_size(now) {
+            sizes.push(size);
+            pmtu.probe_sent(now, size, seq(1_000));
+            assert_eq!(pmtu.probe_size(now), None, "one probe at a time");
+            if size <= truth {
+                assert_eq!(pmtu.on_ack(now, seq(999)), None);
+                assert_eq!(pmtu.on_ack(now, seq(1_000)), Some(size));
+            } else {
+                assert!(pmtu.on_probe_lost(now, seq(10)));
+            }
+            assert!(sizes.len() < 100, "the search ends");
+        }
+        sizes
+    }
+
+    #[test]
+    fn the_search_waits_ten_minutes_then_tries_the_whole_and_halves_the_rest() {
+        let start = Instant::from_secs(1);
+        let mut pmtu = Pmtu::new(8_960);
+        pmtu.on_timeout(start, 8_960, 2);
+        assert_eq!(pmtu.probe_size(start + Duration::from_secs(599)), None);
+        let later = start + RAISE_AFTER;
+        let sizes = search(&mut pmtu, later, 1_460);
+        assert_eq!(
+            sizes[..3],
+            [8_960; 3],
+            "three failures before a size is too large"
+        );
+        assert!(
+            (1_460 - FINE_ENOUGH..=1_460).contains(&pmtu.current()),
+            "{}",
+            pmtu.current()
+        );
+        // The path recovers: the next search finds the whole at once.
+        assert_eq!(search(&mut pmtu, later + Duration::from_secs(1), 8_960), []);
+        assert_eq!(search(&mut pmtu, later + RAISE_AFTER, 8_960), [8_960]);
+        assert_eq!(pmtu.current(), 8_960);
+    }
+
+    #[test]
+    fn a_new_interface_limit_starts_over() {
+        let mut pmtu = Pmtu::new(1_460);
+        pmtu.set_ceiling(1_360);
+        assert_eq!(
+            (pmtu.current(), pmtu.probe_size(Instant::ZERO)),
+            (1_360, None)
+        );
+        assert!(
+            !pmtu.on_probe_lost(Instant::ZERO, seq(0)),
+            "no probe, nothing to say"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! Was the loss none? F-RTO (RFC 5682), the Eifel detection by timestamps (RFC 3522) and duplicate reports (RFC 3708).
+
+use manypath_wire::seq::SeqNum;
+
+use super::scoreboard::AckReport;
+use crate::time::Instant;
+
+/// F-RTO with selective acknowledgements or without (RFC 5682 sections 2.1 and 3.1): after a timeout, the first
+/// retransmission alone is sent, and the next acknowledgements tell whether the originals were only late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Frto {
+    /// No timeout is being judged; recover as usual.
+    #[default]
+    Off,
+    /// Step 2: the head was sent again and nothing else; waiting for the first acknowledgement.
+    HeadSent {
+        /// Everything sent before the timeout ends here.
+        recover: SeqNum,
+    },
+    /// Step 3: that acknowledgement advanced; up to two new segments may leave, and the next one decides.
+    NewSent {
+        /// Everything sent before the timeout ends here.
+        recover: SeqNum,
+    },
+}
+
+/// What F-RTO concludes from an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrtoVerdict {
+    /// Nothing yet.
+    Wait,
+    /// Originals arrived: the timeout was spurious.
+    Spurious,
+    /// The loss is real, or cannot be told: go on as usual.
+    Genuine,
+}
+
+impl Frto {
+    /// Step 1: the timer fired. `recover` is the first number never sent; `fresh` says that no earlier timeout of the same
+    /// data waits for its judgement, and that something besides the head is outstanding.
+    pub fn on_timeout(recover: SeqNum, fresh: bool) -> Frto {
+        if fresh {
+            Frto::HeadSent { recover }
+        } else {
+            Frto::Off
+        }
+    }
+
+    /// A judgement is pending: nothing but the head may be sent again.
+    pub fn pending(&self) -> bool {
+        *self != Frto::Off
+    }
+
+    /// Two new segments may leave, whatever the window says.
+    pub fn wants_new_data(&self) -> bool {
+        matches!(self, Frto::NewSent { .. })
+    }
+
+    /// An acknowledgement arrived; `una` is the left edge after it, `new_data` says that the caller has data never sent which
+    /// the peer's window admits.
+    pub fn on_ack(&mut self, report: &AckReport, una: SeqNum, new_data: bool) -> FrtoVerdict {
+        let advanced = report.acked > 0;
+        match *self {
+            Frto::Off => FrtoVerdict::Wait,
+            // Another report of what was known (a window update, a duplicate report) decides nothing.
+            Frto::HeadSent { .. } | Frto::NewSent { .. }
+                if !advanced && report.newly_sacked == 0 =>
+            {
+                if report.dsack.is_some() {
+                    return FrtoVerdict::Wait;
+                }
+                *self = Frto::Off;
+                FrtoVerdict::Genuine
+            }
+            Frto::HeadSent { recover } => {
+                if advanced && una.before(recover) && new_data {
+                    *self = Frto::NewSent { recover };
+                    return FrtoVerdict::Wait;
+                }
+                *self = Frto::Off;
+                FrtoVerdict::Genuine
+            }
+            Frto::NewSent { recover } => {
+                *self = Frto::Off;
+                // Something sent once, before the timeout, arrived after it.
+                match report.original_from {
+                    Some(from) if from.before(recover) => FrtoVerdict::Spurious,
+                    _ => FrtoVerdict::Genuine,
+                }
+            }
+        }
+    }
+}
+
+/// The evidence against a reduction of the window that could still be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Evidence {
+    episode: Option<Episode>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Episode {
+    /// Left edge when the episode began: what lies before it does not concern it.
+    from: SeqNum,
+    /// When the first retransmission left.
+    first_retransmission: Option<Instant>,
+    /// Bytes retransmitted and not yet reported as duplicates.
+    unproven: u32,
+    /// A retransmission was itself held to be lost, so duplicate reports can no longer account for all.
+    hopeless: bool,
+}
+
+impl Evidence {
+    /// A reduction happened with the left edge at `una`.
+    pub fn begin(&mut self, una: SeqNum) {
+        self.episode = Some(Episode {
+            from: una,
+            first_retransmission: None,
+            unproven: 0,
+            hopeless: false,
+        });
+    }
+
+    /// The reduction stands.
+    pub fn end(&mut self) {
+        self.episode = None;
+    }
+
+    /// A reduction may still be taken back.
+    pub fn is_open(&self) -> bool {
+        self.episode.is_some()
+    }
+
+    /// `len` bytes were sent again at `now`; `again` says that it was not for the first time.
+    pub fn retransmitted(&mut self, now: Instant, len: u32, again: bool) {
+        if let Some(episode) = &mut self.episode {
+            episode.first_retransmission.get_or_insert(now);
+            episode.unproven = episode.unproven.saturating_add(len);
+            episode.hopeless |= again;
+        }
+    }
+
+    /// An acknowledgement arrived. True if it proves that every retransmission of the episode was needless:
+    ///
+    /// - it advanced the left edge and echoes a segment sent before the first retransmission (RFC 3522 section 3.2: Eifel;
+    ///   `echo_before` as in [`AckInfo`](super::scoreboard::AckInfo)), or
+    /// - duplicate reports have accounted for every byte sent again (RFC 3708 section 3).
+    pub fn on_ack(&mut self, report: &AckReport, echo_before: Option<Instant>) -> bool {
+        let Some(episode) = &mut self.episode else {
+            return false;
+        };
+        let Some(first) = episode.first_retransmission else {
+            return false;
+        };
+        if report.acked > 0 && echo_before.is_some_and(|before| before <= first) {
+            return true;
+        }
+        if let Some((start, end)) = report.dsack {
+            if start.after_eq(episode.from) && episode.unproven > 0 {
+                episode.unproven = episode.unproven.saturating_sub(end.since(start));
+                return episode.unproven == 0 && !episode.hopeless;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seq(n: u32) -> SeqNum {
+        SeqNum::new(n)
+    }
+
+    fn advanced(from: u32) -> AckReport {
+        AckReport {
+            acked: 1_000,
+            delivered: 1_000,
+            original_from: Some(seq(from)),
+            ..AckReport::default()
+        }
+    }
+
+    fn sacked(from: u32) -> AckReport {
+        AckReport {
+            newly_sacked: 1_000,
+            delivered: 1_000,
+            original_from: Some(seq(from)),
+            ..AckReport::default()
+        }
+    }
+
+    #[test]
+    fn two_advancing_acknowledgements_prove_a_spurious_timeout() {
+        let mut frto = Frto::on_timeout(seq(10_000), true);
+        assert_eq!(
+            frto.on_ack(
+                &AckReport {
+                    acked: 1_000,
+                    ..AckReport::default()
+                },
+                seq(1_000),
+                true
+            ),
+            FrtoVerdict::Wait
+        );
+        assert!(frto.wants_new_data());
+        assert_eq!(
+            frto.on_ack(&advanced(1_000), seq(2_000), true),
+            FrtoVerdict::Spurious
+        );
+        assert!(!frto.pending());
+    }
+
+    #[test]
+    fn every_other_sequence_is_a_genuine_loss() {
+        let first = AckReport {
+            acked: 1_000,
+            ..AckReport::default()
+        };
+        // Step 2a: a duplicate, or a report of data behind the head, comes first.
+        for report in [AckReport::default(), sacked(3_000)] {
+            let mut frto = Frto::on_timeout(seq(10_000), true);
+            assert_eq!(frto.on_ack(&report, seq(0), true), FrtoVerdict::Genuine);
+        }
+        // Step 2b: everything is acknowledged at once, or nothing new could be sent.
+        for (una, new_data) in [(10_000, true), (1_000, false)] {
+            let mut frto = Frto::on_timeout(seq(10_000), true);
+            assert_eq!(
+                frto.on_ack(&first, seq(una), new_data),
+                FrtoVerdict::Genuine
+            );
+            assert!(!frto.pending());
+        }
+        // Step 3a: a duplicate, or only the new segments arrive.
+        for report in [AckReport::default(), sacked(10_000)] {
+            let mut frto = Frto::on_timeout(seq(10_000), true);
+            frto.on_ack(&first, seq(1_000), true);
+            assert_eq!(frto.on_ack(&report, seq(1_000), true), FrtoVerdict::Genuine);
+        }
+        assert!(!Frto::on_timeout(seq(10_000), false).pending());
+    }
+
+    #[test]
+    fn an_echo_from_before_the_retransmission_takes_the_reduction_back() {
+        let at = Instant::from_millis;
+        for (echo, acked, undone) in [(100, 1_000, true), (101, 1_000, false), (100, 0, false)] {
+            let mut evidence = Evidence::default();
+            evidence.begin(seq(0));
+            evidence.retransmitted(at(100), 1_000, false);
+            evidence.retransmitted(at(105), 1_000, false);
+            let report = AckReport {
+                acked,
+                ..AckReport::default()
+            };
+            assert_eq!(evidence.on_ack(&report, Some(at(echo))), undone);
+        }
+    }
+
+    #[test]
+    fn duplicates_take_it_back_when_they_account_for_everything() {
+        let duplicate = |from: u32| AckReport {
+            dsack: Some((seq(from), seq(from + 1_000))),
+            ..AckReport::default()
+        };
+        let mut evidence = Evidence::default();
+        assert!(
+            !evidence.on_ack(&duplicate(0), None),
+            "nothing to take back"
+        );
+        evidence.begin(seq(5_000));
+        evidence.retransmitted(Instant::ZERO, 1_000, false);
+        evidence.retransmitted(Instant::ZERO, 1_000, false);
+        assert!(
+            !evidence.on_ack(&duplicate(4_000), None),
+            "older than the episode"
+        );
+        assert!(!evidence.on_ack(&duplicate(5_000), None));
+        assert!(evidence.on_ack(&duplicate(6_000), None));
+        evidence.begin(seq(5_000));
+        evidence.retransmitted(Instant::ZERO, 1_000, true);
+        assert!(
+            !evidence.on_ack(&duplicate(5_000), None),
+            "a retransmission was lost, so one loss at least was real"
+        );
+        evidence.end();
+        assert!(!evidence.is_open());
+    }
+}
