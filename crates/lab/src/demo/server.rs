@@ -120,7 +120,7 @@ fn nginx_configuration(folder: &Path, port: u16) -> String {
         .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
         .collect();
     format!(
-        "daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr;\n\
+        "user root root;\ndaemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr;\n\
          events {{ worker_connections 64; }}\n\
          http {{\n{temporary}  access_log off;\n  sendfile on;\n  default_type application/octet-stream;\n  \
          server {{ listen {port}; root {folder}; }}\n}}\n"
