@@ -2,9 +2,11 @@
 //!
 //! Everything here works with real packets and real kernels: [`netns`] makes private networks without root,
 //! [`emulator`] puts slow, long, lossy paths between them, [`testbed`] joins both into the networks of the papers,
-//! [`kernel`] reads what the kernel's own Multipath TCP did, and [`demo`] shows it all in two minutes.
+//! [`kernel`] reads what the kernel's own Multipath TCP did, [`demo`] shows it all in two minutes,
+//! and [`mod@bench`] compares what it costs.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod demo;
 pub mod emulator;
 pub mod kernel;

@@ -10,6 +10,7 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 
 use crate::emulator::{Emulator, LinkSpec, PathSpec};
 use crate::netns::{NetNs, NetNsError};
@@ -25,10 +26,10 @@ pub struct TestPath {
     pub down: LinkSpec,
 }
 
-/// A client and a server and the paths between them; everything goes with this guard.
+/// A client and a server and the emulated paths between them; everything goes with this guard.
 #[derive(Debug)]
 pub struct Testbed {
-    // The order matters: the emulator stops before the namespace that its interfaces live in.
+    // The order matters: the emulator stops before the namespaces that its interfaces live in.
     emulator: Emulator,
     /// Where the client's programs run.
     pub client: NetNs,
@@ -38,14 +39,123 @@ pub struct Testbed {
     paths: Vec<TestPath>,
 }
 
+/// The same client and server, joined by veth pairs alone: as fast as the machine can.
+#[derive(Debug)]
+pub struct Pair {
+    /// Where the client's programs run.
+    pub client: NetNs,
+    /// Where the server's programs run.
+    pub server: NetNs,
+    interfaces: Vec<String>,
+}
+
 /// The server's address over every path.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The server's IPv6 address over every path.
 pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 
+impl Pair {
+    /// Builds the network. The interfaces have these names at both ends; the kernels use the congestion control
+    /// `congestion`.
+    ///
+    /// # Errors
+    /// When namespaces are forbidden or `ip` refuses.
+    pub fn new(name: &str, interfaces: &[&str], congestion: &str) -> Result<Self, NetNsError> {
+        let (client, server) = ends(name)?;
+        for (number, interface) in (1_u8..).zip(interfaces) {
+            client.veth(interface, &server, interface)?;
+            address(&client, &server, number, interface, congestion)?;
+        }
+        let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
+        Ok(Self {
+            client,
+            server,
+            interfaces,
+        })
+    }
+
+    /// Names of the interfaces, the same at both ends.
+    #[must_use]
+    pub fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
+    /// Takes segmentation and its reverse away from every interface, or gives them back.
+    ///
+    /// # Errors
+    /// When `ethtool` is missing or refuses.
+    pub fn set_offload(&self, on: bool) -> Result<(), NetNsError> {
+        let word = if on { "on" } else { "off" };
+        for ns in [&self.client, &self.server] {
+            for interface in &self.interfaces {
+                let mut command = Command::new("ethtool");
+                let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+                command
+                    .env("PATH", path)
+                    .args(["-K", interface, "tso", word, "gso", word, "gro", word]);
+                let output = ns.output(command)?;
+                if !output.status.success() {
+                    return Err(NetNsError::Command {
+                        command: format!("ethtool -K {interface} tso {word} gso {word} gro {word}"),
+                        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The two namespaces of the ends, with nothing between them yet.
+fn ends(name: &str) -> Result<(NetNs, NetNs), NetNsError> {
+    let client = NetNs::new(&format!("{name}-c"))?;
+    let server = NetNs::new(&format!("{name}-s"))?;
+    for ns in [&client, &server] {
+        // Addresses are usable at once instead of after a second of duplicate detection; packets that come over one
+        // path for the address of another are welcome; each connection begins without the memory of the one before.
+        for (key, value) in [
+            ("net.ipv6.conf.default.accept_dad", "0"),
+            ("net.ipv4.conf.default.rp_filter", "0"),
+            ("net.ipv4.conf.all.rp_filter", "0"),
+            ("net.ipv4.tcp_no_metrics_save", "1"),
+        ] {
+            ns.sysctl(key, value)?;
+        }
+    }
+    server.ip([
+        format!("addr add {SERVER}/32 dev lo"),
+        format!("addr add {SERVER6}/128 dev lo"),
+    ])?;
+    Ok((client, server))
+}
+
+/// Gives the two ends of a path their addresses and routes.
+fn address(
+    client: &NetNs,
+    server: &NetNs,
+    number: u8,
+    interface: &str,
+    congestion: &str,
+) -> Result<(), NetNsError> {
+    client.ip(addresses(number, interface, 1))?;
+    server.ip(addresses(number, interface, 2))?;
+    let (from, gateway) = (format!("10.77.{number}.1"), format!("10.77.{number}.2"));
+    client.ip(client_routes(
+        number, interface, &from, &gateway, congestion,
+    ))?;
+    let (from, gateway) = (format!("fd77:{number}::1"), format!("fd77:{number}::2"));
+    client.ip6(client_routes(
+        number, interface, &from, &gateway, congestion,
+    ))?;
+    server.ip([
+        format!("route change 10.77.{number}.0/24 dev {interface} congctl {congestion}"),
+        format!("route replace fd77:{number}::/64 dev {interface} congctl {congestion}"),
+    ])
+}
+
 impl Testbed {
     /// Builds the network and starts the paths. `name` appears in thread names and messages. The kernels at both ends
-    /// use the congestion control `congestion`, `cubic` for example.
+    /// use the congestion control `congestion`, `cubic` for example. The same seed loses the same packets.
     ///
     /// # Errors
     /// When namespaces are forbidden or `ip` refuses.
@@ -55,53 +165,16 @@ impl Testbed {
         congestion: &str,
         seed: u64,
     ) -> Result<Self, NetNsError> {
-        let client = NetNs::new(&format!("{name}-c"))?;
-        let server = NetNs::new(&format!("{name}-s"))?;
+        let (client, server) = ends(name)?;
         let middle = NetNs::new(&format!("{name}-m"))?;
         // The middle only carries: it must not speak on the wires itself.
         middle.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
-        for ns in [&client, &server] {
-            // Addresses are usable at once instead of after a second of duplicate detection; packets that come over one
-            // path for the address of another are welcome.
-            for (key, value) in [
-                ("net.ipv6.conf.default.accept_dad", "0"),
-                ("net.ipv4.conf.default.rp_filter", "0"),
-                ("net.ipv4.conf.all.rp_filter", "0"),
-            ] {
-                ns.sysctl(key, value)?;
-            }
-            // Each connection of an experiment begins without the memory of the one before.
-            ns.sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
-        }
-        server.ip([
-            format!("addr add {SERVER}/32 dev lo"),
-            format!("addr add {SERVER6}/128 dev lo"),
-        ])?;
         let mut emulated = Vec::new();
         for (number, path) in (1_u8..).zip(paths) {
             let (near, far) = (format!("{}-c", path.name), format!("{}-s", path.name));
             client.veth(&path.name, &middle, &near)?;
             server.veth(&path.name, &middle, &far)?;
-            client.ip(addresses(number, &path.name, 1))?;
-            server.ip(addresses(number, &path.name, 2))?;
-            let (from, gateway) = (format!("10.77.{number}.1"), format!("10.77.{number}.2"));
-            client.ip(client_routes(
-                number, &path.name, &from, &gateway, congestion,
-            ))?;
-            let (from, gateway) = (format!("fd77:{number}::1"), format!("fd77:{number}::2"));
-            client.ip6(client_routes(
-                number, &path.name, &from, &gateway, congestion,
-            ))?;
-            server.ip([
-                format!(
-                    "route change 10.77.{number}.0/24 dev {} congctl {congestion}",
-                    path.name
-                ),
-                format!(
-                    "route replace fd77:{number}::/64 dev {} congctl {congestion}",
-                    path.name
-                ),
-            ])?;
+            address(&client, &server, number, &path.name, congestion)?;
             emulated.push(PathSpec {
                 first: near,
                 second: far,
