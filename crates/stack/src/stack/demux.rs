@@ -30,14 +30,14 @@ pub(crate) struct Taken;
 
 /// A four-tuple boiled down to what identifies it: no flow label, no scope.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct TupleKey {
+pub(crate) struct TupleKey {
     local: IpAddr,
     remote: IpAddr,
     ports: u32,
 }
 
 impl TupleKey {
-    fn of(tuple: &FourTuple) -> Self {
+    pub(crate) fn of(tuple: &FourTuple) -> Self {
         Self {
             local: tuple.local.ip(),
             remote: tuple.remote.ip(),

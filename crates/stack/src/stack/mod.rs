@@ -2,4 +2,5 @@
 
 pub(crate) mod demux;
 pub(crate) mod ports;
+pub(crate) mod timewait;
 pub(crate) mod wheel;

@@ -165,7 +165,7 @@ mod tests {
             let mut wheel = Wheel::new();
             let mut model: BTreeSet<(Instant, u32)> = BTreeSet::new();
             for _ in 0..3000 {
-                let slot = rng.below(50) as u32;
+                let slot = rng.below(50);
                 match rng.below(10) {
                     0 => {
                         let now = at(rng.below(1000).into());
