@@ -77,8 +77,10 @@ const MODULES: &[Levels] = &[
     Levels {
         krate: "stack",
         levels: &[
-            &["crypto", "stats", "trace", "config", "api", "ids"],
-            &["sched", "pm"],
+            &["crypto", "stats", "trace", "config", "ids", "slab", "table"],
+            &["sched"],
+            &["api"],
+            &["pm"],
             &["conn"],
             &["stack"],
         ],

@@ -12,4 +12,5 @@ pub mod sched;
 pub mod slab;
 mod stack;
 pub mod stats;
+mod table;
 pub mod trace;

@@ -4,16 +4,14 @@
 //! secret of the stack, so that a peer cannot choose ports that collide; no table is ever iterated, so the order of a
 //! hash never shows.
 
-use core::hash::{BuildHasher, Hash};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use manypath_wire::ids::{FourTuple, Token};
-use siphasher::sip::SipHasher13;
 
 use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
+use crate::table::Table;
+pub(crate) use crate::table::Taken;
 
 /// Where a packet of a known four-tuple goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +21,6 @@ pub(crate) struct Target {
     /// The subflow within it.
     pub(crate) subflow: SubflowId,
 }
-
-/// The key is taken by something else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken;
 
 /// A four-tuple boiled down to what identifies it: no flow label, no scope.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,39 +40,20 @@ impl TupleKey {
     }
 }
 
-/// SipHash-1-3 with the stack's own key.
-#[derive(Clone)]
-pub(crate) struct Keyed(u64, u64);
-
-impl Keyed {
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
-        Self(rng.next_u64(), rng.next_u64())
-    }
-}
-
-impl BuildHasher for Keyed {
-    type Hasher = SipHasher13;
-
-    fn build_hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_keys(self.0, self.1)
-    }
-}
-
 /// The tables of one stack.
 pub(crate) struct Demux {
-    tuples: HashMap<TupleKey, Target, Keyed>,
-    tokens: HashMap<Token, u32, Keyed>,
-    listeners: HashMap<(IpAddr, u16), u32, Keyed>,
+    tuples: Table<TupleKey, Target>,
+    tokens: Table<Token, u32>,
+    listeners: Table<(IpAddr, u16), u32>,
 }
 
 impl Demux {
     /// Empty tables with a secret drawn from `rng`.
     pub(crate) fn new(rng: &mut Rng) -> Self {
-        let keyed = Keyed::draw(rng);
         Self {
-            tuples: HashMap::with_hasher(keyed.clone()),
-            tokens: HashMap::with_hasher(keyed.clone()),
-            listeners: HashMap::with_hasher(keyed),
+            tuples: Table::new(rng),
+            tokens: Table::new(rng),
+            listeners: Table::new(rng),
         }
     }
 
@@ -89,12 +64,12 @@ impl Demux {
 
     /// Enters a subflow; refused if the four-tuple has an owner.
     pub(crate) fn add_subflow(&mut self, tuple: &FourTuple, target: Target) -> Result<(), Taken> {
-        vacant(&mut self.tuples, TupleKey::of(tuple), target)
+        self.tuples.insert(TupleKey::of(tuple), target)
     }
 
     /// Forgets a subflow, if it is this one that has the four-tuple.
     pub(crate) fn remove_subflow(&mut self, tuple: &FourTuple, target: Target) -> bool {
-        remove_if(&mut self.tuples, &TupleKey::of(tuple), &target)
+        self.tuples.remove_if(&TupleKey::of(tuple), &target)
     }
 
     /// How many four-tuples are known.
@@ -110,12 +85,12 @@ impl Demux {
     /// Enters a connection's own token; refused on a collision, which the caller answers with another key.
     // rfc8684:C5 rfc8684:C6
     pub(crate) fn add_token(&mut self, token: Token, conn: u32) -> Result<(), Taken> {
-        vacant(&mut self.tokens, token, conn)
+        self.tokens.insert(token, conn)
     }
 
     /// Forgets a token, if it is this connection's.
     pub(crate) fn remove_token(&mut self, token: Token, conn: u32) -> bool {
-        remove_if(&mut self.tokens, &token, &conn)
+        self.tokens.remove_if(&token, &conn)
     }
 
     /// The listener for a local address: one bound to exactly it, else one for every address of the family, else one
@@ -135,39 +110,14 @@ impl Demux {
 
     /// Enters a listener; refused if another has exactly this address and port.
     pub(crate) fn add_listener(&mut self, local: SocketAddr, listener: u32) -> Result<(), Taken> {
-        vacant(&mut self.listeners, (local.ip(), local.port()), listener)
+        self.listeners.insert((local.ip(), local.port()), listener)
     }
 
     /// Forgets a listener, if it is this one that has the address and port.
     pub(crate) fn remove_listener(&mut self, local: SocketAddr, listener: u32) -> bool {
-        remove_if(&mut self.listeners, &(local.ip(), local.port()), &listener)
+        self.listeners
+            .remove_if(&(local.ip(), local.port()), &listener)
     }
-}
-
-fn vacant<K: Hash + Eq, V>(map: &mut HashMap<K, V, Keyed>, key: K, value: V) -> Result<(), Taken> {
-    match map.entry(key) {
-        Entry::Occupied(_) => Err(Taken),
-        Entry::Vacant(entry) => {
-            entry.insert(value);
-            Ok(())
-        }
-    }
-}
-
-fn remove_if<K: Hash + Eq, V: PartialEq>(
-    map: &mut HashMap<K, V, Keyed>,
-    key: &K,
-    value: &V,
-) -> bool {
-    let owned = map.get(key) == Some(value);
-    if owned {
-        map.remove(key);
-        // A burst of connections must not leave its tables behind.
-        if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
-            map.shrink_to(map.len() * 2);
-        }
-    }
-    owned
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! A record is some hundred bytes where a connection is many thousands, so that a busy server keeps its memory for
 //! live connections. Owns the records and when they end. Must never answer a reset (RFC 1337).
 
-use hashbrown::HashMap;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
 use manypath_wire::segment::Segment;
@@ -11,11 +10,12 @@ use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::{Flags, Header};
 use manypath_wire::tcp::options::Timestamps;
 
-use super::demux::{Keyed, TupleKey};
+use super::demux::TupleKey;
 use super::wheel::Wheel;
 use crate::api::IfaceId;
 use crate::crypto::rng::Rng;
 use crate::slab::Slab;
+use crate::table::Table;
 
 /// Between two answers to anything but a FIN, so that two ends cannot keep each other talking (RFC 5961 section 7).
 const ANSWER_PAUSE: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ enum Effect {
 /// The records of one stack.
 pub(crate) struct TimeWait {
     records: Slab<Record>,
-    by_tuple: HashMap<TupleKey, u32, Keyed>,
+    by_tuple: Table<TupleKey, u32>,
     expiry: Wheel,
     limit: usize,
     evicted: u64,
@@ -104,7 +104,7 @@ impl TimeWait {
     pub(crate) fn new(limit: usize, rng: &mut Rng) -> Self {
         Self {
             records: Slab::new(),
-            by_tuple: HashMap::with_hasher(Keyed::draw(rng)),
+            by_tuple: Table::new(rng),
             expiry: Wheel::new(),
             limit,
             evicted: 0,
@@ -118,7 +118,7 @@ impl TimeWait {
 
     /// Whether a four-tuple, seen from our side, is in TIME-WAIT; such a port should not be used towards that peer.
     pub(crate) fn contains(&self, tuple: &FourTuple) -> bool {
-        self.by_tuple.contains_key(&TupleKey::of(tuple))
+        self.by_tuple.contains(&TupleKey::of(tuple))
     }
 
     /// How many records ended early for want of room, ever.
@@ -151,7 +151,9 @@ impl TimeWait {
             answered: None,
         };
         let slot = self.records.insert(record).index();
-        self.by_tuple.insert(key, slot);
+        // The record that had this key was removed above.
+        let entered = self.by_tuple.insert(key, slot);
+        debug_assert_eq!(entered, Ok(()));
         self.expiry.update(slot, Some(now + stay));
     }
 
@@ -212,10 +214,6 @@ impl TimeWait {
             .and_then(|h| self.records.remove(h))
         {
             self.by_tuple.remove(&TupleKey::of(&record.reply.tuple));
-            if self.by_tuple.capacity() > 1024 && self.by_tuple.len() < self.by_tuple.capacity() / 8
-            {
-                self.by_tuple.shrink_to(self.by_tuple.len() * 2);
-            }
         }
     }
 }
