@@ -80,9 +80,10 @@ impl fmt::Display for Line<'_, '_> {
         if ip.ecn == ip::Ecn::Ce {
             f.write_str(", CE")?;
         }
-        match (payload.len(), self.0.len()) {
-            (_, 0) => write!(f, ", seq {}", header.seq)?,
-            (len, _) => write!(f, ", seq {}:{}", header.seq, header.seq + len as u32)?,
+        write!(f, ", seq {}", header.seq)?;
+        if !payload.is_empty() {
+            // A payload is part of one IP packet, below 2^17 bytes.
+            write!(f, ":{}", header.seq + payload.len() as u32)?;
         }
         if header.flags.contains(Flags::ACK) {
             write!(f, ", ack {}", header.ack)?;
@@ -356,7 +357,7 @@ mod tests {
         };
         assert_eq!(
             line(Flags::SYN, options, b""),
-            "IP 10.0.0.1:1000 > 10.0.0.2:80: Flags [S], seq 100:100, win 500, options [mss 1460,sackOK,\
+            "IP 10.0.0.1:1000 > 10.0.0.2:80: Flags [S], seq 100, win 500, options [mss 1460,sackOK,\
              TS val 5 ecr 0,wscale 7,tfo cookiereq,mptcp capable v1 csum], length 0"
         );
     }
