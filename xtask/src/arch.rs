@@ -79,6 +79,7 @@ const MODULES: &[Levels] = &[
         levels: &[
             &["crypto", "stats", "trace", "config", "ids", "slab", "table"],
             &["sched"],
+            // The stack's vocabulary towards its caller; path managers and connections speak it too.
             &["api"],
             &["pm"],
             &["conn"],

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod convert;
 pub mod place;
 pub mod report;
 pub mod server;
