@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod api;
+mod conn;
 pub mod crypto;
 pub mod ids;
 pub mod pm;
@@ -14,3 +15,6 @@ mod stack;
 pub mod stats;
 mod table;
 pub mod trace;
+
+pub use api::*;
+pub use stack::{ReadOutcome, Stack, StackConfig};

@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::cc::Algorithm;
+use manypath_tcp::machine::Keepalive;
 use manypath_tcp::time::Duration;
 
 use crate::sched::Scheduler;
@@ -27,17 +28,6 @@ pub enum PathManager {
     FullMesh,
     /// This many subflows between the first pair of addresses, with different source ports.
     Ndiffports(u8),
-}
-
-/// TCP keepalive (RFC 9293 section 3.8.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepAlive {
-    /// Silence before the first probe.
-    pub idle: Duration,
-    /// Time between probes.
-    pub interval: Duration,
-    /// Unanswered probes before the subflow is dead.
-    pub count: u8,
 }
 
 /// How a connection behaves. Every field can be left at its default.
@@ -66,7 +56,7 @@ pub struct ConnOptions {
     /// Spread transmissions over the round trip.
     pub pacing: bool,
     /// Probe idle subflows.
-    pub keepalive: Option<KeepAlive>,
+    pub keepalive: Option<Keepalive>,
     /// Give up when data stays unacknowledged for so long (RFC 5482).
     pub user_timeout: Option<Duration>,
     /// How long a connection without any subflow waits for a new one (break before make).

@@ -17,6 +17,20 @@ pub(crate) struct TxMapping {
     pub(crate) len: u16,
     /// As it went on the wire: a retransmitted part repeats the whole mapping and its checksum.
     pub(crate) checksum: Option<u16>,
+    /// The DATA_FIN rides on its end and is counted in the data-level length. // rfc8684:F1
+    pub(crate) fin: bool,
+}
+
+impl TxMapping {
+    /// The data-level length.
+    pub(crate) fn wire_len(&self) -> u16 {
+        self.len + u16::from(self.fin)
+    }
+
+    /// Subflow sequence number after its last byte.
+    pub(crate) fn end(&self) -> Ssn {
+        self.ssn + u32::from(self.len)
+    }
 }
 
 /// What a subflow has in flight, in its own order.
@@ -39,7 +53,7 @@ impl TxMaps {
     /// Forgets what the subflow acknowledged wholly.
     pub(crate) fn acked(&mut self, una: Ssn) {
         while let Some(front) = self.queue.front().copied() {
-            if !(front.ssn + u32::from(front.len)).before_eq(una) {
+            if !front.end().before_eq(una) {
                 break;
             }
             self.queue.pop_front();
@@ -56,6 +70,11 @@ impl TxMaps {
         ssn.within(found.ssn, u32::from(found.len)).then_some(found)
     }
 
+    /// The stream position of the first byte that the subflow has not acknowledged.
+    pub(crate) fn first_unacked(&self, una: Ssn) -> Option<Offset> {
+        self.queue.front().map(|m| if m.ssn.before(una) { m.at + u64::from(una.since(m.ssn)) } else { m.at })
+    }
+
     /// The least position in flight: nothing from here on may be freed. // rfc8684:D21,R2
     pub(crate) fn lowest(&self) -> Option<Offset> {
         self.minima.front().copied()
@@ -67,11 +86,6 @@ impl TxMaps {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.queue.clear();
-        self.minima.clear();
     }
 }
 
@@ -90,6 +104,14 @@ pub(crate) struct RxMapping {
     pub(crate) sum: Sum,
     /// Some of its bytes could not be placed because another unverified mapping claims their place.
     pub(crate) contested: bool,
+    /// Some of its bytes went by before it was known, so its checksum cannot be computed.
+    pub(crate) incomplete: bool,
+}
+
+impl RxMapping {
+    pub(crate) fn new(ssn: Ssn, at: Offset, len: u16, wire_len: u16, checksum: Option<u16>) -> Self {
+        Self { ssn, at, len, wire_len, checksum, taken: 0, sum: Sum::ZERO, contested: false, incomplete: false }
+    }
 }
 
 /// What became of a received mapping.
@@ -159,6 +181,11 @@ impl RxMaps {
         self.queue.front().map(|m| m.ssn)
     }
 
+    /// The mapping of which some bytes are in place and none counts yet.
+    pub(crate) fn partial(&self) -> Option<&RxMapping> {
+        self.queue.front().filter(|m| m.taken > 0)
+    }
+
     pub(crate) fn pop(&mut self) {
         self.queue.pop_front();
     }
@@ -173,20 +200,11 @@ mod tests {
     use super::*;
 
     fn tx(ssn: u32, at: u64, len: u16) -> TxMapping {
-        TxMapping { ssn: Ssn::new(ssn), at: Offset(at), len, checksum: None }
+        TxMapping { ssn: Ssn::new(ssn), at: Offset(at), len, checksum: None, fin: false }
     }
 
     fn rx(ssn: u32, at: u64, len: u16) -> RxMapping {
-        RxMapping {
-            ssn: Ssn::new(ssn),
-            at: Offset(at),
-            len,
-            wire_len: len,
-            checksum: None,
-            taken: 0,
-            sum: Sum::ZERO,
-            contested: false,
-        }
+        RxMapping::new(Ssn::new(ssn), Offset(at), len, len, None)
     }
 
     #[test]

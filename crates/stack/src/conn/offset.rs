@@ -5,6 +5,7 @@
 
 use core::ops::{Add, AddAssign, Sub};
 
+use manypath_tcp::ranges::Circular;
 use manypath_wire::dsn::Dsn;
 
 /// Bytes of the stream before this point.
@@ -37,6 +38,15 @@ impl Sub for Offset {
     type Output = u64;
     fn sub(self, earlier: Self) -> u64 {
         self.0 - earlier.0
+    }
+}
+
+impl Circular for Offset {
+    fn distance(self, from: Self) -> i64 {
+        self.0.wrapping_sub(from.0) as i64
+    }
+    fn advance(self, by: u64) -> Self {
+        self + by
     }
 }
 

@@ -11,6 +11,9 @@ use manypath_wire::checksum::Sum;
 use super::offset::Offset;
 use super::ring::ByteRing;
 
+/// The unit of the largest window scale (RFC 7323 section 2.3).
+const LARGEST_UNIT: u64 = 1 << 14;
+
 /// What became of bytes that were offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
@@ -87,23 +90,40 @@ impl ReceiveQueue {
         self.capacity = bytes;
     }
 
-    /// The window to promise now, relative to the Data ACK; remembers the promise. // rfc8684:W1,W2
-    pub(crate) fn window(&mut self) -> u32 {
-        self.edge = self.edge.max(self.read + u64::from(self.capacity));
-        u32::try_from(self.edge.since(self.data_ack())).unwrap_or(u32::MAX)
+    /// Bytes that can be taken now from the next expected one, for a subflow that keeps its own right edge.
+    pub(crate) fn room(&self) -> u32 {
+        u32::try_from((self.read + u64::from(self.capacity)).since(self.next)).unwrap_or(u32::MAX)
     }
 
-    /// The window as it would be promised now, without promising it.
-    pub(crate) fn window_preview(&self) -> u32 {
-        let edge = self.edge.max(self.read + u64::from(self.capacity));
-        u32::try_from(edge.since(self.data_ack())).unwrap_or(u32::MAX)
+    fn possible(&self) -> u64 {
+        (self.read + u64::from(self.capacity)).max(self.edge).since(self.data_ack())
+    }
+
+    /// The window to tell now, relative to the Data ACK. `step` is the smallest gain worth telling: one segment.
+    // rfc8684:W1,W2 and RFC 9293 section 3.8.6.2.2
+    pub(crate) fn window(&self, step: u32) -> u32 {
+        let open = self.edge.since(self.data_ack());
+        let worth = u64::from(step.min(self.capacity / 2).max(1));
+        let told = if self.possible() >= open + worth { self.possible() } else { open };
+        u32::try_from(told).unwrap_or(u32::MAX)
+    }
+
+    /// A segment told the peer this window.
+    pub(crate) fn told(&mut self, window: u32) {
+        self.edge = self.edge.max(self.data_ack() + u64::from(window));
+    }
+
+    /// The window has grown so much that the peer should hear of it without another reason.
+    pub(crate) fn update_due(&self, step: u32) -> bool {
+        let (open, offer) = (self.edge.since(self.data_ack()), u64::from(self.window(step)));
+        offer >= open * 2 && offer - open >= u64::from((step * 2).min(self.capacity / 2).max(1))
     }
 
     /// Notes where the peer's stream ends; the first statement counts. False if it contradicts what arrived.
     pub(crate) fn note_end(&mut self, end: Offset) -> bool {
         match self.end {
             Some(known) => known == end,
-            None if end < self.next || self.arrived.last_end().is_some_and(|last| last > end) => false,
+            None if end < self.next || self.arrived.last().is_some_and(|last| last.end > end) => false,
             None => {
                 self.end = Some(end);
                 true
@@ -111,8 +131,13 @@ impl ReceiveQueue {
         }
     }
 
+    /// Windows are told in units of their scale, rounded up: that much more may come.
+    fn limit(&self) -> Offset {
+        self.edge + LARGEST_UNIT
+    }
+
     fn clip(&self, at: Offset, len: usize) -> Range<Offset> {
-        let limit = self.end.map_or(self.edge, |end| end.min(self.edge));
+        let limit = self.end.map_or(self.limit(), |end| end.min(self.limit()));
         let to = (at + len as u64).min(limit);
         at.max(self.next).min(to)..to
     }
@@ -121,7 +146,7 @@ impl ReceiveQueue {
     // rfc8684:D6,D25
     pub(crate) fn accept(&mut self, at: Offset, bytes: &[u8]) -> (Placed, u64) {
         let range = self.clip(at, bytes.len());
-        let beyond = at + bytes.len() as u64 > self.edge;
+        let beyond = at + bytes.len() as u64 > self.limit();
         if range.is_empty() {
             return (if beyond { Placed::BeyondWindow } else { Placed::Stored }, 0);
         }
@@ -142,56 +167,56 @@ impl ReceiveQueue {
                 }
                 None => self.ring.write_and_sum(at.0, bytes),
             };
-            self.unverified.insert(range);
+            self.unverified.insert(range.start, range.end);
             return (Placed::Stored, sum);
         }
         let sum = known.unwrap_or_else(|| Sum::of(bytes));
-        if at + bytes.len() as u64 > self.edge {
+        if at + bytes.len() as u64 > self.limit() {
             return (Placed::BeyondWindow, sum);
         }
         if range.is_empty() {
             return (Placed::Stored, sum);
         }
-        if self.unverified.overlaps(range.clone()) {
+        if self.unverified.overlaps(range.start, range.end) {
             return (Placed::Contested, sum);
         }
         self.write_new(at, bytes, range.clone());
-        self.unverified.insert(range);
+        self.unverified.insert(range.start, range.end);
         (Placed::Stored, sum)
     }
 
     /// A mapping's checksum was right: its bytes count from now on. Gives the new in-order bytes.
     pub(crate) fn verified(&mut self, range: Range<Offset>) -> u64 {
-        self.unverified.remove(range.clone());
+        self.unverified.remove(range.start, range.end);
         let clipped = self.clip(range.start, (range.end - range.start) as usize);
         if clipped.is_empty() { 0 } else { self.mark(clipped) }
     }
 
     /// A mapping's checksum was wrong, or its subflow died: its bytes never were. // rfc8684:B8
     pub(crate) fn discard(&mut self, range: Range<Offset>) {
-        self.unverified.remove(range);
+        self.unverified.remove(range.start, range.end);
     }
 
     fn is_free(&self, range: &Range<Offset>) -> bool {
-        !self.arrived.overlaps(range.clone()) && !self.unverified.overlaps(range.clone())
+        !self.arrived.overlaps(range.start, range.end) && !self.unverified.overlaps(range.start, range.end)
     }
 
     /// After the last byte in the ring.
     fn top(&self) -> Offset {
-        let arrived = self.arrived.last_end().unwrap_or(self.next);
-        self.unverified.last_end().map_or(arrived, |u| u.max(arrived)).max(self.next)
+        let end = |ranges: &Ranges<Offset>| ranges.last().map_or(self.next, |span| span.end);
+        end(&self.arrived).max(end(&self.unverified)).max(self.next)
     }
 
     /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
     fn write_new(&mut self, at: Offset, bytes: &[u8], range: Range<Offset>) {
         self.ring.reserve(self.read.0..self.top().0, range.end.0);
         let part = |r: &Range<Offset>| &bytes[(r.start - at) as usize..(r.end - at) as usize];
-        if !self.arrived.overlaps(range.clone()) {
+        if !self.arrived.overlaps(range.start, range.end) {
             self.ring.write(range.start.0, part(&range));
             return;
         }
-        for gap in self.arrived.gaps(range) {
-            self.ring.write(gap.start.0, part(&gap));
+        for gap in self.arrived.gaps(range.start, range.end) {
+            self.ring.write(gap.start.0, part(&(gap.start..gap.end)));
         }
     }
 
@@ -200,7 +225,7 @@ impl ReceiveQueue {
         if range.start == self.next && self.arrived.is_empty() {
             self.next = range.end;
         } else {
-            self.arrived.insert(range);
+            self.arrived.insert(range.start, range.end);
             if let Some(first) = self.arrived.first().filter(|f| f.start <= self.next) {
                 self.next = self.next.max(first.end);
                 self.arrived.remove_before(self.next);
@@ -269,23 +294,41 @@ mod tests {
     fn nothing_beyond_the_window_is_kept_or_acknowledged() {
         // rfc8684:D25,W2
         let mut q = ReceiveQueue::new(10);
-        assert_eq!(q.accept(Offset(8), b"abcd").0, Placed::BeyondWindow);
-        assert_eq!(q.accept(Offset(0), b"01234567").1, 10);
-        assert_eq!(q.data_ack(), Offset(10));
-        assert_eq!(q.accept(Offset(10), b"x"), (Placed::BeyondWindow, 0));
-        assert_eq!(drain(&mut q), b"01234567ab");
-        assert_eq!(q.window(), 10);
+        let far = Offset(10 + LARGEST_UNIT);
+        assert_eq!(q.accept(far, b"abcd"), (Placed::BeyondWindow, 0));
+        assert_eq!(q.accept(Offset(far.0 - 2), b"abcd"), (Placed::BeyondWindow, 0));
+        assert_eq!(q.data_ack(), Offset(0));
+        q.accept(Offset(0), &alloc::vec![1; far.0 as usize - 2]);
+        assert_eq!(q.data_ack(), far, "what was within the window is kept, the rest is not");
     }
 
     #[test]
     fn the_promised_edge_stays_when_the_buffer_shrinks() {
         // rfc8684:W1
         let mut q = ReceiveQueue::new(1000);
-        assert_eq!(q.window(), 1000);
+        assert_eq!(q.window(1), 1000);
+        q.told(1000);
         q.set_capacity(10);
-        assert_eq!(q.window(), 1000);
+        assert_eq!(q.window(1), 1000);
         q.accept(Offset(0), &[1; 600]);
-        assert_eq!(q.window(), 400);
+        assert_eq!(q.window(1), 400);
+    }
+
+    #[test]
+    fn small_gains_of_window_are_not_told() {
+        let mut q = ReceiveQueue::new(10_000);
+        q.told(10_000);
+        q.accept(Offset(0), &[1; 10_000]);
+        assert_eq!(q.window(1460), 0);
+        q.read(&mut [0; 1000]);
+        assert_eq!(q.window(1460), 0);
+        q.read(&mut [0; 1000]);
+        assert_eq!(q.window(1460), 2000);
+        assert!(!q.update_due(1460));
+        q.read(&mut [0; 920]);
+        assert!(q.update_due(1460));
+        q.told(2920);
+        assert!(!q.update_due(1460));
     }
 
     #[test]

@@ -1,6 +1,301 @@
-//! The stack as a whole.
+//! The stack as a whole: the sans-IO contract of the project on top of connections, listeners and tables.
+//!
+//! Owns who gets which packet and who may send next. What a connection does with its turn is its own business.
 
 pub(crate) mod demux;
+mod handle;
+mod input;
+mod listener;
+mod open;
+mod output;
+pub use handle::ReadOutcome;
 pub(crate) mod ports;
+mod reply;
 pub(crate) mod timewait;
 pub(crate) mod wheel;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use manypath_tcp::time::{Duration, Instant};
+
+use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path, PathEvent};
+use crate::conn::{Conn, Cx};
+use crate::crypto::isn::IsnSource;
+use crate::crypto::keypool::{KeyPool, TokenHome};
+use crate::crypto::rng::Rng;
+use crate::ids::{ConnId, ListenerId};
+use crate::slab::Slab;
+use crate::stats::Counters;
+use demux::{Demux, Target};
+use listener::Listener;
+use ports::Ports;
+use reply::Replies;
+use wheel::Wheel;
+
+/// Limits and habits of a whole stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Connections at one time, half-open ones included.
+    pub max_connections: usize,
+    /// Keys that are made ahead, so that answering a SYN hashes nothing.
+    pub key_pool: usize,
+    /// Which tokens lead to this stack, where several share an address.
+    pub token_home: TokenHome,
+    /// Answer segments that belong to nothing with a reset.
+    pub reset_unknown: bool,
+    /// Resets and the like that may be sent for nothing in particular, each second.
+    pub replies_per_second: u32,
+    /// Lower bound of the retransmission time-out.
+    pub min_rto: Duration,
+    /// How long TIME-WAIT lasts.
+    pub time_wait: Duration,
+    /// TIME-WAIT records at one time.
+    pub max_time_wait: usize,
+    /// Initial congestion window in segments (RFC 6928).
+    pub initial_window: u32,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 65_536,
+            key_pool: 64,
+            token_home: TokenHome::ANY,
+            reset_unknown: true,
+            replies_per_second: 1_000,
+            min_rto: Duration::from_millis(200),
+            time_wait: Duration::from_secs(60),
+            max_time_wait: 32_768,
+            initial_window: 10,
+        }
+    }
+}
+
+/// A connection and its place in the stack.
+struct Entry {
+    conn: Box<Conn>,
+    /// Set until the application has accepted it.
+    listener: Option<ListenerId>,
+    /// In the queue of those that may have something to send.
+    ready: bool,
+}
+
+/// A whole Multipath TCP stack without input, output, clock or randomness of its own.
+///
+/// After any input call [`poll_transmit`](Self::poll_transmit) until it says `Nothing` or `Blocked`, then
+/// [`poll_event`](Self::poll_event) until `None`, then [`poll_deadline`](Self::poll_deadline).
+pub struct Stack {
+    config: StackConfig,
+    conns: Slab<Entry>,
+    listeners: Slab<Listener>,
+    demux: Demux,
+    wheel: Wheel,
+    ports: Ports,
+    paths: Vec<Path>,
+    rng: Rng,
+    isn: IsnSource,
+    keys: KeyPool,
+    counters: Counters,
+    events: VecDeque<Event>,
+    ready: VecDeque<u32>,
+    replies: Replies,
+    /// The latest time that was told; time never runs backwards in here.
+    now: Instant,
+}
+
+impl Stack {
+    /// An idle stack. `seed` decides everything random: 32 bytes that nobody can guess, or, in a simulator, that
+    /// somebody chose.
+    pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
+        let mut rng = Rng::new(seed);
+        Self {
+            conns: Slab::new(),
+            listeners: Slab::new(),
+            demux: Demux::new(&mut rng),
+            wheel: Wheel::default(),
+            ports: Ports::new(&mut rng),
+            paths: Vec::new(),
+            isn: IsnSource::new(&mut rng),
+            keys: KeyPool::new(config.key_pool, config.token_home),
+            counters: Counters::default(),
+            events: VecDeque::new(),
+            ready: VecDeque::new(),
+            replies: Replies::new(config.replies_per_second),
+            rng,
+            now,
+            config,
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Instant {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// What was decided how often.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The local addresses in use.
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// Connections, whatever their state.
+    pub fn conns(&self) -> Vec<ConnId> {
+        self.conns.iter().map(|(handle, _)| ConnId(handle)).collect()
+    }
+
+    /// A local address came, changed or went.
+    pub fn handle_path_event(&mut self, now: Instant, event: PathEvent) {
+        self.tick(now);
+        match event {
+            PathEvent::Up(path) => {
+                match self.paths.iter_mut().find(|p| p.iface == path.iface && p.addr == path.addr) {
+                    Some(known) => *known = path.clone(),
+                    None => self.paths.push(path.clone()),
+                }
+                self.for_each_conn(|conn, cx| conn.local_up(&path, cx));
+            }
+            PathEvent::Down { iface, addr } => {
+                self.paths.retain(|p| !(p.iface == iface && p.addr == addr));
+                self.for_each_conn(|conn, cx| conn.local_down(iface, addr, cx));
+            }
+        }
+    }
+
+    fn for_each_conn(&mut self, mut f: impl FnMut(&mut Conn, &mut Cx<'_>)) {
+        let slots: Vec<u32> = self.conns.iter().map(|(handle, _)| handle.index()).collect();
+        for slot in slots {
+            self.with_conn(slot, |conn, cx| {
+                f(conn, cx);
+                conn.after_input(cx);
+            });
+        }
+    }
+
+    /// Runs something on a connection and settles what follows from it.
+    fn with_conn<R>(&mut self, slot: u32, f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R) -> Option<R> {
+        let entry = self.conns.at_mut(slot)?;
+        let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+        let result = f(&mut entry.conn, &mut cx);
+        self.settle(slot);
+        Some(result)
+    }
+
+    /// Brings the tables up to date with a connection that was touched.
+    fn settle(&mut self, slot: u32) {
+        self.settle_departed(slot);
+        self.settle_wanted(slot);
+        self.settle_events(slot);
+        let Some(handle) = self.conns.handle_at(slot) else { return };
+        let Some(entry) = self.conns.at_mut(slot) else { return };
+        let half_open_failed = entry.listener.is_some() && !entry.conn.is_established() && entry.conn.is_dead();
+        if entry.conn.is_over() || half_open_failed {
+            self.forget(handle, slot);
+            return;
+        }
+        self.wheel.update(slot, entry.conn.deadline());
+        if !entry.ready {
+            entry.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    fn settle_departed(&mut self, slot: u32) {
+        let Some(entry) = self.conns.at_mut(slot) else { return };
+        if !entry.conn.has_departed() {
+            return;
+        }
+        for gone in entry.conn.take_departed() {
+            self.demux.remove_subflow(&gone.tuple, Target { conn: slot, subflow: gone.subflow });
+        }
+    }
+
+    fn settle_wanted(&mut self, slot: u32) {
+        while let Some(create) = self.conns.at_mut(slot).and_then(|entry| entry.conn.poll_wanted()) {
+            self.open_wanted(slot, &create);
+        }
+    }
+
+    fn settle_events(&mut self, slot: u32) {
+        let Some(handle) = self.conns.handle_at(slot) else { return };
+        let Some(entry) = self.conns.at_mut(slot) else { return };
+        let id = ConnId(handle);
+        while let Some(kind) = entry.conn.poll_event() {
+            self.events.push_back(Event { conn: id, kind });
+        }
+        let newly = entry.conn.is_established() && !entry.conn.offered();
+        if let (true, Some(listener_id)) = (newly, entry.listener) {
+            entry.conn.set_offered();
+            if let Some(listener) = self.listeners.get_mut(listener_id.0) {
+                listener.established(id);
+                self.events.push_back(Event { conn: id, kind: EventKind::Acceptable(listener_id) });
+            } else {
+                // The listener was closed in the meantime: nobody will ever accept it.
+                let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+                entry.conn.release(cx.now);
+                entry.conn.abort(&mut cx);
+            }
+        }
+    }
+
+    fn forget(&mut self, handle: crate::slab::Handle, slot: u32) {
+        self.wheel.update(slot, None);
+        let Some(entry) = self.conns.remove(handle) else { return };
+        if let Some(token) = entry.conn.token() {
+            self.demux.remove_token(token, slot);
+        }
+        if let Some(listener) = entry.listener.and_then(|id| self.listeners.get_mut(id.0)) {
+            listener.lost(ConnId(handle));
+        }
+    }
+
+    /// Time has passed: runs what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.tick(now);
+        while let Some(slot) = self.wheel.pop_due(now) {
+            self.with_conn(slot, Conn::on_timeout);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    pub fn poll_deadline(&self) -> Option<Instant> {
+        self.wheel.earliest()
+    }
+
+    /// The next thing to tell.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The path of a local address, on a given interface where several have it.
+    fn path(&self, iface: Option<IfaceId>, addr: core::net::IpAddr) -> Option<&Path> {
+        self.paths.iter().find(|p| p.addr == addr && iface.is_none_or(|iface| p.iface == iface))
+    }
+
+    fn machine_config(&self, opts: &ConnOptions, path: &Path, timestamp_offset: u32) -> manypath_tcp::machine::Config {
+        let headers = if path.addr.is_ipv6() { 60 } else { 40 };
+        manypath_tcp::machine::Config {
+            mss: path.mtu.saturating_sub(headers).max(MIN_MSS),
+            recv_window: opts.recv_buffer,
+            timestamp_offset,
+            ecn: opts.ecn,
+            nagle: !opts.nodelay,
+            keepalive: opts.keepalive,
+            user_timeout: opts.user_timeout,
+            cc: opts.congestion,
+            pacing: opts.pacing,
+            initial_window: self.config.initial_window,
+            min_rto: self.config.min_rto,
+            time_wait: self.config.time_wait,
+            ..manypath_tcp::machine::Config::default()
+        }
+    }
+}
+
+/// The smallest payload that any path is held to carry (RFC 9293 section 3.7.1 for IPv4 without options).
+const MIN_MSS: u16 = 536;

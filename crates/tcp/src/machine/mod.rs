@@ -154,6 +154,13 @@ impl Machine {
         }
     }
 
+    /// As [`set_recv_window`](Self::set_recv_window) for a window that several subflows share and whose right edge is
+    /// kept by the caller in a number space of its own: it is told just so, rounded up to the scale's unit, and the
+    /// caller forces the acknowledgement that tells of a larger one.
+    pub fn share_recv_window(&mut self, bytes: u32) {
+        self.recv.window.set_shared(bytes);
+    }
+
     /// An acknowledgement is sent at the next opportunity even if nothing arrived.
     pub fn force_ack(&mut self) {
         self.recv.ack.force();

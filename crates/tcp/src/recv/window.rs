@@ -14,6 +14,9 @@ pub(crate) struct RecvWindow {
     /// The largest window that will ever be offered.
     largest: u32,
     scale: WindowScale,
+    /// Several subflows share one window that somebody above keeps: it is told as it is, from wherever each of
+    /// them stands, so this subflow's own right edge may well move left.
+    shared: bool,
 }
 
 impl RecvWindow {
@@ -23,6 +26,7 @@ impl RecvWindow {
             wish: largest,
             largest,
             scale,
+            shared: false,
         }
     }
 
@@ -38,6 +42,12 @@ impl RecvWindow {
 
     pub(crate) fn set_wish(&mut self, bytes: u32) {
         self.wish = bytes.min(self.largest);
+        self.shared = false;
+    }
+
+    pub(crate) fn set_shared(&mut self, bytes: u32) {
+        self.wish = bytes.min(self.largest);
+        self.shared = true;
     }
 
     /// Bytes the peer may still send of what was offered.
@@ -51,8 +61,12 @@ impl RecvWindow {
 
     /// The field of a segment that is not a SYN. `step` is the smallest gain worth telling: one segment.
     pub(crate) fn field(&self, next: SeqNum, step: u32) -> u16 {
+        let up = |bytes: u32| bytes.div_ceil(self.scale.unit()).min(u32::from(u16::MAX)) as u16;
+        if self.shared {
+            return up(self.wish);
+        }
         let open = self.open(next);
-        let kept = open.div_ceil(self.scale.unit()).min(u32::from(u16::MAX)) as u16;
+        let kept = up(open);
         // RFC 9293 3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
         let worth = step.min(self.largest / 2).max(1);
         if self.wish >= open.saturating_add(worth) {
@@ -75,6 +89,9 @@ impl RecvWindow {
     /// The window grew so much that the peer should be told without waiting for another reason: to twice what it
     /// has, by at least one segment (or half the buffer).
     pub(crate) fn update_due(&self, next: SeqNum, step: u32) -> bool {
+        if self.shared {
+            return false;
+        }
         let open = self.open(next);
         let offer = self.scale.expand(self.field(next, step));
         offer > open

@@ -1,0 +1,372 @@
+//! How a connection and its subflows end (RFC 8684 sections 3.3.3, 3.5 and 3.6, appendix D).
+
+use manypath_tcp::machine::State;
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::dsn::Dsn;
+use manypath_wire::ids::{FourTuple, Key};
+use manypath_wire::tcp::mptcp::{Fail, MptcpOption, Reset, ResetReason};
+
+use super::ingest::interference;
+use super::offset::Offset;
+use super::send::FinState;
+use super::subflow::Greeting;
+use super::timers::Outstanding;
+use super::{Conn, Cx};
+use crate::api::{CloseCause, ConnState, EventKind, FallbackCause, StackError, SubflowEnd};
+use crate::crypto::mac;
+use crate::ids::SubflowId;
+use crate::pm;
+
+/// How often an unanswered MP_FASTCLOSE is repeated. // rfc8684:Z5
+const FAST_CLOSE_REPEATS: u8 = 3;
+/// Ended subflows that are remembered.
+const MOST_ENDED: usize = 32;
+/// How long a connection that the application let go may take to finish.
+const ORPHAN: Duration = Duration::from_secs(60);
+
+/// Our MP_FASTCLOSE that the peer has not answered with a reset. // rfc8684:Z1
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FastCloseWait {
+    at: Instant,
+    repeats: u8,
+}
+
+impl FastCloseWait {
+    pub(crate) fn deadline(&self) -> Instant {
+        self.at
+    }
+}
+
+/// A subflow that the stack has to take out of its tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departed {
+    pub(crate) subflow: SubflowId,
+    pub(crate) tuple: FourTuple,
+}
+
+impl Conn {
+    /// The application will write no more.
+    pub(crate) fn shutdown_write(&mut self) {
+        if self.send.fin == FinState::Open {
+            self.send.fin = FinState::Queued;
+        }
+    }
+
+    /// The application lets go: what it did not read is lost, what it wrote is still delivered.
+    pub(crate) fn release(&mut self, now: Instant) {
+        self.released = true;
+        self.shutdown_write();
+        self.orphan_until = Some(now + ORPHAN);
+        self.bytes_at_release = self.recv.next();
+        self.recv.skip();
+    }
+
+    /// The application wants it over at once. // rfc8684:Z1,Z2
+    pub(crate) fn abort(&mut self, cx: &mut Cx<'_>) {
+        if self.closed.is_some() {
+            return;
+        }
+        cx.count.conn_aborted += 1;
+        let option = self.fast_close_option().filter(|_| self.lattice.speaks_multipath() && self.established);
+        let introduced = |i: &usize| matches!(self.subflows[*i].greeting, Greeting::Done | Greeting::CapableKeys);
+        let chosen = option.and_then(|_| self.best_subflow()).filter(introduced);
+        let resource = Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::Unspecified }));
+        for i in 0..self.subflows.len() {
+            if Some(i) != chosen {
+                let why = if option.is_some() { option } else if self.lattice.speaks_multipath() { resource } else { None };
+                self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+            }
+        }
+        self.send.clear();
+        self.recv.clear();
+        match (chosen, option) {
+            (Some(i), Some(option)) => {
+                let rto = self.subflows[i].tcp.rto();
+                self.fast_close = Some(FastCloseWait { at: cx.now + rto, repeats: 0 });
+                self.say_fast_close(i, option, cx);
+                self.finish(CloseCause::Aborted, cx);
+            }
+            _ => self.finish(CloseCause::Aborted, cx),
+        }
+    }
+
+    fn say_fast_close(&mut self, i: usize, option: MptcpOption, cx: &mut Cx<'_>) {
+        cx.count.fastclose_sent += 1;
+        let sf = &mut self.subflows[i];
+        sf.signals.clear();
+        sf.signals.push_back(option);
+        sf.bare_signals = 0;
+        sf.tcp.force_ack();
+    }
+
+    /// No reset came: repeat, and in the end reset with the option. // rfc8684:Z5,Z6
+    pub(crate) fn fast_close_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else { return };
+        let (Some(option), Some(i)) = (self.fast_close_option(), self.best_subflow()) else {
+            self.fast_close = None;
+            return;
+        };
+        if wait.repeats < FAST_CLOSE_REPEATS {
+            let rto = self.subflows[i].tcp.rto();
+            let repeats = wait.repeats + 1;
+            self.fast_close = Some(FastCloseWait { at: cx.now + rto.times(1 << repeats), repeats });
+            self.say_fast_close(i, option, cx);
+        } else {
+            self.fast_close = None;
+            cx.count.fastclose_sent += 1;
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, Some(option), cx);
+        }
+    }
+
+    /// The peer wants it over at once. // rfc8684:Z3,Z4
+    pub(crate) fn on_fast_close(&mut self, _i: usize, key: Key, cx: &mut Cx<'_>) {
+        let ours = self.local.as_ref().is_some_and(|local| mac::equal(&local.key.0, &key.0));
+        if !ours {
+            cx.count.fastclose_bad_key += 1;
+            return;
+        }
+        cx.count.fastclose_received += 1;
+        self.fast_close = None;
+        for i in 0..self.subflows.len() {
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+        }
+        self.finish(CloseCause::ResetByPeer, cx);
+    }
+
+    /// Resets one subflow; what it carried travels on the others.
+    pub(crate) fn reset_subflow(&mut self, i: usize, end: SubflowEnd, why: Option<MptcpOption>, cx: &mut Cx<'_>) {
+        if self.subflows[i].reset_with.is_some() {
+            return;
+        }
+        cx.count.subflow_reset_by_us += 1;
+        self.reinject_all(i);
+        self.subflows[i].reset(end, why);
+        self.refresh_sample(i);
+    }
+
+    /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B9,B11
+    pub(crate) fn on_checksum_failure(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else { return };
+        let fail = MptcpOption::Fail(Fail { dsn: numbers.dsn(at) });
+        cx.count.fail_sent += 1;
+        if self.subflows.len() > 1 {
+            self.reset_subflow(i, SubflowEnd::Checksum, Some(fail), cx);
+            return;
+        }
+        if at != self.recv.next() || self.recv.has_holes() {
+            self.reset_subflow(i, SubflowEnd::Checksum, Some(fail), cx);
+            return;
+        }
+        // The only subflow, and nothing is missing before: from here on the bytes count as they come.
+        if self.lattice.descend(crate::api::ProtocolLevel::NoMoreJoins, FallbackCause::Checksum) {
+            self.count_fallback(FallbackCause::Checksum, cx);
+        }
+        self.subflows[i].signals.push_front(fail);
+        self.subflows[i].tcp.force_ack();
+    }
+
+    /// The peer could not verify our data. // rfc8684:B7,B10,B13
+    pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
+        cx.count.fail_received += 1;
+        let Some(numbers) = self.tx_numbers else { return };
+        if self.subflows.len() > 1 {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        let own_fail = self.rx_numbers.map(|rx| MptcpOption::Fail(Fail { dsn: rx.dsn(self.recv.next()) }));
+        let Some(from) = numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()) else { return };
+        if from < self.send.una() {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        if let Some(own) = own_fail {
+            self.subflows[i].signals.push_front(own);
+            self.subflows[i].tcp.force_ack();
+            cx.count.fail_sent += 1;
+        }
+        self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+    }
+
+    /// Everything that a subflow has in flight shall also travel elsewhere. // rfc8684:R1
+    pub(crate) fn reinject_all(&mut self, i: usize) {
+        if !self.lattice.speaks_multipath() {
+            return;
+        }
+        let avoid = Some(self.subflows[i].id());
+        let una = self.send.una();
+        for m in self.subflows[i].tx.iter().filter(|m| m.at + u64::from(m.len) > una) {
+            self.send.reinject(m.at..m.at + u64::from(m.len), avoid);
+        }
+    }
+
+    /// Takes a dead subflow out; says whether it did.
+    pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
+        self.reinject_all(i);
+        let sf = self.subflows.remove(i);
+        self.samples.remove(i);
+        let end = sf.end.unwrap_or(end);
+        if let Some(m) = sf.rx.partial() {
+            self.recv.discard(m.at..m.at + u64::from(m.len));
+        }
+        self.send.unavoid(sf.id());
+        cx.count.subflow_closed += 1;
+        self.departed.push(Departed { subflow: sf.id(), tuple: sf.seat.tuple });
+        if self.ended.len() == MOST_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(sf.ended(end, cx.now));
+        self.push_event(EventKind::SubflowDown { subflow: sf.id(), tuple: sf.seat.tuple, end });
+        self.tell_manager(pm::Event::Ended { subflow: sf.id(), end }, cx);
+        if self.subflows.is_empty() {
+            self.last_subflow_gone(end, cx);
+        }
+    }
+
+    fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
+        if self.closed.is_some() {
+            return;
+        }
+        let both_done = self.recv.finished() && matches!(self.send.fin, FinState::Acked);
+        let plain_done = !self.lattice.speaks_multipath() && end == SubflowEnd::Finished;
+        if both_done || plain_done {
+            self.finish(CloseCause::Finished, cx);
+            return;
+        }
+        if self.may_join() && !self.released {
+            // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
+            self.lonely_until = Some(cx.now + self.opts.break_before_make);
+            return;
+        }
+        let cause = match end {
+            SubflowEnd::Refused => CloseCause::Refused,
+            SubflowEnd::TimedOut => CloseCause::TimedOut,
+            SubflowEnd::Unreachable => CloseCause::Unreachable,
+            SubflowEnd::ConnectionClosed => CloseCause::Aborted,
+            SubflowEnd::Finished => CloseCause::Finished,
+            _ => CloseCause::ResetByPeer,
+        };
+        self.finish(cause, cx);
+    }
+
+    /// The connection is over; told once.
+    pub(crate) fn finish(&mut self, cause: CloseCause, cx: &mut Cx<'_>) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(cause);
+        self.data_timer.stop();
+        match cause {
+            CloseCause::Finished => cx.count.conn_finished += 1,
+            CloseCause::ResetByPeer | CloseCause::Refused => cx.count.conn_reset += 1,
+            CloseCause::TimedOut | CloseCause::NoSubflow | CloseCause::Unreachable => cx.count.conn_timed_out += 1,
+            CloseCause::Aborted => {}
+        }
+        self.push_event(EventKind::Closed(cause));
+    }
+
+    /// Moves closing on after anything that may have brought it nearer.
+    pub(crate) fn advance_close(&mut self, cx: &mut Cx<'_>) {
+        if self.lattice.speaks_multipath() {
+            // rfc8684:F6,F9
+            let done = self.recv.finished() && self.send.fin == FinState::Acked;
+            if done {
+                self.finish(CloseCause::Finished, cx);
+                for sf in &mut self.subflows {
+                    sf.finish = true;
+                }
+            }
+        } else if self.send.fin == FinState::Queued && self.send.all_sent() {
+            for sf in &mut self.subflows {
+                sf.finish = true;
+            }
+        }
+        // A peer that still sends to an application that is gone is told so.
+        if self.released && self.closed.is_none() && self.recv.next() > self.bytes_at_release {
+            self.abort(cx);
+        }
+        // A subflow that the peer finished is finished from here, too, once it has nothing in flight. // rfc8684:F7
+        for sf in &mut self.subflows {
+            if sf.peer_finished && sf.tx.is_empty() && self.lattice.speaks_multipath() {
+                sf.finish = true;
+            }
+        }
+        let mut i = 0;
+        while i < self.subflows.len() {
+            match self.subflows[i].tcp.state() {
+                State::Closed | State::TimeWait => {
+                    let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
+                    self.bury(i, end, cx);
+                }
+                _ => i += 1,
+            }
+        }
+    }
+
+    /// The subflow through which a word to the peer gets there soonest.
+    pub(crate) fn best_subflow(&self) -> Option<usize> {
+        let usable = |i: &usize| self.subflows[*i].carries_data();
+        (0..self.subflows.len()).filter(usable).min_by_key(|&i| (self.subflows[i].stale, self.subflows[i].tcp.srtt()))
+    }
+
+    /// What waits for the peer at data level.
+    pub(crate) fn data_outstanding(&self) -> Outstanding {
+        if !self.lattice.speaks_multipath() || self.closed.is_some() || !self.established {
+            return Outstanding::Nothing;
+        }
+        let fin = match self.send.fin {
+            FinState::Sent => true,
+            FinState::Queued => self.send.all_sent(),
+            FinState::Open | FinState::Acked => false,
+        };
+        if self.send.una() < self.send.next() || fin {
+            Outstanding::Data
+        } else if self.send.blocked_by_window() {
+            Outstanding::Window
+        } else {
+            Outstanding::Nothing
+        }
+    }
+
+    /// The state as appendix D draws it. // rfc8684:F11
+    pub(crate) fn state(&self) -> ConnState {
+        if self.fast_close.is_some() {
+            return ConnState::FastCloseWait;
+        }
+        if let Some(cause) = self.closed {
+            let finishing = cause == CloseCause::Finished && !self.subflows.is_empty();
+            return if finishing { ConnState::TimeWait } else { ConnState::Closed };
+        }
+        if !self.established {
+            return ConnState::Opening;
+        }
+        match (self.send.fin, self.recv.finished()) {
+            (FinState::Open, false) => ConnState::Established,
+            (FinState::Open, true) => ConnState::CloseWait,
+            (FinState::Queued | FinState::Sent, false) => ConnState::FinWait1,
+            (FinState::Queued | FinState::Sent, true) => ConnState::LastAck,
+            (FinState::Acked, false) => ConnState::FinWait2,
+            (FinState::Acked, true) => ConnState::TimeWait,
+        }
+    }
+
+    /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
+    pub(crate) fn finish_subflow(&mut self, i: usize, end: SubflowEnd) {
+        self.reinject_all(i);
+        let sf = &mut self.subflows[i];
+        sf.end.get_or_insert(end);
+        sf.finish = true;
+        self.refresh_sample(i);
+    }
+
+    /// The application removes a subflow.
+    pub(crate) fn remove_subflow(&mut self, id: SubflowId, end: SubflowEnd) -> Result<(), StackError> {
+        let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
+        self.finish_subflow(i, end);
+        Ok(())
+    }
+
+    /// A subflow's address is gone. // rfc8684:A19
+    pub(crate) fn address_gone(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
+    }
+}

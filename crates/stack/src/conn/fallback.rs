@@ -1,0 +1,108 @@
+//! The way down from Multipath TCP to TCP (RFC 8684 section 3.7): a lattice that is only ever descended.
+//!
+//! Owns the level of a connection and why it fell. Must never go up. // rfc8684:B16
+
+use crate::api::{FallbackCause, ProtocolLevel};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lattice {
+    level: ProtocolLevel,
+    cause: Option<FallbackCause>,
+    /// One infinite mapping is owed to the peer on the next new data. // rfc8684:B4
+    infinite_due: bool,
+}
+
+impl Lattice {
+    pub(crate) fn new(multipath: bool) -> Self {
+        if multipath {
+            return Self { level: ProtocolLevel::Multipath, cause: None, infinite_due: false };
+        }
+        Self { level: ProtocolLevel::PlainTcp, cause: Some(FallbackCause::NotWanted), infinite_due: false }
+    }
+
+    pub(crate) fn level(&self) -> ProtocolLevel {
+        self.level
+    }
+
+    pub(crate) fn cause(&self) -> Option<FallbackCause> {
+        self.cause
+    }
+
+    /// Mappings, Data ACKs and the other options are in use.
+    pub(crate) fn speaks_multipath(&self) -> bool {
+        self.level <= ProtocolLevel::NoMoreJoins
+    }
+
+    /// New subflows may be made or accepted.
+    pub(crate) fn may_join(&self) -> bool {
+        self.level == ProtocolLevel::Multipath
+    }
+
+    /// The next new data has to say that the mapping is infinite.
+    pub(crate) fn infinite_due(&self) -> bool {
+        self.infinite_due
+    }
+
+    /// The infinite mapping is on the wire: from here on it is plain TCP.
+    pub(crate) fn infinite_sent(&mut self) {
+        self.infinite_due = false;
+        self.level = self.level.max(ProtocolLevel::PlainTcp);
+    }
+
+    /// Goes down to `level`; false when it was there or lower already. // rfc8684:B16
+    pub(crate) fn descend(&mut self, level: ProtocolLevel, cause: FallbackCause) -> bool {
+        if level <= self.level {
+            return false;
+        }
+        self.level = level;
+        self.cause = Some(cause);
+        self.infinite_due = level == ProtocolLevel::InfiniteMapping;
+        true
+    }
+}
+
+/// What to do when data of ours was acknowledged, or data came in, without a DSS while the peer still had to
+/// prove that options pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unproven {
+    /// The only subflow: go on as TCP. // rfc8684:B4
+    FallBack,
+    /// An additional subflow: reset it. // rfc8684:B3
+    ResetSubflow,
+}
+
+/// The rule for a subflow whose first exchange carried no DSS.
+pub(crate) fn without_dss(first_subflow: bool, others_exist: bool) -> Unproven {
+    if first_subflow && !others_exist { Unproven::FallBack } else { Unproven::ResetSubflow }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lattice_only_goes_down() {
+        // rfc8684:B16
+        let mut l = Lattice::new(true);
+        assert!(l.may_join() && l.speaks_multipath());
+        assert!(l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerFailed));
+        assert!(!l.may_join() && l.speaks_multipath());
+        assert!(l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::Checksum));
+        assert!(!l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerWithout));
+        assert!(!l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::PeerWithout));
+        assert_eq!(l.cause(), Some(FallbackCause::Checksum));
+        assert!(l.infinite_due());
+        l.infinite_sent();
+        assert_eq!(l.level(), ProtocolLevel::PlainTcp);
+        assert!(!l.infinite_due());
+    }
+
+    #[test]
+    fn only_the_first_and_only_subflow_may_fall_back() {
+        // rfc8684:B3,B4
+        assert_eq!(without_dss(true, false), Unproven::FallBack);
+        assert_eq!(without_dss(true, true), Unproven::ResetSubflow);
+        assert_eq!(without_dss(false, true), Unproven::ResetSubflow);
+        assert_eq!(without_dss(false, false), Unproven::ResetSubflow);
+    }
+}

@@ -1,0 +1,340 @@
+//! What a segment means to the connection: options first, then payload.
+//!
+//! The subflow has spoken by then; nothing here changes TCP state except by asking for a reset.
+
+use manypath_tcp::machine::{Outcome, Verdict};
+use manypath_wire::checksum::{self, Sum};
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, Reset, ResetReason};
+
+use super::fallback::{Unproven, without_dss};
+use super::handshake::capable_of;
+use super::mapping::{Noted, RxMapping};
+use super::offset::Offset;
+use super::recv::Placed;
+use super::subflow::Greeting;
+use super::{Conn, Cx};
+use crate::api::{EventKind, FallbackCause, ProtocolLevel, SubflowEnd};
+
+/// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
+const MOST_UNMAPPED: u64 = 64 * 1024;
+
+/// The reason for options that disappear on the way.
+pub(crate) fn interference() -> Option<MptcpOption> {
+    Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::MiddleboxInterference }))
+}
+
+impl Conn {
+    /// Options of an acceptable segment. // rfc8684:G3
+    pub(crate) fn take_options(&mut self, i: usize, seg: &Segment<'_>, outcome: &Outcome, cx: &mut Cx<'_>) {
+        if !self.lattice.speaks_multipath() || self.remote.is_none() {
+            return;
+        }
+        let mut dss = None;
+        for option in seg.options.mptcp.iter() {
+            match option {
+                // Segmentation offload and middleboxes repeat options; the first one counts. // rfc8684:G6
+                MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
+                MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
+                MptcpOption::RemoveAddr(remove) => self.on_remove_addr(i, remove, cx),
+                MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
+                MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
+                MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
+                MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
+            }
+        }
+        let mapping = capable_of(seg).filter(|_| self.subflows[i].is_first()).and_then(Self::capable_mapping);
+        if let Some(mapping) = mapping {
+            // It stands for a DSS. // rfc8684:C11
+            self.proven(i, cx);
+            self.note_mapping(i, mapping, cx);
+        }
+        match dss {
+            Some(dss) => self.on_dss(i, &dss, cx),
+            None if mapping.is_none() => self.without_dss(i, outcome, cx),
+            None => {}
+        }
+    }
+
+    /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass.
+    fn without_dss(&mut self, i: usize, outcome: &Outcome, cx: &mut Cx<'_>) {
+        let exchanged = outcome.acked > 0 || outcome.in_order.is_some();
+        if self.subflows[i].dss_seen || !exchanged || outcome.verdict != Verdict::Acceptable {
+            return;
+        }
+        match without_dss(self.subflows[i].is_first(), self.subflows.len() > 1) {
+            // rfc8684:B4
+            Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
+            // rfc8684:B3
+            Unproven::ResetSubflow => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
+        }
+    }
+
+    fn on_dss(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
+        self.proven(i, cx);
+        if let Some(ack) = dss.data_ack {
+            self.on_data_ack(i, ack, cx);
+        }
+        if let Some(mapping) = dss.mapping {
+            self.on_mapping(i, &mapping, dss.data_fin, cx);
+        }
+    }
+
+    fn on_data_ack(&mut self, i: usize, ack: DataAck, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.tx_numbers else { return };
+        // Either width is accepted. // rfc8684:D14,D16,D19
+        let at = match ack {
+            DataAck::Short(low) => numbers.offset32(low, self.send.una()),
+            DataAck::Long(full) => numbers.offset(manypath_wire::dsn::Dsn::new(full), self.send.una()),
+        };
+        let Some(at) = at else {
+            cx.count.data_ack_invalid += 1;
+            return;
+        };
+        // The window counts only beside a Data ACK, and relative to it. // rfc8684:D20,W2
+        let window = u64::from(self.subflows[i].tcp.peer_window_field_scaled());
+        let done = self.send.data_ack(at, window);
+        if done.impossible {
+            cx.count.data_ack_invalid += 1;
+            return;
+        }
+        if done.bytes > 0 || done.fin {
+            cx.count.data_ack_advanced += 1;
+            self.data_timer.progress();
+        }
+        if done.window_grew {
+            self.data_timer.window_opened();
+        }
+    }
+
+    fn on_mapping(&mut self, i: usize, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else { return };
+        if mapping.is_infinite() {
+            // rfc8684:D18,B14,B15
+            self.on_infinite(i, cx);
+            return;
+        }
+        let near = self.recv.next();
+        let (at, long) = match mapping.dsn {
+            MapDsn::Short(low) => (numbers.offset32(low, near), false),
+            MapDsn::Long(full) => (numbers.offset(manypath_wire::dsn::Dsn::new(full), near), true),
+        };
+        self.peer_long = long; // rfc8684:D19
+        // rfc8684:D2,D3
+        if mapping.checksum.is_some() != self.checksum {
+            cx.count.dss_checksum_presence += 1;
+            self.reset_subflow(i, SubflowEnd::ProtocolError, super::join::mptcp_specific(), cx);
+            return;
+        }
+        let Some(at) = at else {
+            cx.count.dss_mapping_invalid += 1;
+            return;
+        };
+        let fin = u16::from(data_fin);
+        if data_fin && mapping.ssn == Ssn::new(0) && mapping.len == 1 {
+            self.on_bare_data_fin(i, at, mapping, cx); // rfc8684:F2
+            return;
+        }
+        let len = mapping.len - fin.min(mapping.len);
+        if data_fin {
+            cx.count.data_fin_received += 1;
+            self.note_stream_end(i, at + u64::from(len), cx);
+        }
+        if len > 0 {
+            self.note_mapping(i, RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum), cx);
+        }
+    }
+
+    fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else { return };
+        let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
+        if mapping.checksum.is_some_and(|sum| sum != expected) {
+            cx.count.dss_checksum_failed += 1;
+            return;
+        }
+        cx.count.data_fin_received += 1;
+        self.note_stream_end(i, at, cx);
+    }
+
+    fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
+        let was_finished = self.recv.finished();
+        if !self.recv.note_end(end) {
+            cx.count.dss_mapping_invalid += 1;
+            return;
+        }
+        // A repeated DATA_FIN wants its acknowledgement again.
+        self.subflows[i].tcp.force_ack();
+        if self.recv.finished() && !was_finished {
+            self.tell_readable();
+        }
+    }
+
+    fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {
+        let next = self.subflows[i].tcp.rcv_nxt_ssn();
+        // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
+        // so look from the segment's own start.
+        let from = self.delivered_ssn.unwrap_or(next);
+        match self.subflows[i].rx.note(mapping, from) {
+            Noted::New => cx.count.dss_mapping += 1,
+            Noted::Known => cx.count.dss_mapping_repeated += 1,
+            Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
+        }
+    }
+
+    /// In-order payload of one subflow, in pieces as they come.
+    pub(crate) fn take_payload(&mut self, i: usize, ssn: Ssn, bytes: &[u8], sum: Option<Sum>, cx: &mut Cx<'_>) {
+        if bytes.is_empty() {
+            return;
+        }
+        cx.count.bytes_in += bytes.len() as u64;
+        if !self.lattice.speaks_multipath() {
+            self.take_plain(i, bytes, cx);
+            return;
+        }
+        let mut ssn = ssn;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.subflows[i].reset_with.is_some() {
+                return;
+            }
+            let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
+                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| (next.since(ssn) as usize).min(rest.len()));
+                self.unmapped(i, gap, cx);
+                ssn = ssn + gap as u32;
+                rest = &rest[gap..];
+                continue;
+            };
+            let into = ssn.since(mapping.ssn);
+            let n = rest.len().min((u32::from(mapping.len) - into) as usize);
+            // The whole segment's sum serves when the whole segment is in one mapping.
+            let known = sum.filter(|_| n == bytes.len());
+            self.take_mapped(i, mapping, into, &rest[..n], known, cx);
+            ssn = ssn + n as u32;
+            rest = &rest[n..];
+        }
+    }
+
+    fn take_mapped(&mut self, i: usize, m: RxMapping, into: u32, bytes: &[u8], known: Option<Sum>, cx: &mut Cx<'_>) {
+        let at = m.at + u64::from(into);
+        self.subflows[i].unmapped = 0;
+        self.subflows[i].bytes_received += bytes.len() as u64;
+        let complete = into + bytes.len() as u32 == u32::from(m.len);
+        if m.checksum.is_none() {
+            let (placed, advanced) = self.recv.accept(at, bytes);
+            self.placed(placed, bytes.len(), cx);
+            self.advanced(advanced, cx);
+            if complete {
+                self.subflows[i].rx.pop();
+            }
+            return;
+        }
+        let (placed, sum) = self.recv.place(at, bytes, known);
+        self.placed(placed, bytes.len(), cx);
+        let ssn = m.ssn + into;
+        let Some(noted) = self.subflows[i].rx.current(ssn) else { return };
+        noted.sum.append(sum);
+        noted.contested |= placed == Placed::Contested;
+        noted.incomplete |= into != u32::from(noted.taken);
+        noted.taken += bytes.len() as u16;
+        if complete {
+            let whole = *noted;
+            self.subflows[i].rx.pop();
+            self.mapping_complete(i, &whole, cx);
+        }
+    }
+
+    fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else { return };
+        let range = m.at..m.at + u64::from(m.len);
+        if m.incomplete {
+            // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
+            self.recv.discard(range);
+            return;
+        }
+        // rfc8684:D9
+        if m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum)) {
+            if m.contested {
+                self.recv.discard(range);
+            } else {
+                let advanced = self.recv.verified(range);
+                self.advanced(advanced, cx);
+            }
+            return;
+        }
+        cx.count.dss_checksum_failed += 1;
+        self.recv.discard(range);
+        self.on_checksum_failure(i, m.at, cx);
+    }
+
+    fn take_plain(&mut self, i: usize, bytes: &[u8], cx: &mut Cx<'_>) {
+        self.subflows[i].bytes_received += bytes.len() as u64;
+        // The subflow kept to its own window, which is this one.
+        self.recv.told(self.recv.room());
+        let (placed, advanced) = self.recv.accept(self.recv.next(), bytes);
+        self.placed(placed, bytes.len(), cx);
+        self.advanced(advanced, cx);
+    }
+
+    fn placed(&self, placed: Placed, bytes: usize, cx: &mut Cx<'_>) {
+        match placed {
+            Placed::Stored => {}
+            Placed::Contested => cx.count.duplicate_bytes += bytes as u64,
+            Placed::BeyondWindow => cx.count.beyond_window_bytes += bytes as u64,
+        }
+    }
+
+    fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
+        if bytes > 0 {
+            self.tell_readable();
+        }
+    }
+
+    /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
+    fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
+        cx.count.unmapped_bytes += bytes as u64;
+        self.subflows[i].unmapped += bytes as u64;
+        if self.subflows[i].unmapped >= MOST_UNMAPPED {
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+        }
+    }
+
+    /// The subflow's first DSS is still missing and it is the only one: from here on it is TCP.
+    pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i);
+        }
+    }
+
+    fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.subflows.len() > 1 {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        if self.lattice.descend(ProtocolLevel::PlainTcp, FallbackCause::PeerInfinite) {
+            self.count_fallback(FallbackCause::PeerInfinite, cx);
+            self.rest_is_plain(i);
+        }
+    }
+
+    /// Switches the only subflow to raw bytes in both directions.
+    pub(crate) fn rest_is_plain(&mut self, i: usize) {
+        let sf = &mut self.subflows[i];
+        sf.greeting = Greeting::Plain;
+        sf.rx.clear();
+        sf.signals.clear();
+        self.send.open_window();
+        // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
+        let upto = sf.tx.lowest().unwrap_or_else(|| self.send.next());
+        self.send.subflow_acked(upto);
+    }
+
+    /// Tells the application, once until it has read everything.
+    pub(crate) fn tell_readable(&mut self) {
+        if !self.readable_told && self.established {
+            self.readable_told = true;
+            self.push_event(EventKind::Readable);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Additional subflows: the MP_JOIN handshake from both sides (RFC 8684 section 3.2).
+
+use manypath_tcp::machine::Machine;
+use manypath_tcp::time::Duration;
+use manypath_wire::ids::Nonce;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
+
+use super::subflow::{Greeting, Seat, Subflow};
+use super::{Conn, Cx};
+use crate::api::{EventKind, SubflowEnd};
+use crate::crypto::mac::{JoinMac, Keys, equal};
+use crate::pm;
+use crate::ids::SubflowId;
+
+/// Third packets sent before the join is given up.
+const MOST_REPEATS: u8 = 7;
+
+/// The first MP_JOIN of a segment.
+pub(crate) fn join_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Join> {
+    seg.options.mptcp.iter().find_map(|option| match option {
+        MptcpOption::Join(join) => Some(join),
+        _ => None,
+    })
+}
+
+/// The reset reason for everything that is wrong with a join itself. // rfc8684:J16
+pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
+    Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::MptcpSpecific }))
+}
+
+impl Conn {
+    /// Our keys first, as we use them when we prove something. // rfc8684:J9
+    pub(crate) fn keys(&self) -> Option<Keys> {
+        Some(Keys { sender: self.local.as_ref()?.key, receiver: self.remote.as_ref()?.key })
+    }
+
+    /// A subflow may be added now. // rfc8684:C15
+    pub(crate) fn may_join(&self) -> bool {
+        self.lattice.may_join() && self.fully_established && self.closed.is_none() && self.remote.is_some()
+    }
+
+    /// The peer may join now.
+    pub(crate) fn accepts_joins(&self) -> bool {
+        self.lattice.may_join() && self.established && self.closed.is_none() && self.remote.is_some()
+    }
+
+    /// A free name for one more subflow, within the connection's limit. // rfc8684:J19
+    pub(crate) fn free_subflow(&self) -> Option<SubflowId> {
+        if self.subflows.len() >= usize::from(self.opts.max_subflows) {
+            return None;
+        }
+        // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
+        (0..=u8::MAX).map(|step| SubflowId(self.next_subflow.wrapping_add(step))).find(|id| self.position(*id).is_none())
+    }
+
+    /// Adds a subflow; its machine says what is sent next.
+    pub(crate) fn add_subflow(&mut self, seat: Seat, tcp: Machine, greeting: Greeting, cx: &mut Cx<'_>) {
+        self.next_subflow = seat.id.0.wrapping_add(1);
+        let opening = pm::Event::Opening {
+            subflow: seat.id,
+            local_id: seat.local_id,
+            local: seat.tuple.local,
+            remote_id: seat.remote_id,
+            remote: seat.tuple.remote,
+            origin: seat.origin,
+        };
+        self.tell_manager(opening, cx);
+        match greeting {
+            Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
+            Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
+            _ => {}
+        }
+        let subflow = Subflow::new(seat, tcp, greeting, cx.now);
+        self.samples.push(subflow.sample());
+        self.subflows.push(subflow);
+    }
+
+    /// The SYN/ACK of a join that we opened.
+    pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let Greeting::JoinSyn { nonce } = self.subflows[i].greeting else { return };
+        let Some(&Join::SynAck { backup, addr_id, hmac, nonce: theirs }) = join_of(seg) else {
+            cx.count.join_option_missing += 1; // rfc8684:J15
+            self.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
+            return;
+        };
+        let Some(keys) = self.keys() else { return };
+        if !equal(&JoinMac::compute(keys.reversed(), theirs, nonce).syn_ack(), &hmac) {
+            cx.count.join_syn_ack_bad_hmac += 1; // rfc8684:J13
+            self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            return;
+        }
+        let proof = JoinMac::compute(keys, nonce, theirs).ack();
+        let sf = &mut self.subflows[i];
+        let repeat_at = cx.now + sf.tcp.rto();
+        sf.seat.remote_id = addr_id; // rfc8684:J4
+        sf.seat.backup_there = backup;
+        sf.greeting = Greeting::JoinAck { proof, repeat_at, repeats: 0 };
+        sf.tcp.force_ack();
+    }
+
+    /// The third packet of a join that the peer opened.
+    pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else { return };
+        let Some(keys) = self.keys() else { return };
+        match join_of(seg) {
+            Some(Join::Ack { hmac }) if equal(&JoinMac::compute(keys.reversed(), remote, local).ack(), hmac) => {
+                self.subflows[i].greeting = Greeting::Done;
+                self.subflows[i].tcp.force_ack(); // rfc8684:J10
+                cx.count.join_established += 1;
+            }
+            // rfc8684:J14,J16
+            Some(_) => {
+                cx.count.join_ack_bad_hmac += 1;
+                self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            }
+            None => {
+                cx.count.join_option_missing += 1;
+                self.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
+            }
+        }
+    }
+
+    /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
+    pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if matches!(self.subflows[i].greeting, Greeting::JoinAck { .. }) {
+            self.subflows[i].greeting = Greeting::Done;
+            cx.count.join_established += 1;
+        }
+    }
+
+    /// Repeats the proof until it is answered. // rfc8684:J11
+    pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let rto = self.subflows[i].tcp.rto();
+            let Greeting::JoinAck { repeat_at, repeats, .. } = &mut self.subflows[i].greeting else { continue };
+            if *repeat_at > cx.now {
+                continue;
+            }
+            *repeats += 1;
+            *repeat_at = cx.now + Duration::from_nanos(rto.as_nanos() << (*repeats).min(8));
+            if *repeats > MOST_REPEATS {
+                self.reset_subflow(i, SubflowEnd::TimedOut, mptcp_specific(), cx);
+            } else {
+                self.subflows[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// The code with which our SYN/ACK proves that we have the keys. // rfc8684:J7,J9
+    pub(crate) fn syn_ack_proof(&self, local: Nonce, remote: Nonce) -> Option<[u8; 8]> {
+        Some(JoinMac::compute(self.keys()?, local, remote).syn_ack())
+    }
+
+    /// Tells once that a subflow carries data, and lets the path manager know.
+    pub(crate) fn take_up(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.subflows[i].take_up() {
+            return;
+        }
+        let seat = self.subflows[i].seat;
+        self.push_event(EventKind::SubflowUp {
+            subflow: seat.id,
+            tuple: seat.tuple,
+            origin: seat.origin,
+            backup: seat.backup_here || seat.backup_there,
+        });
+        self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
+        // What waits on a path that went silent can travel here.
+        for j in 0..self.subflows.len() {
+            if self.subflows[j].stale && j != i {
+                self.reinject_all(j);
+            }
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! One Multipath TCP connection: the only mediator between its subflows, its queues and its path manager.
+//!
+//! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
+//! siblings never call each other.
+
+mod close;
+mod fallback;
+mod handshake;
+mod info;
+mod ingest;
+mod join;
+mod mapping;
+mod offset;
+mod options;
+mod packet;
+mod paths;
+mod recv;
+mod ring;
+mod send;
+mod subflow;
+mod timers;
+mod transmit;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use manypath_tcp::cc::{GroupView, PathSample};
+use manypath_tcp::machine::{Context, DeadCause, IcmpOutcome, Machine, Reject, Verdict};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::ids::FourTuple;
+use manypath_wire::ip::icmp;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::MptcpOption;
+
+use crate::api::{
+    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, Role, StackError, SubflowEnd,
+};
+use crate::crypto::keys::KeyMaterial;
+use crate::crypto::rng::Rng;
+use crate::ids::{ConnId, SubflowId};
+use crate::pm;
+use crate::sched::PathView;
+use crate::stats::Counters;
+
+pub(crate) use close::Departed;
+use close::FastCloseWait;
+use fallback::Lattice;
+pub(crate) use handshake::{Unusable, capable_of, usable};
+pub(crate) use join::join_of;
+use offset::{Numbering, Offset};
+pub(crate) use packet::HOP_LIMIT;
+use paths::Announcements;
+use recv::ReceiveQueue;
+use send::{FinState, SendQueue};
+pub(crate) use subflow::{Greeting, Seat};
+use subflow::Subflow;
+use timers::{DataTimer, Outstanding, earlier};
+pub(crate) use transmit::Progress;
+
+/// What every call into a connection gets along.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) count: &'a mut Counters,
+    pub(crate) rng: &'a mut Rng,
+}
+
+/// What a connection starts from.
+pub(crate) struct Birth {
+    pub(crate) id: ConnId,
+    pub(crate) role: Role,
+    pub(crate) opts: ConnOptions,
+    /// Present when Multipath TCP is to be spoken.
+    pub(crate) local: Option<KeyMaterial>,
+    /// The peer's offer, for the host that was called.
+    pub(crate) offered_checksum: bool,
+    pub(crate) no_joins_to_first: bool,
+    pub(crate) manager: Option<pm::Manager>,
+}
+
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    role: Role,
+    pub(crate) opts: ConnOptions,
+    opened: Instant,
+    /// Addresses and ports of the first subflow, for ever. // rfc8684:S2
+    first: FourTuple,
+    lattice: Lattice,
+    local: Option<KeyMaterial>,
+    remote: Option<KeyMaterial>,
+    tx_numbers: Option<Numbering>,
+    rx_numbers: Option<Numbering>,
+    checksum: bool,
+    /// The peer's last mapping had a 64-bit number. // rfc8684:D19
+    peer_long: bool,
+    send: SendQueue,
+    recv: ReceiveQueue,
+    subflows: Vec<Subflow>,
+    /// What coupled congestion control may see, in step with `subflows`.
+    samples: Vec<PathSample>,
+    next_subflow: u8,
+    ended: VecDeque<EndedSubflow>,
+    departed: Vec<Departed>,
+    pub(crate) manager: Option<pm::Manager>,
+    announcements: Announcements,
+    wanted: VecDeque<pm::Create>,
+    outbox: VecDeque<EventKind>,
+    established: bool,
+    /// Joins may be made. // rfc8684:C15
+    fully_established: bool,
+    /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
+    no_joins_to_first: bool,
+    /// It was put into its listener's queue.
+    offered: bool,
+    closed: Option<CloseCause>,
+    released: bool,
+    bytes_at_release: Offset,
+    orphan_until: Option<Instant>,
+    lonely_until: Option<Instant>,
+    fast_close: Option<FastCloseWait>,
+    data_timer: DataTimer,
+    readable_told: bool,
+    write_blocked: bool,
+    /// Where the payload of the segment at hand starts, while it is being taken in.
+    delivered_ssn: Option<Ssn>,
+    /// Scratch space of the scheduler's question.
+    views: Vec<PathView>,
+}
+
+impl Conn {
+    /// A connection whose first subflow is this one.
+    pub(crate) fn new(birth: Birth, seat: Seat, tcp: Machine, now: Instant) -> Self {
+        let multipath = birth.local.is_some();
+        let greeting = match (multipath, birth.role) {
+            (false, _) => Greeting::Plain,
+            (true, Role::Initiator) => Greeting::CapableSyn,
+            (true, Role::Responder) => Greeting::CapableSynAck,
+        };
+        let mut conn = Self {
+            id: birth.id,
+            role: birth.role,
+            opened: now,
+            first: seat.tuple,
+            lattice: Lattice::new(multipath),
+            tx_numbers: birth.local.as_ref().map(|local| Numbering::new(local.idsn)),
+            local: birth.local,
+            remote: None,
+            rx_numbers: None,
+            checksum: birth.opts.checksum || birth.offered_checksum,
+            peer_long: true,
+            send: SendQueue::new(birth.opts.send_buffer),
+            recv: ReceiveQueue::new(birth.opts.recv_buffer),
+            opts: birth.opts,
+            subflows: Vec::new(),
+            samples: Vec::new(),
+            next_subflow: 0,
+            ended: VecDeque::new(),
+            departed: Vec::new(),
+            manager: birth.manager,
+            announcements: Announcements::default(),
+            wanted: VecDeque::new(),
+            outbox: VecDeque::new(),
+            established: false,
+            fully_established: false,
+            no_joins_to_first: birth.no_joins_to_first,
+            offered: false,
+            closed: None,
+            released: false,
+            bytes_at_release: Offset::ZERO,
+            orphan_until: None,
+            lonely_until: None,
+            fast_close: None,
+            data_timer: DataTimer::default(),
+            readable_told: false,
+            write_blocked: false,
+            delivered_ssn: None,
+            views: Vec::new(),
+        };
+        let first = Subflow::new(seat, tcp, greeting, now);
+        conn.samples.push(first.sample());
+        conn.subflows.push(first);
+        conn.next_subflow = seat.id.0.wrapping_add(1);
+        conn
+    }
+
+    fn position(&self, id: SubflowId) -> Option<usize> {
+        self.subflows.iter().position(|sf| sf.id() == id)
+    }
+
+    fn push_event(&mut self, kind: EventKind) {
+        self.outbox.push_back(kind);
+    }
+
+    /// The next thing to tell the application.
+    pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
+        self.outbox.pop_front()
+    }
+
+    /// A subflow that the path manager wants opened.
+    pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
+        self.wanted.pop_front()
+    }
+
+    /// Subflows that are gone since the last call.
+    pub(crate) fn take_departed(&mut self) -> Vec<Departed> {
+        core::mem::take(&mut self.departed)
+    }
+
+    pub(crate) fn has_departed(&self) -> bool {
+        !self.departed.is_empty()
+    }
+
+    /// Our token, while Multipath TCP is possible.
+    pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
+        self.local.as_ref().map(|local| local.token)
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    pub(crate) fn first_tuple(&self) -> FourTuple {
+        self.first
+    }
+
+    pub(crate) fn offered(&self) -> bool {
+        self.offered
+    }
+
+    pub(crate) fn set_offered(&mut self) {
+        self.offered = true;
+    }
+
+    /// The application let go of it.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released
+    }
+
+    /// It ended and nothing of it is on the network any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.closed.is_some() && self.subflows.is_empty()
+    }
+
+    /// Something may be sent at this moment that the last turn did not see.
+    pub(crate) fn wants_turn(&self, cx: &Cx<'_>) -> bool {
+        (0..self.subflows.len()).any(|i| self.subflows[i].tcp.needs_send(cx.now) || self.signal_ready(i) || self.fin_ready(i))
+    }
+
+    /// The network says something about a segment of ours.
+    pub(crate) fn on_icmp(&mut self, id: SubflowId, error: &icmp::Error, cx: &mut Cx<'_>) {
+        let Some(i) = self.position(id) else { return };
+        match self.subflows[i].tcp.on_icmp(cx.now, error) {
+            IcmpOutcome::Ignored => cx.count.icmp_ignored += 1,
+            IcmpOutcome::MtuReduced | IcmpOutcome::Unreachable => cx.count.icmp_accepted += 1,
+            IcmpOutcome::Refused => {
+                cx.count.icmp_accepted += 1;
+                self.subflows[i].end.get_or_insert(SubflowEnd::Unreachable);
+            }
+        }
+        self.after_input(cx);
+    }
+
+    /// Neither the application nor the network needs it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.released && self.closed.is_some() && self.subflows.is_empty()
+    }
+
+    fn refresh_sample(&mut self, i: usize) {
+        self.samples[i] = self.subflows[i].sample();
+    }
+
+    fn count_fallback(&mut self, cause: FallbackCause, cx: &mut Cx<'_>) {
+        match cause {
+            FallbackCause::NotWanted => {}
+            FallbackCause::PeerWithout => cx.count.fallback_handshake += 1,
+            FallbackCause::ThirdAckWithout => cx.count.fallback_third_ack += 1,
+            FallbackCause::FirstDataWithout => cx.count.fallback_first_data += 1,
+            FallbackCause::OptionsLost => cx.count.fallback_options_lost += 1,
+            FallbackCause::Checksum => cx.count.fallback_checksum += 1,
+            FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
+            FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
+        }
+        self.tell_manager(pm::Event::Stop, cx);
+        self.push_event(EventKind::FellBack(cause));
+    }
+
+    /// A segment of one of our subflows.
+    pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let Some(i) = self.position(id) else { return };
+        if self.overtook_keys(i, seg) {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
+        let congestion_signal_ok = !seg.options.mptcp.has_signal();
+        let ctx = Context { group: GroupView { paths: &self.samples, me: i }, congestion_signal_ok };
+        let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
+        self.subflows[i].probe_until = None;
+        if outcome.reset {
+            self.on_reset(i, seg, cx);
+            return;
+        }
+        if let Verdict::Rejected(why) = outcome.verdict {
+            cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
+            cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
+            self.after_input(cx);
+            return;
+        }
+        if outcome.established {
+            self.on_established(i, seg, cx);
+        } else if !seg.header.flags.syn() {
+            self.join_confirmed(i, cx);
+        }
+        if outcome.acked > 0 || outcome.fin_acked {
+            self.on_subflow_acked(i, cx);
+        }
+        self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
+        if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
+            self.take_options(i, seg, &outcome, cx);
+        }
+        if let Some(part) = &outcome.in_order {
+            let whole = part.range.len() == seg.payload.len();
+            self.take_payload(i, part.ssn, &seg.payload[part.range.clone()], seg.payload_sum.filter(|_| whole), cx);
+        }
+        self.delivered_ssn = None;
+        if outcome.more_ready {
+            while let Some(chunk) = self.subflows[i].tcp.take_ready() {
+                self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
+            }
+        }
+        if outcome.fin {
+            self.on_subflow_fin(i);
+        }
+        // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
+        if outcome.in_order.is_some() || outcome.acked > 0 {
+            self.subflows[i].bare_signals = 0;
+        }
+        self.refresh_sample(i);
+        self.take_up(i, cx);
+        self.after_input(cx);
+    }
+
+    fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        match (self.subflows[i].greeting.clone(), self.role) {
+            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => self.called_back(i, seg, cx),
+            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => self.call_accepted(i, seg, cx),
+            (Greeting::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
+            (Greeting::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
+            (Greeting::CapableAck | Greeting::CapableKeys | Greeting::JoinAck { .. } | Greeting::Done, _) => {}
+        }
+    }
+
+    fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        sf.tx.acked(sf.tcp.snd_una_ssn());
+        sf.release_retained();
+        if sf.stale && sf.tcp.backoffs() == 0 {
+            sf.stale = false;
+            cx.count.subflow_recovered += 1;
+        }
+        if !self.lattice.speaks_multipath() {
+            // rfc8684:B13
+            let upto = self.subflows[i].tx.first_unacked(self.subflows[i].tcp.snd_una_ssn()).unwrap_or_else(|| self.send.next());
+            self.send.subflow_acked(upto);
+        }
+    }
+
+    fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        cx.count.subflow_reset_by_peer += 1;
+        let handshake = !self.subflows[i].was_up() && !self.established;
+        let mut fast_close = None;
+        let (mut reason, mut transient) = (None, false);
+        for option in seg.options.mptcp.iter() {
+            match option {
+                MptcpOption::FastClose(close) => fast_close = Some(close.key),
+                MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
+                MptcpOption::Reset(why) => {
+                    // rfc8684:T1,T2,T3
+                    cx.count.tcprst_received += 1;
+                    reason = Some(why.reason);
+                    transient = why.transient;
+                }
+                MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
+                MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
+            }
+        }
+        let end = if handshake { SubflowEnd::Refused } else { SubflowEnd::ResetByPeer { reason, transient } };
+        self.subflows[i].end.get_or_insert(end);
+        if let Some(key) = fast_close {
+            self.on_fast_close(i, key, cx);
+        } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
+            self.finish(CloseCause::ResetByPeer, cx);
+        }
+        self.after_input(cx);
+    }
+
+    fn on_subflow_fin(&mut self, i: usize) {
+        self.subflows[i].peer_finished = true;
+        if !self.lattice.speaks_multipath() {
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+        }
+    }
+
+    /// Settles everything that an input may have set in motion.
+    pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
+        self.advance_close(cx);
+        self.free_sent(cx);
+        self.follow_manager(cx);
+        if self.write_blocked && self.send.room() > 0 {
+            self.write_blocked = false;
+            self.push_event(EventKind::Writable);
+        }
+        self.data_timer.arm(cx.now, self.data_rto(), self.data_outstanding());
+    }
+
+    /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
+    // rfc8684:D21,R2
+    fn free_sent(&mut self, _cx: &mut Cx<'_>) {
+        let una = self.send.una();
+        let held = self.subflows.iter().filter_map(|sf| sf.tx.lowest()).min();
+        self.send.free(held);
+        if self.send.pinned() <= u64::from(self.send.capacity()) {
+            return;
+        }
+        for sf in &mut self.subflows {
+            let parts: Vec<_> = sf
+                .tx
+                .iter()
+                .filter(|m| m.at < una && self.send.holds(m.at))
+                .map(|m| (m.at, self.send.copy_out(m.at..m.at + u64::from(m.len))))
+                .collect();
+            for (at, bytes) in parts {
+                sf.retain(at, bytes);
+            }
+        }
+        self.send.free(None);
+    }
+
+    /// How long data-level acknowledgements may take: the slowest usable path decides.
+    fn data_rto(&self) -> Duration {
+        let slowest = self.subflows.iter().filter(|sf| sf.carries_data() && !sf.stale).map(|sf| sf.tcp.rto()).max();
+        slowest.unwrap_or(Duration::from_secs(1)).times(2)
+    }
+
+    /// The earliest moment at which something happens by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let mut soonest = earlier(self.data_timer.deadline(), self.announcements.deadline().filter(|_| self.may_join()));
+        soonest = earlier(soonest, self.manager.as_ref().and_then(pm::Manager::deadline));
+        soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
+        soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
+        for sf in &self.subflows {
+            soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
+            if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
+                soonest = earlier(soonest, Some(repeat_at));
+            }
+        }
+        soonest
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if self.subflows[i].tcp.deadline().is_some_and(|at| at <= cx.now) {
+                self.on_subflow_timeout(i, cx);
+            }
+        }
+        self.repeat_proofs(cx);
+        self.probes_due(cx);
+        self.fast_close_due(cx);
+        if self.data_timer.fire(cx.now) {
+            self.on_data_timeout(cx);
+        }
+        if self.lonely_until.is_some_and(|until| until <= cx.now) {
+            self.lonely_until = None;
+            if self.subflows.is_empty() {
+                self.finish(CloseCause::NoSubflow, cx);
+            }
+        }
+        if self.orphan_until.is_some_and(|until| until <= cx.now) {
+            self.orphan_until = None;
+            self.abort(cx);
+        }
+        self.after_input(cx);
+    }
+
+    fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let outcome = self.subflows[i].tcp.on_timeout(cx.now);
+        if outcome.rto_fired {
+            cx.count.rto += 1;
+            if self.subflows[i].carries_data() && !self.subflows[i].stale {
+                self.subflows[i].stale = true;
+                cx.count.subflow_stale += 1;
+            }
+            if self.subflows.len() > 1 && self.subflows[i].stale {
+                self.reinject_all(i);
+            }
+            let sf = &self.subflows[i];
+            let (subflow, rto) = (sf.id(), sf.tcp.rto());
+            self.push_event(EventKind::Timeout { subflow, rto, backoffs: outcome.backoffs });
+        }
+        if let Some(cause) = outcome.dead {
+            cx.count.subflow_timed_out += 1;
+            let end = match cause {
+                DeadCause::Timeout | DeadCause::KeepAlive | DeadCause::UserTimeout | DeadCause::SynTimeout => SubflowEnd::TimedOut,
+            };
+            self.subflows[i].end.get_or_insert(end);
+        }
+        self.refresh_sample(i);
+    }
+
+    /// Nothing new was acknowledged at data level for long. // rfc8684:R3
+    fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
+        cx.count.conn_rto += 1;
+        let una = self.send.una();
+        let head_in_flight = self.subflows.iter().any(|sf| sf.tx.iter().any(|m| m.at <= una && una < m.at + u64::from(m.len)));
+        if una < self.send.next() && !head_in_flight {
+            // The subflows think that it arrived; the connection at the other end does not have it.
+            let upto = (una + 64 * 1024).min(self.send.next());
+            self.send.reinject(una..upto, None);
+        }
+        if let Some(i) = self.best_subflow() {
+            if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
+                self.subflows[i].tcp.force_ack();
+            } else if self.data_outstanding() == Outstanding::Window {
+                self.subflows[i].tcp.probe_liveness(cx.now);
+            }
+        }
+    }
+
+    /// Takes bytes of the application.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, StackError> {
+        if let Some(cause) = self.closed {
+            return Err(error_of(cause));
+        }
+        if self.send.fin != FinState::Open {
+            return Err(StackError::InvalidState);
+        }
+        let n = self.send.write(bytes);
+        self.write_blocked |= n < bytes.len();
+        Ok(n)
+    }
+
+    /// Gives bytes to the application; `None` at the end of the stream.
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, StackError> {
+        let n = self.recv.read(out);
+        if n > 0 {
+            if self.recv.readable() == 0 {
+                self.readable_told = false;
+            }
+            return Ok(Some(n));
+        }
+        self.readable_told = false;
+        if self.recv.finished() {
+            return Ok(None);
+        }
+        match self.closed {
+            None => Ok(Some(0)),
+            Some(CloseCause::Finished) => Ok(None),
+            Some(cause) => Err(error_of(cause)),
+        }
+    }
+}
+
+/// How the end of a connection looks to a caller.
+fn error_of(cause: CloseCause) -> StackError {
+    match cause {
+        CloseCause::Finished => StackError::InvalidState,
+        CloseCause::Refused => StackError::Refused,
+        CloseCause::ResetByPeer | CloseCause::Aborted => StackError::Reset,
+        CloseCause::TimedOut | CloseCause::NoSubflow => StackError::TimedOut,
+        CloseCause::Unreachable => StackError::Unreachable,
+    }
+}

@@ -1,0 +1,197 @@
+//! Which Multipath TCP options go on a segment.
+//!
+//! A pure look at the connection: it says what a segment of a given kind has to carry. Whether it fits is the
+//! layout's business, and what was left out comes again.
+
+use manypath_tcp::machine::{Kind, Plan};
+use manypath_wire::checksum::Sum;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{
+    Capable, CapableKeys, DataAck, Dss, FastClose, Join, MapDsn, Mapping, MptcpOption,
+};
+
+use super::Conn;
+use super::mapping::TxMapping;
+use super::send::FinState;
+use super::subflow::{Explanation, Greeting};
+
+/// SYNs that offer Multipath TCP before one is sent without. // rfc8684:C32,H5
+const OFFERS: u8 = 3;
+
+/// At most so many options on one segment.
+pub(crate) const MOST: usize = 3;
+
+/// The options of one segment, most important first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OptionList {
+    items: [Option<MptcpOption>; MOST],
+}
+
+impl OptionList {
+    pub(crate) fn push(&mut self, option: MptcpOption) {
+        if let Some(free) = self.items.iter_mut().find(|item| item.is_none()) {
+            *free = Some(option);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &MptcpOption> {
+        self.items.iter().flatten()
+    }
+}
+
+
+impl Conn {
+    /// Option bytes, a multiple of four, that a data segment of this subflow needs.
+    pub(crate) fn option_space(&self) -> u8 {
+        if self.lattice.speaks_multipath() {
+            // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
+            return if self.opts.long_dsn { 28 } else { 24 };
+        }
+        // The one infinite mapping with its Data ACK.
+        if self.lattice.infinite_due() { 28 } else { 0 }
+    }
+
+    /// The options of a segment.
+    pub(crate) fn options_for(&self, i: usize, plan: &Plan, mapping: Option<&TxMapping>) -> OptionList {
+        let mut list = OptionList::default();
+        let sf = &self.subflows[i];
+        if plan.kind == Kind::Reset {
+            if let Some(Explanation(Some(why))) = sf.reset_with {
+                list.push(why);
+            }
+            return list;
+        }
+        match &sf.greeting {
+            Greeting::Plain => {
+                if let (true, Some(mapping)) = (self.lattice.infinite_due(), mapping) {
+                    list.push(self.infinite_mapping(mapping));
+                }
+            }
+            // rfc8684:C1,C4,C16,C17,C20,C28
+            Greeting::CapableSyn => {
+                if plan.kind == Kind::Syn && sf.tcp.backoffs() < OFFERS {
+                    list.push(MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Syn)));
+                }
+            }
+            Greeting::CapableSynAck => {
+                if let (Kind::SynAck, Some(local)) = (plan.kind, &self.local) {
+                    let keys = CapableKeys::SynAck { sender: local.key };
+                    list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                }
+            }
+            Greeting::CapableAck => self.unproven_options(i, mapping, &mut list),
+            Greeting::JoinSyn { nonce } => {
+                if let Some(remote) = &self.remote {
+                    // rfc8684:J1,J2,J3,J5
+                    list.push(MptcpOption::Join(Join::Syn {
+                        backup: sf.seat.backup_here,
+                        addr_id: sf.seat.local_id,
+                        token: remote.token,
+                        nonce: *nonce,
+                    }));
+                }
+            }
+            Greeting::JoinSynAck { local, remote } => {
+                if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote)) {
+                    list.push(MptcpOption::Join(Join::SynAck {
+                        backup: sf.seat.backup_here,
+                        addr_id: sf.seat.local_id,
+                        hmac,
+                        nonce: *local,
+                    }));
+                }
+            }
+            // rfc8684:J11
+            Greeting::JoinAck { proof, .. } => list.push(MptcpOption::Join(Join::Ack { hmac: *proof })),
+            Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, &mut list),
+        }
+        list
+    }
+
+    /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
+    // rfc8684:C9,C10,C11
+    fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut OptionList) {
+        let (Some(local), Some(remote)) = (&self.local, &self.remote) else { return };
+        let (sender, receiver) = (local.key, remote.key);
+        match mapping {
+            // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
+            None if self.data_fin_due() && !self.subflows[i].greet_next => list.push(self.dss(None)),
+            None => list.push(MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Ack { sender, receiver }))),
+            Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
+                let keys = CapableKeys::Data { sender, receiver, len: m.len, checksum: m.checksum };
+                list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+            }
+            Some(m) => list.push(self.dss(Some(m))),
+        }
+    }
+
+    fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut OptionList) {
+        // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
+        list.push(self.dss(mapping));
+        if mapping.is_none() {
+            // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
+            if let Some(signal) = self.subflows[i].signals.front() {
+                list.push(*signal);
+            }
+        }
+    }
+
+    /// DSS with a Data ACK and, where there is payload or a DATA_FIN to tell, a mapping.
+    fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
+        let data_ack = self.rx_numbers.map(|numbers| {
+            let ack = numbers.dsn(self.recv.data_ack());
+            // rfc8684:D19
+            if self.peer_long { DataAck::Long(ack.get()) } else { DataAck::Short(ack.low32()) }
+        });
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(m), m.fin),
+            None if self.data_fin_due() => (self.bare_data_fin(), true),
+            None => (None, false),
+        };
+        MptcpOption::Dss(Dss { data_ack, mapping, data_fin: data_fin && mapping.is_some() })
+    }
+
+    /// Our DATA_FIN has to be (or may have to be) told again.
+    fn data_fin_due(&self) -> bool {
+        match self.send.fin {
+            FinState::Queued => self.send.all_sent(),
+            FinState::Sent => true,
+            FinState::Open | FinState::Acked => false,
+        }
+    }
+
+    fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
+        // rfc8684:D15: 64 bits unless the application asked to save them.
+        if self.opts.long_dsn { MapDsn::Long(dsn.get()) } else { MapDsn::Short(dsn.low32()) }
+    }
+
+    fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
+        let dsn = self.tx_numbers?.dsn(m.at);
+        // rfc8684:D7
+        Some(Mapping { dsn: self.map_dsn(dsn), ssn: m.ssn, len: m.wire_len(), checksum: m.checksum })
+    }
+
+    /// A DATA_FIN without payload. // rfc8684:F1,F2
+    fn bare_data_fin(&self) -> Option<Mapping> {
+        let dsn = self.tx_numbers?.dsn(self.send.end());
+        let ssn = Ssn::new(0);
+        let checksum = self.checksum.then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping { dsn: self.map_dsn(dsn), ssn, len: 1, checksum })
+    }
+
+    /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
+    fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
+        let mapping = self.tx_numbers.map(|numbers| Mapping {
+            dsn: self.map_dsn(numbers.dsn(m.at)),
+            ssn: m.ssn,
+            len: 0,
+            checksum: self.checksum.then_some(0),
+        });
+        MptcpOption::Dss(Dss { data_ack: None, mapping, data_fin: false })
+    }
+
+    /// Fast close names the peer's key. // rfc8684:Z1,Z2
+    pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
+        Some(MptcpOption::FastClose(FastClose { key: self.remote.as_ref()?.key }))
+    }
+}

@@ -1,0 +1,113 @@
+//! One packet on its way into a device buffer.
+//!
+//! Headers are written after the payload, because the DSS checksum in them comes from the pass that copies it.
+
+use manypath_tcp::machine::Plan;
+use manypath_tcp::time::Instant;
+use manypath_wire::checksum::Sum;
+use manypath_wire::emit::{self, Checksum, Outgoing};
+use manypath_wire::ip::Ecn;
+use manypath_wire::tcp::header::Header;
+use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
+use manypath_wire::tcp::options::{MptcpOptions, Options};
+use manypath_wire::ids::FourTuple;
+
+use super::options::OptionList;
+use super::subflow::Subflow;
+use crate::api::TxMeta;
+
+/// Time to live of every packet.
+pub(crate) const HOP_LIMIT: u8 = 64;
+
+/// Everything about a packet but its payload.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    tuple: FourTuple,
+    header: Header,
+    tcp_options: Options,
+    ecn: Ecn,
+    fitted: Fitted,
+    header_len: usize,
+    payload_len: usize,
+    /// Payload bytes per wire segment, when the device has to split.
+    gso_size: u16,
+    partial_checksum: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(sf: &Subflow, plan: &Plan, list: &OptionList, now: Instant) -> Self {
+        let (header, tcp_options) = sf.tcp.header(now, plan);
+        let fitted = fit_list(&tcp_options, list);
+        Self {
+            tuple: sf.seat.tuple,
+            header,
+            tcp_options,
+            ecn: sf.tcp.ecn(plan),
+            header_len: emit::header_len(&sf.seat.tuple, &fitted),
+            fitted,
+            payload_len: plan.len as usize,
+            gso_size: if plan.len > plan.mss { plan.mss as u16 } else { 0 },
+            partial_checksum: sf.seat.offload.checksum,
+        }
+    }
+
+    /// Bytes of the whole packet.
+    pub(crate) fn room(&self) -> usize {
+        self.header_len + self.payload_len
+    }
+
+    /// Where the payload goes.
+    pub(crate) fn payload<'b>(&self, buffer: &'b mut [u8]) -> &'b mut [u8] {
+        &mut buffer[self.header_len..self.header_len + self.payload_len]
+    }
+
+    /// The TCP checksum needs the payload's sum.
+    pub(crate) fn needs_sum(&self) -> bool {
+        !self.partial_checksum
+    }
+
+    /// The same options with their values filled in; their lengths do not change.
+    pub(crate) fn replace_options(&mut self, list: &OptionList) {
+        let fitted = fit_list(&self.tcp_options, list);
+        debug_assert_eq!(fitted.len(), self.fitted.len(), "a checksum's value does not change an option's length");
+        self.fitted = fitted;
+    }
+
+    /// The options that did fit.
+    pub(crate) fn options(&self) -> &MptcpOptions {
+        &self.fitted.options().mptcp
+    }
+
+    /// Writes the headers in front of the payload.
+    pub(crate) fn finish(&self, buffer: &mut [u8], sum: Sum) -> TxMeta {
+        let out = Outgoing {
+            tuple: self.tuple,
+            ecn: self.ecn,
+            hop_limit: HOP_LIMIT,
+            header: self.header,
+            options: &self.fitted,
+        };
+        let checksum = if self.partial_checksum { Checksum::Partial } else { Checksum::Full };
+        let written = emit::headers(buffer, &out, self.payload_len).and_then(|_| emit::finish(buffer, sum, checksum));
+        debug_assert_eq!(written, Ok(()), "the slot has room for what was asked");
+        TxMeta {
+            len: self.room(),
+            gso_size: self.gso_size,
+            header_len: self.header_len as u16,
+            l4_offset: emit::ip_header_len(&self.tuple) as u16,
+            ipv6: self.tuple.is_ipv6(),
+            partial_checksum: self.partial_checksum,
+        }
+    }
+}
+
+fn fit_list(tcp: &Options, list: &OptionList) -> Fitted {
+    let mut options = *tcp;
+    for option in list.iter() {
+        let taken = options.mptcp.push(*option);
+        debug_assert!(taken, "an option list is shorter than what a segment can hold");
+    }
+    // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
+    let prefer = if options.mptcp.has_signal() { Prefer::Signals } else { Prefer::Data };
+    fit(&Wanted { options, prefer }, 40)
+}

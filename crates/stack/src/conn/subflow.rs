@@ -1,0 +1,262 @@
+//! One subflow as the connection sees it: a TCP machine, its mappings, and how far it has been introduced.
+//!
+//! Owns no stream bytes, save those that the connection no longer keeps while this subflow still has to be able
+//! to repeat them.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use manypath_tcp::cc::PathSample;
+use manypath_tcp::machine::{Machine, State};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::checksum::Sum;
+use manypath_wire::ids::{AddrId, FourTuple, Nonce};
+use manypath_wire::tcp::mptcp::MptcpOption;
+
+use super::mapping::{RxMaps, TxMaps};
+use super::offset::Offset;
+use crate::api::{EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase};
+use crate::ids::SubflowId;
+
+/// How far a subflow has been introduced to the connection at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// First subflow, we opened: our SYN offers Multipath TCP.
+    CapableSyn,
+    /// First subflow, we opened: keys are exchanged, but the peer has not shown that it has ours. // rfc8684:C10
+    CapableAck,
+    /// First subflow, the peer opened: our SYN/ACK has our key.
+    CapableSynAck,
+    /// First subflow, the peer opened: keys are here, no DSS yet.
+    CapableKeys,
+    /// Additional subflow, we opened.
+    JoinSyn { nonce: Nonce },
+    /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
+    JoinAck { proof: [u8; 20], repeat_at: Instant, repeats: u8 },
+    /// Additional subflow, the peer opened: our SYN/ACK has our proof.
+    JoinSynAck { local: Nonce, remote: Nonce },
+    /// Both ends know each other.
+    Done,
+    /// No Multipath TCP on this subflow.
+    Plain,
+}
+
+/// The option that explains a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Explanation(pub(crate) Option<MptcpOption>);
+
+/// What a new subflow starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) id: SubflowId,
+    pub(crate) iface: IfaceId,
+    pub(crate) offload: Offload,
+    pub(crate) tuple: FourTuple,
+    pub(crate) origin: SubflowOrigin,
+    pub(crate) local_id: AddrId,
+    pub(crate) remote_id: AddrId,
+    pub(crate) backup_here: bool,
+    pub(crate) backup_there: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Subflow {
+    pub(crate) seat: Seat,
+    pub(crate) tcp: Machine,
+    pub(crate) greeting: Greeting,
+    pub(crate) tx: TxMaps,
+    pub(crate) rx: RxMaps,
+    /// Options that wait for a bare acknowledgement.
+    pub(crate) signals: VecDeque<MptcpOption>,
+    /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
+    pub(crate) bare_signals: u8,
+    /// A retransmission time-out is pending; its data was reinjected.
+    pub(crate) stale: bool,
+    /// Send FIN when all that was mapped is sent.
+    pub(crate) finish: bool,
+    /// The peer sent its FIN.
+    pub(crate) peer_finished: bool,
+    /// A DSS was seen on it: options pass. // rfc8684:B2
+    pub(crate) dss_seen: bool,
+    /// Payload without mapping since the last mapped byte.
+    pub(crate) unmapped: u64,
+    /// Why it is being reset, and with which option.
+    pub(crate) reset_with: Option<Explanation>,
+    /// The cause to report when it is gone.
+    pub(crate) end: Option<SubflowEnd>,
+    pub(crate) opened: Instant,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_reinjected: u64,
+    pub(crate) bytes_received: u64,
+    /// When an unanswered liveness probe ends it. // rfc8684:A17
+    pub(crate) probe_until: Option<Instant>,
+    /// Bare segments alternate between what introduces us and what closes.
+    pub(crate) greet_next: bool,
+    announced_up: bool,
+    /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
+    retained: Vec<(Offset, Box<[u8]>)>,
+}
+
+impl Subflow {
+    pub(crate) fn new(seat: Seat, tcp: Machine, greeting: Greeting, now: Instant) -> Self {
+        Self {
+            seat,
+            tcp,
+            greeting,
+            tx: TxMaps::default(),
+            rx: RxMaps::default(),
+            signals: VecDeque::new(),
+            bare_signals: 0,
+            stale: false,
+            finish: false,
+            peer_finished: false,
+            dss_seen: false,
+            unmapped: 0,
+            reset_with: None,
+            end: None,
+            opened: now,
+            bytes_sent: 0,
+            bytes_reinjected: 0,
+            bytes_received: 0,
+            probe_until: None,
+            greet_next: true,
+            announced_up: false,
+            retained: Vec::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> SubflowId {
+        self.seat.id
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.seat.origin == SubflowOrigin::First
+    }
+
+    /// Its place in the life of a subflow.
+    pub(crate) fn phase(&self) -> SubflowPhase {
+        if self.reset_with.is_some() || self.finish || self.peer_finished {
+            return SubflowPhase::Closing;
+        }
+        match self.greeting {
+            Greeting::JoinAck { .. } => SubflowPhase::PreEstablished,
+            Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => SubflowPhase::Handshake,
+            Greeting::CapableSyn | Greeting::CapableSynAck => SubflowPhase::Handshake,
+            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => SubflowPhase::Established,
+            Greeting::Plain if matches!(self.tcp.state(), State::SynSent | State::SynReceived) => SubflowPhase::Handshake,
+            Greeting::Plain => SubflowPhase::Established,
+        }
+    }
+
+    /// Stream data may be sent on it. // rfc8684:J12
+    pub(crate) fn carries_data(&self) -> bool {
+        let introduced = match self.greeting {
+            Greeting::JoinAck { .. } | Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => false,
+            Greeting::CapableSyn | Greeting::CapableSynAck => false,
+            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done | Greeting::Plain => true,
+        };
+        introduced
+            && self.reset_with.is_none()
+            && !self.finish
+            && matches!(self.tcp.state(), State::Established | State::CloseWait)
+    }
+
+    /// Either end wants it only when nothing better is left. // rfc8684:P1,P2
+    pub(crate) fn is_backup(&self) -> bool {
+        self.seat.backup_there
+    }
+
+    pub(crate) fn sample(&self) -> PathSample {
+        let mut sample = self.tcp.path_sample();
+        sample.usable = sample.usable && self.carries_data() && !self.stale;
+        sample
+    }
+
+    /// True the first time it is asked after the subflow became able to carry data.
+    pub(crate) fn take_up(&mut self) -> bool {
+        let up = !self.announced_up && self.carries_data();
+        self.announced_up |= up;
+        up
+    }
+
+    pub(crate) fn was_up(&self) -> bool {
+        self.announced_up
+    }
+
+    /// Keeps acknowledged bytes that only this subflow still needs.
+    pub(crate) fn retain(&mut self, at: Offset, bytes: Box<[u8]>) {
+        self.retained.push((at, bytes));
+    }
+
+    pub(crate) fn retained_bytes(&self) -> usize {
+        self.retained.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Forgets what it no longer has to repeat.
+    pub(crate) fn release_retained(&mut self) {
+        if self.retained.is_empty() {
+            return;
+        }
+        let tx = &self.tx;
+        self.retained.retain(|(at, bytes)| {
+            let end = *at + bytes.len() as u64;
+            tx.iter().any(|m| m.at < end && *at < m.at + u64::from(m.len))
+        });
+    }
+
+    /// Payload that only this subflow keeps; false when it does not have it.
+    pub(crate) fn retained_payload(&self, at: Offset, out: &mut [u8]) -> Option<Sum> {
+        let end = at + out.len() as u64;
+        let (start, bytes) = self.retained.iter().find(|(start, bytes)| *start <= at && end <= *start + bytes.len() as u64)?;
+        let from = (at - *start) as usize;
+        out.copy_from_slice(&bytes[from..from + out.len()]);
+        Some(Sum::of(out))
+    }
+
+    /// Begins a reset that explains itself.
+    pub(crate) fn reset(&mut self, end: SubflowEnd, why: Option<MptcpOption>) {
+        if self.reset_with.is_none() {
+            self.reset_with = Some(Explanation(why));
+            self.end.get_or_insert(end);
+            self.tcp.abort();
+        }
+    }
+
+    pub(crate) fn info(&self) -> SubflowInfo {
+        SubflowInfo {
+            id: self.seat.id,
+            iface: self.seat.iface,
+            tuple: self.seat.tuple,
+            local_id: self.seat.local_id,
+            remote_id: self.seat.remote_id,
+            origin: self.seat.origin,
+            phase: self.phase(),
+            backup_here: self.seat.backup_here,
+            backup_there: self.seat.backup_there,
+            stale: self.stale,
+            opened: self.opened,
+            bytes_sent: self.bytes_sent,
+            bytes_reinjected: self.bytes_reinjected,
+            bytes_received: self.bytes_received,
+            tcp: self.tcp.info(),
+        }
+    }
+
+    pub(crate) fn ended(&self, end: SubflowEnd, now: Instant) -> EndedSubflow {
+        EndedSubflow {
+            id: self.seat.id,
+            tuple: self.seat.tuple,
+            origin: self.seat.origin,
+            end,
+            at: now,
+            lived: lived(self.opened, now),
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+        }
+    }
+}
+
+fn lived(from: Instant, to: Instant) -> Duration {
+    to.since(from)
+}

@@ -1,0 +1,112 @@
+//! The connection's own timers. Each is a moment or nothing; the earliest is the deadline.
+
+use manypath_tcp::time::{Duration, Instant};
+
+/// Longest wait between data-level repetitions.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What is outstanding at data level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outstanding {
+    /// Nothing.
+    Nothing,
+    /// Data or a DATA_FIN without Data ACK.
+    Data,
+    /// Only a closed window holds data back.
+    Window,
+}
+
+/// Repeats at data level what the subflows cannot know to be missing (RFC 8684 section 3.3.6). // rfc8684:R3
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DataTimer {
+    at: Option<Instant>,
+    backoffs: u8,
+    window: bool,
+}
+
+impl DataTimer {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Starts the timer if it should run and does not; stops it if it should not.
+    pub(crate) fn arm(&mut self, now: Instant, rto: Duration, outstanding: Outstanding) {
+        match outstanding {
+            Outstanding::Nothing => {
+                self.at = None;
+                self.backoffs = 0;
+            }
+            Outstanding::Data | Outstanding::Window => {
+                let window = outstanding == Outstanding::Window;
+                if self.at.is_none() || window != self.window {
+                    self.window = window;
+                    self.at = Some(now + backed_off(rto, self.backoffs));
+                }
+            }
+        }
+    }
+
+    /// The peer acknowledged something new.
+    pub(crate) fn progress(&mut self) {
+        self.at = None;
+        self.backoffs = 0;
+    }
+
+    /// The peer's window opened.
+    pub(crate) fn window_opened(&mut self) {
+        if self.window {
+            self.progress();
+        }
+    }
+
+    /// True when it is due; it then waits twice as long for the next time.
+    pub(crate) fn fire(&mut self, now: Instant) -> bool {
+        if self.at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.at = None;
+        self.backoffs = self.backoffs.saturating_add(1);
+        true
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.at = None;
+    }
+}
+
+fn backed_off(rto: Duration, backoffs: u8) -> Duration {
+    Duration::from_nanos(rto.as_nanos().saturating_mul(1 << backoffs.min(16))).min(LONGEST.max(rto))
+}
+
+/// The earlier of two moments, where either may be missing.
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (some, None) | (None, some) => some,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_until_there_is_progress() {
+        // rfc8684:R3
+        let rto = Duration::from_millis(100);
+        let mut t = DataTimer::default();
+        let start = Instant::from_secs(1);
+        t.arm(start, rto, Outstanding::Data);
+        assert_eq!(t.deadline(), Some(start + rto));
+        assert!(!t.fire(start));
+        let first = start + rto;
+        assert!(t.fire(first));
+        t.arm(first, rto, Outstanding::Data);
+        assert_eq!(t.deadline(), Some(first + rto + rto));
+        t.progress();
+        t.arm(first, rto, Outstanding::Data);
+        assert_eq!(t.deadline(), Some(first + rto));
+        t.arm(first, rto, Outstanding::Nothing);
+        assert_eq!(t.deadline(), None);
+    }
+}

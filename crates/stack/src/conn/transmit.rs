@@ -1,0 +1,314 @@
+//! From the send queue to a packet.
+//!
+//! A slot is obtained before anything changes; the same `decide` that answers here answers the deadline. The
+//! scheduler is asked at the moment a segment can leave, never earlier.
+
+use manypath_tcp::machine::{Decision, Kind, Offer, Plan};
+use manypath_wire::checksum::{self, Sum};
+use manypath_wire::tcp::options::MptcpOptions;
+
+use super::mapping::TxMapping;
+use super::offset::Offset;
+use super::send::FinState;
+use super::subflow::Greeting;
+use super::{Conn, Cx, packet};
+use crate::api::{IfaceId, Slots, SubflowEnd};
+use crate::ids::{SubflowId, SubflowSet};
+use crate::sched::{Choice, Need, PathView};
+
+/// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
+const LONGEST_MAPPING: u32 = 65_534;
+
+/// What one call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A packet was written.
+    Sent,
+    /// A packet is due but the device has no room.
+    Blocked(IfaceId),
+    /// Nothing is due.
+    Nothing,
+}
+
+/// Where the payload of a plan comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Never sent before, from this position.
+    New(Offset),
+    /// Sent on another subflow before.
+    Reinjected(Offset),
+    /// Mapped on this subflow before.
+    Mapped(TxMapping),
+    /// No payload.
+    Empty,
+}
+
+impl Conn {
+    /// Writes at most one packet.
+    pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        self.tell_window();
+        let mut outcome = match self.transmit_data(slots, cx) {
+            Progress::Sent => return Progress::Sent,
+            other => other,
+        };
+        for i in 0..self.subflows.len() {
+            if !self.subflows[i].tcp.needs_send(cx.now) && !self.signal_ready(i) && !self.fin_ready(i) {
+                continue;
+            }
+            match self.transmit_control(i, slots, cx) {
+                Progress::Sent => return Progress::Sent,
+                Progress::Nothing => {}
+                blocked @ Progress::Blocked(_) => outcome = blocked,
+            }
+        }
+        outcome
+    }
+
+    /// Lets every subflow offer what the connection can take. // rfc8684:W2
+    fn tell_window(&mut self) {
+        let step = self.window_step();
+        let window = self.recv.window(step);
+        if !self.lattice.speaks_multipath() {
+            for sf in &mut self.subflows {
+                sf.tcp.set_recv_window(self.recv.room());
+            }
+            return;
+        }
+        for sf in &mut self.subflows {
+            sf.tcp.share_recv_window(window);
+        }
+        if self.recv.update_due(step) && self.established {
+            if let Some(i) = self.best_subflow() {
+                self.subflows[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// The payload of a segment: the smallest change of window worth telling.
+    fn window_step(&self) -> u32 {
+        self.subflows.first().map_or(1, |sf| sf.tcp.mss())
+    }
+
+    /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
+    pub(crate) fn signal_ready(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        !sf.signals.is_empty() && sf.bare_signals < 2 && sf.greeting == Greeting::Done && sf.reset_with.is_none()
+    }
+
+    /// The subflow can send its FIN now.
+    pub(crate) fn fin_ready(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        sf.finish && !sf.tcp.fin_sent()
+    }
+
+    fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
+        let sf = &self.subflows[i];
+        let plain = !self.lattice.speaks_multipath();
+        let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
+        Offer {
+            available: u32::try_from(available).unwrap_or(u32::MAX),
+            fin: sf.finish || closing,
+            option_space: self.option_space(),
+            max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
+            push,
+        }
+    }
+
+    /// How a subflow looks to the scheduler at this moment.
+    fn view(&self, i: usize, cx: &Cx<'_>) -> PathView {
+        let sf = &self.subflows[i];
+        let can_send = if sf.carries_data() { sf.tcp.can_send_new(cx.now) } else { 0 };
+        PathView {
+            subflow: sf.id(),
+            srtt: sf.tcp.srtt(),
+            rto: sf.tcp.rto(),
+            cwnd: sf.tcp.cwnd(),
+            pacing_blocked: false,
+            mss: sf.tcp.data_mss(self.option_space()),
+            cwnd_room: sf.tcp.cwnd().saturating_sub(sf.tcp.inflight()),
+            can_send,
+            backup: sf.is_backup(),
+            stale: sf.stale,
+            established: sf.carries_data(),
+        }
+    }
+
+    fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        let reinjection = self.send.reinjection();
+        let (bytes, avoid, source) = match reinjection {
+            Some(r) => {
+                let avoid = r.avoid.map_or(SubflowSet::EMPTY, SubflowSet::of);
+                (r.to - r.from, Some(avoid), Source::Reinjected(r.from))
+            }
+            None => (self.send.sendable(), None, Source::New(self.send.next())),
+        };
+        if bytes == 0 {
+            return Progress::Nothing;
+        }
+        let mut views = core::mem::take(&mut self.views);
+        views.clear();
+        views.extend((0..self.subflows.len()).map(|i| self.view(i, cx)));
+        let choice = self.opts.scheduler.pick(&views, Need { bytes: bytes.min(u64::from(u32::MAX)) as u32, reinjection: avoid });
+        self.views = views;
+        match choice {
+            Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
+            // A reinjection that has nowhere to go must not hold back new data.
+            Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
+                let (at, bytes) = (self.send.next(), self.send.sendable());
+                let need = Need::fresh(bytes.min(u64::from(u32::MAX)) as u32);
+                match self.opts.scheduler.pick(&self.views, need) {
+                    Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
+                    Choice::Wait => Progress::Nothing,
+                }
+            }
+            Choice::Wait => Progress::Nothing,
+        }
+    }
+
+    fn send_on(
+        &mut self,
+        id: SubflowId,
+        bytes: u64,
+        source: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        let Some(i) = self.position(id) else { return Progress::Nothing };
+        let push = self.opts.nodelay || self.send.fin != FinState::Open;
+        let offer = self.offer(i, bytes, push);
+        match self.subflows[i].tcp.decide(cx.now, &offer) {
+            Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
+            Decision::Idle => Progress::Nothing,
+        }
+    }
+
+    fn transmit_control(&mut self, i: usize, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        if self.signal_ready(i) {
+            self.subflows[i].tcp.force_ack();
+        }
+        let offer = self.offer(i, 0, true);
+        match self.subflows[i].tcp.decide(cx.now, &offer) {
+            Decision::Send(plan) => self.emit(i, plan, Source::Empty, slots, cx),
+            Decision::Idle => Progress::Nothing,
+        }
+    }
+
+    /// Settles where a plan's payload comes from and shortens it to one mapping.
+    fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
+        if plan.len == 0 {
+            return Some((plan, Source::Empty));
+        }
+        let sf = &self.subflows[i];
+        if plan.seq == sf.tcp.snd_nxt() {
+            return Some((plan, offered));
+        }
+        let m = *sf.tx.find(plan.ssn)?;
+        let left = u32::from(m.len) - plan.ssn.since(m.ssn);
+        Some((plan.shortened(left), Source::Mapped(m)))
+    }
+
+    fn emit(&mut self, i: usize, plan: Plan, offered: Source, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        let Some((plan, source)) = self.settle(i, plan, offered) else {
+            // The flight and the mappings disagree: that is our fault, and this subflow cannot be repaired.
+            debug_assert!(false, "payload in flight without a mapping");
+            self.reset_subflow(i, SubflowEnd::ProtocolError, super::join::mptcp_specific(), cx);
+            return Progress::Nothing;
+        };
+        let sums = self.checksum && self.lattice.speaks_multipath();
+        let (mapping, at) = match source {
+            Source::New(at) | Source::Reinjected(at) => {
+                let fin = matches!(source, Source::New(_)) && self.last_data(at, plan.len);
+                let checksum = sums.then_some(0);
+                (Some(TxMapping { ssn: plan.ssn, at, len: plan.len as u16, checksum, fin }), at)
+            }
+            Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
+            Source::Empty => (None, Offset::ZERO),
+        };
+        let list = self.options_for(i, &plan, mapping.as_ref());
+        let sf = &self.subflows[i];
+        let mut draft = packet::Draft::new(sf, &plan, &list, cx.now);
+        let Some(buffer) = slots.slot(sf.seat.iface, draft.room()) else { return Progress::Blocked(sf.seat.iface) };
+        let fresh = matches!(source, Source::New(_) | Source::Reinjected(_));
+        let want_sum = draft.needs_sum() || (fresh && sums);
+        let sum = self.fetch(i, at, draft.payload(buffer), want_sum);
+        let mut mapping = mapping;
+        if let (true, true, Some(m), Some(numbers)) = (fresh, sums, &mut mapping, self.tx_numbers) {
+            // One pass over the bytes serves both checksums. // rfc8684:D9
+            m.checksum = Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum));
+            draft.replace_options(&self.options_for(i, &plan, mapping.as_ref()));
+        }
+        let meta = draft.finish(buffer, sum);
+        slots.commit(sf.seat.iface, meta);
+        self.record(i, &plan, source, mapping, draft.options(), cx);
+        Progress::Sent
+    }
+
+    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them. // rfc8684:F1
+    fn last_data(&self, at: Offset, len: u32) -> bool {
+        self.lattice.speaks_multipath()
+            && self.send.fin == FinState::Queued
+            && at + u64::from(len) == self.send.end()
+            && at > Offset::ZERO
+    }
+
+    fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+        if out.is_empty() {
+            return Sum::ZERO;
+        }
+        if self.send.holds(at) {
+            return self.send.payload(at, out, sum);
+        }
+        let kept = self.subflows[i].retained_payload(at, out);
+        debug_assert!(kept.is_some(), "payload was freed while a subflow still carries it");
+        kept.unwrap_or(Sum::ZERO)
+    }
+
+    /// Only now, with the packet in the device, does anything count as sent.
+    fn record(&mut self, i: usize, plan: &Plan, source: Source, mapping: Option<TxMapping>, gone: &MptcpOptions, cx: &mut Cx<'_>) {
+        let window = self.recv.window(self.window_step());
+        self.recv.told(window);
+        let sf = &mut self.subflows[i];
+        sf.tcp.sent(cx.now, plan);
+        cx.count.packets_out += 1;
+        cx.count.bytes_out += u64::from(plan.len);
+        match source {
+            Source::New(_) => {
+                sf.bytes_sent += u64::from(plan.len);
+                self.send.sent(plan.len);
+            }
+            Source::Reinjected(_) => {
+                sf.bytes_reinjected += u64::from(plan.len);
+                cx.count.reinjected_bytes += u64::from(plan.len);
+                self.send.reinjected(plan.len);
+            }
+            Source::Mapped(_) => cx.count.retransmitted += 1,
+            Source::Empty => {}
+        }
+        if let (Source::New(_) | Source::Reinjected(_), Some(m)) = (source, mapping) {
+            sf.tx.push(m);
+            if self.lattice.infinite_due() {
+                self.lattice.infinite_sent();
+            }
+        }
+        match plan.kind {
+            Kind::TailProbe => cx.count.tail_probe += 1,
+            Kind::Ack => {
+                self.signals_sent(i, gone);
+                self.subflows[i].greet_next ^= true;
+            }
+            _ => {}
+        }
+        if gone.dss().is_some_and(|dss| dss.data_fin) {
+            self.data_fin_sent(cx);
+        }
+        self.refresh_sample(i);
+        self.data_timer.arm(cx.now, self.data_rto(), self.data_outstanding());
+    }
+
+    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
+        if self.send.fin == FinState::Queued {
+            self.send.fin = FinState::Sent;
+        }
+        cx.count.data_fin_sent += 1;
+    }
+}

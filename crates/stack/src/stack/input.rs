@@ -1,0 +1,97 @@
+//! From a packet to whoever it is for.
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ip::{self, IpError, icmp};
+use manypath_wire::segment::{ParseError, Segment, Verify};
+use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
+
+use super::Stack;
+use super::open::JoinOffer;
+use crate::api::{IfaceId, RxMeta};
+use crate::conn::join_of;
+
+impl Stack {
+    /// Takes one IP packet that arrived on an interface. Nothing in it can do more harm than to be counted.
+    pub fn handle_packet(&mut self, now: Instant, iface: IfaceId, packet: &[u8], meta: RxMeta) {
+        self.tick(now);
+        self.counters.packets_in += 1;
+        let parsed = match ip::parse(packet) {
+            Ok((ip, body)) if matches!(ip.protocol, icmp::PROTOCOL_V4 | icmp::PROTOCOL_V6) => return self.handle_icmp(&ip, body),
+            Ok((ip, body)) => {
+                let verify = if meta.checksum_ok { Verify::Trusted } else { Verify::Full };
+                Segment::from_ip(ip, body, verify)
+            }
+            Err(error) => Err(ParseError::Ip(error)),
+        };
+        match parsed {
+            Ok(seg) => self.handle_segment(iface, &seg),
+            Err(error) => self.count_parse_error(error),
+        }
+    }
+
+    fn count_parse_error(&mut self, error: ParseError) {
+        let count = &mut self.counters;
+        match error {
+            ParseError::Ip(IpError::Fragment) => count.drop_ip_fragment += 1,
+            ParseError::Ip(IpError::Checksum) | ParseError::Checksum => count.drop_bad_checksum += 1,
+            ParseError::Ip(_) => count.drop_ip_malformed += 1,
+            ParseError::NotTcp(_) => count.drop_not_tcp += 1,
+            ParseError::Header(_) => count.drop_tcp_malformed += 1,
+            ParseError::Options(_) => count.option_list_malformed += 1,
+        }
+    }
+
+    fn handle_segment(&mut self, iface: IfaceId, seg: &Segment<'_>) {
+        self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
+        // rfc8684:J18
+        if let Some(target) = self.demux.subflow(&seg.tuple) {
+            self.with_conn(target.conn, |conn, cx| conn.on_segment(target.subflow, seg, cx));
+            return;
+        }
+        let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
+        if remote.is_unspecified() || remote.is_multicast() || local.is_multicast() || seg.tuple.remote.port() == 0 {
+            self.counters.drop_bad_address += 1;
+            return;
+        }
+        if self.path(Some(iface), local).is_none() {
+            self.counters.drop_not_local += 1;
+            return;
+        }
+        let flags = seg.header.flags;
+        if flags.syn() && !flags.ack() && !flags.rst() && !flags.fin() {
+            return match join_of(seg) {
+                Some(&Join::Syn { token, nonce, addr_id, backup }) => {
+                    self.handle_join(iface, seg, JoinOffer { token, nonce, addr_id, backup });
+                }
+                _ => self.handle_syn(iface, seg),
+            };
+        }
+        self.counters.no_socket += 1;
+        self.reset_reply(iface, seg, None);
+    }
+
+    /// Answers a segment that nobody wants with a reset, if that is our way.
+    pub(super) fn reset_reply(&mut self, iface: IfaceId, seg: &Segment<'_>, reason: Option<ResetReason>) {
+        if !self.config.reset_unknown {
+            return;
+        }
+        let option = reason.map(|reason| MptcpOption::Reset(Reset { transient: false, reason }));
+        if self.replies.reset(self.now, iface, seg, option) {
+            self.counters.reset_no_socket += 1;
+        } else if !seg.header.flags.rst() {
+            self.counters.reply_limited += 1;
+        }
+    }
+
+    fn handle_icmp(&mut self, meta: &ip::IpMeta, body: &[u8]) {
+        let Ok(error) = icmp::parse(meta, body) else {
+            self.counters.icmp_ignored += 1;
+            return;
+        };
+        let Some(target) = self.demux.subflow(&error.tuple) else {
+            self.counters.icmp_ignored += 1;
+            return;
+        };
+        self.with_conn(target.conn, |conn, cx| conn.on_icmp(target.subflow, &error, cx));
+    }
+}

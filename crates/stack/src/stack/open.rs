@@ -1,0 +1,366 @@
+//! How connections and subflows begin, from either side.
+
+use alloc::boxed::Box;
+use core::net::{IpAddr, SocketAddr};
+
+use manypath_tcp::machine::Machine;
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::{AddrId, FourTuple, Nonce, Token};
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::ResetReason;
+
+use super::demux::Target;
+use super::listener::Listener;
+use super::{Entry, Stack};
+use crate::api::{
+    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError, SubflowOrigin,
+};
+use crate::conn::{Birth, Conn, Cx, Greeting, Seat, Unusable, capable_of, usable};
+use crate::crypto::keys::KeyMaterial;
+use crate::ids::{ConnId, ListenerId, SubflowId};
+use crate::pm;
+
+/// The dynamic ports of RFC 6335.
+const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+/// What an MP_JOIN SYN says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JoinOffer {
+    pub(super) token: Token,
+    pub(super) nonce: Nonce,
+    pub(super) addr_id: AddrId,
+    pub(super) backup: bool,
+}
+
+impl Stack {
+    /// Accepts connections on an address and port from now on.
+    pub fn listen(&mut self, opts: ListenOptions) -> Result<ListenerId, StackError> {
+        let addr = opts.addr;
+        let handle = self.listeners.insert(Listener::new(opts));
+        if self.demux.add_listener(addr, handle.index()).is_err() {
+            self.listeners.remove(handle);
+            return Err(StackError::AddressInUse);
+        }
+        Ok(ListenerId(handle))
+    }
+
+    /// Stops accepting. Connections that nobody accepted are aborted; accepted ones live on.
+    pub fn close_listener(&mut self, now: Instant, id: ListenerId) -> Result<(), StackError> {
+        self.tick(now);
+        let listener = self.listeners.remove(id.0).ok_or(StackError::NoSuchHandle)?;
+        self.demux.remove_listener(listener.opts.addr, id.0.index());
+        for waiting in listener.waiting() {
+            self.with_conn(waiting.0.index(), |conn, cx| {
+                conn.release(cx.now);
+                conn.abort(cx);
+            });
+        }
+        Ok(())
+    }
+
+    /// The next established connection of a listener.
+    pub fn accept(&mut self, id: ListenerId) -> Option<ConnId> {
+        let conn = self.listeners.get_mut(id.0)?.accept()?;
+        if let Some(entry) = self.conns.get_mut(conn.0) {
+            entry.listener = None;
+        }
+        Some(conn)
+    }
+
+    /// Opens a connection; `Established` or `Closed` follows as an event.
+    pub fn connect(&mut self, now: Instant, opts: ConnectOptions) -> Result<ConnId, StackError> {
+        let now = self.tick(now);
+        if self.conns.len() >= self.config.max_connections {
+            return Err(StackError::TooMany);
+        }
+        let path = self.first_path(opts.local, opts.remote).ok_or(StackError::NoPath)?.clone();
+        let tuple = self.free_tuple(&path, opts.remote, None).ok_or(StackError::NoPorts)?;
+        let local = self.own_keys(opts.conn.mode);
+        let birth = Draft { role: Role::Initiator, opts: opts.conn, local, offered_checksum: false, no_joins: false };
+        let isn = self.isn.choose(now, &tuple);
+        let stamp = self.rng.next_u32();
+        let tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
+        self.counters.conn_active += 1;
+        self.enter(birth, &path, tuple, tcp, None)
+    }
+
+    /// A path for the first subflow: the address that was asked for, else the first that is not a backup.
+    fn first_path(&self, local: Option<IpAddr>, remote: SocketAddr) -> Option<&Path> {
+        let fits = |p: &&Path| p.addr.is_ipv4() == remote.is_ipv4() && local.is_none_or(|addr| addr == p.addr);
+        self.paths.iter().filter(fits).min_by_key(|p| p.backup)
+    }
+
+    /// A four-tuple that is free, with the preferred local port if it can be had. // rfc8684:H1
+    fn free_tuple(&mut self, path: &Path, remote: SocketAddr, preferred: Option<u16>) -> Option<FourTuple> {
+        let range = path.ports.clone().unwrap_or(DYNAMIC_PORTS);
+        let demux = &self.demux;
+        let in_use = |port: u16| {
+            let tuple = FourTuple::new(SocketAddr::new(path.addr, port), remote);
+            demux.subflow(&tuple).is_some() || demux.listener(tuple.local).is_some()
+        };
+        let port = self.ports.allocate(path.addr, remote, range, preferred, in_use)?;
+        Some(FourTuple::new(SocketAddr::new(path.addr, port), remote))
+    }
+
+    /// Keys for a connection that may speak Multipath TCP. // rfc8684:C5,C6
+    fn own_keys(&mut self, mode: Mode) -> Option<KeyMaterial> {
+        match mode {
+            Mode::PlainTcp => None,
+            Mode::Multipath => {
+                let demux = &self.demux;
+                self.keys.take(&mut self.rng, |token| demux.token(token).is_some())
+            }
+        }
+    }
+
+    fn enter(
+        &mut self,
+        draft: Draft,
+        path: &Path,
+        tuple: FourTuple,
+        tcp: Machine,
+        listener: Option<ListenerId>,
+    ) -> Result<ConnId, StackError> {
+        let subflow = SubflowId(0);
+        let seat = Seat {
+            id: subflow,
+            iface: path.iface,
+            offload: path.offload,
+            tuple,
+            origin: SubflowOrigin::First,
+            local_id: AddrId(0), // rfc8684:J3
+            remote_id: AddrId(0),
+            backup_here: false,
+            backup_there: false,
+        };
+        let manager = draft.local.is_some().then(|| self.manager_for(&draft.opts, path, tuple));
+        let token = draft.local.as_ref().map(|local| local.token);
+        let now = self.now;
+        let handle = self.conns.insert_with(|handle| {
+            let birth = Birth {
+                id: ConnId(handle),
+                role: draft.role,
+                opts: draft.opts,
+                local: draft.local,
+                offered_checksum: draft.offered_checksum,
+                no_joins_to_first: draft.no_joins,
+                manager,
+            };
+            Entry { conn: Box::new(Conn::new(birth, seat, tcp, now)), listener, ready: false }
+        });
+        let slot = handle.index();
+        let target = Target { conn: slot, subflow };
+        if self.demux.add_subflow(&tuple, target).is_err() {
+            self.conns.remove(handle);
+            return Err(StackError::AddressInUse);
+        }
+        if let Some(token) = token {
+            // The pool made sure of this when the key was taken, a moment ago.
+            let entered = self.demux.add_token(token, slot);
+            debug_assert!(entered.is_ok(), "two live connections with one token");
+        }
+        let paths = self.paths.clone();
+        self.with_conn(slot, |conn, cx| {
+            for path in &paths {
+                conn.local_up(path, cx);
+            }
+        });
+        Ok(ConnId(handle))
+    }
+
+    fn manager_for(&self, opts: &ConnOptions, path: &Path, tuple: FourTuple) -> pm::Manager {
+        let policy = match opts.path_manager {
+            PathManager::Passive => pm::Policy::Server,
+            PathManager::FullMesh => pm::Policy::FullMesh,
+            PathManager::Ndiffports(count) => pm::Policy::Ndiffports(count),
+        };
+        let mut config = pm::Config::new(policy);
+        config.limits.subflows = opts.max_subflows;
+        let first = pm::First { iface: path.iface, local: tuple.local, remote: tuple.remote, backup: path.backup };
+        pm::Manager::new(config, first)
+    }
+
+    /// A SYN for a listener.
+    pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>) {
+        let Some(slot) = self.demux.listener(seg.tuple.local) else {
+            self.counters.no_socket += 1;
+            self.reset_reply(iface, seg, None);
+            return;
+        };
+        let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot)) else { return };
+        if !listener.has_room() {
+            self.counters.syn_backlog_full += 1;
+            return;
+        }
+        if self.conns.len() >= self.config.max_connections {
+            self.counters.syn_limit += 1;
+            return;
+        }
+        let opts = listener.opts.conn.clone();
+        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else { return };
+        let offer = capable_of(seg).filter(|_| opts.mode == Mode::Multipath);
+        let offer = match offer.map(|capable| (capable, usable(capable, false))) {
+            Some((capable, Ok(()))) => Some(*capable),
+            Some((_, Err(Unusable::NoCrypto))) => {
+                self.counters.capable_no_crypto += 1;
+                None
+            }
+            Some((_, Err(Unusable::Unsupported))) => {
+                self.counters.capable_unsupported += 1;
+                None
+            }
+            None => None,
+        };
+        // rfc8684:C30
+        let local = offer.and_then(|_| self.own_keys(Mode::Multipath));
+        let draft = Draft {
+            role: Role::Responder,
+            local,
+            offered_checksum: offer.is_some_and(|capable| capable.checksum_required), // rfc8684:C24
+            no_joins: offer.is_some_and(|capable| capable.no_joins_here),
+            opts,
+        };
+        let isn = self.isn.choose(self.now, &seg.tuple);
+        let stamp = self.rng.next_u32();
+        let tcp = Machine::accept(self.machine_config(&draft.opts, &path, stamp), self.now, isn, seg);
+        let id = ListenerId(handle);
+        if self.enter(draft, &path, seg.tuple, tcp, Some(id)).is_ok() {
+            self.counters.syn_accepted += 1;
+            self.counters.conn_passive += 1;
+            if let Some(listener) = self.listeners.get_mut(handle) {
+                listener.opened();
+            }
+        }
+    }
+
+    /// A SYN that wants to join a connection, on whatever port. // rfc8684:J17
+    pub(super) fn handle_join(&mut self, iface: IfaceId, seg: &Segment<'_>, offer: JoinOffer) {
+        // rfc8684:J8,E1
+        let Some(slot) = self.demux.token(offer.token) else {
+            self.counters.join_unknown_token += 1;
+            self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            return;
+        };
+        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else { return };
+        let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else { return };
+        if !conn.accepts_joins() {
+            self.counters.join_too_early += 1;
+            self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            return;
+        }
+        let local_id = conn.manager.as_mut().and_then(|manager| manager.local_id(iface, path.addr));
+        let (Some(subflow), Some(local_id)) = (conn.free_subflow(), local_id) else {
+            self.counters.join_refused += 1;
+            self.reset_reply(iface, seg, Some(ResetReason::AdministrativelyProhibited));
+            return;
+        };
+        let opts = conn.opts.clone();
+        let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
+        let isn = self.isn.choose(self.now, &seg.tuple);
+        let stamp = self.rng.next_u32();
+        let tcp = Machine::accept(self.machine_config(&opts, &path, stamp), self.now, isn, seg);
+        let seat = Seat {
+            id: subflow,
+            iface,
+            offload: path.offload,
+            tuple: seg.tuple,
+            origin: SubflowOrigin::Peer,
+            local_id,
+            remote_id: offer.addr_id, // rfc8684:J4
+            backup_here: path.backup,
+            backup_there: offer.backup, // rfc8684:J6
+        };
+        let greeting = Greeting::JoinSynAck { local: nonce, remote: offer.nonce };
+        self.seat(slot, seat, tcp, greeting);
+    }
+
+    /// A subflow that the path manager wants.
+    pub(super) fn open_wanted(&mut self, slot: u32, create: &pm::Create) {
+        if let Err(why) = self.try_open(slot, create) {
+            let Some(entry) = self.conns.at_mut(slot) else { return };
+            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+            entry.conn.tell_manager(pm::Event::CreateFailed { create: *create, why }, &mut cx);
+        }
+    }
+
+    fn try_open(&mut self, slot: u32, create: &pm::Create) -> Result<SubflowId, pm::NotCreated> {
+        let path = self.path(Some(create.iface), create.local).cloned().ok_or(pm::NotCreated::NoPort)?;
+        let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
+        let (opts, first) = (entry.conn.opts.clone(), entry.conn.first_tuple());
+        let subflow = entry.conn.free_subflow().filter(|_| entry.conn.may_join()).ok_or(pm::NotCreated::NoSlot)?;
+        let tuple = self.free_tuple(&path, create.remote, Some(first.local.port())).ok_or(pm::NotCreated::NoPort)?;
+        let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
+        let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
+        let stamp = self.rng.next_u32();
+        let tcp = Machine::connect(self.machine_config(&opts, &path, stamp), self.now, isn);
+        let seat = Seat {
+            id: subflow,
+            iface: create.iface,
+            offload: path.offload,
+            tuple,
+            origin: create.origin,
+            local_id: create.local_id,
+            remote_id: create.remote_id,
+            backup_here: create.backup,
+            backup_there: false,
+        };
+        self.seat(slot, seat, tcp, Greeting::JoinSyn { nonce });
+        Ok(subflow)
+    }
+
+    fn seat(&mut self, slot: u32, seat: Seat, tcp: Machine, greeting: Greeting) {
+        if self.demux.add_subflow(&seat.tuple, Target { conn: slot, subflow: seat.id }).is_err() {
+            return;
+        }
+        if let Some(entry) = self.conns.at_mut(slot) {
+            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+            entry.conn.add_subflow(seat, tcp, greeting, &mut cx);
+            self.wheel.update(slot, entry.conn.deadline());
+            if !entry.ready {
+                entry.ready = true;
+                self.ready.push_back(slot);
+            }
+        }
+    }
+
+    /// Opens a subflow on the application's request, from a local address to an address of the peer.
+    pub fn create_subflow(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        local: IpAddr,
+        remote: SocketAddr,
+        backup: bool,
+    ) -> Result<SubflowId, StackError> {
+        self.tick(now);
+        let path = self.path(None, local).cloned().ok_or(StackError::NoPath)?;
+        let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
+        if !entry.conn.may_join() {
+            return Err(StackError::InvalidState);
+        }
+        let manager = entry.conn.manager.as_mut().ok_or(StackError::InvalidState)?;
+        let local_id = manager.local_id(path.iface, local).ok_or(StackError::TooMany)?;
+        let create = pm::Create {
+            local_id,
+            iface: path.iface,
+            local,
+            remote,
+            remote_id: AddrId(0),
+            backup,
+            origin: SubflowOrigin::Command,
+        };
+        self.try_open(id.0.index(), &create).map_err(|why| match why {
+            pm::NotCreated::NoPort => StackError::NoPorts,
+            pm::NotCreated::NoSlot => StackError::TooMany,
+        })
+    }
+}
+
+/// A connection that is about to be entered.
+struct Draft {
+    role: Role,
+    opts: ConnOptions,
+    local: Option<KeyMaterial>,
+    offered_checksum: bool,
+    no_joins: bool,
+}

@@ -1,0 +1,109 @@
+//! Who may send next.
+
+use manypath_tcp::time::Instant;
+
+use super::Stack;
+use crate::api::{IfaceId, Slots, Transmit};
+use crate::conn::{Cx, Progress};
+
+/// Packets that one connection may write before the next one has its turn.
+const TURN: usize = 8;
+/// Packets that one call may write.
+const CALL: usize = 64;
+/// Keys made in one idle moment.
+const KEYS_AT_ONCE: usize = 4;
+
+/// How a connection's turn ended.
+enum Turn {
+    /// It has more.
+    More,
+    /// It has nothing left.
+    Done,
+    /// It waits for room in a device.
+    Blocked(IfaceId),
+}
+
+impl Stack {
+    /// Writes packets into the driver's slots: a bounded number for each call.
+    pub fn poll_transmit(&mut self, now: Instant, slots: &mut dyn Slots) -> Transmit {
+        self.tick(now);
+        let mut sent = 0;
+        let mut blocked = None;
+        while sent < CALL {
+            match self.replies.transmit(slots) {
+                Ok(true) => {
+                    sent += 1;
+                    self.counters.packets_out += 1;
+                }
+                Ok(false) => break,
+                Err(iface) => {
+                    blocked = Some(iface);
+                    break;
+                }
+            }
+        }
+        // Each connection in the queue is looked at once after it stopped making progress.
+        let mut idle_turns = self.ready.len();
+        while sent < CALL && idle_turns > 0 {
+            let Some(slot) = self.ready.pop_front() else { break };
+            let before = sent;
+            match self.turn(slot, slots, &mut sent) {
+                Turn::More => self.ready.push_back(slot),
+                Turn::Done => {
+                    if let Some(entry) = self.conns.at_mut(slot) {
+                        entry.ready = false;
+                    }
+                }
+                Turn::Blocked(iface) => {
+                    blocked = Some(iface);
+                    self.ready.push_back(slot);
+                }
+            }
+            idle_turns = if sent > before { self.ready.len() } else { idle_turns - 1 };
+        }
+        if sent > 0 {
+            return Transmit::Sent(sent);
+        }
+        if let Some(iface) = blocked {
+            return Transmit::Blocked(iface);
+        }
+        self.make_keys();
+        Transmit::Nothing
+    }
+
+    fn turn(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
+        let mut turn = Turn::More;
+        {
+            let Some(entry) = self.conns.at_mut(slot) else { return Turn::Done };
+            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+            for _ in 0..TURN {
+                match entry.conn.transmit(slots, &mut cx) {
+                    Progress::Sent => *sent += 1,
+                    Progress::Nothing => {
+                        turn = Turn::Done;
+                        break;
+                    }
+                    Progress::Blocked(iface) => {
+                        turn = Turn::Blocked(iface);
+                        break;
+                    }
+                }
+            }
+            entry.conn.after_input(&mut cx);
+            // What was just settled may have made something due; it keeps its place in the queue.
+            if matches!(turn, Turn::Done) && entry.conn.wants_turn(&cx) {
+                turn = Turn::More;
+            }
+        }
+        self.settle(slot);
+        turn
+    }
+
+    /// Idle moments are for keys that will be needed. // rfc8684:C5,C6
+    fn make_keys(&mut self) {
+        if self.keys.wants_refill() {
+            let demux = &self.demux;
+            self.keys.refill(&mut self.rng, KEYS_AT_ONCE, |token| demux.token(token).is_some());
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Two stacks joined back to back: handshake, joins, data both ways, close, over a perfect network.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use manypath_stack::ids::ConnId;
+use manypath_stack::{
+    ConnOptions, ConnState, ConnectOptions, EventKind, IfaceId, ListenOptions, Offload, Path, PathEvent, PathManager,
+    ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig, Transmit, TxMeta,
+};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::describe;
+use manypath_wire::segment::{Segment, Verify};
+
+#[derive(Default)]
+struct Wire {
+    slot: Vec<u8>,
+    queue: VecDeque<(IfaceId, Vec<u8>)>,
+}
+
+impl Slots for Wire {
+    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
+        self.slot.resize(room, 0);
+        Some(&mut self.slot)
+    }
+    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
+        self.queue.push_back((iface, self.slot[..meta.len].to_vec()));
+    }
+}
+
+struct Pair {
+    now: Instant,
+    stacks: [Stack; 2],
+    wires: [Wire; 2],
+    trace: bool,
+}
+
+fn addr(host: u8, path: u8) -> IpAddr {
+    IpAddr::from([10, 0, path, host])
+}
+
+impl Pair {
+    fn new(paths: u8) -> Self {
+        let now = Instant::from_secs(1);
+        let mut stacks = [1u8, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
+        for (host, stack) in stacks.iter_mut().enumerate() {
+            for path in 0..paths {
+                let path = Path {
+                    iface: IfaceId(u32::from(path)),
+                    addr: addr(host as u8 + 1, path),
+                    mtu: 1500,
+                    backup: false,
+                    offload: Offload { checksum: false, max_burst: 0 },
+                    ports: None,
+                };
+                stack.handle_path_event(now, PathEvent::Up(path));
+            }
+        }
+        Self { now, stacks, wires: Default::default(), trace: std::env::var_os("TRACE").is_some() }
+    }
+
+    /// Moves packets until both are silent, then lets time pass to the next deadline; false when there is none.
+    fn step(&mut self, limit: Duration) -> bool {
+        loop {
+            let mut moved = false;
+            for host in 0..2 {
+                while let Transmit::Sent(_) = self.stacks[host].poll_transmit(self.now, &mut self.wires[host]) {}
+                while let Some((iface, packet)) = self.wires[host].queue.pop_front() {
+                    moved = true;
+                    if self.trace {
+                        let seg = Segment::parse(&packet, Verify::Full).expect("own packets are well-formed");
+                        println!("{:>10} {}", self.now.as_micros(), describe::segment(&seg));
+                    }
+                    self.now = self.now + Duration::from_micros(50);
+                    self.stacks[1 - host].handle_packet(self.now, iface, &packet, RxMeta::default());
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let next = self.stacks.iter().filter_map(Stack::poll_deadline).min();
+        match next {
+            Some(at) if at.since(self.now) <= limit => {
+                self.now = self.now.max(at);
+                for stack in &mut self.stacks {
+                    stack.handle_timeout(self.now);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+fn options(path_manager: PathManager, checksum: bool) -> ConnOptions {
+    ConnOptions { path_manager, checksum, ..ConnOptions::default() }
+}
+
+fn pattern(at: usize) -> u8 {
+    (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
+}
+
+fn drain(stack: &mut Stack, now: Instant, id: ConnId, seen: &mut usize) -> bool {
+    let mut buffer = [0; 10_000];
+    loop {
+        match stack.read(now, id, &mut buffer).expect("the connection lives") {
+            ReadOutcome::Data(n) => {
+                for byte in &buffer[..n] {
+                    assert_eq!(*byte, pattern(*seen), "stream position {seen}");
+                    *seen += 1;
+                }
+            }
+            ReadOutcome::Empty => return false,
+            ReadOutcome::End => return true,
+        }
+    }
+}
+
+fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
+    let mut pair = Pair::new(paths);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let listener = pair.stacks[1]
+        .listen(ListenOptions { addr: remote, backlog: 10, conn: options(PathManager::Passive, checksum) })
+        .expect("the port is free");
+    let client = pair.stacks[0]
+        .connect(pair.now, ConnectOptions { remote, local: None, conn: options(manager, checksum) })
+        .expect("a path leads there");
+    let (mut up, mut down) = (0, 0);
+    let (mut up_sent, mut down_sent) = (0, 0);
+    let mut server = None;
+    let (mut done_up, mut done_down) = (false, false);
+    for _ in 0..200_000 {
+        let more = pair.step(Duration::from_secs(5));
+        if server.is_none() {
+            server = pair.stacks[1].accept(listener);
+        }
+        let now = pair.now;
+        let push = |stack: &mut Stack, id: ConnId, sent: &mut usize| {
+            let chunk: Vec<u8> = (*sent..bytes.min(*sent + 50_000)).map(pattern).collect();
+            if !chunk.is_empty() {
+                *sent += stack.write(now, id, &chunk).expect("writable");
+                if *sent == bytes {
+                    stack.shutdown_write(now, id).expect("open");
+                }
+            }
+        };
+        push(&mut pair.stacks[0], client, &mut up_sent);
+        if let Some(server) = server {
+            push(&mut pair.stacks[1], server, &mut down_sent);
+            done_up = drain(&mut pair.stacks[1], now, server, &mut up);
+        }
+        done_down = drain(&mut pair.stacks[0], now, client, &mut down);
+        if done_up && done_down && !more {
+            break;
+        }
+    }
+    assert!(done_up && done_down, "up {up} of {up_sent}, down {down} of {down_sent}: {:#?}", pair.stacks[0].info(client));
+    assert_eq!((up, down), (bytes, bytes));
+    let info = pair.stacks[0].info(client).expect("not closed");
+    assert_eq!(info.level, ProtocolLevel::Multipath);
+    assert!(matches!(info.state, ConnState::Closed | ConnState::TimeWait), "{:?}", info.state);
+    while pair.stacks[0].poll_event().is_some() {}
+    pair
+}
+
+#[test]
+fn bytes_travel_both_ways_on_one_subflow() {
+    // rfc8684:C9,C10,C11,C13,F6,F9
+    transfer(1, PathManager::Passive, false, 300_000);
+}
+
+#[test]
+fn bytes_travel_both_ways_with_checksums() {
+    // rfc8684:C16,C24,D9
+    let pair = transfer(1, PathManager::Passive, true, 300_000);
+    assert_eq!(pair.stacks[0].counters().dss_checksum_failed, 0);
+}
+
+#[test]
+fn a_second_subflow_joins_and_carries_data() {
+    // rfc8684:J1,J7,J9,J10,J12,J17
+    let pair = transfer(2, PathManager::FullMesh, true, 3_000_000);
+    assert!(pair.stacks[0].counters().join_established >= 1, "{}", pair.stacks[0].counters());
+}
+
+#[test]
+fn a_short_connection_ends_for_good() {
+    let mut pair = transfer(1, PathManager::Passive, true, 10);
+    let ids = pair.stacks[0].conns();
+    for id in ids {
+        pair.stacks[0].close(pair.now, id).expect("open handle");
+    }
+    while pair.step(Duration::from_secs(300)) {}
+    assert_eq!(pair.stacks[0].conns().len(), 0);
+    let finished = std::iter::from_fn(|| pair.stacks[1].poll_event()).any(|e| matches!(e.kind, EventKind::Closed(_)));
+    assert!(finished);
+}
