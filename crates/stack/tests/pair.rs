@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    ConnOptions, ConnState, ConnectOptions, EventKind, IfaceId, ListenOptions, Offload, Path, PathEvent, PathManager,
-    ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig, Transmit, TxMeta,
+    ConnOptions, ConnState, ConnectOptions, EventKind, IfaceId, ListenOptions, Offload, Path,
+    PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig,
+    Transmit, TxMeta,
 };
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::describe;
@@ -24,7 +25,8 @@ impl Slots for Wire {
         Some(&mut self.slot)
     }
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.queue.push_back((iface, self.slot[..meta.len].to_vec()));
+        self.queue
+            .push_back((iface, self.slot[..meta.len].to_vec()));
     }
 }
 
@@ -50,13 +52,21 @@ impl Pair {
                     addr: addr(host as u8 + 1, path),
                     mtu: 1500,
                     backup: false,
-                    offload: Offload { checksum: false, max_burst: 0 },
+                    offload: Offload {
+                        checksum: false,
+                        max_burst: 0,
+                    },
                     ports: None,
                 };
                 stack.handle_path_event(now, PathEvent::Up(path));
             }
         }
-        Self { now, stacks, wires: Default::default(), trace: std::env::var_os("TRACE").is_some() }
+        Self {
+            now,
+            stacks,
+            wires: Default::default(),
+            trace: std::env::var_os("TRACE").is_some(),
+        }
     }
 
     /// Moves packets until both are silent, then lets time pass to the next deadline; false when there is none.
@@ -64,15 +74,24 @@ impl Pair {
         loop {
             let mut moved = false;
             for host in 0..2 {
-                while let Transmit::Sent(_) = self.stacks[host].poll_transmit(self.now, &mut self.wires[host]) {}
+                while let Transmit::Sent(_) =
+                    self.stacks[host].poll_transmit(self.now, &mut self.wires[host])
+                {
+                }
                 while let Some((iface, packet)) = self.wires[host].queue.pop_front() {
                     moved = true;
                     if self.trace {
-                        let seg = Segment::parse(&packet, Verify::Full).expect("own packets are well-formed");
+                        let seg = Segment::parse(&packet, Verify::Full)
+                            .expect("own packets are well-formed");
                         println!("{:>10} {}", self.now.as_micros(), describe::segment(&seg));
                     }
                     self.now = self.now + Duration::from_micros(50);
-                    self.stacks[1 - host].handle_packet(self.now, iface, &packet, RxMeta::default());
+                    self.stacks[1 - host].handle_packet(
+                        self.now,
+                        iface,
+                        &packet,
+                        RxMeta::default(),
+                    );
                 }
             }
             if !moved {
@@ -94,7 +113,11 @@ impl Pair {
 }
 
 fn options(path_manager: PathManager, checksum: bool) -> ConnOptions {
-    ConnOptions { path_manager, checksum, ..ConnOptions::default() }
+    ConnOptions {
+        path_manager,
+        checksum,
+        ..ConnOptions::default()
+    }
 }
 
 fn pattern(at: usize) -> u8 {
@@ -104,7 +127,10 @@ fn pattern(at: usize) -> u8 {
 fn drain(stack: &mut Stack, now: Instant, id: ConnId, seen: &mut usize) -> bool {
     let mut buffer = [0; 10_000];
     loop {
-        match stack.read(now, id, &mut buffer).expect("the connection lives") {
+        match stack
+            .read(now, id, &mut buffer)
+            .expect("the connection lives")
+        {
             ReadOutcome::Data(n) => {
                 for byte in &buffer[..n] {
                     assert_eq!(*byte, pattern(*seen), "stream position {seen}");
@@ -121,10 +147,21 @@ fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pa
     let mut pair = Pair::new(paths);
     let remote = SocketAddr::new(addr(2, 0), 80);
     let listener = pair.stacks[1]
-        .listen(ListenOptions { addr: remote, backlog: 10, conn: options(PathManager::Passive, checksum) })
+        .listen(ListenOptions {
+            addr: remote,
+            backlog: 10,
+            conn: options(PathManager::Passive, checksum),
+        })
         .expect("the port is free");
     let client = pair.stacks[0]
-        .connect(pair.now, ConnectOptions { remote, local: None, conn: options(manager, checksum) })
+        .connect(
+            pair.now,
+            ConnectOptions {
+                remote,
+                local: None,
+                conn: options(manager, checksum),
+            },
+        )
         .expect("a path leads there");
     let (mut up, mut down) = (0, 0);
     let (mut up_sent, mut down_sent) = (0, 0);
@@ -155,11 +192,19 @@ fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pa
             break;
         }
     }
-    assert!(done_up && done_down, "up {up} of {up_sent}, down {down} of {down_sent}: {:#?}", pair.stacks[0].info(client));
+    assert!(
+        done_up && done_down,
+        "up {up} of {up_sent}, down {down} of {down_sent}: {:#?}",
+        pair.stacks[0].info(client)
+    );
     assert_eq!((up, down), (bytes, bytes));
     let info = pair.stacks[0].info(client).expect("not closed");
     assert_eq!(info.level, ProtocolLevel::Multipath);
-    assert!(matches!(info.state, ConnState::Closed | ConnState::TimeWait), "{:?}", info.state);
+    assert!(
+        matches!(info.state, ConnState::Closed | ConnState::TimeWait),
+        "{:?}",
+        info.state
+    );
     while pair.stacks[0].poll_event().is_some() {}
     pair
 }
@@ -181,7 +226,11 @@ fn bytes_travel_both_ways_with_checksums() {
 fn a_second_subflow_joins_and_carries_data() {
     // rfc8684:J1,J7,J9,J10,J12,J17
     let pair = transfer(2, PathManager::FullMesh, true, 3_000_000);
-    assert!(pair.stacks[0].counters().join_established >= 1, "{}", pair.stacks[0].counters());
+    assert!(
+        pair.stacks[0].counters().join_established >= 1,
+        "{}",
+        pair.stacks[0].counters()
+    );
 }
 
 #[test]
@@ -193,6 +242,7 @@ fn a_short_connection_ends_for_good() {
     }
     while pair.step(Duration::from_secs(300)) {}
     assert_eq!(pair.stacks[0].conns().len(), 0);
-    let finished = std::iter::from_fn(|| pair.stacks[1].poll_event()).any(|e| matches!(e.kind, EventKind::Closed(_)));
+    let finished = std::iter::from_fn(|| pair.stacks[1].poll_event())
+        .any(|e| matches!(e.kind, EventKind::Closed(_)));
     assert!(finished);
 }

@@ -67,13 +67,29 @@ impl Conn {
             return;
         }
         cx.count.conn_aborted += 1;
-        let option = self.fast_close_option().filter(|_| self.lattice.speaks_multipath() && self.established);
-        let introduced = |i: &usize| matches!(self.subflows[*i].greeting, Greeting::Done | Greeting::CapableKeys);
+        let option = self
+            .fast_close_option()
+            .filter(|_| self.lattice.speaks_multipath() && self.established);
+        let introduced = |i: &usize| {
+            matches!(
+                self.subflows[*i].greeting,
+                Greeting::Done | Greeting::CapableKeys
+            )
+        };
         let chosen = option.and_then(|_| self.best_subflow()).filter(introduced);
-        let resource = Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::Unspecified }));
+        let resource = Some(MptcpOption::Reset(Reset {
+            transient: false,
+            reason: ResetReason::Unspecified,
+        }));
         for i in 0..self.subflows.len() {
             if Some(i) != chosen {
-                let why = if option.is_some() { option } else if self.lattice.speaks_multipath() { resource } else { None };
+                let why = if option.is_some() {
+                    option
+                } else if self.lattice.speaks_multipath() {
+                    resource
+                } else {
+                    None
+                };
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
         }
@@ -82,7 +98,10 @@ impl Conn {
         match (chosen, option) {
             (Some(i), Some(option)) => {
                 let rto = self.subflows[i].tcp.rto();
-                self.fast_close = Some(FastCloseWait { at: cx.now + rto, repeats: 0 });
+                self.fast_close = Some(FastCloseWait {
+                    at: cx.now + rto,
+                    repeats: 0,
+                });
                 self.say_fast_close(i, option, cx);
                 self.finish(CloseCause::Aborted, cx);
             }
@@ -101,7 +120,9 @@ impl Conn {
 
     /// No reset came: repeat, and in the end reset with the option. // rfc8684:Z5,Z6
     pub(crate) fn fast_close_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else { return };
+        let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else {
+            return;
+        };
         let (Some(option), Some(i)) = (self.fast_close_option(), self.best_subflow()) else {
             self.fast_close = None;
             return;
@@ -109,7 +130,10 @@ impl Conn {
         if wait.repeats < FAST_CLOSE_REPEATS {
             let rto = self.subflows[i].tcp.rto();
             let repeats = wait.repeats + 1;
-            self.fast_close = Some(FastCloseWait { at: cx.now + rto.times(1 << repeats), repeats });
+            self.fast_close = Some(FastCloseWait {
+                at: cx.now + rto.times(1 << repeats),
+                repeats,
+            });
             self.say_fast_close(i, option, cx);
         } else {
             self.fast_close = None;
@@ -120,7 +144,10 @@ impl Conn {
 
     /// The peer wants it over at once. // rfc8684:Z3,Z4
     pub(crate) fn on_fast_close(&mut self, _i: usize, key: Key, cx: &mut Cx<'_>) {
-        let ours = self.local.as_ref().is_some_and(|local| mac::equal(&local.key.0, &key.0));
+        let ours = self
+            .local
+            .as_ref()
+            .is_some_and(|local| mac::equal(&local.key.0, &key.0));
         if !ours {
             cx.count.fastclose_bad_key += 1;
             return;
@@ -134,7 +161,13 @@ impl Conn {
     }
 
     /// Resets one subflow; what it carried travels on the others.
-    pub(crate) fn reset_subflow(&mut self, i: usize, end: SubflowEnd, why: Option<MptcpOption>, cx: &mut Cx<'_>) {
+    pub(crate) fn reset_subflow(
+        &mut self,
+        i: usize,
+        end: SubflowEnd,
+        why: Option<MptcpOption>,
+        cx: &mut Cx<'_>,
+    ) {
         if self.subflows[i].reset_with.is_some() {
             return;
         }
@@ -146,8 +179,12 @@ impl Conn {
 
     /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else { return };
-        let fail = MptcpOption::Fail(Fail { dsn: numbers.dsn(at) });
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
+        let fail = MptcpOption::Fail(Fail {
+            dsn: numbers.dsn(at),
+        });
         cx.count.fail_sent += 1;
         if self.subflows.len() > 1 {
             self.reset_subflow(i, SubflowEnd::Checksum, Some(fail), cx);
@@ -158,7 +195,10 @@ impl Conn {
             return;
         }
         // The only subflow, and nothing is missing before: from here on the bytes count as they come.
-        if self.lattice.descend(crate::api::ProtocolLevel::NoMoreJoins, FallbackCause::Checksum) {
+        if self.lattice.descend(
+            crate::api::ProtocolLevel::NoMoreJoins,
+            FallbackCause::Checksum,
+        ) {
             self.count_fallback(FallbackCause::Checksum, cx);
         }
         self.subflows[i].signals.push_front(fail);
@@ -168,13 +208,21 @@ impl Conn {
     /// The peer could not verify our data. // rfc8684:B7,B10,B13
     pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        let Some(numbers) = self.tx_numbers else { return };
+        let Some(numbers) = self.tx_numbers else {
+            return;
+        };
         if self.subflows.len() > 1 {
             cx.count.option_unexpected += 1;
             return;
         }
-        let own_fail = self.rx_numbers.map(|rx| MptcpOption::Fail(Fail { dsn: rx.dsn(self.recv.next()) }));
-        let Some(from) = numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()) else { return };
+        let own_fail = self.rx_numbers.map(|rx| {
+            MptcpOption::Fail(Fail {
+                dsn: rx.dsn(self.recv.next()),
+            })
+        });
+        let Some(from) = numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()) else {
+            return;
+        };
         if from < self.send.una() {
             cx.count.option_unexpected += 1;
             return;
@@ -194,7 +242,11 @@ impl Conn {
         }
         let avoid = Some(self.subflows[i].id());
         let una = self.send.una();
-        for m in self.subflows[i].tx.iter().filter(|m| m.at + u64::from(m.len) > una) {
+        for m in self.subflows[i]
+            .tx
+            .iter()
+            .filter(|m| m.at + u64::from(m.len) > una)
+        {
             self.send.reinject(m.at..m.at + u64::from(m.len), avoid);
         }
     }
@@ -210,13 +262,26 @@ impl Conn {
         }
         self.send.unavoid(sf.id());
         cx.count.subflow_closed += 1;
-        self.departed.push(Departed { subflow: sf.id(), tuple: sf.seat.tuple });
+        self.departed.push(Departed {
+            subflow: sf.id(),
+            tuple: sf.seat.tuple,
+        });
         if self.ended.len() == MOST_ENDED {
             self.ended.pop_front();
         }
         self.ended.push_back(sf.ended(end, cx.now));
-        self.push_event(EventKind::SubflowDown { subflow: sf.id(), tuple: sf.seat.tuple, end });
-        self.tell_manager(pm::Event::Ended { subflow: sf.id(), end }, cx);
+        self.push_event(EventKind::SubflowDown {
+            subflow: sf.id(),
+            tuple: sf.seat.tuple,
+            end,
+        });
+        self.tell_manager(
+            pm::Event::Ended {
+                subflow: sf.id(),
+                end,
+            },
+            cx,
+        );
         if self.subflows.is_empty() {
             self.last_subflow_gone(end, cx);
         }
@@ -258,7 +323,9 @@ impl Conn {
         match cause {
             CloseCause::Finished => cx.count.conn_finished += 1,
             CloseCause::ResetByPeer | CloseCause::Refused => cx.count.conn_reset += 1,
-            CloseCause::TimedOut | CloseCause::NoSubflow | CloseCause::Unreachable => cx.count.conn_timed_out += 1,
+            CloseCause::TimedOut | CloseCause::NoSubflow | CloseCause::Unreachable => {
+                cx.count.conn_timed_out += 1
+            }
             CloseCause::Aborted => {}
         }
         self.push_event(EventKind::Closed(cause));
@@ -305,7 +372,9 @@ impl Conn {
     /// The subflow through which a word to the peer gets there soonest.
     pub(crate) fn best_subflow(&self) -> Option<usize> {
         let usable = |i: &usize| self.subflows[*i].carries_data();
-        (0..self.subflows.len()).filter(usable).min_by_key(|&i| (self.subflows[i].stale, self.subflows[i].tcp.srtt()))
+        (0..self.subflows.len())
+            .filter(usable)
+            .min_by_key(|&i| (self.subflows[i].stale, self.subflows[i].tcp.srtt()))
     }
 
     /// What waits for the peer at data level.
@@ -334,7 +403,11 @@ impl Conn {
         }
         if let Some(cause) = self.closed {
             let finishing = cause == CloseCause::Finished && !self.subflows.is_empty();
-            return if finishing { ConnState::TimeWait } else { ConnState::Closed };
+            return if finishing {
+                ConnState::TimeWait
+            } else {
+                ConnState::Closed
+            };
         }
         if !self.established {
             return ConnState::Opening;
@@ -359,7 +432,11 @@ impl Conn {
     }
 
     /// The application removes a subflow.
-    pub(crate) fn remove_subflow(&mut self, id: SubflowId, end: SubflowEnd) -> Result<(), StackError> {
+    pub(crate) fn remove_subflow(
+        &mut self,
+        id: SubflowId,
+        end: SubflowEnd,
+    ) -> Result<(), StackError> {
         let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
         self.finish_subflow(i, end);
         Ok(())

@@ -15,9 +15,17 @@ pub(crate) struct Lattice {
 impl Lattice {
     pub(crate) fn new(multipath: bool) -> Self {
         if multipath {
-            return Self { level: ProtocolLevel::Multipath, cause: None, infinite_due: false };
+            return Self {
+                level: ProtocolLevel::Multipath,
+                cause: None,
+                infinite_due: false,
+            };
         }
-        Self { level: ProtocolLevel::PlainTcp, cause: Some(FallbackCause::NotWanted), infinite_due: false }
+        Self {
+            level: ProtocolLevel::PlainTcp,
+            cause: Some(FallbackCause::NotWanted),
+            infinite_due: false,
+        }
     }
 
     pub(crate) fn level(&self) -> ProtocolLevel {
@@ -73,7 +81,11 @@ pub(crate) enum Unproven {
 
 /// The rule for a subflow whose first exchange carried no DSS.
 pub(crate) fn without_dss(first_subflow: bool, others_exist: bool) -> Unproven {
-    if first_subflow && !others_exist { Unproven::FallBack } else { Unproven::ResetSubflow }
+    if first_subflow && !others_exist {
+        Unproven::FallBack
+    } else {
+        Unproven::ResetSubflow
+    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,11 @@ pub(crate) fn capable_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Capable> {
 
 /// Whether an MP_CAPABLE can be spoken with. An offer may be of a higher version, an answer may not.
 pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
-    let version_ok = if answer { capable.version == VERSION } else { capable.version >= VERSION };
+    let version_ok = if answer {
+        capable.version == VERSION
+    } else {
+        capable.version >= VERSION
+    };
     // rfc8684:C2,C18
     if !version_ok || capable.extensibility {
         return Err(Unusable::Unsupported);
@@ -62,11 +66,27 @@ pub(crate) enum Third {
 /// Reads the third packet.
 pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
     match capable_of(seg).map(|c| c.keys) {
-        Some(CapableKeys::Ack { sender, receiver } | CapableKeys::Data { sender, receiver, .. }) => {
-            if receiver == own { Third::Keys(sender) } else { Third::WrongKeys }
+        Some(
+            CapableKeys::Ack { sender, receiver }
+            | CapableKeys::Data {
+                sender, receiver, ..
+            },
+        ) => {
+            if receiver == own {
+                Third::Keys(sender)
+            } else {
+                Third::WrongKeys
+            }
         }
         Some(CapableKeys::Syn | CapableKeys::SynAck { .. }) => Third::Plain,
-        None if seg.options.mptcp.iter().any(|o| matches!(o, MptcpOption::Dss(_))) => Third::Early,
+        None if seg
+            .options
+            .mptcp
+            .iter()
+            .any(|o| matches!(o, MptcpOption::Dss(_))) =>
+        {
+            Third::Early
+        }
         None => Third::Plain,
     }
 }
@@ -74,7 +94,8 @@ pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
 impl Conn {
     /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let answer = capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
+        let answer =
+            capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
             (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
             (Err(Unusable::NoCrypto), _) => {
@@ -103,7 +124,9 @@ impl Conn {
 
     /// A segment for a half-open connection that has overtaken the keys: it is not looked at yet. // rfc8684:C31
     pub(crate) fn overtook_keys(&self, i: usize, seg: &Segment<'_>) -> bool {
-        let Some(local) = &self.local else { return false };
+        let Some(local) = &self.local else {
+            return false;
+        };
         self.subflows[i].greeting == Greeting::CapableSynAck
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
@@ -151,7 +174,8 @@ impl Conn {
         cx.count.conn_established += 1;
         self.established = true;
         if self.lattice.speaks_multipath() {
-            self.send.data_ack(Offset::ZERO, u64::from(self.subflows[i].tcp.peer_window()));
+            self.send
+                .data_ack(Offset::ZERO, u64::from(self.subflows[i].tcp.peer_window()));
         } else {
             self.send.open_window();
         }
@@ -159,13 +183,24 @@ impl Conn {
 
     /// An MP_CAPABLE that came with data is a mapping of the first bytes. // rfc8684:C11,C12
     pub(crate) fn capable_mapping(capable: &Capable) -> Option<RxMapping> {
-        let CapableKeys::Data { len, checksum, .. } = capable.keys else { return None };
-        Some(RxMapping::new(manypath_wire::seq::Ssn::new(1), Offset::ZERO, len, len, checksum))
+        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
+            return None;
+        };
+        Some(RxMapping::new(
+            manypath_wire::seq::Ssn::new(1),
+            Offset::ZERO,
+            len,
+            len,
+            checksum,
+        ))
     }
 
     /// A DSS of the peer proves that it has our keys. // rfc8684:C13,C15
     pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let first = matches!(self.subflows[i].greeting, Greeting::CapableAck | Greeting::CapableKeys);
+        let first = matches!(
+            self.subflows[i].greeting,
+            Greeting::CapableAck | Greeting::CapableKeys
+        );
         if first {
             self.subflows[i].greeting = Greeting::Done;
         }
@@ -191,17 +226,80 @@ mod tests {
     #[test]
     fn offers_of_higher_versions_are_answered_and_lower_ones_ignored() {
         // rfc8684:C2
-        assert_eq!(usable(&Capable { version: 7, ..offer() }, false), Ok(()));
-        assert_eq!(usable(&Capable { version: 0, ..offer() }, false), Err(Unusable::Unsupported));
-        assert_eq!(usable(&Capable { version: 2, ..offer() }, true), Err(Unusable::Unsupported));
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 7,
+                    ..offer()
+                },
+                false
+            ),
+            Ok(())
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 0,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::Unsupported)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 2,
+                    ..offer()
+                },
+                true
+            ),
+            Err(Unusable::Unsupported)
+        );
     }
 
     #[test]
     fn flags_that_are_not_understood_turn_the_option_off() {
         // rfc8684:C18,C20,C21,C26,C27
-        assert_eq!(usable(&Capable { extensibility: true, ..offer() }, false), Err(Unusable::Unsupported));
-        assert_eq!(usable(&Capable { hmac_sha256: false, ..offer() }, false), Err(Unusable::NoCrypto));
-        assert_eq!(usable(&Capable { other_crypto: 0b0100, ..offer() }, false), Ok(()));
-        assert_eq!(usable(&Capable { other_crypto: 0b0100, ..offer() }, true), Err(Unusable::NoCrypto));
+        assert_eq!(
+            usable(
+                &Capable {
+                    extensibility: true,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::Unsupported)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    hmac_sha256: false,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::NoCrypto)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    other_crypto: 0b0100,
+                    ..offer()
+                },
+                false
+            ),
+            Ok(())
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    other_crypto: 0b0100,
+                    ..offer()
+                },
+                true
+            ),
+            Err(Unusable::NoCrypto)
+        );
     }
 }

@@ -44,7 +44,8 @@ impl Conn {
         self.opts.max_subflows = opts.max_subflows;
         self.opts.send_buffer = opts.send_buffer;
         self.send.set_capacity(opts.send_buffer);
-        self.recv.set_capacity(opts.recv_buffer.min(self.opts.recv_buffer));
+        self.recv
+            .set_capacity(opts.recv_buffer.min(self.opts.recv_buffer));
         for sf in &mut self.subflows {
             sf.tcp.set_nagle(!opts.nodelay);
             sf.tcp.set_user_timeout(opts.user_timeout);

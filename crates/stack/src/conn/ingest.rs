@@ -22,12 +22,21 @@ const MOST_UNMAPPED: u64 = 64 * 1024;
 
 /// The reason for options that disappear on the way.
 pub(crate) fn interference() -> Option<MptcpOption> {
-    Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::MiddleboxInterference }))
+    Some(MptcpOption::Reset(Reset {
+        transient: false,
+        reason: ResetReason::MiddleboxInterference,
+    }))
 }
 
 impl Conn {
     /// Options of an acceptable segment. // rfc8684:G3
-    pub(crate) fn take_options(&mut self, i: usize, seg: &Segment<'_>, outcome: &Outcome, cx: &mut Cx<'_>) {
+    pub(crate) fn take_options(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+        cx: &mut Cx<'_>,
+    ) {
         if !self.lattice.speaks_multipath() || self.remote.is_none() {
             return;
         }
@@ -44,7 +53,9 @@ impl Conn {
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
             }
         }
-        let mapping = capable_of(seg).filter(|_| self.subflows[i].is_first()).and_then(Self::capable_mapping);
+        let mapping = capable_of(seg)
+            .filter(|_| self.subflows[i].is_first())
+            .and_then(Self::capable_mapping);
         if let Some(mapping) = mapping {
             // It stands for a DSS. // rfc8684:C11
             self.proven(i, cx);
@@ -67,7 +78,9 @@ impl Conn {
             // rfc8684:B4
             Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
             // rfc8684:B3
-            Unproven::ResetSubflow => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
+            Unproven::ResetSubflow => {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
+            }
         }
     }
 
@@ -82,11 +95,15 @@ impl Conn {
     }
 
     fn on_data_ack(&mut self, i: usize, ack: DataAck, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.tx_numbers else { return };
+        let Some(numbers) = self.tx_numbers else {
+            return;
+        };
         // Either width is accepted. // rfc8684:D14,D16,D19
         let at = match ack {
             DataAck::Short(low) => numbers.offset32(low, self.send.una()),
-            DataAck::Long(full) => numbers.offset(manypath_wire::dsn::Dsn::new(full), self.send.una()),
+            DataAck::Long(full) => {
+                numbers.offset(manypath_wire::dsn::Dsn::new(full), self.send.una())
+            }
         };
         let Some(at) = at else {
             cx.count.data_ack_invalid += 1;
@@ -109,7 +126,9 @@ impl Conn {
     }
 
     fn on_mapping(&mut self, i: usize, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else { return };
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
         if mapping.is_infinite() {
             // rfc8684:D18,B14,B15
             self.on_infinite(i, cx);
@@ -118,13 +137,21 @@ impl Conn {
         let near = self.recv.next();
         let (at, long) = match mapping.dsn {
             MapDsn::Short(low) => (numbers.offset32(low, near), false),
-            MapDsn::Long(full) => (numbers.offset(manypath_wire::dsn::Dsn::new(full), near), true),
+            MapDsn::Long(full) => (
+                numbers.offset(manypath_wire::dsn::Dsn::new(full), near),
+                true,
+            ),
         };
         self.peer_long = long; // rfc8684:D19
         // rfc8684:D2,D3
         if mapping.checksum.is_some() != self.checksum {
             cx.count.dss_checksum_presence += 1;
-            self.reset_subflow(i, SubflowEnd::ProtocolError, super::join::mptcp_specific(), cx);
+            self.reset_subflow(
+                i,
+                SubflowEnd::ProtocolError,
+                super::join::mptcp_specific(),
+                cx,
+            );
             return;
         }
         let Some(at) = at else {
@@ -142,12 +169,18 @@ impl Conn {
             self.note_stream_end(i, at + u64::from(len), cx);
         }
         if len > 0 {
-            self.note_mapping(i, RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum), cx);
+            self.note_mapping(
+                i,
+                RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum),
+                cx,
+            );
         }
     }
 
     fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else { return };
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
         let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
         if mapping.checksum.is_some_and(|sum| sum != expected) {
             cx.count.dss_checksum_failed += 1;
@@ -183,7 +216,14 @@ impl Conn {
     }
 
     /// In-order payload of one subflow, in pieces as they come.
-    pub(crate) fn take_payload(&mut self, i: usize, ssn: Ssn, bytes: &[u8], sum: Option<Sum>, cx: &mut Cx<'_>) {
+    pub(crate) fn take_payload(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &[u8],
+        sum: Option<Sum>,
+        cx: &mut Cx<'_>,
+    ) {
         if bytes.is_empty() {
             return;
         }
@@ -199,7 +239,9 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
-                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| (next.since(ssn) as usize).min(rest.len()));
+                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
+                    (next.since(ssn) as usize).min(rest.len())
+                });
                 self.unmapped(i, gap, cx);
                 ssn = ssn + gap as u32;
                 rest = &rest[gap..];
@@ -215,7 +257,15 @@ impl Conn {
         }
     }
 
-    fn take_mapped(&mut self, i: usize, m: RxMapping, into: u32, bytes: &[u8], known: Option<Sum>, cx: &mut Cx<'_>) {
+    fn take_mapped(
+        &mut self,
+        i: usize,
+        m: RxMapping,
+        into: u32,
+        bytes: &[u8],
+        known: Option<Sum>,
+        cx: &mut Cx<'_>,
+    ) {
         let at = m.at + u64::from(into);
         self.subflows[i].unmapped = 0;
         self.subflows[i].bytes_received += bytes.len() as u64;
@@ -232,7 +282,9 @@ impl Conn {
         let (placed, sum) = self.recv.place(at, bytes, known);
         self.placed(placed, bytes.len(), cx);
         let ssn = m.ssn + into;
-        let Some(noted) = self.subflows[i].rx.current(ssn) else { return };
+        let Some(noted) = self.subflows[i].rx.current(ssn) else {
+            return;
+        };
         noted.sum.append(sum);
         noted.contested |= placed == Placed::Contested;
         noted.incomplete |= into != u32::from(noted.taken);
@@ -245,7 +297,9 @@ impl Conn {
     }
 
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else { return };
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
         let range = m.at..m.at + u64::from(m.len);
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
@@ -312,7 +366,10 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         }
-        if self.lattice.descend(ProtocolLevel::PlainTcp, FallbackCause::PeerInfinite) {
+        if self
+            .lattice
+            .descend(ProtocolLevel::PlainTcp, FallbackCause::PeerInfinite)
+        {
             self.count_fallback(FallbackCause::PeerInfinite, cx);
             self.rest_is_plain(i);
         }

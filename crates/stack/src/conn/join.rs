@@ -10,8 +10,8 @@ use super::subflow::{Greeting, Seat, Subflow};
 use super::{Conn, Cx};
 use crate::api::{EventKind, SubflowEnd};
 use crate::crypto::mac::{JoinMac, Keys, equal};
-use crate::pm;
 use crate::ids::SubflowId;
+use crate::pm;
 
 /// Third packets sent before the join is given up.
 const MOST_REPEATS: u8 = 7;
@@ -26,23 +26,35 @@ pub(crate) fn join_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Join> {
 
 /// The reset reason for everything that is wrong with a join itself. // rfc8684:J16
 pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
-    Some(MptcpOption::Reset(Reset { transient: false, reason: ResetReason::MptcpSpecific }))
+    Some(MptcpOption::Reset(Reset {
+        transient: false,
+        reason: ResetReason::MptcpSpecific,
+    }))
 }
 
 impl Conn {
     /// Our keys first, as we use them when we prove something. // rfc8684:J9
     pub(crate) fn keys(&self) -> Option<Keys> {
-        Some(Keys { sender: self.local.as_ref()?.key, receiver: self.remote.as_ref()?.key })
+        Some(Keys {
+            sender: self.local.as_ref()?.key,
+            receiver: self.remote.as_ref()?.key,
+        })
     }
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
-        self.lattice.may_join() && self.fully_established && self.closed.is_none() && self.remote.is_some()
+        self.lattice.may_join()
+            && self.fully_established
+            && self.closed.is_none()
+            && self.remote.is_some()
     }
 
     /// The peer may join now.
     pub(crate) fn accepts_joins(&self) -> bool {
-        self.lattice.may_join() && self.established && self.closed.is_none() && self.remote.is_some()
+        self.lattice.may_join()
+            && self.established
+            && self.closed.is_none()
+            && self.remote.is_some()
     }
 
     /// A free name for one more subflow, within the connection's limit. // rfc8684:J19
@@ -51,12 +63,13 @@ impl Conn {
             return None;
         }
         // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
-        (0..=u8::MAX).map(|step| SubflowId(self.next_subflow.wrapping_add(step))).find(|id| self.position(*id).is_none())
+        (0..=u8::MAX)
+            .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
+            .find(|id| self.position(*id).is_none())
     }
 
-    /// Adds a subflow; its machine says what is sent next.
-    pub(crate) fn add_subflow(&mut self, seat: Seat, tcp: Machine, greeting: Greeting, cx: &mut Cx<'_>) {
-        self.next_subflow = seat.id.0.wrapping_add(1);
+    /// The path manager hears of a subflow as soon as its SYN exists.
+    pub(crate) fn tell_opening(&mut self, seat: &Seat, cx: &mut Cx<'_>) {
         let opening = pm::Event::Opening {
             subflow: seat.id,
             local_id: seat.local_id,
@@ -66,6 +79,18 @@ impl Conn {
             origin: seat.origin,
         };
         self.tell_manager(opening, cx);
+    }
+
+    /// Adds a subflow; its machine says what is sent next.
+    pub(crate) fn add_subflow(
+        &mut self,
+        seat: Seat,
+        tcp: Machine,
+        greeting: Greeting,
+        cx: &mut Cx<'_>,
+    ) {
+        self.next_subflow = seat.id.0.wrapping_add(1);
+        self.tell_opening(&seat, cx);
         match greeting {
             Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
             Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
@@ -78,14 +103,25 @@ impl Conn {
 
     /// The SYN/ACK of a join that we opened.
     pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSyn { nonce } = self.subflows[i].greeting else { return };
-        let Some(&Join::SynAck { backup, addr_id, hmac, nonce: theirs }) = join_of(seg) else {
+        let Greeting::JoinSyn { nonce } = self.subflows[i].greeting else {
+            return;
+        };
+        let Some(&Join::SynAck {
+            backup,
+            addr_id,
+            hmac,
+            nonce: theirs,
+        }) = join_of(seg)
+        else {
             cx.count.join_option_missing += 1; // rfc8684:J15
             self.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
             return;
         };
         let Some(keys) = self.keys() else { return };
-        if !equal(&JoinMac::compute(keys.reversed(), theirs, nonce).syn_ack(), &hmac) {
+        if !equal(
+            &JoinMac::compute(keys.reversed(), theirs, nonce).syn_ack(),
+            &hmac,
+        ) {
             cx.count.join_syn_ack_bad_hmac += 1; // rfc8684:J13
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
@@ -95,16 +131,27 @@ impl Conn {
         let repeat_at = cx.now + sf.tcp.rto();
         sf.seat.remote_id = addr_id; // rfc8684:J4
         sf.seat.backup_there = backup;
-        sf.greeting = Greeting::JoinAck { proof, repeat_at, repeats: 0 };
+        sf.greeting = Greeting::JoinAck {
+            proof,
+            repeat_at,
+            repeats: 0,
+        };
         sf.tcp.force_ack();
     }
 
     /// The third packet of a join that the peer opened.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else { return };
+        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else {
+            return;
+        };
         let Some(keys) = self.keys() else { return };
         match join_of(seg) {
-            Some(Join::Ack { hmac }) if equal(&JoinMac::compute(keys.reversed(), remote, local).ack(), hmac) => {
+            Some(Join::Ack { hmac })
+                if equal(
+                    &JoinMac::compute(keys.reversed(), remote, local).ack(),
+                    hmac,
+                ) =>
+            {
                 self.subflows[i].greeting = Greeting::Done;
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
@@ -133,7 +180,12 @@ impl Conn {
     pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let rto = self.subflows[i].tcp.rto();
-            let Greeting::JoinAck { repeat_at, repeats, .. } = &mut self.subflows[i].greeting else { continue };
+            let Greeting::JoinAck {
+                repeat_at, repeats, ..
+            } = &mut self.subflows[i].greeting
+            else {
+                continue;
+            };
             if *repeat_at > cx.now {
                 continue;
             }

@@ -72,7 +72,13 @@ impl TxMaps {
 
     /// The stream position of the first byte that the subflow has not acknowledged.
     pub(crate) fn first_unacked(&self, una: Ssn) -> Option<Offset> {
-        self.queue.front().map(|m| if m.ssn.before(una) { m.at + u64::from(una.since(m.ssn)) } else { m.at })
+        self.queue.front().map(|m| {
+            if m.ssn.before(una) {
+                m.at + u64::from(una.since(m.ssn))
+            } else {
+                m.at
+            }
+        })
     }
 
     /// The least position in flight: nothing from here on may be freed. // rfc8684:D21,R2
@@ -109,8 +115,24 @@ pub(crate) struct RxMapping {
 }
 
 impl RxMapping {
-    pub(crate) fn new(ssn: Ssn, at: Offset, len: u16, wire_len: u16, checksum: Option<u16>) -> Self {
-        Self { ssn, at, len, wire_len, checksum, taken: 0, sum: Sum::ZERO, contested: false, incomplete: false }
+    pub(crate) fn new(
+        ssn: Ssn,
+        at: Offset,
+        len: u16,
+        wire_len: u16,
+        checksum: Option<u16>,
+    ) -> Self {
+        Self {
+            ssn,
+            at,
+            len,
+            wire_len,
+            checksum,
+            taken: 0,
+            sum: Sum::ZERO,
+            contested: false,
+            incomplete: false,
+        }
     }
 }
 
@@ -146,7 +168,9 @@ impl RxMaps {
         let at = self.queue.partition_point(|m| m.ssn.before(mapping.ssn));
         if let Some(same) = self.queue.get(at) {
             if same.ssn == mapping.ssn {
-                let equal = same.at == mapping.at && same.len == mapping.len && same.checksum == mapping.checksum;
+                let equal = same.at == mapping.at
+                    && same.len == mapping.len
+                    && same.checksum == mapping.checksum;
                 return if equal { Noted::Known } else { Noted::Conflict };
             }
             if same.ssn.before(end) {
@@ -200,7 +224,13 @@ mod tests {
     use super::*;
 
     fn tx(ssn: u32, at: u64, len: u16) -> TxMapping {
-        TxMapping { ssn: Ssn::new(ssn), at: Offset(at), len, checksum: None, fin: false }
+        TxMapping {
+            ssn: Ssn::new(ssn),
+            at: Offset(at),
+            len,
+            checksum: None,
+            fin: false,
+        }
     }
 
     fn rx(ssn: u32, at: u64, len: u16) -> RxMapping {
@@ -211,12 +241,21 @@ mod tests {
     fn the_lowest_position_in_flight_is_known_whatever_the_order() {
         // rfc8684:D21,R2
         let mut maps = TxMaps::default();
-        for m in [tx(1, 100, 10), tx(11, 200, 10), tx(21, 50, 10), tx(31, 300, 10)] {
+        for m in [
+            tx(1, 100, 10),
+            tx(11, 200, 10),
+            tx(21, 50, 10),
+            tx(31, 300, 10),
+        ] {
             maps.push(m);
         }
         assert_eq!(maps.lowest(), Some(Offset(50)));
         maps.acked(Ssn::new(25));
-        assert_eq!(maps.lowest(), Some(Offset(50)), "a partly acknowledged mapping stays");
+        assert_eq!(
+            maps.lowest(),
+            Some(Offset(50)),
+            "a partly acknowledged mapping stays"
+        );
         maps.acked(Ssn::new(31));
         assert_eq!(maps.lowest(), Some(Offset(300)));
         maps.acked(Ssn::new(41));

@@ -53,8 +53,8 @@ pub(crate) use packet::HOP_LIMIT;
 use paths::Announcements;
 use recv::ReceiveQueue;
 use send::{FinState, SendQueue};
-pub(crate) use subflow::{Greeting, Seat};
 use subflow::Subflow;
+pub(crate) use subflow::{Greeting, Seat};
 use timers::{DataTimer, Outstanding, earlier};
 pub(crate) use transmit::Progress;
 
@@ -243,7 +243,9 @@ impl Conn {
 
     /// Something may be sent at this moment that the last turn did not see.
     pub(crate) fn wants_turn(&self, cx: &Cx<'_>) -> bool {
-        (0..self.subflows.len()).any(|i| self.subflows[i].tcp.needs_send(cx.now) || self.signal_ready(i) || self.fin_ready(i))
+        (0..self.subflows.len()).any(|i| {
+            self.subflows[i].tcp.needs_send(cx.now) || self.signal_ready(i) || self.fin_ready(i)
+        })
     }
 
     /// The network says something about a segment of ours.
@@ -293,7 +295,13 @@ impl Conn {
         }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
-        let ctx = Context { group: GroupView { paths: &self.samples, me: i }, congestion_signal_ok };
+        let ctx = Context {
+            group: GroupView {
+                paths: &self.samples,
+                me: i,
+            },
+            congestion_signal_ok,
+        };
         let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
         self.subflows[i].probe_until = None;
         if outcome.reset {
@@ -320,7 +328,13 @@ impl Conn {
         }
         if let Some(part) = &outcome.in_order {
             let whole = part.range.len() == seg.payload.len();
-            self.take_payload(i, part.ssn, &seg.payload[part.range.clone()], seg.payload_sum.filter(|_| whole), cx);
+            self.take_payload(
+                i,
+                part.ssn,
+                &seg.payload[part.range.clone()],
+                seg.payload_sum.filter(|_| whole),
+                cx,
+            );
         }
         self.delivered_ssn = None;
         if outcome.more_ready {
@@ -342,11 +356,21 @@ impl Conn {
 
     fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         match (self.subflows[i].greeting.clone(), self.role) {
-            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => self.called_back(i, seg, cx),
-            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => self.call_accepted(i, seg, cx),
+            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => {
+                self.called_back(i, seg, cx)
+            }
+            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => {
+                self.call_accepted(i, seg, cx)
+            }
             (Greeting::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
             (Greeting::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
-            (Greeting::CapableAck | Greeting::CapableKeys | Greeting::JoinAck { .. } | Greeting::Done, _) => {}
+            (
+                Greeting::CapableAck
+                | Greeting::CapableKeys
+                | Greeting::JoinAck { .. }
+                | Greeting::Done,
+                _,
+            ) => {}
         }
     }
 
@@ -360,7 +384,10 @@ impl Conn {
         }
         if !self.lattice.speaks_multipath() {
             // rfc8684:B13
-            let upto = self.subflows[i].tx.first_unacked(self.subflows[i].tcp.snd_una_ssn()).unwrap_or_else(|| self.send.next());
+            let upto = self.subflows[i]
+                .tx
+                .first_unacked(self.subflows[i].tcp.snd_una_ssn())
+                .unwrap_or_else(|| self.send.next());
             self.send.subflow_acked(upto);
         }
     }
@@ -384,7 +411,11 @@ impl Conn {
                 MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
             }
         }
-        let end = if handshake { SubflowEnd::Refused } else { SubflowEnd::ResetByPeer { reason, transient } };
+        let end = if handshake {
+            SubflowEnd::Refused
+        } else {
+            SubflowEnd::ResetByPeer { reason, transient }
+        };
         self.subflows[i].end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
@@ -411,7 +442,8 @@ impl Conn {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
-        self.data_timer.arm(cx.now, self.data_rto(), self.data_outstanding());
+        self.data_timer
+            .arm(cx.now, self.data_rto(), self.data_outstanding());
     }
 
     /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
@@ -439,14 +471,25 @@ impl Conn {
 
     /// How long data-level acknowledgements may take: the slowest usable path decides.
     fn data_rto(&self) -> Duration {
-        let slowest = self.subflows.iter().filter(|sf| sf.carries_data() && !sf.stale).map(|sf| sf.tcp.rto()).max();
+        let slowest = self
+            .subflows
+            .iter()
+            .filter(|sf| sf.carries_data() && !sf.stale)
+            .map(|sf| sf.tcp.rto())
+            .max();
         slowest.unwrap_or(Duration::from_secs(1)).times(2)
     }
 
     /// The earliest moment at which something happens by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let mut soonest = earlier(self.data_timer.deadline(), self.announcements.deadline().filter(|_| self.may_join()));
-        soonest = earlier(soonest, self.manager.as_ref().and_then(pm::Manager::deadline));
+        let mut soonest = earlier(
+            self.data_timer.deadline(),
+            self.announcements.deadline().filter(|_| self.may_join()),
+        );
+        soonest = earlier(
+            soonest,
+            self.manager.as_ref().and_then(pm::Manager::deadline),
+        );
         soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
         for sf in &self.subflows {
@@ -461,7 +504,11 @@ impl Conn {
     /// Time has passed.
     pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            if self.subflows[i].tcp.deadline().is_some_and(|at| at <= cx.now) {
+            if self.subflows[i]
+                .tcp
+                .deadline()
+                .is_some_and(|at| at <= cx.now)
+            {
                 self.on_subflow_timeout(i, cx);
             }
         }
@@ -497,12 +544,19 @@ impl Conn {
             }
             let sf = &self.subflows[i];
             let (subflow, rto) = (sf.id(), sf.tcp.rto());
-            self.push_event(EventKind::Timeout { subflow, rto, backoffs: outcome.backoffs });
+            self.push_event(EventKind::Timeout {
+                subflow,
+                rto,
+                backoffs: outcome.backoffs,
+            });
         }
         if let Some(cause) = outcome.dead {
             cx.count.subflow_timed_out += 1;
             let end = match cause {
-                DeadCause::Timeout | DeadCause::KeepAlive | DeadCause::UserTimeout | DeadCause::SynTimeout => SubflowEnd::TimedOut,
+                DeadCause::Timeout
+                | DeadCause::KeepAlive
+                | DeadCause::UserTimeout
+                | DeadCause::SynTimeout => SubflowEnd::TimedOut,
             };
             self.subflows[i].end.get_or_insert(end);
         }
@@ -513,7 +567,11 @@ impl Conn {
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         let una = self.send.una();
-        let head_in_flight = self.subflows.iter().any(|sf| sf.tx.iter().any(|m| m.at <= una && una < m.at + u64::from(m.len)));
+        let head_in_flight = self.subflows.iter().any(|sf| {
+            sf.tx
+                .iter()
+                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
+        });
         if una < self.send.next() && !head_in_flight {
             // The subflows think that it arrived; the connection at the other end does not have it.
             let upto = (una + 64 * 1024).min(self.send.next());

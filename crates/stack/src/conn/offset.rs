@@ -69,7 +69,9 @@ impl Numbering {
 
     /// The position of a number that was received, given a position nearby; `None` before the stream's start.
     pub(crate) fn offset(self, dsn: Dsn, near: Offset) -> Option<Offset> {
-        near.0.checked_add_signed(dsn.diff(self.dsn(near))).map(Offset)
+        near.0
+            .checked_add_signed(dsn.diff(self.dsn(near)))
+            .map(Offset)
     }
 
     /// As `offset`, for the low half of a number. // rfc8684:D14,D16

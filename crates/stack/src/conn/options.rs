@@ -39,7 +39,6 @@ impl OptionList {
     }
 }
 
-
 impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
@@ -52,7 +51,12 @@ impl Conn {
     }
 
     /// The options of a segment.
-    pub(crate) fn options_for(&self, i: usize, plan: &Plan, mapping: Option<&TxMapping>) -> OptionList {
+    pub(crate) fn options_for(
+        &self,
+        i: usize,
+        plan: &Plan,
+        mapping: Option<&TxMapping>,
+    ) -> OptionList {
         let mut list = OptionList::default();
         let sf = &self.subflows[i];
         if plan.kind == Kind::Reset {
@@ -70,7 +74,10 @@ impl Conn {
             // rfc8684:C1,C4,C16,C17,C20,C28
             Greeting::CapableSyn => {
                 if plan.kind == Kind::Syn && sf.tcp.backoffs() < OFFERS {
-                    list.push(MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Syn)));
+                    list.push(MptcpOption::Capable(Capable::v1(
+                        self.checksum,
+                        CapableKeys::Syn,
+                    )));
                 }
             }
             Greeting::CapableSynAck => {
@@ -92,7 +99,8 @@ impl Conn {
                 }
             }
             Greeting::JoinSynAck { local, remote } => {
-                if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote)) {
+                if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
+                {
                     list.push(MptcpOption::Join(Join::SynAck {
                         backup: sf.seat.backup_here,
                         addr_id: sf.seat.local_id,
@@ -102,8 +110,12 @@ impl Conn {
                 }
             }
             // rfc8684:J11
-            Greeting::JoinAck { proof, .. } => list.push(MptcpOption::Join(Join::Ack { hmac: *proof })),
-            Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, &mut list),
+            Greeting::JoinAck { proof, .. } => {
+                list.push(MptcpOption::Join(Join::Ack { hmac: *proof }))
+            }
+            Greeting::CapableKeys | Greeting::Done => {
+                self.established_options(i, mapping, &mut list)
+            }
         }
         list
     }
@@ -111,14 +123,26 @@ impl Conn {
     /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
     // rfc8684:C9,C10,C11
     fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut OptionList) {
-        let (Some(local), Some(remote)) = (&self.local, &self.remote) else { return };
+        let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
+            return;
+        };
         let (sender, receiver) = (local.key, remote.key);
         match mapping {
             // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
-            None if self.data_fin_due() && !self.subflows[i].greet_next => list.push(self.dss(None)),
-            None => list.push(MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Ack { sender, receiver }))),
+            None if self.data_fin_due() && !self.subflows[i].greet_next => {
+                list.push(self.dss(None))
+            }
+            None => list.push(MptcpOption::Capable(Capable::v1(
+                self.checksum,
+                CapableKeys::Ack { sender, receiver },
+            ))),
             Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
-                let keys = CapableKeys::Data { sender, receiver, len: m.len, checksum: m.checksum };
+                let keys = CapableKeys::Data {
+                    sender,
+                    receiver,
+                    len: m.len,
+                    checksum: m.checksum,
+                };
                 list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
             }
             Some(m) => list.push(self.dss(Some(m))),
@@ -141,14 +165,22 @@ impl Conn {
         let data_ack = self.rx_numbers.map(|numbers| {
             let ack = numbers.dsn(self.recv.data_ack());
             // rfc8684:D19
-            if self.peer_long { DataAck::Long(ack.get()) } else { DataAck::Short(ack.low32()) }
+            if self.peer_long {
+                DataAck::Long(ack.get())
+            } else {
+                DataAck::Short(ack.low32())
+            }
         });
         let (mapping, data_fin) = match mapping {
             Some(m) => (self.wire_mapping(m), m.fin),
             None if self.data_fin_due() => (self.bare_data_fin(), true),
             None => (None, false),
         };
-        MptcpOption::Dss(Dss { data_ack, mapping, data_fin: data_fin && mapping.is_some() })
+        MptcpOption::Dss(Dss {
+            data_ack,
+            mapping,
+            data_fin: data_fin && mapping.is_some(),
+        })
     }
 
     /// Our DATA_FIN has to be (or may have to be) told again.
@@ -162,21 +194,37 @@ impl Conn {
 
     fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
         // rfc8684:D15: 64 bits unless the application asked to save them.
-        if self.opts.long_dsn { MapDsn::Long(dsn.get()) } else { MapDsn::Short(dsn.low32()) }
+        if self.opts.long_dsn {
+            MapDsn::Long(dsn.get())
+        } else {
+            MapDsn::Short(dsn.low32())
+        }
     }
 
     fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
         let dsn = self.tx_numbers?.dsn(m.at);
         // rfc8684:D7
-        Some(Mapping { dsn: self.map_dsn(dsn), ssn: m.ssn, len: m.wire_len(), checksum: m.checksum })
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn: m.ssn,
+            len: m.wire_len(),
+            checksum: m.checksum,
+        })
     }
 
     /// A DATA_FIN without payload. // rfc8684:F1,F2
     fn bare_data_fin(&self) -> Option<Mapping> {
         let dsn = self.tx_numbers?.dsn(self.send.end());
         let ssn = Ssn::new(0);
-        let checksum = self.checksum.then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
-        Some(Mapping { dsn: self.map_dsn(dsn), ssn, len: 1, checksum })
+        let checksum = self
+            .checksum
+            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn,
+            len: 1,
+            checksum,
+        })
     }
 
     /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
@@ -187,11 +235,17 @@ impl Conn {
             len: 0,
             checksum: self.checksum.then_some(0),
         });
-        MptcpOption::Dss(Dss { data_ack: None, mapping, data_fin: false })
+        MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping,
+            data_fin: false,
+        })
     }
 
     /// Fast close names the peer's key. // rfc8684:Z1,Z2
     pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
-        Some(MptcpOption::FastClose(FastClose { key: self.remote.as_ref()?.key }))
+        Some(MptcpOption::FastClose(FastClose {
+            key: self.remote.as_ref()?.key,
+        }))
     }
 }

@@ -6,11 +6,11 @@ use manypath_tcp::machine::Plan;
 use manypath_tcp::time::Instant;
 use manypath_wire::checksum::Sum;
 use manypath_wire::emit::{self, Checksum, Outgoing};
+use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
 use manypath_wire::tcp::options::{MptcpOptions, Options};
-use manypath_wire::ids::FourTuple;
 
 use super::options::OptionList;
 use super::subflow::Subflow;
@@ -46,7 +46,11 @@ impl Draft {
             header_len: emit::header_len(&sf.seat.tuple, &fitted),
             fitted,
             payload_len: plan.len as usize,
-            gso_size: if plan.len > plan.mss { plan.mss as u16 } else { 0 },
+            gso_size: if plan.len > plan.mss {
+                plan.mss as u16
+            } else {
+                0
+            },
             partial_checksum: sf.seat.offload.checksum,
         }
     }
@@ -69,7 +73,11 @@ impl Draft {
     /// The same options with their values filled in; their lengths do not change.
     pub(crate) fn replace_options(&mut self, list: &OptionList) {
         let fitted = fit_list(&self.tcp_options, list);
-        debug_assert_eq!(fitted.len(), self.fitted.len(), "a checksum's value does not change an option's length");
+        debug_assert_eq!(
+            fitted.len(),
+            self.fitted.len(),
+            "a checksum's value does not change an option's length"
+        );
         self.fitted = fitted;
     }
 
@@ -87,8 +95,13 @@ impl Draft {
             header: self.header,
             options: &self.fitted,
         };
-        let checksum = if self.partial_checksum { Checksum::Partial } else { Checksum::Full };
-        let written = emit::headers(buffer, &out, self.payload_len).and_then(|_| emit::finish(buffer, sum, checksum));
+        let checksum = if self.partial_checksum {
+            Checksum::Partial
+        } else {
+            Checksum::Full
+        };
+        let written = emit::headers(buffer, &out, self.payload_len)
+            .and_then(|_| emit::finish(buffer, sum, checksum));
         debug_assert_eq!(written, Ok(()), "the slot has room for what was asked");
         TxMeta {
             len: self.room(),
@@ -105,9 +118,16 @@ fn fit_list(tcp: &Options, list: &OptionList) -> Fitted {
     let mut options = *tcp;
     for option in list.iter() {
         let taken = options.mptcp.push(*option);
-        debug_assert!(taken, "an option list is shorter than what a segment can hold");
+        debug_assert!(
+            taken,
+            "an option list is shorter than what a segment can hold"
+        );
     }
     // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
-    let prefer = if options.mptcp.has_signal() { Prefer::Signals } else { Prefer::Data };
+    let prefer = if options.mptcp.has_signal() {
+        Prefer::Signals
+    } else {
+        Prefer::Data
+    };
     fit(&Wanted { options, prefer }, 40)
 }

@@ -38,7 +38,9 @@ pub(crate) struct Announcements(Vec<Announcement>);
 
 impl Announcements {
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().fold(None, |soonest, a| earlier(soonest, Some(a.again_at)))
+        self.0
+            .iter()
+            .fold(None, |soonest, a| earlier(soonest, Some(a.again_at)))
     }
 }
 
@@ -53,7 +55,14 @@ impl Conn {
 
     /// A local address is usable or its priority changed.
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        self.tell_manager(pm::Event::LocalUp { iface: path.iface, addr: path.addr, backup: path.backup }, cx);
+        self.tell_manager(
+            pm::Event::LocalUp {
+                iface: path.iface,
+                addr: path.addr,
+                backup: path.backup,
+            },
+            cx,
+        );
     }
 
     /// A local address is gone: what lives on it is reset, so that the peer stops using it. // rfc8684:A16,A19
@@ -69,7 +78,11 @@ impl Conn {
 
     /// Does what the path manager wants; openings are left for the stack, which has the ports.
     pub(crate) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
-        while let Some(action) = self.manager.as_mut().and_then(|manager| manager.poll(cx.now)) {
+        while let Some(action) = self
+            .manager
+            .as_mut()
+            .and_then(|manager| manager.poll(cx.now))
+        {
             match action {
                 pm::Action::Create(create) => self.wanted.push_back(create),
                 pm::Action::Remove { subflow } => {
@@ -81,7 +94,13 @@ impl Conn {
                 pm::Action::Prioritise { subflow, backup } => self.set_backup(subflow, backup, cx),
                 pm::Action::Announce { id, addr, port } => {
                     self.announcements.0.retain(|a| a.id != id);
-                    self.announcements.0.push(Announcement { id, addr, port, again_at: cx.now, sent: 0 });
+                    self.announcements.0.push(Announcement {
+                        id,
+                        addr,
+                        port,
+                        again_at: cx.now,
+                        sent: 0,
+                    });
                 }
                 pm::Action::Withdraw { id } => self.withdraw(id, cx),
             }
@@ -101,7 +120,10 @@ impl Conn {
     /// Probes without an answer end their subflows. // rfc8684:A17,A19
     pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            if self.subflows[i].probe_until.is_some_and(|until| until <= cx.now) {
+            if self.subflows[i]
+                .probe_until
+                .is_some_and(|until| until <= cx.now)
+            {
                 self.subflows[i].probe_until = None;
                 self.address_gone(i, cx);
             }
@@ -109,8 +131,15 @@ impl Conn {
     }
 
     /// Asks the peer to use a subflow as a backup, or no longer. // rfc8684:P2
-    pub(crate) fn set_backup(&mut self, subflow: crate::ids::SubflowId, backup: bool, cx: &mut Cx<'_>) {
-        let Some(i) = self.position(subflow) else { return };
+    pub(crate) fn set_backup(
+        &mut self,
+        subflow: crate::ids::SubflowId,
+        backup: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(i) = self.position(subflow) else {
+            return;
+        };
         self.subflows[i].seat.backup_here = backup;
         cx.count.prio_sent += 1;
         self.signal(i, MptcpOption::Prio(Prio { backup }));
@@ -140,7 +169,9 @@ impl Conn {
         if !self.may_join() {
             return;
         }
-        let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else { return };
+        let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {
+            return;
+        };
         let mut due = Vec::new();
         self.announcements.0.retain_mut(|a| {
             if a.again_at > cx.now {
@@ -158,7 +189,16 @@ impl Conn {
         for a in due {
             cx.count.add_addr_sent += 1;
             let hmac = Some(mac::add_addr(keys, a.id, a.addr, a.port)); // rfc8684:A6
-            self.signal(i, MptcpOption::AddAddr(AddAddr { echo: false, addr_id: a.id, addr: a.addr, port: a.port, hmac }));
+            self.signal(
+                i,
+                MptcpOption::AddAddr(AddAddr {
+                    echo: false,
+                    addr_id: a.id,
+                    addr: a.addr,
+                    port: a.port,
+                    hmac,
+                }),
+            );
         }
     }
 
@@ -170,14 +210,22 @@ impl Conn {
             self.tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
             return;
         }
-        let expected = self.keys().map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
-        let proven = matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got));
+        let expected = self
+            .keys()
+            .map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
+        let proven =
+            matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got));
         if !proven {
             cx.count.add_addr_bad_hmac += 1;
             return;
         }
         let carried_port = self.subflows[i].seat.tuple.remote.port();
-        let event = pm::Event::Advertised { id: add.addr_id, addr: add.addr, port: add.port, carried_port };
+        let event = pm::Event::Advertised {
+            id: add.addr_id,
+            addr: add.addr,
+            port: add.port,
+            carried_port,
+        };
         let known = self.tell_manager(event, cx);
         match known {
             pm::Noted::Accepted => cx.count.add_addr_accepted += 1,
@@ -187,7 +235,11 @@ impl Conn {
         self.signal(i, MptcpOption::AddAddr(add.to_echo()));
         self.subflows[i].tcp.force_ack();
         if known == pm::Noted::Accepted {
-            self.push_event(EventKind::AddressAnnounced { id: add.addr_id, addr: add.addr, port: add.port });
+            self.push_event(EventKind::AddressAnnounced {
+                id: add.addr_id,
+                addr: add.addr,
+                port: add.port,
+            });
         }
     }
 
@@ -216,9 +268,15 @@ impl Conn {
     }
 
     /// A bare acknowledgement left with these options: what was on it need not go again.
-    pub(crate) fn signals_sent(&mut self, i: usize, gone: &manypath_wire::tcp::options::MptcpOptions) {
+    pub(crate) fn signals_sent(
+        &mut self,
+        i: usize,
+        gone: &manypath_wire::tcp::options::MptcpOptions,
+    ) {
         let sf = &mut self.subflows[i];
-        let Some(front) = sf.signals.front() else { return };
+        let Some(front) = sf.signals.front() else {
+            return;
+        };
         if gone.iter().any(|option| option == front) {
             sf.signals.pop_front();
             sf.bare_signals = sf.bare_signals.saturating_add(1); // rfc8684:G2

@@ -96,7 +96,9 @@ impl ReceiveQueue {
     }
 
     fn possible(&self) -> u64 {
-        (self.read + u64::from(self.capacity)).max(self.edge).since(self.data_ack())
+        (self.read + u64::from(self.capacity))
+            .max(self.edge)
+            .since(self.data_ack())
     }
 
     /// The window to tell now, relative to the Data ACK. `step` is the smallest gain worth telling: one segment.
@@ -104,7 +106,11 @@ impl ReceiveQueue {
     pub(crate) fn window(&self, step: u32) -> u32 {
         let open = self.edge.since(self.data_ack());
         let worth = u64::from(step.min(self.capacity / 2).max(1));
-        let told = if self.possible() >= open + worth { self.possible() } else { open };
+        let told = if self.possible() >= open + worth {
+            self.possible()
+        } else {
+            open
+        };
         u32::try_from(told).unwrap_or(u32::MAX)
     }
 
@@ -115,7 +121,10 @@ impl ReceiveQueue {
 
     /// The window has grown so much that the peer should hear of it without another reason.
     pub(crate) fn update_due(&self, step: u32) -> bool {
-        let (open, offer) = (self.edge.since(self.data_ack()), u64::from(self.window(step)));
+        let (open, offer) = (
+            self.edge.since(self.data_ack()),
+            u64::from(self.window(step)),
+        );
         offer >= open * 2 && offer - open >= u64::from((step * 2).min(self.capacity / 2).max(1))
     }
 
@@ -123,7 +132,9 @@ impl ReceiveQueue {
     pub(crate) fn note_end(&mut self, end: Offset) -> bool {
         match self.end {
             Some(known) => known == end,
-            None if end < self.next || self.arrived.last().is_some_and(|last| last.end > end) => false,
+            None if end < self.next || self.arrived.last().is_some_and(|last| last.end > end) => {
+                false
+            }
             None => {
                 self.end = Some(end);
                 true
@@ -148,11 +159,25 @@ impl ReceiveQueue {
         let range = self.clip(at, bytes.len());
         let beyond = at + bytes.len() as u64 > self.limit();
         if range.is_empty() {
-            return (if beyond { Placed::BeyondWindow } else { Placed::Stored }, 0);
+            return (
+                if beyond {
+                    Placed::BeyondWindow
+                } else {
+                    Placed::Stored
+                },
+                0,
+            );
         }
         self.write_new(at, bytes, range.clone());
         let advanced = self.mark(range);
-        (if beyond { Placed::BeyondWindow } else { Placed::Stored }, advanced)
+        (
+            if beyond {
+                Placed::BeyondWindow
+            } else {
+                Placed::Stored
+            },
+            advanced,
+        )
     }
 
     /// Places bytes of a mapping whose checksum is still to be seen, and sums all of them.
@@ -189,7 +214,11 @@ impl ReceiveQueue {
     pub(crate) fn verified(&mut self, range: Range<Offset>) -> u64 {
         self.unverified.remove(range.start, range.end);
         let clipped = self.clip(range.start, (range.end - range.start) as usize);
-        if clipped.is_empty() { 0 } else { self.mark(clipped) }
+        if clipped.is_empty() {
+            0
+        } else {
+            self.mark(clipped)
+        }
     }
 
     /// A mapping's checksum was wrong, or its subflow died: its bytes never were. // rfc8684:B8
@@ -198,7 +227,8 @@ impl ReceiveQueue {
     }
 
     fn is_free(&self, range: &Range<Offset>) -> bool {
-        !self.arrived.overlaps(range.start, range.end) && !self.unverified.overlaps(range.start, range.end)
+        !self.arrived.overlaps(range.start, range.end)
+            && !self.unverified.overlaps(range.start, range.end)
     }
 
     /// After the last byte in the ring.
@@ -296,10 +326,17 @@ mod tests {
         let mut q = ReceiveQueue::new(10);
         let far = Offset(10 + LARGEST_UNIT);
         assert_eq!(q.accept(far, b"abcd"), (Placed::BeyondWindow, 0));
-        assert_eq!(q.accept(Offset(far.0 - 2), b"abcd"), (Placed::BeyondWindow, 0));
+        assert_eq!(
+            q.accept(Offset(far.0 - 2), b"abcd"),
+            (Placed::BeyondWindow, 0)
+        );
         assert_eq!(q.data_ack(), Offset(0));
         q.accept(Offset(0), &alloc::vec![1; far.0 as usize - 2]);
-        assert_eq!(q.data_ack(), far, "what was within the window is kept, the rest is not");
+        assert_eq!(
+            q.data_ack(),
+            far,
+            "what was within the window is kept, the rest is not"
+        );
     }
 
     #[test]

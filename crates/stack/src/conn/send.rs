@@ -120,7 +120,8 @@ impl SendQueue {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len().min(self.room());
         if n > 0 {
-            self.ring.reserve(self.base.0..self.end.0, self.end.0 + n as u64);
+            self.ring
+                .reserve(self.base.0..self.end.0, self.end.0 + n as u64);
             self.ring.write(self.end.0, &bytes[..n]);
             self.end += n as u64;
         }
@@ -158,7 +159,10 @@ impl SendQueue {
     pub(crate) fn data_ack(&mut self, ack: Offset, window: u64) -> DataAcked {
         let fin = u64::from(matches!(self.fin, FinState::Sent | FinState::Acked));
         if ack > self.next + fin {
-            return DataAcked { impossible: true, ..DataAcked::default() };
+            return DataAcked {
+                impossible: true,
+                ..DataAcked::default()
+            };
         }
         let mut done = DataAcked::default();
         if self.fin == FinState::Sent && ack > self.end {
@@ -245,11 +249,19 @@ impl SendQueue {
                 return;
             }
         }
-        if self.reinjections.iter().any(|r| r.avoid == avoid && r.from <= from && r.to >= range.end) {
+        if self
+            .reinjections
+            .iter()
+            .any(|r| r.avoid == avoid && r.from <= from && r.to >= range.end)
+        {
             return;
         }
         if self.reinjections.len() < MOST_REINJECTIONS {
-            self.reinjections.push_back(Reinjection { from, to: range.end, avoid });
+            self.reinjections.push_back(Reinjection {
+                from,
+                to: range.end,
+                avoid,
+            });
         }
     }
 
@@ -317,7 +329,11 @@ mod tests {
         q.free(Some(Offset(100)));
         assert_eq!(q.pinned(), 200);
         assert!(q.holds(Offset(100)) && !q.holds(Offset(99)));
-        assert_eq!(q.room(), 700, "what the peer has does not count against the application");
+        assert_eq!(
+            q.room(),
+            700,
+            "what the peer has does not count against the application"
+        );
         q.free(None);
         assert_eq!(q.pinned(), 0);
     }
@@ -361,7 +377,14 @@ mod tests {
         q.reinject(Offset(100)..Offset(200), bad);
         q.reinject(Offset(200)..Offset(300), bad);
         q.reinject(Offset(150)..Offset(250), bad);
-        assert_eq!(q.reinjection(), Some(Reinjection { from: Offset(100), to: Offset(300), avoid: bad }));
+        assert_eq!(
+            q.reinjection(),
+            Some(Reinjection {
+                from: Offset(100),
+                to: Offset(300),
+                avoid: bad
+            })
+        );
         q.reinjected(50);
         q.data_ack(Offset(180), 10_000);
         assert_eq!(q.reinjection().map(|r| r.from), Some(Offset(180)));

@@ -16,7 +16,9 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
-use crate::api::{EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase};
+use crate::api::{
+    EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
+};
 use crate::ids::SubflowId;
 
 /// How far a subflow has been introduced to the connection at the other end.
@@ -33,7 +35,11 @@ pub(crate) enum Greeting {
     /// Additional subflow, we opened.
     JoinSyn { nonce: Nonce },
     /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
-    JoinAck { proof: [u8; 20], repeat_at: Instant, repeats: u8 },
+    JoinAck {
+        proof: [u8; 20],
+        repeat_at: Instant,
+        repeats: u8,
+    },
     /// Additional subflow, the peer opened: our SYN/ACK has our proof.
     JoinSynAck { local: Nonce, remote: Nonce },
     /// Both ends know each other.
@@ -143,8 +149,12 @@ impl Subflow {
             Greeting::JoinAck { .. } => SubflowPhase::PreEstablished,
             Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => SubflowPhase::Handshake,
             Greeting::CapableSyn | Greeting::CapableSynAck => SubflowPhase::Handshake,
-            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => SubflowPhase::Established,
-            Greeting::Plain if matches!(self.tcp.state(), State::SynSent | State::SynReceived) => SubflowPhase::Handshake,
+            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => {
+                SubflowPhase::Established
+            }
+            Greeting::Plain if matches!(self.tcp.state(), State::SynSent | State::SynReceived) => {
+                SubflowPhase::Handshake
+            }
             Greeting::Plain => SubflowPhase::Established,
         }
     }
@@ -152,7 +162,9 @@ impl Subflow {
     /// Stream data may be sent on it. // rfc8684:J12
     pub(crate) fn carries_data(&self) -> bool {
         let introduced = match self.greeting {
-            Greeting::JoinAck { .. } | Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => false,
+            Greeting::JoinAck { .. } | Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => {
+                false
+            }
             Greeting::CapableSyn | Greeting::CapableSynAck => false,
             Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done | Greeting::Plain => true,
         };
@@ -201,14 +213,18 @@ impl Subflow {
         let tx = &self.tx;
         self.retained.retain(|(at, bytes)| {
             let end = *at + bytes.len() as u64;
-            tx.iter().any(|m| m.at < end && *at < m.at + u64::from(m.len))
+            tx.iter()
+                .any(|m| m.at < end && *at < m.at + u64::from(m.len))
         });
     }
 
     /// Payload that only this subflow keeps; false when it does not have it.
     pub(crate) fn retained_payload(&self, at: Offset, out: &mut [u8]) -> Option<Sum> {
         let end = at + out.len() as u64;
-        let (start, bytes) = self.retained.iter().find(|(start, bytes)| *start <= at && end <= *start + bytes.len() as u64)?;
+        let (start, bytes) = self
+            .retained
+            .iter()
+            .find(|(start, bytes)| *start <= at && end <= *start + bytes.len() as u64)?;
         let from = (at - *start) as usize;
         out.copy_from_slice(&bytes[from..from + out.len()]);
         Some(Sum::of(out))

@@ -52,7 +52,10 @@ impl Conn {
             other => other,
         };
         for i in 0..self.subflows.len() {
-            if !self.subflows[i].tcp.needs_send(cx.now) && !self.signal_ready(i) && !self.fin_ready(i) {
+            if !self.subflows[i].tcp.needs_send(cx.now)
+                && !self.signal_ready(i)
+                && !self.fin_ready(i)
+            {
                 continue;
             }
             match self.transmit_control(i, slots, cx) {
@@ -92,7 +95,10 @@ impl Conn {
     /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
     pub(crate) fn signal_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        !sf.signals.is_empty() && sf.bare_signals < 2 && sf.greeting == Greeting::Done && sf.reset_with.is_none()
+        !sf.signals.is_empty()
+            && sf.bare_signals < 2
+            && sf.greeting == Greeting::Done
+            && sf.reset_with.is_none()
     }
 
     /// The subflow can send its FIN now.
@@ -117,7 +123,11 @@ impl Conn {
     /// How a subflow looks to the scheduler at this moment.
     fn view(&self, i: usize, cx: &Cx<'_>) -> PathView {
         let sf = &self.subflows[i];
-        let can_send = if sf.carries_data() { sf.tcp.can_send_new(cx.now) } else { 0 };
+        let can_send = if sf.carries_data() {
+            sf.tcp.can_send_new(cx.now)
+        } else {
+            0
+        };
         PathView {
             subflow: sf.id(),
             srtt: sf.tcp.srtt(),
@@ -148,7 +158,13 @@ impl Conn {
         let mut views = core::mem::take(&mut self.views);
         views.clear();
         views.extend((0..self.subflows.len()).map(|i| self.view(i, cx)));
-        let choice = self.opts.scheduler.pick(&views, Need { bytes: bytes.min(u64::from(u32::MAX)) as u32, reinjection: avoid });
+        let choice = self.opts.scheduler.pick(
+            &views,
+            Need {
+                bytes: bytes.min(u64::from(u32::MAX)) as u32,
+                reinjection: avoid,
+            },
+        );
         self.views = views;
         match choice {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
@@ -173,7 +189,9 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let Some(i) = self.position(id) else { return Progress::Nothing };
+        let Some(i) = self.position(id) else {
+            return Progress::Nothing;
+        };
         let push = self.opts.nodelay || self.send.fin != FinState::Open;
         let offer = self.offer(i, bytes, push);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
@@ -207,11 +225,23 @@ impl Conn {
         Some((plan.shortened(left), Source::Mapped(m)))
     }
 
-    fn emit(&mut self, i: usize, plan: Plan, offered: Source, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+    fn emit(
+        &mut self,
+        i: usize,
+        plan: Plan,
+        offered: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
         let Some((plan, source)) = self.settle(i, plan, offered) else {
             // The flight and the mappings disagree: that is our fault, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
-            self.reset_subflow(i, SubflowEnd::ProtocolError, super::join::mptcp_specific(), cx);
+            self.reset_subflow(
+                i,
+                SubflowEnd::ProtocolError,
+                super::join::mptcp_specific(),
+                cx,
+            );
             return Progress::Nothing;
         };
         let sums = self.checksum && self.lattice.speaks_multipath();
@@ -219,7 +249,16 @@ impl Conn {
             Source::New(at) | Source::Reinjected(at) => {
                 let fin = matches!(source, Source::New(_)) && self.last_data(at, plan.len);
                 let checksum = sums.then_some(0);
-                (Some(TxMapping { ssn: plan.ssn, at, len: plan.len as u16, checksum, fin }), at)
+                (
+                    Some(TxMapping {
+                        ssn: plan.ssn,
+                        at,
+                        len: plan.len as u16,
+                        checksum,
+                        fin,
+                    }),
+                    at,
+                )
             }
             Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
             Source::Empty => (None, Offset::ZERO),
@@ -227,7 +266,9 @@ impl Conn {
         let list = self.options_for(i, &plan, mapping.as_ref());
         let sf = &self.subflows[i];
         let mut draft = packet::Draft::new(sf, &plan, &list, cx.now);
-        let Some(buffer) = slots.slot(sf.seat.iface, draft.room()) else { return Progress::Blocked(sf.seat.iface) };
+        let Some(buffer) = slots.slot(sf.seat.iface, draft.room()) else {
+            return Progress::Blocked(sf.seat.iface);
+        };
         let fresh = matches!(source, Source::New(_) | Source::Reinjected(_));
         let want_sum = draft.needs_sum() || (fresh && sums);
         let sum = self.fetch(i, at, draft.payload(buffer), want_sum);
@@ -259,12 +300,23 @@ impl Conn {
             return self.send.payload(at, out, sum);
         }
         let kept = self.subflows[i].retained_payload(at, out);
-        debug_assert!(kept.is_some(), "payload was freed while a subflow still carries it");
+        debug_assert!(
+            kept.is_some(),
+            "payload was freed while a subflow still carries it"
+        );
         kept.unwrap_or(Sum::ZERO)
     }
 
     /// Only now, with the packet in the device, does anything count as sent.
-    fn record(&mut self, i: usize, plan: &Plan, source: Source, mapping: Option<TxMapping>, gone: &MptcpOptions, cx: &mut Cx<'_>) {
+    fn record(
+        &mut self,
+        i: usize,
+        plan: &Plan,
+        source: Source,
+        mapping: Option<TxMapping>,
+        gone: &MptcpOptions,
+        cx: &mut Cx<'_>,
+    ) {
         let window = self.recv.window(self.window_step());
         self.recv.told(window);
         let sf = &mut self.subflows[i];
@@ -302,7 +354,8 @@ impl Conn {
             self.data_fin_sent(cx);
         }
         self.refresh_sample(i);
-        self.data_timer.arm(cx.now, self.data_rto(), self.data_outstanding());
+        self.data_timer
+            .arm(cx.now, self.data_rto(), self.data_outstanding());
     }
 
     fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {

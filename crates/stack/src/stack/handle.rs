@@ -26,10 +26,15 @@ impl Stack {
         f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
     ) -> Result<R, StackError> {
         self.tick(now);
-        if self.conns.get(id.0).is_none_or(|entry| entry.conn.is_released()) {
+        if self
+            .conns
+            .get(id.0)
+            .is_none_or(|entry| entry.conn.is_released())
+        {
             return Err(StackError::NoSuchHandle);
         }
-        self.with_conn(id.0.index(), f).ok_or(StackError::NoSuchHandle)
+        self.with_conn(id.0.index(), f)
+            .ok_or(StackError::NoSuchHandle)
     }
 
     /// Queues bytes for the peer and says how many; zero means that the send buffer is full and a `Writable` event
@@ -39,12 +44,18 @@ impl Stack {
     }
 
     /// Takes received bytes.
-    pub fn read(&mut self, now: Instant, id: ConnId, out: &mut [u8]) -> Result<ReadOutcome, StackError> {
-        self.on_conn(now, id, |conn, _| conn.read(out))?.map(|read| match read {
-            Some(0) => ReadOutcome::Empty,
-            Some(n) => ReadOutcome::Data(n),
-            None => ReadOutcome::End,
-        })
+    pub fn read(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        out: &mut [u8],
+    ) -> Result<ReadOutcome, StackError> {
+        self.on_conn(now, id, |conn, _| conn.read(out))?
+            .map(|read| match read {
+                Some(0) => ReadOutcome::Empty,
+                Some(n) => ReadOutcome::Data(n),
+                None => ReadOutcome::End,
+            })
     }
 
     /// Closes our direction after everything written so far; the other one stays open.
@@ -80,19 +91,37 @@ impl Stack {
     }
 
     /// The path manager's decisions for a connection, oldest first, as text with their time.
-    pub fn decisions(&self, id: ConnId) -> Result<alloc::vec::Vec<crate::pm::Decision>, StackError> {
+    pub fn decisions(
+        &self,
+        id: ConnId,
+    ) -> Result<alloc::vec::Vec<crate::pm::Decision>, StackError> {
         let entry = self.conns.get(id.0).ok_or(StackError::NoSuchHandle)?;
-        Ok(entry.conn.manager.as_ref().map(|manager| manager.log().copied().collect()).unwrap_or_default())
+        Ok(entry
+            .conn
+            .manager
+            .as_ref()
+            .map(|manager| manager.log().copied().collect())
+            .unwrap_or_default())
     }
 
     /// Changes what can be changed on a living connection: scheduler, buffers, no-delay, keepalive, user timeout,
     /// limits. The receive buffer only shrinks: its size at the start decided the window scale.
-    pub fn set_options(&mut self, now: Instant, id: ConnId, opts: &ConnOptions) -> Result<(), StackError> {
+    pub fn set_options(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        opts: &ConnOptions,
+    ) -> Result<(), StackError> {
         self.on_conn(now, id, |conn, cx| conn.set_options(opts, cx.now))
     }
 
     /// Ends one subflow of a connection with a FIN; the connection goes on. // rfc8684:A21
-    pub fn remove_subflow(&mut self, now: Instant, id: ConnId, subflow: SubflowId) -> Result<(), StackError> {
+    pub fn remove_subflow(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        subflow: SubflowId,
+    ) -> Result<(), StackError> {
         self.on_conn(now, id, |conn, cx| {
             let done = conn.remove_subflow(subflow, SubflowEnd::Administrative);
             conn.after_input(cx);
@@ -101,7 +130,13 @@ impl Stack {
     }
 
     /// Asks the peer to use a subflow as a backup, or no longer (RFC 8684 section 3.3.8).
-    pub fn set_backup(&mut self, now: Instant, id: ConnId, subflow: SubflowId, backup: bool) -> Result<(), StackError> {
+    pub fn set_backup(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        subflow: SubflowId,
+        backup: bool,
+    ) -> Result<(), StackError> {
         self.on_conn(now, id, |conn, cx| conn.set_backup(subflow, backup, cx))
     }
 }

@@ -16,9 +16,15 @@ impl Stack {
         self.tick(now);
         self.counters.packets_in += 1;
         let parsed = match ip::parse(packet) {
-            Ok((ip, body)) if matches!(ip.protocol, icmp::PROTOCOL_V4 | icmp::PROTOCOL_V6) => return self.handle_icmp(&ip, body),
+            Ok((ip, body)) if matches!(ip.protocol, icmp::PROTOCOL_V4 | icmp::PROTOCOL_V6) => {
+                return self.handle_icmp(&ip, body);
+            }
             Ok((ip, body)) => {
-                let verify = if meta.checksum_ok { Verify::Trusted } else { Verify::Full };
+                let verify = if meta.checksum_ok {
+                    Verify::Trusted
+                } else {
+                    Verify::Full
+                };
                 Segment::from_ip(ip, body, verify)
             }
             Err(error) => Err(ParseError::Ip(error)),
@@ -33,7 +39,9 @@ impl Stack {
         let count = &mut self.counters;
         match error {
             ParseError::Ip(IpError::Fragment) => count.drop_ip_fragment += 1,
-            ParseError::Ip(IpError::Checksum) | ParseError::Checksum => count.drop_bad_checksum += 1,
+            ParseError::Ip(IpError::Checksum) | ParseError::Checksum => {
+                count.drop_bad_checksum += 1
+            }
             ParseError::Ip(_) => count.drop_ip_malformed += 1,
             ParseError::NotTcp(_) => count.drop_not_tcp += 1,
             ParseError::Header(_) => count.drop_tcp_malformed += 1,
@@ -45,11 +53,17 @@ impl Stack {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
         if let Some(target) = self.demux.subflow(&seg.tuple) {
-            self.with_conn(target.conn, |conn, cx| conn.on_segment(target.subflow, seg, cx));
+            self.with_conn(target.conn, |conn, cx| {
+                conn.on_segment(target.subflow, seg, cx)
+            });
             return;
         }
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
-        if remote.is_unspecified() || remote.is_multicast() || local.is_multicast() || seg.tuple.remote.port() == 0 {
+        if remote.is_unspecified()
+            || remote.is_multicast()
+            || local.is_multicast()
+            || seg.tuple.remote.port() == 0
+        {
             self.counters.drop_bad_address += 1;
             return;
         }
@@ -60,8 +74,22 @@ impl Stack {
         let flags = seg.header.flags;
         if flags.syn() && !flags.ack() && !flags.rst() && !flags.fin() {
             return match join_of(seg) {
-                Some(&Join::Syn { token, nonce, addr_id, backup }) => {
-                    self.handle_join(iface, seg, JoinOffer { token, nonce, addr_id, backup });
+                Some(&Join::Syn {
+                    token,
+                    nonce,
+                    addr_id,
+                    backup,
+                }) => {
+                    self.handle_join(
+                        iface,
+                        seg,
+                        JoinOffer {
+                            token,
+                            nonce,
+                            addr_id,
+                            backup,
+                        },
+                    );
                 }
                 _ => self.handle_syn(iface, seg),
             };
@@ -71,11 +99,21 @@ impl Stack {
     }
 
     /// Answers a segment that nobody wants with a reset, if that is our way.
-    pub(super) fn reset_reply(&mut self, iface: IfaceId, seg: &Segment<'_>, reason: Option<ResetReason>) {
+    pub(super) fn reset_reply(
+        &mut self,
+        iface: IfaceId,
+        seg: &Segment<'_>,
+        reason: Option<ResetReason>,
+    ) {
         if !self.config.reset_unknown {
             return;
         }
-        let option = reason.map(|reason| MptcpOption::Reset(Reset { transient: false, reason }));
+        let option = reason.map(|reason| {
+            MptcpOption::Reset(Reset {
+                transient: false,
+                reason,
+            })
+        });
         if self.replies.reset(self.now, iface, seg, option) {
             self.counters.reset_no_socket += 1;
         } else if !seg.header.flags.rst() {
@@ -92,6 +130,8 @@ impl Stack {
             self.counters.icmp_ignored += 1;
             return;
         };
-        self.with_conn(target.conn, |conn, cx| conn.on_icmp(target.subflow, &error, cx));
+        self.with_conn(target.conn, |conn, cx| {
+            conn.on_icmp(target.subflow, &error, cx)
+        });
     }
 }

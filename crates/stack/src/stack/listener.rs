@@ -15,7 +15,11 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) fn new(opts: ListenOptions) -> Self {
-        Self { opts, half_open: 0, queue: VecDeque::new() }
+        Self {
+            opts,
+            half_open: 0,
+            queue: VecDeque::new(),
+        }
     }
 
     /// There is room for one more handshake.

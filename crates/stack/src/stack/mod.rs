@@ -146,7 +146,10 @@ impl Stack {
 
     /// Connections, whatever their state.
     pub fn conns(&self) -> Vec<ConnId> {
-        self.conns.iter().map(|(handle, _)| ConnId(handle)).collect()
+        self.conns
+            .iter()
+            .map(|(handle, _)| ConnId(handle))
+            .collect()
     }
 
     /// A local address came, changed or went.
@@ -154,7 +157,11 @@ impl Stack {
         self.tick(now);
         match event {
             PathEvent::Up(path) => {
-                match self.paths.iter_mut().find(|p| p.iface == path.iface && p.addr == path.addr) {
+                match self
+                    .paths
+                    .iter_mut()
+                    .find(|p| p.iface == path.iface && p.addr == path.addr)
+                {
                     Some(known) => *known = path.clone(),
                     None => self.paths.push(path.clone()),
                 }
@@ -168,7 +175,11 @@ impl Stack {
     }
 
     fn for_each_conn(&mut self, mut f: impl FnMut(&mut Conn, &mut Cx<'_>)) {
-        let slots: Vec<u32> = self.conns.iter().map(|(handle, _)| handle.index()).collect();
+        let slots: Vec<u32> = self
+            .conns
+            .iter()
+            .map(|(handle, _)| handle.index())
+            .collect();
         for slot in slots {
             self.with_conn(slot, |conn, cx| {
                 f(conn, cx);
@@ -178,9 +189,17 @@ impl Stack {
     }
 
     /// Runs something on a connection and settles what follows from it.
-    fn with_conn<R>(&mut self, slot: u32, f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R) -> Option<R> {
+    fn with_conn<R>(
+        &mut self,
+        slot: u32,
+        f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
         let entry = self.conns.at_mut(slot)?;
-        let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+        let mut cx = Cx {
+            now: self.now,
+            count: &mut self.counters,
+            rng: &mut self.rng,
+        };
         let result = f(&mut entry.conn, &mut cx);
         self.settle(slot);
         Some(result)
@@ -191,9 +210,14 @@ impl Stack {
         self.settle_departed(slot);
         self.settle_wanted(slot);
         self.settle_events(slot);
-        let Some(handle) = self.conns.handle_at(slot) else { return };
-        let Some(entry) = self.conns.at_mut(slot) else { return };
-        let half_open_failed = entry.listener.is_some() && !entry.conn.is_established() && entry.conn.is_dead();
+        let Some(handle) = self.conns.handle_at(slot) else {
+            return;
+        };
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return;
+        };
+        let half_open_failed =
+            entry.listener.is_some() && !entry.conn.is_established() && entry.conn.is_dead();
         if entry.conn.is_over() || half_open_failed {
             self.forget(handle, slot);
             return;
@@ -206,24 +230,40 @@ impl Stack {
     }
 
     fn settle_departed(&mut self, slot: u32) {
-        let Some(entry) = self.conns.at_mut(slot) else { return };
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return;
+        };
         if !entry.conn.has_departed() {
             return;
         }
         for gone in entry.conn.take_departed() {
-            self.demux.remove_subflow(&gone.tuple, Target { conn: slot, subflow: gone.subflow });
+            self.demux.remove_subflow(
+                &gone.tuple,
+                Target {
+                    conn: slot,
+                    subflow: gone.subflow,
+                },
+            );
         }
     }
 
     fn settle_wanted(&mut self, slot: u32) {
-        while let Some(create) = self.conns.at_mut(slot).and_then(|entry| entry.conn.poll_wanted()) {
+        while let Some(create) = self
+            .conns
+            .at_mut(slot)
+            .and_then(|entry| entry.conn.poll_wanted())
+        {
             self.open_wanted(slot, &create);
         }
     }
 
     fn settle_events(&mut self, slot: u32) {
-        let Some(handle) = self.conns.handle_at(slot) else { return };
-        let Some(entry) = self.conns.at_mut(slot) else { return };
+        let Some(handle) = self.conns.handle_at(slot) else {
+            return;
+        };
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return;
+        };
         let id = ConnId(handle);
         while let Some(kind) = entry.conn.poll_event() {
             self.events.push_back(Event { conn: id, kind });
@@ -233,10 +273,17 @@ impl Stack {
             entry.conn.set_offered();
             if let Some(listener) = self.listeners.get_mut(listener_id.0) {
                 listener.established(id);
-                self.events.push_back(Event { conn: id, kind: EventKind::Acceptable(listener_id) });
+                self.events.push_back(Event {
+                    conn: id,
+                    kind: EventKind::Acceptable(listener_id),
+                });
             } else {
                 // The listener was closed in the meantime: nobody will ever accept it.
-                let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+                let mut cx = Cx {
+                    now: self.now,
+                    count: &mut self.counters,
+                    rng: &mut self.rng,
+                };
                 entry.conn.release(cx.now);
                 entry.conn.abort(&mut cx);
             }
@@ -245,7 +292,9 @@ impl Stack {
 
     fn forget(&mut self, handle: crate::slab::Handle, slot: u32) {
         self.wheel.update(slot, None);
-        let Some(entry) = self.conns.remove(handle) else { return };
+        let Some(entry) = self.conns.remove(handle) else {
+            return;
+        };
         if let Some(token) = entry.conn.token() {
             self.demux.remove_token(token, slot);
         }
@@ -274,10 +323,17 @@ impl Stack {
 
     /// The path of a local address, on a given interface where several have it.
     fn path(&self, iface: Option<IfaceId>, addr: core::net::IpAddr) -> Option<&Path> {
-        self.paths.iter().find(|p| p.addr == addr && iface.is_none_or(|iface| p.iface == iface))
+        self.paths
+            .iter()
+            .find(|p| p.addr == addr && iface.is_none_or(|iface| p.iface == iface))
     }
 
-    fn machine_config(&self, opts: &ConnOptions, path: &Path, timestamp_offset: u32) -> manypath_tcp::machine::Config {
+    fn machine_config(
+        &self,
+        opts: &ConnOptions,
+        path: &Path,
+        timestamp_offset: u32,
+    ) -> manypath_tcp::machine::Config {
         let headers = if path.addr.is_ipv6() { 60 } else { 40 };
         manypath_tcp::machine::Config {
             mss: path.mtu.saturating_sub(headers).max(MIN_MSS),

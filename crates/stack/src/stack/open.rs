@@ -13,7 +13,8 @@ use super::demux::Target;
 use super::listener::Listener;
 use super::{Entry, Stack};
 use crate::api::{
-    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError, SubflowOrigin,
+    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError,
+    SubflowOrigin,
 };
 use crate::conn::{Birth, Conn, Cx, Greeting, Seat, Unusable, capable_of, usable};
 use crate::crypto::keys::KeyMaterial;
@@ -47,7 +48,10 @@ impl Stack {
     /// Stops accepting. Connections that nobody accepted are aborted; accepted ones live on.
     pub fn close_listener(&mut self, now: Instant, id: ListenerId) -> Result<(), StackError> {
         self.tick(now);
-        let listener = self.listeners.remove(id.0).ok_or(StackError::NoSuchHandle)?;
+        let listener = self
+            .listeners
+            .remove(id.0)
+            .ok_or(StackError::NoSuchHandle)?;
         self.demux.remove_listener(listener.opts.addr, id.0.index());
         for waiting in listener.waiting() {
             self.with_conn(waiting.0.index(), |conn, cx| {
@@ -73,10 +77,21 @@ impl Stack {
         if self.conns.len() >= self.config.max_connections {
             return Err(StackError::TooMany);
         }
-        let path = self.first_path(opts.local, opts.remote).ok_or(StackError::NoPath)?.clone();
-        let tuple = self.free_tuple(&path, opts.remote, None).ok_or(StackError::NoPorts)?;
+        let path = self
+            .first_path(opts.local, opts.remote)
+            .ok_or(StackError::NoPath)?
+            .clone();
+        let tuple = self
+            .free_tuple(&path, opts.remote, None)
+            .ok_or(StackError::NoPorts)?;
         let local = self.own_keys(opts.conn.mode);
-        let birth = Draft { role: Role::Initiator, opts: opts.conn, local, offered_checksum: false, no_joins: false };
+        let birth = Draft {
+            role: Role::Initiator,
+            opts: opts.conn,
+            local,
+            offered_checksum: false,
+            no_joins: false,
+        };
         let isn = self.isn.choose(now, &tuple);
         let stamp = self.rng.next_u32();
         let tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
@@ -86,19 +101,28 @@ impl Stack {
 
     /// A path for the first subflow: the address that was asked for, else the first that is not a backup.
     fn first_path(&self, local: Option<IpAddr>, remote: SocketAddr) -> Option<&Path> {
-        let fits = |p: &&Path| p.addr.is_ipv4() == remote.is_ipv4() && local.is_none_or(|addr| addr == p.addr);
+        let fits = |p: &&Path| {
+            p.addr.is_ipv4() == remote.is_ipv4() && local.is_none_or(|addr| addr == p.addr)
+        };
         self.paths.iter().filter(fits).min_by_key(|p| p.backup)
     }
 
     /// A four-tuple that is free, with the preferred local port if it can be had. // rfc8684:H1
-    fn free_tuple(&mut self, path: &Path, remote: SocketAddr, preferred: Option<u16>) -> Option<FourTuple> {
+    fn free_tuple(
+        &mut self,
+        path: &Path,
+        remote: SocketAddr,
+        preferred: Option<u16>,
+    ) -> Option<FourTuple> {
         let range = path.ports.clone().unwrap_or(DYNAMIC_PORTS);
         let demux = &self.demux;
         let in_use = |port: u16| {
             let tuple = FourTuple::new(SocketAddr::new(path.addr, port), remote);
             demux.subflow(&tuple).is_some() || demux.listener(tuple.local).is_some()
         };
-        let port = self.ports.allocate(path.addr, remote, range, preferred, in_use)?;
+        let port = self
+            .ports
+            .allocate(path.addr, remote, range, preferred, in_use)?;
         Some(FourTuple::new(SocketAddr::new(path.addr, port), remote))
     }
 
@@ -108,7 +132,8 @@ impl Stack {
             Mode::PlainTcp => None,
             Mode::Multipath => {
                 let demux = &self.demux;
-                self.keys.take(&mut self.rng, |token| demux.token(token).is_some())
+                self.keys
+                    .take(&mut self.rng, |token| demux.token(token).is_some())
             }
         }
     }
@@ -133,7 +158,10 @@ impl Stack {
             backup_here: false,
             backup_there: false,
         };
-        let manager = draft.local.is_some().then(|| self.manager_for(&draft.opts, path, tuple));
+        let manager = draft
+            .local
+            .is_some()
+            .then(|| self.manager_for(&draft.opts, path, tuple));
         let token = draft.local.as_ref().map(|local| local.token);
         let now = self.now;
         let handle = self.conns.insert_with(|handle| {
@@ -146,10 +174,17 @@ impl Stack {
                 no_joins_to_first: draft.no_joins,
                 manager,
             };
-            Entry { conn: Box::new(Conn::new(birth, seat, tcp, now)), listener, ready: false }
+            Entry {
+                conn: Box::new(Conn::new(birth, seat, tcp, now)),
+                listener,
+                ready: false,
+            }
         });
         let slot = handle.index();
-        let target = Target { conn: slot, subflow };
+        let target = Target {
+            conn: slot,
+            subflow,
+        };
         if self.demux.add_subflow(&tuple, target).is_err() {
             self.conns.remove(handle);
             return Err(StackError::AddressInUse);
@@ -161,6 +196,7 @@ impl Stack {
         }
         let paths = self.paths.clone();
         self.with_conn(slot, |conn, cx| {
+            conn.tell_opening(&seat, cx);
             for path in &paths {
                 conn.local_up(path, cx);
             }
@@ -176,7 +212,12 @@ impl Stack {
         };
         let mut config = pm::Config::new(policy);
         config.limits.subflows = opts.max_subflows;
-        let first = pm::First { iface: path.iface, local: tuple.local, remote: tuple.remote, backup: path.backup };
+        let first = pm::First {
+            iface: path.iface,
+            local: tuple.local,
+            remote: tuple.remote,
+            backup: path.backup,
+        };
         pm::Manager::new(config, first)
     }
 
@@ -187,7 +228,10 @@ impl Stack {
             self.reset_reply(iface, seg, None);
             return;
         };
-        let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot)) else { return };
+        let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot))
+        else {
+            return;
+        };
         if !listener.has_room() {
             self.counters.syn_backlog_full += 1;
             return;
@@ -197,7 +241,9 @@ impl Stack {
             return;
         }
         let opts = listener.opts.conn.clone();
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else { return };
+        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+            return;
+        };
         let offer = capable_of(seg).filter(|_| opts.mode == Mode::Multipath);
         let offer = match offer.map(|capable| (capable, usable(capable, false))) {
             Some((capable, Ok(()))) => Some(*capable),
@@ -222,7 +268,12 @@ impl Stack {
         };
         let isn = self.isn.choose(self.now, &seg.tuple);
         let stamp = self.rng.next_u32();
-        let tcp = Machine::accept(self.machine_config(&draft.opts, &path, stamp), self.now, isn, seg);
+        let tcp = Machine::accept(
+            self.machine_config(&draft.opts, &path, stamp),
+            self.now,
+            isn,
+            seg,
+        );
         let id = ListenerId(handle);
         if self.enter(draft, &path, seg.tuple, tcp, Some(id)).is_ok() {
             self.counters.syn_accepted += 1;
@@ -241,14 +292,21 @@ impl Stack {
             self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
             return;
         };
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else { return };
-        let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else { return };
+        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+            return;
+        };
+        let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
+            return;
+        };
         if !conn.accepts_joins() {
             self.counters.join_too_early += 1;
             self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
             return;
         }
-        let local_id = conn.manager.as_mut().and_then(|manager| manager.local_id(iface, path.addr));
+        let local_id = conn
+            .manager
+            .as_mut()
+            .and_then(|manager| manager.local_id(iface, path.addr));
         let (Some(subflow), Some(local_id)) = (conn.free_subflow(), local_id) else {
             self.counters.join_refused += 1;
             self.reset_reply(iface, seg, Some(ResetReason::AdministrativelyProhibited));
@@ -270,25 +328,49 @@ impl Stack {
             backup_here: path.backup,
             backup_there: offer.backup, // rfc8684:J6
         };
-        let greeting = Greeting::JoinSynAck { local: nonce, remote: offer.nonce };
+        let greeting = Greeting::JoinSynAck {
+            local: nonce,
+            remote: offer.nonce,
+        };
         self.seat(slot, seat, tcp, greeting);
     }
 
     /// A subflow that the path manager wants.
     pub(super) fn open_wanted(&mut self, slot: u32, create: &pm::Create) {
         if let Err(why) = self.try_open(slot, create) {
-            let Some(entry) = self.conns.at_mut(slot) else { return };
-            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
-            entry.conn.tell_manager(pm::Event::CreateFailed { create: *create, why }, &mut cx);
+            let Some(entry) = self.conns.at_mut(slot) else {
+                return;
+            };
+            let mut cx = Cx {
+                now: self.now,
+                count: &mut self.counters,
+                rng: &mut self.rng,
+            };
+            entry.conn.tell_manager(
+                pm::Event::CreateFailed {
+                    create: *create,
+                    why,
+                },
+                &mut cx,
+            );
         }
     }
 
     fn try_open(&mut self, slot: u32, create: &pm::Create) -> Result<SubflowId, pm::NotCreated> {
-        let path = self.path(Some(create.iface), create.local).cloned().ok_or(pm::NotCreated::NoPort)?;
+        let path = self
+            .path(Some(create.iface), create.local)
+            .cloned()
+            .ok_or(pm::NotCreated::NoPort)?;
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let (opts, first) = (entry.conn.opts.clone(), entry.conn.first_tuple());
-        let subflow = entry.conn.free_subflow().filter(|_| entry.conn.may_join()).ok_or(pm::NotCreated::NoSlot)?;
-        let tuple = self.free_tuple(&path, create.remote, Some(first.local.port())).ok_or(pm::NotCreated::NoPort)?;
+        let subflow = entry
+            .conn
+            .free_subflow()
+            .filter(|_| entry.conn.may_join())
+            .ok_or(pm::NotCreated::NoSlot)?;
+        let tuple = self
+            .free_tuple(&path, create.remote, Some(first.local.port()))
+            .ok_or(pm::NotCreated::NoPort)?;
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
         let stamp = self.rng.next_u32();
@@ -309,11 +391,25 @@ impl Stack {
     }
 
     fn seat(&mut self, slot: u32, seat: Seat, tcp: Machine, greeting: Greeting) {
-        if self.demux.add_subflow(&seat.tuple, Target { conn: slot, subflow: seat.id }).is_err() {
+        if self
+            .demux
+            .add_subflow(
+                &seat.tuple,
+                Target {
+                    conn: slot,
+                    subflow: seat.id,
+                },
+            )
+            .is_err()
+        {
             return;
         }
         if let Some(entry) = self.conns.at_mut(slot) {
-            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+            let mut cx = Cx {
+                now: self.now,
+                count: &mut self.counters,
+                rng: &mut self.rng,
+            };
             entry.conn.add_subflow(seat, tcp, greeting, &mut cx);
             self.wheel.update(slot, entry.conn.deadline());
             if !entry.ready {
@@ -338,8 +434,14 @@ impl Stack {
         if !entry.conn.may_join() {
             return Err(StackError::InvalidState);
         }
-        let manager = entry.conn.manager.as_mut().ok_or(StackError::InvalidState)?;
-        let local_id = manager.local_id(path.iface, local).ok_or(StackError::TooMany)?;
+        let manager = entry
+            .conn
+            .manager
+            .as_mut()
+            .ok_or(StackError::InvalidState)?;
+        let local_id = manager
+            .local_id(path.iface, local)
+            .ok_or(StackError::TooMany)?;
         let create = pm::Create {
             local_id,
             iface: path.iface,
@@ -349,10 +451,11 @@ impl Stack {
             backup,
             origin: SubflowOrigin::Command,
         };
-        self.try_open(id.0.index(), &create).map_err(|why| match why {
-            pm::NotCreated::NoPort => StackError::NoPorts,
-            pm::NotCreated::NoSlot => StackError::TooMany,
-        })
+        self.try_open(id.0.index(), &create)
+            .map_err(|why| match why {
+                pm::NotCreated::NoPort => StackError::NoPorts,
+                pm::NotCreated::NoSlot => StackError::TooMany,
+            })
     }
 }
 

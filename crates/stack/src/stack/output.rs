@@ -45,7 +45,9 @@ impl Stack {
         // Each connection in the queue is looked at once after it stopped making progress.
         let mut idle_turns = self.ready.len();
         while sent < CALL && idle_turns > 0 {
-            let Some(slot) = self.ready.pop_front() else { break };
+            let Some(slot) = self.ready.pop_front() else {
+                break;
+            };
             let before = sent;
             match self.turn(slot, slots, &mut sent) {
                 Turn::More => self.ready.push_back(slot),
@@ -59,7 +61,11 @@ impl Stack {
                     self.ready.push_back(slot);
                 }
             }
-            idle_turns = if sent > before { self.ready.len() } else { idle_turns - 1 };
+            idle_turns = if sent > before {
+                self.ready.len()
+            } else {
+                idle_turns - 1
+            };
         }
         if sent > 0 {
             return Transmit::Sent(sent);
@@ -74,8 +80,14 @@ impl Stack {
     fn turn(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
         let mut turn = Turn::More;
         {
-            let Some(entry) = self.conns.at_mut(slot) else { return Turn::Done };
-            let mut cx = Cx { now: self.now, count: &mut self.counters, rng: &mut self.rng };
+            let Some(entry) = self.conns.at_mut(slot) else {
+                return Turn::Done;
+            };
+            let mut cx = Cx {
+                now: self.now,
+                count: &mut self.counters,
+                rng: &mut self.rng,
+            };
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
                     Progress::Sent => *sent += 1,
@@ -103,7 +115,9 @@ impl Stack {
     fn make_keys(&mut self) {
         if self.keys.wants_refill() {
             let demux = &self.demux;
-            self.keys.refill(&mut self.rng, KEYS_AT_ONCE, |token| demux.token(token).is_some());
+            self.keys.refill(&mut self.rng, KEYS_AT_ONCE, |token| {
+                demux.token(token).is_some()
+            });
         }
     }
 }

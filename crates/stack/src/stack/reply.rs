@@ -40,13 +40,24 @@ pub(super) struct Replies {
 
 impl Replies {
     pub(super) fn new(per_second: u32) -> Self {
-        Self { queue: VecDeque::new(), per_second, budget: per_second, filled: Instant::ZERO }
+        Self {
+            queue: VecDeque::new(),
+            per_second,
+            budget: per_second,
+            filled: Instant::ZERO,
+        }
     }
 
     fn allowed(&mut self, now: Instant) -> bool {
-        let gained = now.since(self.filled).as_micros().saturating_mul(u64::from(self.per_second)) / 1_000_000;
+        let gained = now
+            .since(self.filled)
+            .as_micros()
+            .saturating_mul(u64::from(self.per_second))
+            / 1_000_000;
         if gained > 0 {
-            self.budget = u32::try_from(u64::from(self.budget) + gained).unwrap_or(u32::MAX).min(self.per_second);
+            self.budget = u32::try_from(u64::from(self.budget) + gained)
+                .unwrap_or(u32::MAX)
+                .min(self.per_second);
             self.filled = now;
         }
         let allowed = self.budget > 0 && self.queue.len() < MOST;
@@ -55,7 +66,13 @@ impl Replies {
     }
 
     /// Answers a segment with a reset; false when there are too many.
-    pub(super) fn reset(&mut self, now: Instant, iface: IfaceId, seg: &Segment<'_>, option: Option<MptcpOption>) -> bool {
+    pub(super) fn reset(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        seg: &Segment<'_>,
+        option: Option<MptcpOption>,
+    ) -> bool {
         if seg.header.flags.rst() || !self.allowed(now) {
             return false;
         }
@@ -64,21 +81,38 @@ impl Replies {
         } else {
             (SeqNum::new(0), seg.end(), Flags::RST.with(Flags::ACK))
         };
-        self.queue.push_back(Reply { iface, tuple: seg.tuple, seq, ack, flags, option });
+        self.queue.push_back(Reply {
+            iface,
+            tuple: seg.tuple,
+            seq,
+            ack,
+            flags,
+            option,
+        });
         true
     }
 
     /// Writes the next one. `Err` names the interface without room.
     pub(super) fn transmit(&mut self, slots: &mut dyn Slots) -> Result<bool, IfaceId> {
-        let Some(reply) = self.queue.front() else { return Ok(false) };
+        let Some(reply) = self.queue.front() else {
+            return Ok(false);
+        };
         let mut options = Options::EMPTY;
         if let Some(option) = reply.option {
             let taken = options.mptcp.push(option);
             debug_assert!(taken, "the list was empty");
         }
-        let fitted = fit(&Wanted { options, ..Wanted::default() }, 40);
+        let fitted = fit(
+            &Wanted {
+                options,
+                ..Wanted::default()
+            },
+            40,
+        );
         let len = emit::header_len(&reply.tuple, &fitted);
-        let Some(buffer) = slots.slot(reply.iface, len) else { return Err(reply.iface) };
+        let Some(buffer) = slots.slot(reply.iface, len) else {
+            return Err(reply.iface);
+        };
         let header = Header {
             src_port: reply.tuple.local.port(),
             dst_port: reply.tuple.remote.port(),
@@ -88,13 +122,27 @@ impl Replies {
             window: 0,
             urgent: 0,
         };
-        let out = Outgoing { tuple: reply.tuple, ecn: Ecn::NotEct, hop_limit: HOP_LIMIT, header, options: &fitted };
-        let written = emit::headers(buffer, &out, 0).and_then(|_| emit::finish(buffer, Sum::ZERO, Checksum::Full));
+        let out = Outgoing {
+            tuple: reply.tuple,
+            ecn: Ecn::NotEct,
+            hop_limit: HOP_LIMIT,
+            header,
+            options: &fitted,
+        };
+        let written = emit::headers(buffer, &out, 0)
+            .and_then(|_| emit::finish(buffer, Sum::ZERO, Checksum::Full));
         let l4_offset = emit::ip_header_len(&reply.tuple) as u16;
         let (iface, ipv6) = (reply.iface, reply.tuple.is_ipv6());
         self.queue.pop_front();
         if written.is_ok() {
-            let meta = TxMeta { len, gso_size: 0, header_len: len as u16, l4_offset, ipv6, partial_checksum: false };
+            let meta = TxMeta {
+                len,
+                gso_size: 0,
+                header_len: len as u16,
+                l4_offset,
+                ipv6,
+                partial_checksum: false,
+            };
             slots.commit(iface, meta);
         }
         Ok(true)
