@@ -148,6 +148,8 @@ fn paths() -> Vec<TestPath> {
 const WEB_PORT: u16 = 8080;
 /// Where the relay listens, on the client's own loopback.
 const RELAY_PORT: u16 = 8000;
+/// What the relay says, in the demo's own folder.
+const RELAY_LOG: &str = "relay.log";
 
 /// Runs the demo to its end and writes its page. If need be, this process is replaced by one in a user namespace of its
 /// own, with the same arguments: call it before doing anything that must not be done twice.
@@ -226,7 +228,8 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
         match engine {
             Engine::Ours => {
                 let _relay = start_relay(options, &bed, folder.path())?;
-                download(Route::Relay { port: RELAY_PORT })?;
+                let done = download(Route::Relay { port: RELAY_PORT });
+                done.map_err(|error| explain(error, &folder.path().join(RELAY_LOG)))?;
             }
             Engine::Kernel => {
                 prepare_kernel_client(&bed)?;
@@ -251,7 +254,7 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         arm: Arm::Real {
             server: web.describe(),
-            client: "curl".to_owned(),
+            client: client(engines),
             kernel: kernel_release(),
         },
         bytes: plan.size,
@@ -262,6 +265,18 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
         runs,
         kernel_counters: counters,
     })
+}
+
+fn client(engines: &[Engine]) -> String {
+    let behind = match (
+        engines.contains(&Engine::Ours),
+        engines.contains(&Engine::Kernel),
+    ) {
+        (true, true) => "behind manypath forward, then under mptcpize",
+        (true, false) => "behind manypath forward",
+        (false, _) => "under mptcpize",
+    };
+    format!("an unmodified curl {behind}")
 }
 
 fn kernel_release() -> String {
@@ -328,7 +343,7 @@ fn start_relay(
             source,
         })?,
     };
-    let log = folder.join("relay.log");
+    let log = folder.join(RELAY_LOG);
     let errors = std::fs::File::create(&log).map_err(|source| DemoError::File {
         path: log.clone(),
         source,
@@ -372,18 +387,13 @@ fn await_listener(
 ) -> Result<(), DemoError> {
     let end = Instant::now() + Duration::from_secs(10);
     let failed = |message: String| {
-        let said = std::fs::read_to_string(log).unwrap_or_default();
-        let last: Vec<&str> = said.lines().rev().take(5).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
-        let message = if last.is_empty() {
-            message
-        } else {
-            format!("{message}: {}", last.join(" / "))
-        };
-        DemoError::Program {
-            program: program.to_owned(),
-            message,
-        }
+        explain(
+            DemoError::Program {
+                program: program.to_owned(),
+                message,
+            },
+            log,
+        )
     };
     loop {
         if let Ok(Some(status)) = process.child().try_wait() {
@@ -399,6 +409,22 @@ fn await_listener(
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Adds the last words of a program to an error that it may have caused.
+fn explain(error: DemoError, log: &std::path::Path) -> DemoError {
+    let DemoError::Program { program, message } = error else {
+        return error;
+    };
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    let last: Vec<&str> = said.lines().rev().take(5).collect();
+    let words: Vec<&str> = last.into_iter().rev().collect();
+    let message = if words.is_empty() {
+        message
+    } else {
+        format!("{message}: {}", words.join(" / "))
+    };
+    DemoError::Program { program, message }
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn conditions(page: &mut String, report: &Report) {
         } => {
             let _ = write!(
                 page,
-                "Real packets between network namespaces of {}. Server: {}. Client: an unmodified {} behind <code>manypath forward</code>.",
+                "Real packets between network namespaces of {}. Server: {}. Client: {}.",
                 escape(kernel),
                 escape(server),
                 escape(client)

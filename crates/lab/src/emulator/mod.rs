@@ -222,19 +222,13 @@ impl Path {
         }
     }
 
-    /// Reads what has arrived on one side. Returns whether more may be there.
-    fn read(
-        &mut self,
-        side: usize,
-        start: Instant,
-        buffer: &mut [u8],
-        ready: &mut Vec<u8>,
-    ) -> bool {
+    /// Reads what has arrived on one side.
+    fn read(&mut self, side: usize, start: Instant, buffer: &mut [u8], ready: &mut Vec<u8>) {
         for _ in 0..BATCH {
             let len =
                 match rustix::net::recv(&self.sockets[side], &mut *buffer, RecvFlags::DONTWAIT) {
                     Ok((len, _)) => len,
-                    Err(Errno::AGAIN) => return false,
+                    Err(Errno::AGAIN) => return,
                     // An interface that went down and the like: the kernel tells once and goes on.
                     Err(_) => continue,
                 };
@@ -252,7 +246,6 @@ impl Path {
             });
             self.unfit += refused + u64::from(done.is_err());
         }
-        true
     }
 
     /// Writes what has come out of both links.
@@ -304,20 +297,17 @@ impl Worker {
         let mut buffer = vec![0; LARGEST];
         let mut ready = Vec::with_capacity(LARGEST);
         loop {
-            if !self.obey() {
+            let ready_sides = self.wait();
+            if ready_sides.bell && !self.obey() {
                 return;
             }
-            let mut more = false;
-            for path in &mut self.paths {
+            for (index, path) in self.paths.iter_mut().enumerate() {
                 for side in 0..2 {
-                    more |= path.read(side, self.start, &mut buffer, &mut ready);
+                    if ready_sides.sockets.get(index * 2 + side) == Some(&true) {
+                        path.read(side, self.start, &mut buffer, &mut ready);
+                    }
                 }
                 path.deliver(self.start, &mut ready);
-            }
-            if more {
-                self.publish(nanos(self.start));
-            } else {
-                self.wait();
             }
         }
     }
@@ -368,22 +358,24 @@ impl Worker {
         }
     }
 
-    /// Sleeps until a frame arrives, an order comes, or the next frame is due.
-    fn wait(&mut self) {
+    /// Sleeps until a frame arrives, an order comes, or the next frame is due, and says what there is to read.
+    fn wait(&mut self) -> Awake {
         let now = nanos(self.start);
         self.publish(now);
         let due = self.paths.iter().filter_map(Path::deadline).min();
         let mut left = due.map(|due| due.saturating_sub(now));
-        if left.is_some_and(|left| left < SPIN) {
-            return;
-        }
-        // What happened since the last showing is to be seen soon, even if nothing else happens.
-        let stale = self
+        if let (Some(due), Some(0..SPIN)) = (due, left) {
+            while nanos(self.start) < due {
+                std::hint::spin_loop();
+            }
+            left = Some(0);
+        } else if self
             .paths
             .iter()
             .zip(lock(&self.counters).iter())
-            .any(|(path, shown)| path.counters() != *shown);
-        if stale {
+            .any(|(path, shown)| path.counters() != *shown)
+        {
+            // What happened since the last showing is to be seen soon, even if nothing else happens.
             left = Some(left.unwrap_or(PUBLISH).min(PUBLISH));
         }
         let timeout = left.map(|left| {
@@ -399,7 +391,21 @@ impl Worker {
             .map(|s| PollFd::new(s, PollFlags::IN))
             .chain([PollFd::from_borrowed_fd(bell, PollFlags::IN)])
             .collect();
-        // Interrupted or not, the loop looks at everything again.
-        let _ = poll(&mut fds, timeout.as_ref());
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            // Interrupted: the next round asks again.
+            return Awake {
+                sockets: Vec::new(),
+                bell: false,
+            };
+        }
+        let mut sockets: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let bell = sockets.pop().unwrap_or(false);
+        Awake { sockets, bell }
     }
+}
+
+/// What there is to do after a sleep: which sockets have frames, and whether an order has come.
+struct Awake {
+    sockets: Vec<bool>,
+    bell: bool,
 }
