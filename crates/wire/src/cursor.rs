@@ -13,23 +13,27 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Starts at the first byte of `bytes`.
     #[must_use]
+    #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Bytes not yet taken.
     #[must_use]
+    #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
     /// The bytes not yet taken, without taking them.
     #[must_use]
+    #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Takes the next `count` bytes.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(count)?;
         self.rest = tail;
@@ -37,6 +41,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the next `N` bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, tail) = self.rest.split_first_chunk::<N>()?;
         self.rest = tail;
@@ -44,21 +49,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes one byte.
+    #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.array().map(|[byte]: [u8; 1]| byte)
     }
 
     /// Takes a big-endian 16-bit value.
+    #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
     /// Takes a big-endian 32-bit value.
+    #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
     /// Takes a big-endian 64-bit value.
+    #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
@@ -74,23 +83,27 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Starts at the first byte of `bytes`.
     #[must_use]
+    #[inline]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// Bytes written so far.
     #[must_use]
+    #[inline]
     pub const fn written(&self) -> usize {
         self.at
     }
 
     /// Bytes that still fit.
     #[must_use]
+    #[inline]
     pub const fn room(&self) -> usize {
         self.bytes.len() - self.at
     }
 
     /// Appends `bytes`, all or nothing.
+    #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
         let target = self
             .bytes
@@ -103,21 +116,25 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends one byte.
+    #[inline]
     pub fn u8(&mut self, value: u8) -> Result<(), NoRoom> {
         self.put(&[value])
     }
 
     /// Appends a big-endian 16-bit value.
+    #[inline]
     pub fn u16(&mut self, value: u16) -> Result<(), NoRoom> {
         self.put(&value.to_be_bytes())
     }
 
     /// Appends a big-endian 32-bit value.
+    #[inline]
     pub fn u32(&mut self, value: u32) -> Result<(), NoRoom> {
         self.put(&value.to_be_bytes())
     }
 
     /// Appends a big-endian 64-bit value.
+    #[inline]
     pub fn u64(&mut self, value: u64) -> Result<(), NoRoom> {
         self.put(&value.to_be_bytes())
     }

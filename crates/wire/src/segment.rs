@@ -88,11 +88,13 @@ impl<'a> Segment<'a> {
             Verify::Trusted => None,
         };
         let header = parts.header;
+        let mut options = Options::EMPTY;
+        options.read(parts.options, header.flags)?;
         Ok(Self {
             tuple: FourTuple::of(ip.dst, header.dst_port, ip.src, header.src_port),
             ip,
             header,
-            options: Options::parse(parts.options, header.flags)?,
+            options,
             payload: parts.payload,
             payload_sum,
         })

@@ -193,10 +193,13 @@ pub struct Parts<'a> {
 impl Header {
     /// Splits a TCP segment (what follows the IP header). The checksum is not looked at.
     pub fn parse(segment: &[u8]) -> Result<Parts<'_>, HeaderError> {
-        let mut reader = Reader::new(segment);
-        Self::fields(&mut reader)
+        let (fixed, behind) = segment
+            .split_first_chunk::<MIN_LEN>()
+            .ok_or(HeaderError::Truncated)?;
+        // A slice of known length lets the compiler drop every further check.
+        Self::fields(&mut Reader::new(fixed))
             .ok_or(HeaderError::Truncated)?
-            .split(reader)
+            .split(Reader::new(behind))
     }
 
     fn fields(reader: &mut Reader<'_>) -> Option<Fixed> {

