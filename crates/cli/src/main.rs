@@ -32,6 +32,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Forward(args) => commands::forward::run(args),
         Command::Perf(args) => commands::perf::run(args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Demo(args) => commands::demo::run(args),
+        Command::Lab(args) => commands::lab::run(args),
         Command::Completions(args) => commands::completions::run(args),
     }
 }

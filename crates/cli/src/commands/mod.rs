@@ -1,7 +1,9 @@
 //! One file a command, and what several of them share.
 
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod forward;
+pub(crate) mod lab;
 pub(crate) mod perf;
 pub(crate) mod status;
 
@@ -10,7 +12,7 @@ use manypath_proxy::endpoint::Proto;
 use manypath_proxy::sockets::Sockets;
 
 use crate::args::StackArgs;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 
 /// Sockets of the wanted kinds, and what has to live as long as they do.
 pub(crate) struct Opened {
@@ -44,12 +46,8 @@ pub(crate) async fn open(
 
 /// Prints a value as one line of JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|e| {
-        Failure::new(
-            crate::exit::Code::Failure,
-            format!("cannot write JSON: {e}"),
-        )
-    })?;
+    let text = serde_json::to_string(value)
+        .map_err(|e| Failure::new(Code::Failure, format!("cannot write JSON: {e}")))?;
     print_text(&(text + "\n"))
 }
 
@@ -60,4 +58,20 @@ pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|e| Failure::from_io(format!("cannot write to standard output: {e}"), e.kind()))
+}
+
+/// What to do when private networks cannot be had.
+pub(crate) fn namespace_failure(error: &manypath_lab::netns::NetNsError) -> Failure {
+    use manypath_lab::netns::NetNsError;
+    let message = error.to_string();
+    match error {
+        NetNsError::Forbidden(_) => Failure::new(Code::Privilege, message).hint(
+            "run it as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
+             (on Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)",
+        ),
+        NetNsError::Start { source, .. } | NetNsError::Sysctl { source, .. } => {
+            Failure::from_io(message, source.kind())
+        }
+        NetNsError::Command { .. } => Failure::new(Code::Failure, message),
+    }
 }

@@ -1,0 +1,56 @@
+//! `manypath demo`.
+
+use manypath_lab::demo::{self, DemoError, Engine, Options, Show};
+
+use crate::args::DemoArgs;
+use crate::commands::{namespace_failure, print_json, print_text};
+use crate::exit::{Code, Failure};
+
+/// Shows the demo and its result. It may replace this process, so it comes before any thread or runtime.
+pub(crate) fn run(args: DemoArgs) -> Result<(), Failure> {
+    let engines = if args.kernel {
+        vec![Engine::Ours, Engine::Kernel]
+    } else {
+        vec![Engine::Ours]
+    };
+    let options = Options {
+        quick: args.quick,
+        engines,
+        out: args.out,
+        show: Show::Auto,
+        program: None,
+    };
+    let report = demo::run(&options).map_err(failure)?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        let page = demo::page_path(&options);
+        print_text(&format!(
+            "{}\nThe rate of each path over time: {}\n",
+            report.table(),
+            page.display()
+        ))?;
+    }
+    if report.intact() {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            Code::Failure,
+            "the downloaded file differs from the original",
+        ))
+    }
+}
+
+fn failure(error: DemoError) -> Failure {
+    let message = error.to_string();
+    match error {
+        DemoError::Interrupted => {
+            Failure::new(Code::Interrupted, "interrupted; everything was taken down")
+        }
+        DemoError::Network(network) => namespace_failure(&network),
+        DemoError::File { path: _, source } => Failure::from_io(message, source.kind()),
+        DemoError::Program { .. } => Failure::new(Code::Failure, message)
+            .hint("`make demo` installs what takes part: nginx, curl, mptcpize, iproute2"),
+        DemoError::TooSlow { .. } => Failure::new(Code::Failure, message),
+    }
+}
