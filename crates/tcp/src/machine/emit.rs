@@ -131,8 +131,9 @@ impl Machine {
         let first_syn = !self.syn_left();
         self.count_sent(plan);
         match plan.kind {
-            Kind::Syn => {}
+            Kind::Syn => self.recv.window.offered_in_syn(),
             Kind::SynAck => {
+                self.recv.window.offered_in_syn();
                 let window = u32::from(self.recv.window.syn_field());
                 self.recv.acknowledged(window);
             }

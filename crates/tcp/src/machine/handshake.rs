@@ -57,10 +57,6 @@ impl Machine {
     pub(super) fn learn_peer(&mut self, now: Instant, seg: &Segment<'_>) {
         self.agreed = Agreed::with_peer(&self.cfg, seg);
         self.recv.begin(seg.header.seq, self.agreed.recv_scale);
-        if self.syn_left() {
-            // Our SYN made an offer already, when the peer's numbers were not known.
-            self.recv.offered_by_syn();
-        }
         if self.agreed.timestamps {
             self.recv.recent = seg.options.timestamps.map(|t| Recent::new(t.val, now));
         }

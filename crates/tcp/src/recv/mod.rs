@@ -95,12 +95,6 @@ impl Receiver {
         self.window.restart(self.next, scale);
     }
 
-    /// The window of our own SYN counts from the peer's first byte.
-    pub(crate) fn offered_by_syn(&mut self) {
-        let bytes = u32::from(self.window.syn_field());
-        self.window.offered(self.next, bytes);
-    }
-
     pub(crate) fn irs(&self) -> SeqNum {
         self.irs
     }

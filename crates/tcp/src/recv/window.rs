@@ -17,6 +17,8 @@ pub(crate) struct RecvWindow {
     /// Several subflows share one window that somebody above keeps: it is told as it is, from wherever each of
     /// them stands, so this subflow's own right edge may well move left.
     shared: bool,
+    /// What our own SYN offered, when the peer's numbers were not known.
+    in_syn: u16,
 }
 
 impl RecvWindow {
@@ -27,12 +29,13 @@ impl RecvWindow {
             largest,
             scale,
             shared: false,
+            in_syn: 0,
         }
     }
 
     /// Begins over at the peer's first number with the scale that was negotiated.
     pub(crate) fn restart(&mut self, next: SeqNum, scale: WindowScale) {
-        self.edge = next;
+        self.edge = next + u32::from(self.in_syn);
         self.scale = scale;
     }
 
@@ -78,7 +81,12 @@ impl RecvWindow {
 
     /// The field of a SYN or SYN+ACK, which is never scaled (RFC 7323 section 2.2).
     pub(crate) fn syn_field(&self) -> u16 {
-        WindowScale::NONE.compress(self.wish)
+        WindowScale::NONE.compress(self.wish).max(self.in_syn)
+    }
+
+    /// A SYN or SYN+ACK left.
+    pub(crate) fn offered_in_syn(&mut self) {
+        self.in_syn = self.syn_field();
     }
 
     /// A segment with `bytes` of window left for `next`.

@@ -107,6 +107,9 @@ impl End {
     }
 }
 
+/// Decides which packets of which end are lost.
+pub type Drop = Box<dyn FnMut(usize, &Packet) -> bool>;
+
 /// The two ends and what travels between them.
 pub struct Net {
     pub ends: [End; 2],
@@ -118,7 +121,7 @@ pub struct Net {
     pub wire: Vec<(Instant, usize, Packet)>,
     pub keep_wire: bool,
     /// Packets (by count over both directions) to be lost whatever the link says.
-    pub drop: Box<dyn FnMut(usize, &Packet) -> bool>,
+    pub drop: Drop,
     /// The right edge each end's machine may have learnt at best.
     edges: [Option<SeqNum>; 2],
 }
@@ -155,7 +158,7 @@ impl Net {
             return;
         }
         let mut leaves = self.now;
-        if link.rate > 0 {
+        if let Some(rate) = core::num::NonZeroU64::new(link.rate) {
             let start = self.ends[from].busy_until.max(self.now);
             let wait = start.since(self.now);
             if wait > link.queue {
@@ -165,7 +168,7 @@ impl Net {
                 packet.ecn = Ecn::Ce;
             }
             let bytes = packet.payload.len() as u64 + 60;
-            leaves = start + Duration::from_nanos(bytes * 1_000_000_000 / link.rate);
+            leaves = start + Duration::from_nanos(bytes * 1_000_000_000 / rate);
             self.ends[from].busy_until = leaves;
         }
         let copies = 1 + u64::from(self.rng.chance(link.duplicate));

@@ -301,8 +301,8 @@ impl Script {
     /// Acknowledges at once whatever leaves, until nothing does.
     pub fn settle(&mut self) {
         loop {
-            let sent = self.drain();
-            if sent.is_empty() {
+            self.drain();
+            if !self.m.has_outstanding() {
                 return;
             }
             let next = self.m.rcv_nxt().since(IRS);

@@ -1,0 +1,242 @@
+//! Opening: RFC 9293 sections 3.5 and 3.10.7, RFC 7323 section 2, RFC 3168 section 6.1.1.
+
+mod common;
+
+use common::script::{A, IRS, ISN, R, RA, S, SA, Script};
+use manypath_tcp::machine::{Config, DeadCause, IcmpOutcome, Kind, Reject, State, Verdict};
+use manypath_wire::ids::{FourTuple, Mss};
+use manypath_wire::ip::icmp;
+use manypath_wire::tcp::header::Flags;
+
+fn rejected(out: &manypath_tcp::machine::Outcome, why: Reject) {
+    assert_eq!(out.verdict, Verdict::Rejected(why));
+}
+
+#[test]
+fn an_active_open() {
+    let mut s = Script::connecting(Config {
+        recv_window: 1 << 20,
+        ecn: true,
+        ..Config::default()
+    });
+    let syn = s.expect(Kind::Syn);
+    assert_eq!(syn.header.flags, S | Flags::ECE | Flags::CWR);
+    assert_eq!(syn.header.window, u16::MAX);
+    assert_eq!(syn.options.mss, Some(Mss(1460)));
+    // 2^20 bytes need a shift of five: 65535 << 4 is 16 bytes short.
+    assert_eq!(syn.options.window_scale, Some(5));
+    assert!(syn.options.sack_permitted);
+    assert_eq!(syn.options.timestamps.map(|t| t.ecr), Some(0));
+    s.expect_none();
+    s.pass(30);
+    s.stamps = true;
+    s.tsecr = syn.options.timestamps.map_or(0, |t| t.val);
+    let out = s.inject_with(0, SA, 1, &[], |p| p.options.window_scale = Some(3));
+    assert!(out.established && out.acceptable());
+    assert_eq!(s.m.state(), State::Established);
+    assert_eq!(s.m.srtt().map(|t| t.as_millis()), Some(30));
+    let ack = s.expect(Kind::Ack);
+    assert_eq!((ack.seq(), ack.ack(), ack.header.flags), (1, 1, A));
+    assert_eq!(ack.options.timestamps.map(|t| t.ecr), Some(1000));
+    assert_eq!(u32::from(ack.header.window) << 5, 1 << 20);
+    // RFC 7323 2.2: the window of a SYN is never scaled, later ones are.
+    assert_eq!(s.m.peer_window_field_scaled(), 60_000);
+    s.inject(1, A, 1, &[]);
+    assert_eq!(s.m.peer_window_field_scaled(), 480_000);
+    // Timestamps take 12 bytes of each segment.
+    assert_eq!(s.m.mss(), 988);
+    assert_eq!(s.m.data_mss(20), 968);
+}
+
+#[test]
+fn extensions_count_only_when_both_ends_offer_them() {
+    let mut s = Script::connecting(Config {
+        recv_window: 1 << 20,
+        ..Config::default()
+    });
+    s.expect(Kind::Syn);
+    s.inject_with(0, SA, 1, &[], |p| {
+        p.options.sack_permitted = false;
+        p.options.mss = None;
+    });
+    let info = s.m.info();
+    assert!(!info.timestamps && !info.sack && !info.ecn);
+    assert_eq!((info.recv_scale, info.send_scale), (0, 0));
+    assert_eq!(s.m.mss(), 536, "RFC 9293 3.7.1: the default of IPv4");
+    let ack = s.expect(Kind::Ack);
+    assert_eq!(ack.header.window, u16::MAX);
+    assert_eq!(ack.options.timestamps, None);
+}
+
+#[test]
+fn a_syn_is_repeated_with_growing_pauses_and_given_up() {
+    // RFC 6298 2.1 and 5.5
+    let mut s = Script::connecting(Config {
+        syn_retries: 3,
+        ecn: true,
+        ..Script::config()
+    });
+    s.expect(Kind::Syn);
+    let mut waits = Vec::new();
+    loop {
+        waits.push(s.wait().expect("the SYN is timed"));
+        let out = s.timeout();
+        assert!(out.rto_fired);
+        if out.dead.is_some() {
+            assert_eq!(out.dead, Some(DeadCause::SynTimeout));
+            break;
+        }
+        // RFC 3168 6.1.1.1: without ECN the second time.
+        assert_eq!(s.expect(Kind::Syn).header.flags, S);
+        s.expect_none();
+    }
+    assert_eq!(waits, [1000, 2000, 4000, 8000]);
+    assert_eq!(s.m.state(), State::Closed);
+    assert_eq!(s.m.deadline(), None);
+    s.expect_none();
+}
+
+#[test]
+fn only_an_answer_to_our_syn_counts() {
+    // RFC 9293 3.10.7.3
+    let mut s = Script::connecting(Script::config());
+    s.expect(Kind::Syn);
+    rejected(&s.inject(0, SA, 2, &[]), Reject::Handshake);
+    rejected(&s.inject(0, A, 7, &[]), Reject::Handshake);
+    rejected(&s.inject(0, RA, 2, &[]), Reject::Ack);
+    rejected(&s.inject(0, R, 0, &[]), Reject::Reset);
+    rejected(&s.inject(0, A, 1, &[]), Reject::Handshake);
+    assert_eq!(s.m.state(), State::SynSent);
+    let out = s.inject(0, RA, 1, &[]);
+    assert!(out.reset);
+    assert_eq!(s.m.state(), State::Closed);
+}
+
+#[test]
+fn a_passive_open_answers_what_was_offered() {
+    let mut s = Script::accepting(Config {
+        timestamps: true,
+        ..Script::config()
+    });
+    let answer = s.expect(Kind::SynAck);
+    assert_eq!(answer.header.flags, SA);
+    assert_eq!((answer.seq(), answer.ack()), (0, 1));
+    assert_eq!(
+        answer.options.window_scale, None,
+        "the peer did not offer scaling"
+    );
+    assert_eq!(answer.options.timestamps.map(|t| t.ecr), Some(1000));
+    assert!(answer.options.sack_permitted);
+    s.expect_none();
+    s.pass(20);
+    s.tsecr = answer.options.timestamps.map_or(0, |t| t.val);
+    let out = s.inject(1, A, 1, b"first");
+    assert!(out.established && out.acceptable());
+    assert_eq!(
+        out.in_order.map(|i| (i.ssn.get(), i.range)),
+        Some((1, 0..5))
+    );
+    assert_eq!(s.m.state(), State::Established);
+    assert_eq!(s.m.srtt().map(|t| t.as_millis()), Some(20));
+}
+
+#[test]
+fn the_answer_is_repeated_when_lost() {
+    let mut s = Script::accepting(Config {
+        syn_retries: 2,
+        ..Script::config()
+    });
+    s.expect(Kind::SynAck);
+    // The peer repeats its SYN: answered at once.
+    let out = s.inject(0, S, 0, &[]);
+    assert_eq!(out.verdict, Verdict::OldDuplicate);
+    s.expect(Kind::SynAck);
+    s.expect_none();
+    // Nothing at all: by the timer.
+    s.timeout();
+    s.expect(Kind::SynAck);
+    s.timeout();
+    s.expect(Kind::SynAck);
+    assert_eq!(s.timeout().dead, Some(DeadCause::SynTimeout));
+}
+
+#[test]
+fn a_wrong_acknowledgement_opens_nothing() {
+    // RFC 9293 3.10.7.4, SYN-RECEIVED
+    let mut s = Script::accepting(Script::config());
+    s.expect(Kind::SynAck);
+    rejected(&s.inject(1, A, 2, &[]), Reject::Handshake);
+    rejected(&s.inject(1, A, 0, &[]), Reject::Handshake);
+    rejected(&s.inject(5_000_000, A, 1, &[]), Reject::Sequence);
+    assert_eq!(s.m.state(), State::SynReceived);
+    assert!(s.inject(1, RA, 1, &[]).reset);
+}
+
+#[test]
+fn crossing_syns_open_one_connection() {
+    // RFC 9293 3.5 figure 8
+    let mut s = Script::connecting(Script::config());
+    s.expect(Kind::Syn);
+    let out = s.inject(0, S, 0, &[]);
+    assert!(out.acceptable() && !out.established);
+    assert_eq!(s.m.state(), State::SynReceived);
+    let answer = s.expect(Kind::SynAck);
+    assert_eq!((answer.seq(), answer.ack()), (0, 1));
+    let out = s.inject(0, SA, 1, &[]);
+    assert!(out.established);
+    assert_eq!(s.m.state(), State::Established);
+    assert_eq!((s.m.snd_una(), s.m.rcv_nxt()), (ISN + 1, IRS + 1));
+}
+
+#[test]
+fn payload_on_a_syn_ack_is_taken() {
+    let mut s = Script::connecting(Script::config());
+    s.expect(Kind::Syn);
+    let out = s.inject(0, SA, 1, b"early");
+    assert!(out.established);
+    assert_eq!(
+        out.in_order.map(|i| (i.ssn.get(), i.range)),
+        Some((1, 0..5))
+    );
+    assert_eq!(s.expect(Kind::Ack).ack(), 6);
+}
+
+#[test]
+fn a_hard_icmp_error_ends_only_an_attempt() {
+    // RFC 5461 4.1, RFC 5927 4.1
+    let tuple = FourTuple::new(
+        "10.0.0.2:80".parse().expect("valid"),
+        "10.0.0.1:4000".parse().expect("valid"),
+    );
+    let error = |seq| icmp::Error {
+        tuple,
+        seq,
+        kind: icmp::Kind::Unreachable { code: 3 },
+    };
+    let mut s = Script::connecting(Script::config());
+    s.expect(Kind::Syn);
+    assert_eq!(s.m.on_icmp(s.now, &error(ISN + 1)), IcmpOutcome::Ignored);
+    assert_eq!(s.m.on_icmp(s.now, &error(ISN)), IcmpOutcome::Refused);
+    assert_eq!(s.m.state(), State::Closed);
+    let mut s = Script::established(Script::config());
+    s.write(100);
+    s.expect(Kind::Data);
+    assert_eq!(
+        s.m.on_icmp(s.now, &error(ISN + 1)),
+        IcmpOutcome::Unreachable
+    );
+    assert_eq!(s.m.state(), State::Established);
+}
+
+#[test]
+fn the_first_window_is_ten_segments() {
+    // RFC 6928
+    let mut s = Script::established(Script::config());
+    s.write(50_000);
+    let sent = s.drain();
+    assert_eq!(sent.len(), 10);
+    assert!(
+        sent.iter()
+            .all(|o| o.plan.len == 1000 && o.plan.kind == Kind::Data)
+    );
+}
