@@ -49,7 +49,7 @@ impl Machine {
 
     fn window_field(&self, plan: &Plan) -> u16 {
         match plan.kind {
-            Kind::Syn | Kind::SynAck => self.recv.window.syn_field(),
+            Kind::Syn | Kind::SynAck => self.recv.window.syn_field(self.recv.next()),
             Kind::Reset => 0,
             Kind::Data
             | Kind::Fin
@@ -131,10 +131,10 @@ impl Machine {
         let first_syn = !self.syn_left();
         self.count_sent(plan);
         match plan.kind {
-            Kind::Syn => self.recv.window.offered_in_syn(),
+            Kind::Syn => self.recv.window.offered_in_syn(self.recv.next()),
             Kind::SynAck => {
-                self.recv.window.offered_in_syn();
-                let window = u32::from(self.recv.window.syn_field());
+                self.recv.window.offered_in_syn(self.recv.next());
+                let window = u32::from(self.recv.window.syn_field(self.recv.next()));
                 self.recv.acknowledged(window);
             }
             Kind::Reset => {

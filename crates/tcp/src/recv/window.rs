@@ -80,13 +80,17 @@ impl RecvWindow {
     }
 
     /// The field of a SYN or SYN+ACK, which is never scaled (RFC 7323 section 2.2).
-    pub(crate) fn syn_field(&self) -> u16 {
-        WindowScale::NONE.compress(self.wish).max(self.in_syn)
+    pub(crate) fn syn_field(&self, next: SeqNum) -> u16 {
+        let told = WindowScale::NONE.compress(self.open(next));
+        WindowScale::NONE
+            .compress(self.wish)
+            .max(self.in_syn)
+            .max(told)
     }
 
     /// A SYN or SYN+ACK left.
-    pub(crate) fn offered_in_syn(&mut self) {
-        self.in_syn = self.syn_field();
+    pub(crate) fn offered_in_syn(&mut self, next: SeqNum) {
+        self.in_syn = self.syn_field(next);
     }
 
     /// A segment with `bytes` of window left for `next`.
