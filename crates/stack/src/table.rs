@@ -34,6 +34,7 @@ impl<K: Hash + Eq, V> Table<K, V> {
     }
 
     /// How many keys there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -85,7 +85,7 @@ impl Pair {
                             .expect("own packets are well-formed");
                         println!("{:>10} {}", self.now.as_micros(), describe::segment(&seg));
                     }
-                    self.now = self.now + Duration::from_micros(50);
+                    self.now += Duration::from_micros(50);
                     self.stacks[1 - host].handle_packet(
                         self.now,
                         iface,

@@ -119,6 +119,8 @@ pub struct ConnInfo {
     pub send_queue: u32,
     /// Bytes received and not yet read.
     pub recv_queue: u32,
+    /// Bytes of memory in its queues.
+    pub memory: usize,
     /// Room that the peer's window leaves, in bytes.
     pub peer_window: u64,
     /// Live subflows.

@@ -4,7 +4,9 @@ use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::dsn::Dsn;
 use manypath_wire::ids::{FourTuple, Key};
+use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::{Fail, MptcpOption, Reset, ResetReason};
+use manypath_wire::tcp::options::Timestamps;
 
 use super::ingest::interference;
 use super::offset::Offset;
@@ -12,7 +14,9 @@ use super::send::FinState;
 use super::subflow::Greeting;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
-use crate::api::{CloseCause, ConnState, EventKind, FallbackCause, StackError, SubflowEnd};
+use crate::api::{
+    CloseCause, ConnState, EventKind, FallbackCause, IfaceId, StackError, SubflowEnd,
+};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
 use crate::pm;
@@ -37,11 +41,21 @@ impl FastCloseWait {
     }
 }
 
+/// The acknowledgement that a subflow in TIME-WAIT has to be able to repeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastAck {
+    pub(crate) iface: IfaceId,
+    pub(crate) header: Header,
+    pub(crate) timestamps: Option<Timestamps>,
+}
+
 /// A subflow that the stack has to take out of its tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departed {
     pub(crate) subflow: SubflowId,
     pub(crate) tuple: FourTuple,
+    /// Its last acknowledgement, where it is in TIME-WAIT.
+    pub(crate) last_ack: Option<LastAck>,
 }
 
 impl Conn {
@@ -265,6 +279,7 @@ impl Conn {
         self.departed.push(Departed {
             subflow: sf.id(),
             tuple: sf.seat.tuple,
+            last_ack: sf.last_ack(cx.now),
         });
         if self.ended.len() == MOST_ENDED {
             self.ended.pop_front();
@@ -360,7 +375,10 @@ impl Conn {
         let mut i = 0;
         while i < self.subflows.len() {
             match self.subflows[i].tcp.state() {
-                State::Closed | State::TimeWait => {
+                // TIME-WAIT is kept by the stack, once the last acknowledgement is on its way.
+                state @ (State::Closed | State::TimeWait)
+                    if state == State::Closed || !self.subflows[i].tcp.needs_send(cx.now) =>
+                {
                     let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
                     self.bury(i, end, cx);
                 }

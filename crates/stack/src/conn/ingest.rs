@@ -243,7 +243,7 @@ impl Conn {
                     (next.since(ssn) as usize).min(rest.len())
                 });
                 self.unmapped(i, gap, cx);
-                ssn = ssn + gap as u32;
+                ssn += gap as u32;
                 rest = &rest[gap..];
                 continue;
             };
@@ -252,7 +252,7 @@ impl Conn {
             // The whole segment's sum serves when the whole segment is in one mapping.
             let known = sum.filter(|_| n == bytes.len());
             self.take_mapped(i, mapping, into, &rest[..n], known, cx);
-            ssn = ssn + n as u32;
+            ssn += n as u32;
             rest = &rest[n..];
         }
     }

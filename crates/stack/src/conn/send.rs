@@ -133,9 +133,9 @@ impl SendQueue {
         self.next == self.end
     }
 
-    /// Everything, a DATA_FIN apart, was acknowledged.
-    pub(crate) fn all_acked(&self) -> bool {
-        self.una == self.end
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.ring.capacity()
     }
 
     /// New bytes that the peer's window lets go.
@@ -365,7 +365,7 @@ mod tests {
         assert!(q.data_ack(Offset(11), 0).impossible, "not sent yet");
         q.fin = FinState::Sent;
         let done = q.data_ack(Offset(11), 0);
-        assert!(done.fin && done.bytes == 10 && q.all_acked());
+        assert!(done.fin && done.bytes == 10 && q.queued() == 0);
         assert_eq!(q.fin, FinState::Acked);
     }
 

@@ -8,12 +8,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use manypath_tcp::cc::PathSample;
-use manypath_tcp::machine::{Machine, State};
+use manypath_tcp::machine::{Kind, Machine, Plan, State};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::Sum;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce};
+use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
+use super::close::LastAck;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use crate::api::{
@@ -237,6 +239,35 @@ impl Subflow {
             self.end.get_or_insert(end);
             self.tcp.abort();
         }
+    }
+
+    /// What TIME-WAIT has to repeat of it.
+    pub(crate) fn last_ack(&self, now: Instant) -> Option<LastAck> {
+        if self.tcp.state() != State::TimeWait {
+            return None;
+        }
+        let plan = Plan {
+            kind: Kind::Ack,
+            seq: self.tcp.snd_nxt(),
+            ssn: self.tcp.snd_nxt_ssn(),
+            len: 0,
+            fin: false,
+            syn: false,
+            push: false,
+            mss: self.tcp.mss(),
+        };
+        let (header, options) = self.tcp.header(now, &plan);
+        let tuple = self.seat.tuple;
+        let header = Header {
+            src_port: tuple.local.port(),
+            dst_port: tuple.remote.port(),
+            ..header
+        };
+        Some(LastAck {
+            iface: self.seat.iface,
+            header,
+            timestamps: options.timestamps,
+        })
     }
 
     pub(crate) fn info(&self) -> SubflowInfo {

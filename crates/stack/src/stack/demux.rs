@@ -73,6 +73,7 @@ impl Demux {
     }
 
     /// How many four-tuples are known.
+    #[cfg(test)]
     pub(crate) fn subflows(&self) -> usize {
         self.tuples.len()
     }

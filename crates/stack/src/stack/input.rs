@@ -7,6 +7,7 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
 use super::Stack;
 use super::open::JoinOffer;
+use super::timewait::{Answer, Arrival};
 use crate::api::{IfaceId, RxMeta};
 use crate::conn::join_of;
 
@@ -58,6 +59,20 @@ impl Stack {
             });
             return;
         }
+        let arrival = Arrival::of(seg);
+        let beyond = match self.time_wait.on_segment(self.now, &seg.tuple, &arrival) {
+            None => None,
+            Some(Answer::Ignore) => return,
+            Some(Answer::Ack(reply)) => {
+                self.counters.time_wait_ack +=
+                    u64::from(self.replies.acknowledge(self.now, &reply));
+                return;
+            }
+            Some(Answer::Reopen { beyond }) => {
+                self.counters.time_wait_reused += 1;
+                Some(beyond)
+            }
+        };
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
         if remote.is_unspecified()
             || remote.is_multicast()
@@ -91,7 +106,7 @@ impl Stack {
                         },
                     );
                 }
-                _ => self.handle_syn(iface, seg),
+                _ => self.handle_syn(iface, seg, beyond),
             };
         }
         self.counters.no_socket += 1;

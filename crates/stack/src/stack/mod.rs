@@ -32,6 +32,7 @@ use demux::{Demux, Target};
 use listener::Listener;
 use ports::Ports;
 use reply::Replies;
+use timewait::{Reply, TimeWait};
 use wheel::Wheel;
 
 /// Limits and habits of a whole stack.
@@ -101,6 +102,7 @@ pub struct Stack {
     events: VecDeque<Event>,
     ready: VecDeque<u32>,
     replies: Replies,
+    time_wait: TimeWait,
     /// The latest time that was told; time never runs backwards in here.
     now: Instant,
 }
@@ -118,6 +120,7 @@ impl Stack {
             ports: Ports::new(&mut rng),
             paths: Vec::new(),
             isn: IsnSource::new(&mut rng),
+            time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             keys: KeyPool::new(config.key_pool, config.token_home),
             counters: Counters::default(),
             events: VecDeque::new(),
@@ -142,6 +145,11 @@ impl Stack {
     /// The local addresses in use.
     pub fn paths(&self) -> &[Path] {
         &self.paths
+    }
+
+    /// Subflows that are over but for their TIME-WAIT.
+    pub fn time_waits(&self) -> usize {
+        self.time_wait.len()
     }
 
     /// Connections, whatever their state.
@@ -237,14 +245,23 @@ impl Stack {
             return;
         }
         for gone in entry.conn.take_departed() {
-            self.demux.remove_subflow(
-                &gone.tuple,
-                Target {
-                    conn: slot,
-                    subflow: gone.subflow,
-                },
-            );
+            let target = Target {
+                conn: slot,
+                subflow: gone.subflow,
+            };
+            self.demux.remove_subflow(&gone.tuple, target);
+            if let Some(last) = gone.last_ack {
+                let reply = Reply {
+                    tuple: gone.tuple,
+                    iface: last.iface,
+                    header: last.header,
+                    timestamps: last.timestamps,
+                };
+                self.time_wait
+                    .insert(self.now, reply, self.config.time_wait);
+            }
         }
+        self.counters.time_wait_evicted = self.time_wait.evicted();
     }
 
     fn settle_wanted(&mut self, slot: u32) {
@@ -309,11 +326,15 @@ impl Stack {
         while let Some(slot) = self.wheel.pop_due(now) {
             self.with_conn(slot, Conn::on_timeout);
         }
+        self.time_wait.expire(now, usize::MAX);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn poll_deadline(&self) -> Option<Instant> {
-        self.wheel.earliest()
+        match (self.wheel.earliest(), self.time_wait.deadline()) {
+            (Some(conn), Some(record)) => Some(conn.min(record)),
+            (some, None) | (None, some) => some,
+        }
     }
 
     /// The next thing to tell.

@@ -7,10 +7,12 @@ use manypath_tcp::machine::Machine;
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce, Token};
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::mptcp::ResetReason;
 
 use super::demux::Target;
 use super::listener::Listener;
+use super::ports::DYNAMIC;
 use super::{Entry, Stack};
 use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError,
@@ -20,9 +22,6 @@ use crate::conn::{Birth, Conn, Cx, Greeting, Seat, Unusable, capable_of, usable}
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
-
-/// The dynamic ports of RFC 6335.
-const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 /// What an MP_JOIN SYN says.
 #[derive(Clone, Copy, Debug)]
@@ -114,11 +113,13 @@ impl Stack {
         remote: SocketAddr,
         preferred: Option<u16>,
     ) -> Option<FourTuple> {
-        let range = path.ports.clone().unwrap_or(DYNAMIC_PORTS);
-        let demux = &self.demux;
+        let range = path.ports.clone().unwrap_or(DYNAMIC);
+        let (demux, time_wait) = (&self.demux, &self.time_wait);
         let in_use = |port: u16| {
             let tuple = FourTuple::new(SocketAddr::new(path.addr, port), remote);
-            demux.subflow(&tuple).is_some() || demux.listener(tuple.local).is_some()
+            demux.subflow(&tuple).is_some()
+                || demux.listener(tuple.local).is_some()
+                || time_wait.contains(&tuple)
         };
         let port = self
             .ports
@@ -221,8 +222,9 @@ impl Stack {
         pm::Manager::new(config, first)
     }
 
-    /// A SYN for a listener.
-    pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>) {
+    /// A SYN for a listener. Out of TIME-WAIT the new sequence numbers start `beyond` the old ones (RFC 9293 section
+    /// 3.10.7.4).
+    pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
         let Some(slot) = self.demux.listener(seg.tuple.local) else {
             self.counters.no_socket += 1;
             self.reset_reply(iface, seg, None);
@@ -266,7 +268,8 @@ impl Stack {
             no_joins: offer.is_some_and(|capable| capable.no_joins_here),
             opts,
         };
-        let isn = self.isn.choose(self.now, &seg.tuple);
+        let chosen = self.isn.choose(self.now, &seg.tuple);
+        let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
         let stamp = self.rng.next_u32();
         let tcp = Machine::accept(
             self.machine_config(&draft.opts, &path, stamp),

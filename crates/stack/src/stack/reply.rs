@@ -1,4 +1,5 @@
-//! Resets for segments that belong to nothing (RFC 9293 section 3.10.7.1): bounded in number and rate.
+//! Answers without a connection: resets for segments that belong to nothing (RFC 9293 section 3.10.7.1) and the last
+//! acknowledgements of TIME-WAIT. Bounded in number and rate.
 
 use alloc::collections::VecDeque;
 
@@ -14,6 +15,7 @@ use manypath_wire::tcp::layout::{Wanted, fit};
 use manypath_wire::tcp::mptcp::MptcpOption;
 use manypath_wire::tcp::options::Options;
 
+use super::timewait;
 use crate::api::{IfaceId, Slots, TxMeta};
 use crate::conn::HOP_LIMIT;
 
@@ -24,10 +26,8 @@ const MOST: usize = 256;
 struct Reply {
     iface: IfaceId,
     tuple: FourTuple,
-    seq: SeqNum,
-    ack: SeqNum,
-    flags: Flags,
-    option: Option<MptcpOption>,
+    header: Header,
+    options: Options,
 }
 
 /// The replies that wait, and how many more may be made now.
@@ -81,13 +81,43 @@ impl Replies {
         } else {
             (SeqNum::new(0), seg.end(), Flags::RST.with(Flags::ACK))
         };
-        self.queue.push_back(Reply {
-            iface,
-            tuple: seg.tuple,
+        let mut options = Options::EMPTY;
+        if let Some(option) = option {
+            let taken = options.mptcp.push(option);
+            debug_assert!(taken, "the list was empty");
+        }
+        let header = Header {
+            src_port: seg.tuple.local.port(),
+            dst_port: seg.tuple.remote.port(),
             seq,
             ack,
             flags,
-            option,
+            window: 0,
+            urgent: 0,
+        };
+        self.queue.push_back(Reply {
+            iface,
+            tuple: seg.tuple,
+            header,
+            options,
+        });
+        true
+    }
+
+    /// Repeats the last acknowledgement of a subflow in TIME-WAIT; false when there are too many.
+    pub(super) fn acknowledge(&mut self, now: Instant, reply: &timewait::Reply) -> bool {
+        if !self.allowed(now) {
+            return false;
+        }
+        let options = Options {
+            timestamps: reply.timestamps,
+            ..Options::EMPTY
+        };
+        self.queue.push_back(Reply {
+            iface: reply.iface,
+            tuple: reply.tuple,
+            header: reply.header,
+            options,
         });
         true
     }
@@ -97,14 +127,9 @@ impl Replies {
         let Some(reply) = self.queue.front() else {
             return Ok(false);
         };
-        let mut options = Options::EMPTY;
-        if let Some(option) = reply.option {
-            let taken = options.mptcp.push(option);
-            debug_assert!(taken, "the list was empty");
-        }
         let fitted = fit(
             &Wanted {
-                options,
+                options: reply.options,
                 ..Wanted::default()
             },
             40,
@@ -113,20 +138,11 @@ impl Replies {
         let Some(buffer) = slots.slot(reply.iface, len) else {
             return Err(reply.iface);
         };
-        let header = Header {
-            src_port: reply.tuple.local.port(),
-            dst_port: reply.tuple.remote.port(),
-            seq: reply.seq,
-            ack: reply.ack,
-            flags: reply.flags,
-            window: 0,
-            urgent: 0,
-        };
         let out = Outgoing {
             tuple: reply.tuple,
             ecn: Ecn::NotEct,
             hop_limit: HOP_LIMIT,
-            header,
+            header: reply.header,
             options: &fitted,
         };
         let written = emit::headers(buffer, &out, 0)

@@ -28,11 +28,13 @@ impl Wheel {
     }
 
     /// How many slots have a deadline.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// Whether no slot has a deadline.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -55,6 +57,7 @@ impl Wheel {
     }
 
     /// The deadline of one slot.
+    #[cfg(test)]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Instant> {
         match self.place.get(slot as usize) {
             Some(&at) if at != ABSENT => Some(self.heap[at as usize].0),
