@@ -246,3 +246,15 @@ fn a_short_connection_ends_for_good() {
         .any(|e| matches!(e.kind, EventKind::Closed(_)));
     assert!(finished);
 }
+
+#[test]
+fn sixty_four_subflows_carry_one_stream() {
+    // rfc8684:J19
+    let pair = transfer(1, PathManager::Ndiffports(64), true, 4_000_000);
+    assert_eq!(
+        pair.stacks[0].counters().join_established,
+        63,
+        "{}",
+        pair.stacks[0].counters()
+    );
+}

@@ -438,7 +438,7 @@ impl Conn {
         self.advance_close(cx);
         self.free_sent(cx);
         self.follow_manager(cx);
-        if self.write_blocked && self.send.room() > 0 {
+        if self.write_blocked && self.send.room_is_worth_telling() {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }

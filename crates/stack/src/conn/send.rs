@@ -111,6 +111,11 @@ impl SendQueue {
         (u64::from(self.capacity)).saturating_sub(self.end - self.una) as usize
     }
 
+    /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.
+    pub(crate) fn room_is_worth_telling(&self) -> bool {
+        self.room() >= (self.capacity as usize / 4).max(1)
+    }
+
     /// Written and not acknowledged.
     pub(crate) fn queued(&self) -> u64 {
         self.end - self.una
