@@ -174,7 +174,7 @@ impl Transmit for MemoryTransmit {
 
     fn on_timeout(&mut self) {}
 
-    fn counters(&self) -> DeviceCounters {
+    fn counters(&mut self) -> DeviceCounters {
         self.counters
     }
 }

@@ -9,9 +9,11 @@ pub mod memory;
 pub mod packet;
 pub mod tun;
 
+use crate::neigh::Link;
 use crate::sys::watch::Stable;
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -49,6 +51,8 @@ pub struct DeviceCounters {
     pub drop_no_route: u64,
     /// The next hop does not answer.
     pub drop_unreachable: u64,
+    /// Arrived while the receive queue was full.
+    pub missed: u64,
     /// Packets that wait or waited for the next hop's hardware address.
     pub parked: u64,
 }
@@ -101,6 +105,15 @@ pub trait Transmit: Send {
     /// A frame that the receive half gave as [`Inbound::Neighbour`].
     fn on_neighbour(&mut self, frame: &[u8]);
 
+    /// Our addresses and ports on the interface have changed. Devices without neighbours do not care.
+    ///
+    /// # Errors
+    /// Those of the new filter.
+    fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
+        let _ = (links, ports);
+        Ok(())
+    }
+
     /// When [`Transmit::on_timeout`] has something to do.
     fn deadline(&self) -> Option<Duration>;
 
@@ -108,7 +121,7 @@ pub trait Transmit: Send {
     fn on_timeout(&mut self);
 
     /// What happened so far.
-    fn counters(&self) -> DeviceCounters;
+    fn counters(&mut self) -> DeviceCounters;
 }
 
 /// A device, ready to be given to the driver.

@@ -63,13 +63,10 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     receiver.set_vnet_header(true)?;
     receiver.set_ignore_outgoing()?;
     receiver.set_buffers(SOCKET_BUFFER)?;
-    receiver.attach_filter(&filter_of(config).compile())?;
-    for link in config.links.iter().filter(|l| l.owned) {
-        if let IpAddr::V6(addr) = link.addr {
-            receiver.join_multicast(config.index, nd::multicast_mac(nd::solicited_node(addr)).0)?;
-        }
-    }
+    receiver.attach_filter(&filter_of(&config.links, &config.ports).compile())?;
+    join_groups(&receiver, config.index, &config.links)?;
     receiver.bind(config.index, ETH_P_ALL)?;
+    let receiver = Arc::new(receiver);
     let sender = PacketSocket::new()?;
     sender.set_vnet_header(true)?;
     sender.set_buffers(SOCKET_BUFFER)?;
@@ -88,6 +85,8 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     neighbours.announce();
     let mut transmit = PacketTransmit {
         socket: Arc::new(sender),
+        receiver: Arc::clone(&receiver),
+        index: config.index,
         writable: None,
         mac: config.mac,
         slab: TxSlab::new(HEAD),
@@ -121,15 +120,25 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     })
 }
 
-fn filter_of(config: &PacketConfig) -> Filter {
+fn filter_of(links: &[Link], ports: &[RangeInclusive<u16>]) -> Filter {
     Filter {
-        addrs: config.links.iter().map(|l| l.addr).collect(),
-        ports: config.ports.clone(),
+        addrs: links.iter().map(|l| l.addr).collect(),
+        ports: ports.to_vec(),
     }
 }
 
+/// Questions about our own IPv6 addresses arrive by multicast.
+fn join_groups(receiver: &PacketSocket, index: u32, links: &[Link]) -> io::Result<()> {
+    for link in links.iter().filter(|l| l.owned) {
+        if let IpAddr::V6(addr) = link.addr {
+            receiver.join_multicast(index, nd::multicast_mac(nd::solicited_node(addr)).0)?;
+        }
+    }
+    Ok(())
+}
+
 struct PacketReceive {
-    socket: AsyncFd<PacketSocket>,
+    socket: AsyncFd<Arc<PacketSocket>>,
     mac: Mac,
     slab: Vec<u8>,
     lens: [u32; RX_BATCH],
@@ -200,6 +209,9 @@ fn classify(mac: Mac, report: Report, ethernet: &[u8]) -> Inbound<'_> {
 
 struct PacketTransmit {
     socket: Arc<PacketSocket>,
+    /// The receive half's socket, whose filter follows our addresses.
+    receiver: Arc<PacketSocket>,
+    index: u32,
     writable: Option<AsyncFd<Arc<PacketSocket>>>,
     mac: Mac,
     slab: TxSlab,
@@ -348,6 +360,35 @@ impl Transmit for PacketTransmit {
         self.send_outputs();
     }
 
+    fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
+        self.receiver
+            .attach_filter(&filter_of(links, ports).compile())?;
+        let new: Vec<Link> = links
+            .iter()
+            .filter(|l| !self.neighbours.links().contains(l))
+            .copied()
+            .collect();
+        join_groups(&self.receiver, self.index, &new)?;
+        let gone: Vec<IpAddr> = self
+            .neighbours
+            .links()
+            .iter()
+            .map(|l| l.addr)
+            .filter(|a| !links.iter().any(|l| l.addr == *a))
+            .collect();
+        for addr in gone {
+            self.neighbours.remove_link(addr);
+        }
+        for link in &new {
+            self.neighbours.set_link(*link);
+        }
+        if !new.is_empty() {
+            self.neighbours.announce();
+        }
+        self.send_outputs();
+        Ok(())
+    }
+
     fn deadline(&self) -> Option<Duration> {
         self.neighbours.deadline()
     }
@@ -357,7 +398,8 @@ impl Transmit for PacketTransmit {
         self.send_outputs();
     }
 
-    fn counters(&self) -> DeviceCounters {
+    fn counters(&mut self) -> DeviceCounters {
+        self.counters.missed += u64::from(self.receiver.take_drops().unwrap_or(0));
         self.counters
     }
 }

@@ -198,7 +198,7 @@ impl Transmit for TunTransmit {
 
     fn on_timeout(&mut self) {}
 
-    fn counters(&self) -> DeviceCounters {
+    fn counters(&mut self) -> DeviceCounters {
         self.counters
     }
 }

@@ -116,6 +116,19 @@ impl Nat {
         })
     }
 
+    /// Whether a port on the host's addresses is ours.
+    #[must_use]
+    pub fn listens(&self, port: u16) -> bool {
+        self.listen.contains(&port)
+    }
+
+    /// Makes a port on the host's addresses ours, from the next [`Nat::set_paths`] on.
+    pub fn listen(&mut self, port: u16) {
+        if !self.listens(port) {
+            self.listen.push(port);
+        }
+    }
+
     /// The paths now in force.
     #[must_use]
     pub fn paths(&self) -> &[Inside] {

@@ -63,7 +63,8 @@ impl Conn {
         }
         match dss {
             Some(dss) => self.on_dss(i, &dss, cx),
-            None if mapping.is_none() => self.without_dss(i, outcome, cx),
+            // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
+            None if seg.options.mptcp.iter().next().is_none() => self.without_dss(i, outcome, cx),
             None => {}
         }
     }

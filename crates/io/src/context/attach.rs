@@ -1,0 +1,139 @@
+//! How a stack is attached to its host, and how that follows the host's changes.
+
+use crate::driver::{DeviceTasks, Shared};
+use crate::netlink::Snapshot;
+use crate::path::{HostPath, PathSpec};
+use manypath_stack::{Path, PathEvent};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What the user wants of the attachment.
+#[derive(Debug, Clone)]
+pub(super) struct Desired {
+    pub(super) specs: Vec<PathSpec>,
+    pub(super) offload: bool,
+    pub(super) local_ports: u16,
+}
+
+/// A kind of attachment.
+pub(super) trait Kind: Send {
+    /// Brings devices and rules in line with the host's paths, and says how the stack shall call them. What cannot be had is
+    /// left out; the first trouble is reported with the paths that work.
+    fn apply(
+        &mut self,
+        shared: &Arc<Shared>,
+        paths: &[HostPath],
+        host: &Snapshot,
+    ) -> (Vec<Path>, io::Result<()>);
+
+    /// Makes a port on the host's addresses ours.
+    fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()>;
+}
+
+/// What connects a stack to the world.
+#[derive(Default)]
+pub(super) struct Attachment {
+    kind: Option<Box<dyn Kind>>,
+    told: Vec<Path>,
+    /// Devices that the caller brought along.
+    pub(super) brought: Vec<DeviceTasks>,
+}
+
+impl Attachment {
+    pub(super) fn of(kind: Box<dyn Kind>) -> Self {
+        Attachment {
+            kind: Some(kind),
+            ..Attachment::default()
+        }
+    }
+
+    /// Follows the host to these paths.
+    pub(super) fn apply(
+        &mut self,
+        shared: &Arc<Shared>,
+        paths: &[HostPath],
+        host: &Snapshot,
+    ) -> io::Result<()> {
+        let Some(kind) = &mut self.kind else {
+            return Ok(());
+        };
+        let (wanted, result) = kind.apply(shared, paths, host);
+        for event in changes(&self.told, &wanted) {
+            shared.path_event(event);
+        }
+        self.told = wanted;
+        result
+    }
+
+    pub(super) fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
+        match &mut self.kind {
+            Some(kind) => kind.claim_port(shared, addr),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes everything now: devices, rules and settings go before this returns.
+    pub(super) fn shut_down(&mut self, shared: &Arc<Shared>) {
+        self.kind = None;
+        for tasks in self.brought.drain(..) {
+            shared.detach(tasks.iface);
+        }
+    }
+}
+
+/// What to tell the stack: departures first, so that an address that moved is not gone a moment after it came.
+fn changes(old: &[Path], new: &[Path]) -> Vec<PathEvent> {
+    let same = |a: &Path, b: &Path| a.iface == b.iface && a.addr == b.addr;
+    let gone = old
+        .iter()
+        .filter(|o| !new.iter().any(|n| same(o, n)))
+        .map(|o| PathEvent::Down {
+            iface: o.iface,
+            addr: o.addr,
+        });
+    let come = new
+        .iter()
+        .filter(|n| !old.contains(n))
+        .map(|n| PathEvent::Up(n.clone()));
+    gone.chain(come).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manypath_stack::{IfaceId, Offload};
+
+    fn path(iface: u32, addr: &str, mtu: u16) -> Path {
+        Path {
+            iface: IfaceId(iface),
+            addr: addr.parse().expect("a literal address"),
+            mtu,
+            backup: false,
+            offload: Offload::default(),
+            ports: None,
+        }
+    }
+
+    #[test]
+    fn only_differences_are_told_and_departures_first() {
+        let a = path(1, "10.0.0.1", 1500);
+        let b = path(2, "10.1.0.1", 1500);
+        let smaller = path(1, "10.0.0.1", 1400);
+        assert_eq!(
+            changes(&[], &[a.clone(), b.clone()]),
+            [PathEvent::Up(a.clone()), PathEvent::Up(b.clone())]
+        );
+        assert!(changes(std::slice::from_ref(&a), std::slice::from_ref(&a)).is_empty());
+        assert_eq!(
+            changes(&[a.clone(), b.clone()], std::slice::from_ref(&smaller)),
+            [
+                PathEvent::Down {
+                    iface: b.iface,
+                    addr: b.addr
+                },
+                PathEvent::Up(smaller)
+            ]
+        );
+    }
+}

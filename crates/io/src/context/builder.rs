@@ -1,0 +1,296 @@
+//! Describing a stack before it runs.
+
+use super::attach::{Attachment, Desired};
+use super::packet::PacketAttachment;
+use super::tun::TunAttachment;
+use super::{Context, Inner, follow};
+use crate::device::Device;
+use crate::driver::Shared;
+use crate::netlink::{Follower, Snapshot};
+use crate::path::{HostPath, Missing, PathSpec, select};
+use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+/// Local ports that a stack takes where it shares addresses with the host.
+const LOCAL_PORTS: u16 = 8192;
+
+/// How packets get to the host's interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Attach {
+    /// Packet sockets where every path is an Ethernet, otherwise a TUN device.
+    #[default]
+    Auto,
+    /// Packet sockets straight on the interfaces: fastest.
+    Packet,
+    /// A TUN device behind the kernel's address translation: works over any interface.
+    Tun,
+}
+
+/// An address on a device that the caller brings along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// Use it only when nothing better is left.
+    pub backup: bool,
+}
+
+impl DeviceAddress {
+    /// An ordinary address.
+    #[must_use]
+    pub fn new(addr: IpAddr) -> Self {
+        DeviceAddress {
+            addr,
+            backup: false,
+        }
+    }
+}
+
+/// Describes a stack.
+///
+/// ```no_run
+/// use manypath_io::Context;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let context = Context::builder()
+///     .path("wlan0".parse().unwrap())
+///     .path("wwan0,backup".parse().unwrap())
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Builder {
+    specs: Vec<PathSpec>,
+    host: bool,
+    devices: Vec<(Device, Vec<DeviceAddress>)>,
+    attach: Attach,
+    offload: bool,
+    local_ports: u16,
+    stack: StackConfig,
+    conn: ConnOptions,
+    accept: ConnOptions,
+    seed: Option<[u8; 32]>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// Every interface with a default route, full mesh for connections we open.
+    #[must_use]
+    pub fn new() -> Self {
+        Builder {
+            specs: Vec::new(),
+            host: true,
+            devices: Vec::new(),
+            attach: Attach::Auto,
+            offload: true,
+            local_ports: LOCAL_PORTS,
+            stack: StackConfig::default(),
+            conn: ConnOptions {
+                path_manager: PathManager::FullMesh,
+                ..ConnOptions::default()
+            },
+            accept: ConnOptions::default(),
+            seed: None,
+        }
+    }
+
+    /// Adds a path; without any, every interface with a default route is one.
+    #[must_use]
+    pub fn path(mut self, spec: PathSpec) -> Self {
+        self.specs.push(spec);
+        self
+    }
+
+    /// Adds paths.
+    #[must_use]
+    pub fn paths(mut self, specs: impl IntoIterator<Item = PathSpec>) -> Self {
+        self.specs.extend(specs);
+        self
+    }
+
+    /// Brings a device along. The host's own interfaces are then left alone, unless paths are named too.
+    #[must_use]
+    pub fn device(mut self, device: Device, addresses: Vec<DeviceAddress>) -> Self {
+        self.devices.push((device, addresses));
+        self.host = false;
+        self
+    }
+
+    /// How packets get to the host's interfaces.
+    #[must_use]
+    pub fn attach(mut self, attach: Attach) -> Self {
+        self.attach = attach;
+        self
+    }
+
+    /// Whether checksums and segmentation are left to the devices.
+    #[must_use]
+    pub fn offload(mut self, offload: bool) -> Self {
+        self.offload = offload;
+        self
+    }
+
+    /// How many local ports to take where addresses are shared with the host: the most connections at one time from
+    /// one address to one peer.
+    #[must_use]
+    pub fn local_ports(mut self, count: u16) -> Self {
+        self.local_ports = count.max(1);
+        self
+    }
+
+    /// Limits and habits of the stack.
+    #[must_use]
+    pub fn stack_config(mut self, config: StackConfig) -> Self {
+        self.stack = config;
+        self
+    }
+
+    /// Options of connections that are opened without others.
+    #[must_use]
+    pub fn conn_options(mut self, options: ConnOptions) -> Self {
+        self.conn = options;
+        self
+    }
+
+    /// Options of connections that are accepted without others.
+    #[must_use]
+    pub fn accept_options(mut self, options: ConnOptions) -> Self {
+        self.accept = options;
+        self
+    }
+
+    /// Makes everything random predictable. For tests only: whoever knows the seed knows every key.
+    #[must_use]
+    pub fn seed(mut self, seed: [u8; 32]) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Starts the stack. Must be called within a runtime whose threads are all in the caller's network namespace.
+    ///
+    /// # Errors
+    /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down, `AddrNotAvailable` for one without
+    /// address or when there is no path at all, `AddrInUse` when no ports or networks are left, `PermissionDenied`
+    /// without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need. The host is
+    /// then as it was.
+    pub fn build(self) -> io::Result<Context> {
+        let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
+        let mut tasks = vec![deadlines];
+        let result = if self.host || !self.specs.is_empty() {
+            let wanted = Desired {
+                specs: self.specs,
+                offload: self.offload,
+                local_ports: self.local_ports,
+            };
+            attach_host(&shared, self.attach, wanted, &mut tasks)
+        } else {
+            Ok(Arc::new(Mutex::new(Attachment::default())))
+        };
+        let attachment = match result {
+            Ok(attachment) => attachment,
+            Err(e) => {
+                for task in tasks {
+                    task.abort();
+                }
+                return Err(e);
+            }
+        };
+        for (device, addresses) in self.devices {
+            bring(&shared, &attachment, device, &addresses);
+        }
+        Ok(Context(Arc::new(Inner {
+            shared,
+            conn: self.conn,
+            accept: self.accept,
+            attachment,
+            tasks,
+        })))
+    }
+}
+
+fn bring(
+    shared: &Arc<Shared>,
+    attachment: &Mutex<Attachment>,
+    device: Device,
+    addresses: &[DeviceAddress],
+) {
+    let info = device.info.clone();
+    let served = shared.attach(device);
+    super::lock(attachment).brought.push(served);
+    for address in addresses {
+        shared.path_event(PathEvent::Up(Path {
+            iface: info.iface,
+            addr: address.addr,
+            mtu: info.mtu,
+            backup: address.backup,
+            offload: info.offload,
+            ports: None,
+        }));
+    }
+}
+
+fn attach_host(
+    shared: &Arc<Shared>,
+    attach: Attach,
+    wanted: Desired,
+    tasks: &mut Vec<tokio::task::JoinHandle<()>>,
+) -> io::Result<Arc<Mutex<Attachment>>> {
+    let follower = Follower::new()?;
+    let host = Snapshot::take()?;
+    let (paths, missing) = select(&wanted.specs, &host);
+    if let Some(missing) = missing.first() {
+        return Err(missing_error(missing));
+    }
+    if paths.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "no interface has a default route; name the paths to use",
+        ));
+    }
+    let kind: Box<dyn super::attach::Kind> = if use_packet(attach, &paths)? {
+        Box::new(PacketAttachment::new(&wanted))
+    } else {
+        Box::new(TunAttachment::new(&wanted, &paths, &host)?)
+    };
+    let attachment = Arc::new(Mutex::new(Attachment::of(kind)));
+    super::lock(&attachment).apply(shared, &paths, &host)?;
+    tasks.push(tokio::spawn(follow::follow(
+        Arc::clone(shared),
+        Arc::clone(&attachment),
+        follower,
+        wanted.specs,
+    )));
+    Ok(attachment)
+}
+
+fn use_packet(attach: Attach, paths: &[HostPath]) -> io::Result<bool> {
+    let foreign = paths.iter().find(|p| p.mac.is_none());
+    match (attach, foreign) {
+        (Attach::Tun, _) | (Attach::Auto, Some(_)) => Ok(false),
+        (Attach::Auto | Attach::Packet, None) => Ok(true),
+        (Attach::Packet, Some(path)) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "{} is not an Ethernet interface; it needs the TUN device",
+                path.iface
+            ),
+        )),
+    }
+}
+
+fn missing_error(missing: &Missing) -> io::Error {
+    let kind = match missing {
+        Missing::Interface(_) => io::ErrorKind::NotFound,
+        Missing::Down(_) => io::ErrorKind::NetworkDown,
+        Missing::Address(_) => io::ErrorKind::AddrNotAvailable,
+    };
+    io::Error::new(kind, missing.to_string())
+}

@@ -1,0 +1,166 @@
+//! A stack on this host: its devices, its paths, and what it changed to get them.
+
+mod attach;
+mod builder;
+mod follow;
+mod packet;
+mod tun;
+
+use crate::device::{DeviceCounters, DeviceInfo};
+use crate::driver::Shared;
+use attach::Attachment;
+pub use builder::{Attach, Builder, DeviceAddress};
+use manypath_stack::ids::ConnId;
+use manypath_stack::stats::Counters;
+use manypath_stack::{ConnInfo, ConnOptions, Event, Path};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+/// A running stack. Clones are the same stack; when the last one and all sockets are gone, the devices are closed and the
+/// host is put back as it was.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    conn: ConnOptions,
+    accept: ConnOptions,
+    attachment: Arc<Mutex<Attachment>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// How long [`Context::close`] waits between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+fn lock(attachment: &Mutex<Attachment>) -> MutexGuard<'_, Attachment> {
+    // A panic in the middle of a change leaves a list that the next change compares with the host again.
+    attachment.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Starts to describe a stack.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Two stacks in this process, joined by a cable in memory: the first has 10.0.0.1 and fd00::1, the second 10.0.0.2 and
+    /// fd00::2. For tests and examples. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// Those of [`Builder::build`].
+    pub fn memory_pair() -> io::Result<(Context, Context)> {
+        let (a, b) = crate::device::memory::pair(crate::device::memory::MemoryConfig::default());
+        let v6 = |n: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n);
+        let end = |device, number: u8| {
+            let addresses = vec![
+                DeviceAddress::new(std::net::Ipv4Addr::new(10, 0, 0, number).into()),
+                DeviceAddress::new(v6(u16::from(number)).into()),
+            ];
+            Context::builder().device(device, addresses).build()
+        };
+        Ok((end(a, 1)?, end(b, 2)?))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// The options of connections that are opened without others.
+    #[must_use]
+    pub fn conn_options(&self) -> &ConnOptions {
+        &self.0.conn
+    }
+
+    /// The options of connections that are accepted without others.
+    #[must_use]
+    pub fn accept_options(&self) -> &ConnOptions {
+        &self.0.accept
+    }
+
+    /// The local addresses in use.
+    #[must_use]
+    pub fn paths(&self) -> Vec<Path> {
+        let mut session = self.0.shared.session();
+        session.inner().stack.paths().to_vec()
+    }
+
+    /// What the stack decided how often.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        *self.0.shared.session().inner().stack.counters()
+    }
+
+    /// The devices, and what they did.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(DeviceInfo, DeviceCounters)> {
+        self.0.shared.devices()
+    }
+
+    /// All connections, whatever their state.
+    #[must_use]
+    pub fn conns(&self) -> Vec<ConnId> {
+        self.0.shared.session().inner().stack.conns()
+    }
+
+    /// Everything there is to know about one of them; `None` if it is gone.
+    #[must_use]
+    pub fn conn_info(&self, id: ConnId) -> Option<ConnInfo> {
+        self.0.shared.session().inner().stack.info(id).ok()
+    }
+
+    /// Does something with the stack itself, for instance on behalf of a controller in another process.
+    pub fn with_stack<R>(
+        &self,
+        f: impl FnOnce(&mut manypath_stack::Stack, manypath_tcp::time::Instant) -> R,
+    ) -> R {
+        let mut session = self.0.shared.session();
+        let now = session.now();
+        let result = f(&mut session.inner().stack, now);
+        session.pump();
+        result
+    }
+
+    /// All events of all connections from now on. A subscriber that is too slow loses the oldest.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.0.shared.subscribe()
+    }
+
+    /// Makes a port ours where addresses are shared with the host.
+    pub(crate) fn claim_port(&self, addr: SocketAddr) -> io::Result<()> {
+        lock(&self.0.attachment).claim_port(&self.0.shared, addr)
+    }
+
+    /// Waits until every connection has ended, at most for `patience`; then aborts what is left. Streams that the application
+    /// still holds are not closed for it.
+    pub async fn close(self, patience: Duration) {
+        let start = std::time::Instant::now();
+        while !self.conns().is_empty() && start.elapsed() < patience {
+            tokio::time::sleep(LOOK).await;
+        }
+        for id in self.conns() {
+            // It may have ended this moment.
+            let _ = self.with_stack(|stack, now| stack.abort(now, id));
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        lock(&self.attachment).shut_down(&self.shared);
+    }
+}

@@ -1,0 +1,284 @@
+//! Packet sockets on the host's interfaces.
+
+use super::attach::{Desired, Kind};
+use crate::device::packet::{self, PacketConfig};
+use crate::driver::{DeviceTasks, Shared};
+use crate::neigh::Link;
+use crate::netlink::{self, Snapshot};
+use crate::path::HostPath;
+use crate::setup::{Guard, Setup};
+use manypath_stack::{IfaceId, Path};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// One interface with its device.
+struct Attached {
+    tasks: DeviceTasks,
+    paths: Vec<HostPath>,
+    offload: manypath_stack::Offload,
+}
+
+/// Packet sockets on the host's interfaces, and the rules that belong to them.
+pub(super) struct PacketAttachment {
+    offload: bool,
+    local_ports: u16,
+    interfaces: BTreeMap<u32, Attached>,
+    /// Ours while we share an address with the host.
+    reserved: Option<RangeInclusive<u16>>,
+    claimed: Vec<u16>,
+    /// Sockets that keep the host's programs from taking a claimed port.
+    holders: Vec<OwnedFd>,
+    shared: Option<Arc<Shared>>,
+    /// Made when the host must be changed; last, so that it is undone when the devices are gone.
+    setup: Option<Setup>,
+}
+
+impl Drop for PacketAttachment {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            for (_, attached) in std::mem::take(&mut self.interfaces) {
+                shared.detach(attached.tasks.iface);
+            }
+        }
+    }
+}
+
+impl PacketAttachment {
+    pub(super) fn new(wanted: &Desired) -> Self {
+        PacketAttachment {
+            offload: wanted.offload,
+            local_ports: wanted.local_ports,
+            interfaces: BTreeMap::new(),
+            reserved: None,
+            claimed: Vec::new(),
+            holders: Vec::new(),
+            shared: None,
+            setup: None,
+        }
+    }
+
+    fn setup(&mut self) -> io::Result<&mut Setup> {
+        match &mut self.setup {
+            Some(setup) => Ok(setup),
+            empty => Ok(empty.insert(Setup::new()?)),
+        }
+    }
+
+    /// The local ports that are ours on shared addresses.
+    fn ports(&self) -> Vec<RangeInclusive<u16>> {
+        self.reserved
+            .iter()
+            .cloned()
+            .chain(self.claimed.iter().map(|p| *p..=*p))
+            .collect()
+    }
+
+    /// Puts the guard in force before packets flow. Where all addresses are ours alone it only spares the kernel some
+    /// work (and keeps a host that forwards from forwarding), so there it may fail.
+    fn guard(&mut self, paths: &[HostPath]) -> io::Result<()> {
+        let shares = paths.iter().any(|p| !p.owned);
+        if shares && self.reserved.is_none() {
+            let count = self.local_ports;
+            self.reserved = Some(self.setup()?.reserve_ports(count)?);
+        }
+        let guards: Vec<Guard> = paths
+            .iter()
+            .map(|p| Guard {
+                iface: p.iface.clone(),
+                addr: p.addr,
+                ports: if p.owned { Vec::new() } else { self.ports() },
+            })
+            .collect();
+        match self.setup().and_then(|s| s.guard(&guards)) {
+            Err(e) if shares => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn links(paths: &[HostPath]) -> Vec<Link> {
+        paths
+            .iter()
+            .map(|p| Link {
+                addr: p.addr,
+                prefix: p.prefix,
+                gateway: p.gateway,
+                owned: p.owned,
+            })
+            .collect()
+    }
+
+    /// On an interface with addresses of both kinds the filter lets every port through; the stack knows whose is whose.
+    fn filter_ports(&self, paths: &[HostPath]) -> Vec<RangeInclusive<u16>> {
+        if paths.iter().any(|p| p.owned) {
+            Vec::new()
+        } else {
+            self.ports()
+        }
+    }
+
+    fn open(&mut self, shared: &Arc<Shared>, index: u32, paths: Vec<HostPath>) -> io::Result<()> {
+        let Some(first) = paths.first() else {
+            return Ok(());
+        };
+        let mac = first.mac.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{} is not an Ethernet interface", first.iface),
+            )
+        })?;
+        let device = packet::open(&PacketConfig {
+            name: first.iface.clone(),
+            index,
+            mac,
+            mtu: first.mtu,
+            offload: self.offload,
+            links: Self::links(&paths),
+            ports: self.filter_ports(&paths),
+            known: netlink::neighbours(index).unwrap_or_default(),
+        })?;
+        let offload = device.info.offload;
+        let tasks = shared.attach(device);
+        self.interfaces.insert(
+            index,
+            Attached {
+                tasks,
+                paths,
+                offload,
+            },
+        );
+        Ok(())
+    }
+
+    fn readdress(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        for (index, attached) in &self.interfaces {
+            let links = Self::links(&attached.paths);
+            let ports = self.filter_ports(&attached.paths);
+            shared
+                .with_transmit(IfaceId(*index), |t| t.readdress(&links, &ports))
+                .unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+
+    fn stack_paths(&self) -> Vec<Path> {
+        self.interfaces
+            .values()
+            .flat_map(|attached| {
+                attached.paths.iter().map(|p| Path {
+                    iface: attached.tasks.iface,
+                    addr: p.addr,
+                    mtu: p.mtu,
+                    backup: p.backup,
+                    offload: attached.offload,
+                    ports: self.reserved.clone().filter(|_| !p.owned),
+                })
+            })
+            .collect()
+    }
+
+    fn bring_in_line(&mut self, shared: &Arc<Shared>, paths: &[HostPath]) -> io::Result<()> {
+        let mut wanted: BTreeMap<u32, Vec<HostPath>> = BTreeMap::new();
+        for path in paths {
+            wanted.entry(path.index).or_default().push(path.clone());
+        }
+        let gone: Vec<u32> = self
+            .interfaces
+            .keys()
+            .filter(|i| !wanted.contains_key(i))
+            .copied()
+            .collect();
+        for index in gone {
+            self.interfaces.remove(&index);
+            shared.detach(IfaceId(index));
+        }
+        let before: Vec<&HostPath> = self.interfaces.values().flat_map(|a| &a.paths).collect();
+        let same = before.len() == paths.len() && paths.iter().all(|p| before.contains(&p));
+        if same {
+            return Ok(());
+        }
+        self.guard(paths)?;
+        let mut result = Ok(());
+        for (index, paths) in wanted {
+            if let Some(attached) = self.interfaces.get_mut(&index) {
+                attached.paths = paths;
+            } else if let Err(e) = self.open(shared, index, paths) {
+                result = Err(e);
+            }
+        }
+        result.and(self.readdress(shared))
+    }
+}
+
+impl Kind for PacketAttachment {
+    fn apply(
+        &mut self,
+        shared: &Arc<Shared>,
+        paths: &[HostPath],
+        _host: &Snapshot,
+    ) -> (Vec<Path>, io::Result<()>) {
+        self.shared = Some(Arc::clone(shared));
+        let result = self.bring_in_line(shared, paths);
+        (self.stack_paths(), result)
+    }
+
+    fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
+        if self.claimed.contains(&addr.port()) {
+            return Ok(());
+        }
+        let all: Vec<HostPath> = self
+            .interfaces
+            .values()
+            .flat_map(|a| a.paths.clone())
+            .collect();
+        let on: Vec<IpAddr> = all
+            .iter()
+            .filter(|p| !p.owned && (addr.ip().is_unspecified() || p.addr == addr.ip()))
+            .map(|p| p.addr)
+            .collect();
+        if on.is_empty() {
+            return Ok(());
+        }
+        for ip in on {
+            self.holders
+                .push(hold_port(SocketAddr::new(ip, addr.port()))?);
+        }
+        self.claimed.push(addr.port());
+        self.guard(&all)?;
+        self.readdress(shared)
+    }
+}
+
+/// Binds the port on the host without listening, so that no program of the host can take it meanwhile.
+///
+/// # Errors
+/// `AddrInUse` when one has it already.
+pub(super) fn hold_port(addr: SocketAddr) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    let family = if addr.is_ipv6() {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Remains of earlier connections of the host do not matter; a listener does.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    bind(&socket, &addr).map_err(|e| {
+        let e = io::Error::from(e);
+        if e.kind() == io::ErrorKind::AddrInUse {
+            io::Error::new(
+                e.kind(),
+                format!("{addr} is in use by a program of this host"),
+            )
+        } else {
+            e
+        }
+    })?;
+    Ok(socket)
+}

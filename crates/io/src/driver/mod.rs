@@ -1,0 +1,289 @@
+//! The event loop: one stack, its devices, and those who wait.
+//!
+//! Owns the lock. Whoever acts on the stack (an application's call, a batch of received packets, the alarm) does so under
+//! it and *pumps* before leaving: packets go out, events are told, the alarm is set. So a write reaches the kernel in the
+//! writer's own thread, without waking anybody. The simulator's loop is the same few lines over the same calls.
+
+mod clock;
+mod tasks;
+mod timer;
+mod wakers;
+
+use crate::device::{Device, DeviceCounters, DeviceInfo, Transmit as DeviceTransmit};
+use clock::{Clock, instant, since_start};
+use manypath_stack::{Event, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta};
+use manypath_tcp::time::Instant;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+pub(crate) use tasks::DeviceTasks;
+use tokio::sync::{Notify, broadcast};
+pub(crate) use wakers::Waiting;
+use wakers::Wakers;
+
+/// Events kept for a subscriber that is slow.
+const EVENTS: usize = 4096;
+
+/// The transmit side of one device.
+struct Port {
+    info: DeviceInfo,
+    transmit: Box<dyn DeviceTransmit>,
+    /// Tells the device's own task that the device is full.
+    full: Arc<Notify>,
+    blocked: bool,
+}
+
+/// All devices, as the stack sees them.
+#[derive(Default)]
+struct Ports(Vec<Port>);
+
+impl Ports {
+    fn port(&mut self, iface: IfaceId) -> Option<&mut Port> {
+        self.0.iter_mut().find(|p| p.info.iface == iface)
+    }
+
+    /// Hands everything to the kernel; whatever does not fit waits for its device's task.
+    fn flush(&mut self) {
+        for port in &mut self.0 {
+            let done = port.transmit.flush();
+            if !done && !port.blocked {
+                port.blocked = true;
+                port.full.notify_one();
+            }
+        }
+    }
+}
+
+impl Slots for Ports {
+    fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
+        self.port(iface)?.transmit.slot(room)
+    }
+
+    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
+        if let Some(port) = self.port(iface) {
+            port.transmit.commit(meta);
+        }
+    }
+}
+
+/// Everything under the lock.
+pub(crate) struct Inner {
+    /// The stack. Pump after acting on it.
+    pub(crate) stack: Stack,
+    pub(crate) wakers: Wakers,
+    ports: Ports,
+    alarm: timer::Alarm,
+    events: broadcast::Sender<Event>,
+}
+
+/// The stack and its devices, shared by all who act on them.
+pub(crate) struct Shared {
+    inner: Mutex<Inner>,
+    clock: Clock,
+}
+
+/// The lock, held.
+pub(crate) struct Session<'a> {
+    guard: MutexGuard<'a, Inner>,
+    shared: &'a Shared,
+    now: Duration,
+}
+
+impl Shared {
+    /// A stack without devices, and the task that serves its deadlines. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// Those of the timer and of the system's random numbers.
+    pub(crate) fn new(
+        config: StackConfig,
+        seed: Option<[u8; 32]>,
+    ) -> io::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {
+        let seed = match seed {
+            Some(seed) => seed,
+            None => random_seed()?,
+        };
+        let (alarm, wait) = timer::alarm()?;
+        let clock = Clock::new();
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(Inner {
+                stack: Stack::new(config, seed, clock.now()),
+                wakers: Wakers::default(),
+                ports: Ports::default(),
+                alarm,
+                events: broadcast::Sender::new(EVENTS),
+            }),
+            clock,
+        });
+        let task = tokio::spawn(tasks::deadlines(Arc::clone(&shared), wait));
+        Ok((shared, task))
+    }
+
+    /// Locks the stack to act on it. The caller ends with [`Session::pump`], except after mere looking.
+    pub(crate) fn session(&self) -> Session<'_> {
+        // The stack is never left half changed by a panic of ours: a panic inside it is a bug that the next call reports
+        // again, while refusing every later call would hide it.
+        let guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Session {
+            guard,
+            shared: self,
+            now: self.clock.elapsed(),
+        }
+    }
+
+    /// Adds a device and starts the tasks that serve it.
+    pub(crate) fn attach(self: &Arc<Self>, device: Device) -> tasks::DeviceTasks {
+        let Device {
+            info,
+            receive,
+            transmit,
+        } = device;
+        let iface = info.iface;
+        let full = Arc::new(Notify::new());
+        let mut session = self.session();
+        session.guard.ports.0.retain(|p| p.info.iface != iface);
+        session.guard.ports.0.push(Port {
+            info,
+            transmit,
+            full: Arc::clone(&full),
+            blocked: false,
+        });
+        session.pump();
+        tasks::DeviceTasks::start(self, iface, receive, full)
+    }
+
+    /// Removes a device; the caller stops its tasks.
+    pub(crate) fn detach(&self, iface: IfaceId) {
+        self.session()
+            .guard
+            .ports
+            .0
+            .retain(|p| p.info.iface != iface);
+    }
+
+    /// Tells the stack of a path.
+    pub(crate) fn path_event(&self, event: PathEvent) {
+        let mut session = self.session();
+        let now = session.now();
+        session.guard.stack.handle_path_event(now, event);
+        session.pump();
+    }
+
+    /// Does something with a device's transmit half.
+    pub(crate) fn with_transmit<R>(
+        &self,
+        iface: IfaceId,
+        f: impl FnOnce(&mut dyn DeviceTransmit) -> R,
+    ) -> Option<R> {
+        let mut session = self.session();
+        let now = session.now;
+        let result = session.guard.ports.port(iface).map(|p| {
+            p.transmit.set_now(now);
+            f(&mut *p.transmit)
+        });
+        session.pump();
+        result
+    }
+
+    /// What the devices are and did.
+    pub(crate) fn devices(&self) -> Vec<(DeviceInfo, DeviceCounters)> {
+        let mut session = self.session();
+        let ports = &mut session.guard.ports.0;
+        ports
+            .iter_mut()
+            .map(|p| (p.info.clone(), p.transmit.counters()))
+            .collect()
+    }
+
+    /// All events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.session().guard.events.subscribe()
+    }
+}
+
+impl Session<'_> {
+    /// The stack's now.
+    pub(crate) fn now(&self) -> Instant {
+        instant(self.now)
+    }
+
+    /// The stack and those who wait.
+    pub(crate) fn inner(&mut self) -> &mut Inner {
+        &mut self.guard
+    }
+
+    /// Sends what may be sent, tells events, sets the alarm, unlocks, and wakes whom the events concern.
+    pub(crate) fn pump(mut self) {
+        let mut wake: Vec<Waker> = Vec::new();
+        let now = self.now();
+        let elapsed = self.now;
+        let inner = &mut *self.guard;
+        for port in &mut inner.ports.0 {
+            port.transmit.set_now(elapsed);
+        }
+        loop {
+            match inner.stack.poll_transmit(now, &mut inner.ports) {
+                Transmit::Sent(_) => {}
+                Transmit::Blocked(iface) => {
+                    if let Some(port) = inner.ports.port(iface) {
+                        if !port.blocked {
+                            port.blocked = true;
+                            port.full.notify_one();
+                        }
+                    }
+                    break;
+                }
+                Transmit::Nothing => break,
+            }
+        }
+        inner.ports.flush();
+        while let Some(event) = inner.stack.poll_event() {
+            inner.wakers.on_event(&event, &mut wake);
+            if inner.events.receiver_count() != 0 {
+                // Nobody left to tell is no error.
+                let _ = inner.events.send(event);
+            }
+        }
+        let stack = inner.stack.poll_deadline().map(since_start);
+        let devices = inner.ports.0.iter().filter_map(|p| p.transmit.deadline());
+        let deadline = stack.into_iter().chain(devices).min();
+        // The clock has moved on while we worked; the alarm counts from now.
+        let elapsed = self.shared.clock.elapsed();
+        inner.alarm.ensure(elapsed, deadline);
+        drop(self);
+        for waker in wake {
+            waker.wake();
+        }
+    }
+
+    /// The alarm rang: everything that is due happens.
+    fn on_alarm(mut self) {
+        let (now, elapsed) = (self.now(), self.now);
+        let inner = &mut *self.guard;
+        inner.alarm.rung();
+        if inner.stack.poll_deadline().is_some_and(|d| d <= now) {
+            inner.stack.handle_timeout(now);
+        }
+        for port in &mut inner.ports.0 {
+            if port.transmit.deadline().is_some_and(|d| d <= elapsed) {
+                port.transmit.set_now(elapsed);
+                port.transmit.on_timeout();
+            }
+        }
+        self.pump();
+    }
+}
+
+/// 32 bytes that nobody can guess.
+fn random_seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let mut filled = 0;
+    while filled < seed.len() {
+        match rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(seed)
+}

@@ -1,0 +1,90 @@
+//! Who waits for what.
+
+use manypath_stack::ids::{ConnId, ListenerId};
+use manypath_stack::{CloseCause, Event, EventKind};
+use std::collections::HashMap;
+use std::task::Waker;
+
+/// What the driver remembers of a connection that the application holds.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) read: Option<Waker>,
+    pub(crate) write: Option<Waker>,
+    pub(crate) open: Option<Waker>,
+    pub(crate) established: bool,
+    pub(crate) closed: Option<CloseCause>,
+}
+
+/// All who wait, by what they wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers {
+    conns: HashMap<ConnId, Waiting>,
+    listeners: HashMap<ListenerId, Vec<Waker>>,
+}
+
+impl Wakers {
+    /// Starts to follow a connection. `established`: it came out of a listener.
+    pub(crate) fn follow(&mut self, conn: ConnId, established: bool) {
+        self.conns.insert(
+            conn,
+            Waiting {
+                established,
+                ..Waiting::default()
+            },
+        );
+    }
+
+    pub(crate) fn forget(&mut self, conn: ConnId) {
+        self.conns.remove(&conn);
+    }
+
+    pub(crate) fn conn(&mut self, conn: ConnId) -> Option<&mut Waiting> {
+        self.conns.get_mut(&conn)
+    }
+
+    pub(crate) fn wait_accept(&mut self, listener: ListenerId, waker: &Waker) {
+        let list = self.listeners.entry(listener).or_default();
+        if !list.iter().any(|w| w.will_wake(waker)) {
+            list.push(waker.clone());
+        }
+    }
+
+    pub(crate) fn forget_listener(&mut self, listener: ListenerId) -> Vec<Waker> {
+        self.listeners.remove(&listener).unwrap_or_default()
+    }
+
+    /// Moves those whom the event concerns to `wake`.
+    pub(crate) fn on_event(&mut self, event: &Event, wake: &mut Vec<Waker>) {
+        if let EventKind::Acceptable(listener) = event.kind {
+            if let Some(list) = self.listeners.get_mut(&listener) {
+                wake.append(list);
+            }
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(&event.conn) else {
+            return;
+        };
+        match event.kind {
+            EventKind::Readable => wake.extend(conn.read.take()),
+            EventKind::Writable => wake.extend(conn.write.take()),
+            EventKind::Established => {
+                conn.established = true;
+                wake.extend(conn.open.take());
+            }
+            EventKind::Closed(cause) => {
+                conn.closed = Some(cause);
+                wake.extend(conn.read.take());
+                wake.extend(conn.write.take());
+                wake.extend(conn.open.take());
+            }
+            EventKind::Acceptable(_)
+            | EventKind::FellBack(_)
+            | EventKind::SubflowUp { .. }
+            | EventKind::SubflowDown { .. }
+            | EventKind::AddressAnnounced { .. }
+            | EventKind::AddressWithdrawn { .. }
+            | EventKind::PriorityChanged { .. }
+            | EventKind::Timeout { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Accepting connections.
+
+use super::error;
+use super::handle::Handle;
+use super::stream::MpStream;
+use crate::context::Context;
+use manypath_stack::ids::ListenerId;
+use manypath_stack::{ConnOptions, ListenOptions};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context as Cx, Poll};
+
+/// Connections that may wait to be accepted, unless the caller says otherwise.
+const BACKLOG: usize = 4096;
+
+/// A port on which connections are accepted, used like tokio's `TcpListener`. Peers without Multipath TCP get plain TCP.
+#[derive(Debug)]
+pub struct MpListener {
+    context: Context,
+    id: ListenerId,
+    addr: SocketAddr,
+    options: ConnOptions,
+}
+
+impl MpListener {
+    /// Listens on an address and port with the context's options; an unspecified address means every path. Where the
+    /// stack shares an address with the host, the port is taken away from the host.
+    ///
+    /// # Errors
+    /// `AddrInUse` when stack or host have a listener there; where addresses are shared, what the change of the
+    /// firewall reports.
+    pub fn bind(context: &Context, addr: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(context, addr, BACKLOG, context.accept_options().clone())
+    }
+
+    /// Listens with options of its own, and room for `backlog` connections that are not accepted yet.
+    ///
+    /// # Errors
+    /// Those of [`MpListener::bind`].
+    pub fn bind_with(
+        context: &Context,
+        addr: SocketAddr,
+        backlog: usize,
+        options: ConnOptions,
+    ) -> io::Result<Self> {
+        context.claim_port(addr)?;
+        let mut session = context.shared().session();
+        let id = session
+            .inner()
+            .stack
+            .listen(ListenOptions {
+                addr,
+                backlog,
+                conn: options.clone(),
+            })
+            .map_err(error::of_call)?;
+        drop(session);
+        Ok(MpListener {
+            context: context.clone(),
+            id,
+            addr,
+            options,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// None today; the shape is tokio's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.addr)
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection ended before it could be handed over; go on accepting.
+    pub async fn accept(&self) -> io::Result<(MpStream, SocketAddr)> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// The same for hand-written futures.
+    pub fn poll_accept(&self, cx: &mut Cx<'_>) -> Poll<io::Result<(MpStream, SocketAddr)>> {
+        let id = {
+            let mut session = self.context.shared().session();
+            let inner = session.inner();
+            match inner.stack.accept(self.id) {
+                Some(id) => {
+                    inner.wakers.follow(id, true);
+                    id
+                }
+                None => {
+                    inner.wakers.wait_accept(self.id, cx.waker());
+                    return Poll::Pending;
+                }
+            }
+        };
+        let handle = Handle::new(self.context.clone(), id, self.options.clone())?;
+        let remote = handle.remote;
+        Poll::Ready(Ok((MpStream::from_handle(Arc::new(handle)), remote)))
+    }
+}
+
+impl Drop for MpListener {
+    fn drop(&mut self) {
+        let mut session = self.context.shared().session();
+        let now = session.now();
+        let inner = session.inner();
+        drop(inner.wakers.forget_listener(self.id));
+        let _ = inner.stack.close_listener(now, self.id);
+        session.pump();
+    }
+}

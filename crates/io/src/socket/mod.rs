@@ -1,0 +1,12 @@
+//! Sockets in the shape of tokio's.
+
+mod error;
+mod handle;
+mod listener;
+mod split;
+mod stream;
+
+use crate::driver::Waiting;
+pub use listener::MpListener;
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use stream::{Connect, MpStream};

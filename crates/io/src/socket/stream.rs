@@ -1,0 +1,298 @@
+//! A connection.
+
+use super::error;
+use super::handle::Handle;
+use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
+use crate::context::Context;
+use manypath_stack::ids::{ConnId, SubflowId};
+use manypath_stack::{ConnInfo, ConnOptions, ConnectOptions};
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Cx, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A Multipath TCP connection, used like tokio's `TcpStream`.
+///
+/// Where the peer or a middlebox does not know Multipath TCP, it is a plain TCP connection; [`MpStream::info`] says which. Dropping
+/// it closes it in order: what was written is still delivered.
+///
+/// ```
+/// use manypath_io::{Context, MpListener, MpStream};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// // Two stacks in one process, joined by a cable in memory.
+/// let (client, server) = Context::memory_pair()?;
+/// let listener = MpListener::bind(&server, "10.0.0.2:80".parse().unwrap())?;
+/// let echo = tokio::spawn(async move {
+///     let (mut stream, _peer) = listener.accept().await?;
+///     let mut text = String::new();
+///     stream.read_to_string(&mut text).await?;
+///     stream.write_all(text.to_uppercase().as_bytes()).await?;
+///     stream.shutdown().await
+/// });
+/// let mut stream = MpStream::connect(&client, "10.0.0.2:80".parse().unwrap()).await?;
+/// stream.write_all(b"hello").await?;
+/// stream.shutdown().await?; // half-close: we can still read
+/// let mut answer = String::new();
+/// stream.read_to_string(&mut answer).await?;
+/// assert_eq!(answer, "HELLO");
+/// echo.await.unwrap()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MpStream {
+    handle: Arc<Handle>,
+}
+
+/// How to open a connection: what tokio calls a `TcpSocket`.
+#[derive(Debug, Clone)]
+pub struct Connect {
+    context: Context,
+    local: Option<IpAddr>,
+    options: ConnOptions,
+}
+
+impl Connect {
+    /// Starts with the context's options for connections.
+    #[must_use]
+    pub fn new(context: &Context) -> Self {
+        Connect {
+            context: context.clone(),
+            local: None,
+            options: context.conn_options().clone(),
+        }
+    }
+
+    /// The first subflow leaves from this address.
+    #[must_use]
+    pub fn from(mut self, local: IpAddr) -> Self {
+        self.local = Some(local);
+        self
+    }
+
+    /// Replaces all options.
+    #[must_use]
+    pub fn options(mut self, options: ConnOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes some options.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut ConnOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Opens the connection.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` without a path of the right family, `AddrNotAvailable` without a free port,
+    /// `ConnectionRefused`, `TimedOut`, `HostUnreachable` as with TCP.
+    pub async fn connect(self, remote: SocketAddr) -> io::Result<MpStream> {
+        let Connect {
+            context,
+            local,
+            options,
+        } = self;
+        let request = ConnectOptions {
+            remote,
+            local,
+            conn: options.clone(),
+        };
+        let id = {
+            let mut session = context.shared().session();
+            let now = session.now();
+            let inner = session.inner();
+            let id = inner.stack.connect(now, request).map_err(error::of_call)?;
+            inner.wakers.follow(id, false);
+            session.pump();
+            id
+        };
+        // From here on the connection is closed if the caller gives up waiting.
+        let handle = Handle::new(context, id, options)?;
+        poll_fn(|cx| poll_open(&handle, cx)).await?;
+        Ok(MpStream {
+            handle: Arc::new(handle),
+        })
+    }
+}
+
+fn poll_open(handle: &Handle, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+    let mut session = handle.context.shared().session();
+    let Some(waiting) = session.inner().wakers.conn(handle.id) else {
+        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+    };
+    if waiting.established {
+        return Poll::Ready(Ok(()));
+    }
+    if let Some(cause) = waiting.closed {
+        let error = error::of_close(cause).unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+        return Poll::Ready(Err(error));
+    }
+    waiting.open = Some(cx.waker().clone());
+    Poll::Pending
+}
+
+impl MpStream {
+    /// Opens a connection with the context's options. See [`Connect`] for others.
+    ///
+    /// # Errors
+    /// Those of [`Connect::connect`].
+    pub async fn connect(context: &Context, remote: SocketAddr) -> io::Result<Self> {
+        Connect::new(context).connect(remote).await
+    }
+
+    pub(super) fn from_handle(handle: Arc<Handle>) -> Self {
+        MpStream { handle }
+    }
+
+    /// The peer of the first subflow, even after that is gone. // rfc8684:S2
+    ///
+    /// # Errors
+    /// None today; the shape is tokio's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.handle.remote)
+    }
+
+    /// Our address of the first subflow, even after that is gone.
+    ///
+    /// # Errors
+    /// None today; the shape is tokio's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.handle.local)
+    }
+
+    /// The stack's name for the connection.
+    #[must_use]
+    pub fn id(&self) -> ConnId {
+        self.handle.id
+    }
+
+    /// The stack it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.handle.context
+    }
+
+    /// Everything there is to know about the connection and its subflows.
+    ///
+    /// # Errors
+    /// `NotConnected` when the stack has forgotten it.
+    pub fn info(&self) -> io::Result<ConnInfo> {
+        self.handle.info()
+    }
+
+    /// Sends small writes at once (true) or gathers them (false, Nagle's algorithm).
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection is over.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.handle.set_options(|o| o.nodelay = nodelay)
+    }
+
+    /// Whether small writes are sent at once.
+    ///
+    /// # Errors
+    /// None today; the shape is tokio's.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.handle.options().nodelay)
+    }
+
+    /// The options in force.
+    #[must_use]
+    pub fn options(&self) -> ConnOptions {
+        self.handle.options()
+    }
+
+    /// Changes what can be changed on a living connection: scheduler, buffers, no-delay, keepalive, user time-out, limits.
+    ///
+    /// ```no_run
+    /// # fn f(stream: &manypath_io::MpStream) -> std::io::Result<()> {
+    /// stream.set_options(|o| o.max_subflows = 4)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection is over.
+    pub fn set_options(&self, change: impl FnOnce(&mut ConnOptions)) -> io::Result<()> {
+        self.handle.set_options(change)
+    }
+
+    /// Adds a subflow from a local address to an address of the peer.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` if `local` is no path, `AddrNotAvailable` without a free port, `BrokenPipe` if the connection
+    /// cannot have more subflows (it fell back to TCP, or is closing).
+    pub fn add_subflow(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        backup: bool,
+    ) -> io::Result<SubflowId> {
+        self.handle.add_subflow(local, remote, backup)
+    }
+
+    /// Ends one subflow; the connection goes on.
+    ///
+    /// # Errors
+    /// `NotConnected` when there is no such subflow.
+    pub fn remove_subflow(&self, subflow: SubflowId) -> io::Result<()> {
+        self.handle
+            .act(|stack, now, id| stack.remove_subflow(now, id, subflow))
+    }
+
+    /// Asks the peer to use a subflow only when nothing better is left, or no longer.
+    ///
+    /// # Errors
+    /// `NotConnected` when there is no such subflow.
+    pub fn set_backup(&self, subflow: SubflowId, backup: bool) -> io::Result<()> {
+        self.handle
+            .act(|stack, now, id| stack.set_backup(now, id, subflow, backup))
+    }
+
+    /// Ends the connection at once; unsent data is lost and the peer is told.
+    ///
+    /// # Errors
+    /// `NotConnected` when it is over already.
+    pub fn abort(self) -> io::Result<()> {
+        self.handle.abort()
+    }
+
+    /// Divides the stream into halves that can live in different tasks.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        split::split(self.handle)
+    }
+}
+
+impl AsyncRead for MpStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.handle.poll_read(cx, out)
+    }
+}
+
+impl AsyncWrite for MpStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Cx<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.handle.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        // A write is on its way when it returns; there is nothing to flush.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.handle.shutdown_write())
+    }
+}
