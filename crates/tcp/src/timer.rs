@@ -22,6 +22,13 @@ impl Timer {
         }
     }
 
+    /// Starts the timer unless it runs.
+    pub fn set_if_off(&mut self, at: Instant) {
+        if self.0.is_none() {
+            self.set(at);
+        }
+    }
+
     /// Stops the timer.
     pub fn stop(&mut self) {
         self.0 = None;

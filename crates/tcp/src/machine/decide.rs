@@ -5,7 +5,7 @@ use manypath_wire::seq::{SeqNum, Ssn};
 use super::Machine;
 use super::plan::{Decision, Kind, Offer, Plan};
 use super::state::State;
-use crate::send::loss::{Probe, Retransmit};
+use crate::send::loss::Retransmit;
 use crate::send::{Snapshot, choose};
 use crate::time::Instant;
 
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     fn next_syn(&self, kind: Kind) -> Option<Plan> {
-        let again = || self.syn_again || self.send.loss.next_retransmit(1).is_some();
+        let again = || self.syn_again || self.send.loss.next_retransmit(self.mss(), 0).is_some();
         if self.syn_left() && !again() {
             return None;
         }
@@ -84,10 +84,18 @@ impl Machine {
         }
         let paced = self.pacing_permits(now);
         paced
-            .then(|| self.next_retransmit(offer))
+            .then(|| {
+                // F-RTO tells a late acknowledgement from a loss by new data (RFC 5682 section 2.1 step 2).
+                let first = self
+                    .send
+                    .loss
+                    .prefers_new()
+                    .then(|| self.next_new(now, paced, offer));
+                first.flatten().or_else(|| self.next_retransmit(offer))
+            })
             .flatten()
-            .or_else(|| self.next_tail_probe(now, offer))
-            .or_else(|| self.next_new(paced, offer))
+            .or_else(|| self.next_tail_probe(offer))
+            .or_else(|| self.next_new(now, paced, offer))
             .or_else(|| self.next_window_probe(offer))
             .or_else(|| self.next_ack(now))
             .or_else(|| self.next_keepalive())
@@ -134,7 +142,10 @@ impl Machine {
 
     fn next_retransmit(&self, offer: &Offer) -> Option<Plan> {
         let mss = self.data_mss(offer.option_space);
-        let lost = self.send.loss.next_retransmit(self.burst(offer, mss))?;
+        let lost = self
+            .send
+            .loss
+            .next_retransmit(mss, self.burst(offer, mss))?;
         Some(self.again(Kind::Retransmit, &lost, mss))
     }
 
@@ -150,9 +161,9 @@ impl Machine {
         }
     }
 
-    fn next_tail_probe(&self, now: Instant, offer: &Offer) -> Option<Plan> {
-        let probe = self.send.loss.tail_probe(now)?;
+    fn next_tail_probe(&self, offer: &Offer) -> Option<Plan> {
         let mss = self.data_mss(offer.option_space);
+        let last = self.send.loss.tail_probe(mss)?;
         // RFC 8985 section 7.3: new data if the peer's window takes it, else the last segment again.
         let len = offer.available.min(mss);
         if len > 0
@@ -168,13 +179,21 @@ impl Machine {
                 ..self.plan(Kind::TailProbe, self.send.nxt())
             });
         }
-        match probe {
-            Probe::New => None,
-            Probe::Again(last) => Some(self.again(Kind::TailProbe, &last, mss)),
-        }
+        Some(self.again(Kind::TailProbe, &last, mss))
     }
 
-    fn next_new(&self, paced: bool, offer: &Offer) -> Option<Plan> {
+    /// One segment larger than the path is known to carry (RFC 8899), if one is wanted and can be filled.
+    fn next_mtu_probe(&self, now: Instant, offer: &Offer, room: u32) -> Option<Plan> {
+        let size = self.send.loss.mtu_probe(now)?;
+        let len = size.saturating_sub(u32::from(offer.option_space));
+        (len > self.mss() && len <= offer.available.min(room)).then(|| Plan {
+            len,
+            mss: len,
+            ..self.plan(Kind::Data, self.send.nxt())
+        })
+    }
+
+    fn next_new(&self, now: Instant, paced: bool, offer: &Offer) -> Option<Plan> {
         if !self.state.may_send() || self.send.fin.is_some() {
             return None;
         }
@@ -189,6 +208,9 @@ impl Machine {
         }
         if !paced {
             return None;
+        }
+        if let Some(probe) = self.next_mtu_probe(now, offer, room) {
+            return Some(probe);
         }
         let mss = self.data_mss(offer.option_space);
         let len = choose(&Snapshot {

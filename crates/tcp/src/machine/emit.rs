@@ -173,6 +173,9 @@ impl Machine {
                     how,
                 );
             }
+            Kind::Data if plan.len == plan.mss && plan.len > self.mss() => {
+                self.sent_new(now, plan, Sent::MtuProbe);
+            }
             Kind::Data | Kind::Fin => self.sent_new(now, plan, Sent::New),
             Kind::TailProbe if plan.seq == self.send.nxt() => self.sent_new(now, plan, Sent::Probe),
             Kind::TailProbe => self.sent_again(now, plan, Sent::Probe),

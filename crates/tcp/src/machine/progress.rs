@@ -76,7 +76,6 @@ impl Machine {
             ece: self.agreed.ecn
                 && seg.header.flags.contains(Flags::ECE)
                 && !seg.header.flags.syn(),
-            window_moved,
             app_limited: self.is_underused(now),
         }
     }

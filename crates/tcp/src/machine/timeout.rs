@@ -37,7 +37,7 @@ impl Machine {
             && self.send.fin.is_none()
             && loss.allowance() > 0
             && self.send.window_room() > 0;
-        (new || loss.next_retransmit(self.mss()).is_some()).then_some(ready)
+        (new || loss.next_retransmit(self.mss(), 0).is_some()).then_some(ready)
     }
 
     /// RFC 5482: unacknowledged data must not wait longer than the user allows.
@@ -72,8 +72,7 @@ impl Machine {
             Alarm::Dead => return self.die(DeadCause::KeepAlive, out),
             Alarm::Probe | Alarm::Quiet => {}
         }
-        // Whether there is new data to probe with is only known when the caller offers it; `decide` looks then.
-        let effect = self.send.loss.on_timeout(now, false);
+        let effect = self.send.loss.on_timeout(now);
         out.rto_fired = effect.rto_fired;
         out.backoffs = effect.backoffs;
         if effect.rto_fired {

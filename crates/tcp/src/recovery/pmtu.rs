@@ -1,17 +1,18 @@
 //! What the path can carry: ICMP reports (RFC 1191, RFC 8201), black holes and the search upwards (RFC 8899, RFC 4821).
 //!
-//! Sizes are bytes of TCP options plus payload: the path MTU less the IP header and the 20-byte TCP header.
+//! Sizes are payload bytes of a segment without the caller's options.
 
 use manypath_wire::seq::SeqNum;
 
 use crate::time::{Duration, Instant};
 
-/// Every path carries this: an IPv4 MTU of 576 (RFC 9293 section 3.7.1).
-const FLOOR: u32 = 536;
-/// The size to fall back to when packets vanish (RFC 8899 section 5.1.2: BASE_PLPMTU is 1200 bytes of datagram).
-const BASE: u32 = 1_160;
+/// Every path carries this: an IPv4 MTU of 576 (RFC 9293 section 3.7.1) less all headers and options.
+const FLOOR: u32 = 496;
+/// The size to fall back to when packets vanish (RFC 8899 section 5.1.2: BASE_PLPMTU is 1200 bytes of datagram), with
+/// room for headers and options.
+const BASE: u32 = 1_120;
 /// Timeouts in a row of a full segment that make a black hole likely (RFC 8899 section 4.3).
-const BLACK_HOLE_TIMEOUTS: u8 = 2;
+const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// Probes of one size before it counts as too large (RFC 8899 section 5.1.2: MAX_PROBES).
 const MAX_PROBES: u8 = 3;
 /// Time before a finished search begins again (RFC 8899 section 5.1.1: PMTU_RAISE_TIMER).
@@ -40,7 +41,7 @@ pub struct Pmtu {
 }
 
 impl Pmtu {
-    /// A path whose first link carries `ceiling` bytes of options and payload; that much is tried at once.
+    /// A path whose first link carries `ceiling` bytes of payload; that much is tried at once.
     pub fn new(ceiling: u32) -> Pmtu {
         let ceiling = ceiling.max(1);
         Pmtu {
@@ -53,12 +54,12 @@ impl Pmtu {
         }
     }
 
-    /// Bytes of options and payload that a packet may have.
+    /// Payload bytes that a segment may have.
     pub fn current(&self) -> u32 {
         self.current
     }
 
-    /// A router reported that a packet of ours does not fit: it carries `size` bytes of options and payload. The caller has
+    /// A router reported that a packet of ours does not fit: it carries `size` bytes of payload. The caller has
     /// checked that the quoted number is outstanding (RFC 5927 section 4.1). Returns the new size if it is lower.
     ///
     /// A size below what every path carries is not believed (RFC 8201 section 4), nor one that is no reduction. A report
@@ -78,7 +79,8 @@ impl Pmtu {
     }
 
     /// The retransmission timer fired for a segment of `size` bytes, `in_a_row` timeouts now. Returns the new size if this
-    /// looks like packets too large for a link that does not say so.
+    /// looks like packets too large for a link that does not say so. It may as well have been an outage, so the search begins
+    /// as soon as something gets through.
     pub fn on_timeout(&mut self, now: Instant, size: u32, in_a_row: u8) -> Option<u32> {
         let target = if size > BASE { BASE } else { FLOOR };
         if in_a_row < BLACK_HOLE_TIMEOUTS || size <= target || self.current <= target {
@@ -86,6 +88,7 @@ impl Pmtu {
         }
         self.too_large = self.too_large.min(self.current);
         self.lower_to(now, target);
+        self.search_again = Some(now);
         Some(target)
     }
 
@@ -129,8 +132,21 @@ impl Pmtu {
         })
     }
 
-    /// A probe of `size` bytes left; `end` is the number behind it.
-    pub fn probe_sent(&mut self, now: Instant, size: u32, end: SeqNum) {
+    /// Payload bytes of the probe that is under way; zero without one.
+    pub fn probe_size_sent(&self) -> u32 {
+        self.probe.map_or(0, |probe| probe.size)
+    }
+
+    /// The number behind the probe that is under way.
+    pub fn probe_end(&self) -> Option<SeqNum> {
+        self.probe.map(|probe| probe.end)
+    }
+
+    /// A probe of the size that [`probe_size`](Self::probe_size) names left; `end` is the number behind it.
+    pub fn probe_sent(&mut self, now: Instant, end: SeqNum) {
+        let Some(size) = self.probe_size(now) else {
+            return;
+        };
         if self.search_again.is_some_and(|at| at <= now) {
             self.too_large = self.ceiling + 1;
             self.search_again = None;
@@ -148,20 +164,17 @@ impl Pmtu {
         Some(self.current)
     }
 
-    /// The probe was lost while other segments arrive: no sign of congestion (RFC 4821 section 7.5). True if it is to be sent
-    /// again in the old size without a reduction of the window.
-    pub fn on_probe_lost(&mut self, now: Instant, lost: SeqNum) -> bool {
-        let Some(probe) = self.probe.filter(|probe| lost.before(probe.end)) else {
-            return false;
+    /// The probe was lost, which is no sign of congestion while other segments arrive (RFC 4821 section 7.5).
+    pub fn on_probe_lost(&mut self, now: Instant) {
+        let Some(probe) = self.probe.take() else {
+            return;
         };
-        self.probe = None;
         self.failures += 1;
         if self.failures >= MAX_PROBES {
             self.failures = 0;
             self.too_large = self.too_large.min(probe.size);
         }
         self.settle(now);
-        true
     }
 
     fn settle(&mut self, now: Instant) {
@@ -186,8 +199,8 @@ mod tests {
             (1_360, Some(1_360)),
             (1_460, None),
             (9_000, None),
-            (536, Some(536)),
-            (535, None),
+            (FLOOR, Some(FLOOR)),
+            (FLOOR - 1, None),
             (1, None),
             (0, Some(BASE)),
         ] {
@@ -206,16 +219,16 @@ mod tests {
     fn full_segments_that_vanish_fall_back_in_two_steps() {
         let now = Instant::ZERO;
         let mut pmtu = Pmtu::new(8_960);
-        assert_eq!(pmtu.on_timeout(now, 8_960, 1), None);
+        assert_eq!(pmtu.on_timeout(now, 8_960, 2), None);
         assert_eq!(
-            pmtu.on_timeout(now, 800, 2),
+            pmtu.on_timeout(now, 800, 3),
             Some(FLOOR),
             "even eight hundred bytes may be too many"
         );
         let mut pmtu = Pmtu::new(8_960);
-        assert_eq!(pmtu.on_timeout(now, 8_960, 2), Some(BASE));
-        assert_eq!(pmtu.on_timeout(now, BASE, 3), Some(FLOOR));
-        assert_eq!(pmtu.on_timeout(now, FLOOR, 4), None);
+        assert_eq!(pmtu.on_timeout(now, 8_960, 3), Some(BASE));
+        assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
+        assert_eq!(pmtu.on_timeout(now, FLOOR, 5), None);
     }
 
     /// Runs the search on a path that carries `truth`, and returns the sizes probed.
@@ -223,13 +236,13 @@ mod tests {
         let mut sizes = alloc::vec::Vec::new();
         while let Some(size) = pmtu.probe_size(now) {
             sizes.push(size);
-            pmtu.probe_sent(now, size, seq(1_000));
+            pmtu.probe_sent(now, seq(1_000));
             assert_eq!(pmtu.probe_size(now), None, "one probe at a time");
             if size <= truth {
                 assert_eq!(pmtu.on_ack(now, seq(999)), None);
                 assert_eq!(pmtu.on_ack(now, seq(1_000)), Some(size));
             } else {
-                assert!(pmtu.on_probe_lost(now, seq(10)));
+                pmtu.on_probe_lost(now);
             }
             assert!(sizes.len() < 100, "the search ends");
         }
@@ -237,12 +250,19 @@ mod tests {
     }
 
     #[test]
-    fn the_search_waits_ten_minutes_then_tries_the_whole_and_halves_the_rest() {
+    fn after_a_report_the_search_waits_ten_minutes() {
         let start = Instant::from_secs(1);
         let mut pmtu = Pmtu::new(8_960);
-        pmtu.on_timeout(start, 8_960, 2);
+        pmtu.on_icmp(start, 1_460);
         assert_eq!(pmtu.probe_size(start + Duration::from_secs(599)), None);
-        let later = start + RAISE_AFTER;
+        assert_eq!(pmtu.probe_size(start + RAISE_AFTER), Some(8_960));
+    }
+
+    #[test]
+    fn the_search_tries_the_whole_and_halves_the_rest() {
+        let later = Instant::from_secs(1);
+        let mut pmtu = Pmtu::new(8_960);
+        pmtu.on_timeout(later, 8_960, 3);
         let sizes = search(&mut pmtu, later, 1_460);
         assert_eq!(
             sizes[..3],
@@ -268,9 +288,7 @@ mod tests {
             (pmtu.current(), pmtu.probe_size(Instant::ZERO)),
             (1_360, None)
         );
-        assert!(
-            !pmtu.on_probe_lost(Instant::ZERO, seq(0)),
-            "no probe, nothing to say"
-        );
+        pmtu.on_probe_lost(Instant::ZERO);
+        assert_eq!(pmtu.current(), 1_360, "no probe, nothing to say");
     }
 }

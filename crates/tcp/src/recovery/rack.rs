@@ -88,6 +88,17 @@ impl Rack {
         }
     }
 
+    /// What counted as the newest delivery was taken for a retransmission's, and it was the original's.
+    pub fn forget_newest(&mut self) {
+        self.newest = None;
+    }
+
+    /// A fast retransmission proved needless, so the original was only late: what reordering is, although its proof arrived
+    /// too late for step 3.
+    pub fn on_needless_retransmission(&mut self) {
+        self.reordering_seen = true;
+    }
+
     /// A recovery ended; patience learnt from duplicates wears off with their number (step 4).
     pub fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);

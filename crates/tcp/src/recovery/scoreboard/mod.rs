@@ -56,6 +56,8 @@ pub struct Entry {
     pub transmissions: u16,
     /// SYN and FIN.
     pub control: Control,
+    /// It is one segment of a size of its own, to which nothing is joined.
+    pub alone: bool,
     /// State of the delivery-rate sampler when it was last sent.
     snapshot: Snapshot,
 }
@@ -278,7 +280,7 @@ impl Flight {
         self.pipe += len;
         self.sent_total += u64::from(len);
         if let Some(last) = self.entries.back_mut() {
-            let plain = last.control == Control::default() && !control.syn;
+            let plain = last.control == Control::default() && !control.syn && !last.alone;
             let alike =
                 last.state == State::InFlight && !last.retransmitted() && last.snapshot == snapshot;
             if plain
@@ -299,6 +301,7 @@ impl Flight {
             sent_at: now,
             transmissions: 1,
             control,
+            alone: false,
             snapshot,
         });
     }
@@ -469,6 +472,26 @@ impl Flight {
     /// The peer acknowledged less than a range that it had reported as held: it has dropped it.
     pub fn reneged(&self) -> bool {
         self.head().is_some_and(|head| head.state == State::Sacked)
+    }
+
+    /// What was sent last is one segment of a size of its own; nothing is joined to it.
+    pub fn set_last_alone(&mut self) {
+        if let Some(last) = self.entries.back_mut() {
+            last.alone = true;
+        }
+    }
+
+    /// What was sent at `seq` is held to be lost.
+    pub fn is_lost(&self, seq: SeqNum) -> bool {
+        let entry = self.entries.get(self.locate(seq));
+        entry.is_some_and(|entry| entry.state == State::Lost && entry.seq.before_eq(seq))
+    }
+
+    /// What was sent at `seq` was sent more than once.
+    pub fn was_retransmitted(&self, seq: SeqNum) -> bool {
+        self.entries
+            .get(self.locate(seq))
+            .is_some_and(Entry::retransmitted)
     }
 
     /// Index of the entry that holds `at`, or of the first behind it.

@@ -1,0 +1,414 @@
+//! What an acknowledgement means.
+
+use super::{AckEffect, AckIn, LossRecovery, Phase};
+use crate::cc::{AckSample, GroupView};
+use crate::recovery::prr::Prr;
+use crate::recovery::scoreboard::{AckInfo, AckReport};
+use crate::recovery::spurious::{Frto, FrtoVerdict};
+use crate::recovery::tlp;
+use crate::time::{Duration, Instant};
+
+/// Duplicate acknowledgements that mean a loss when the peer has no SACK (RFC 5681 section 3.2).
+const DUP_THRESH: u32 = 3;
+
+/// What the window's adaptation depends on.
+struct News<'a> {
+    ack: &'a AckIn<'a>,
+    report: &'a AckReport,
+    before: Before,
+    delivered: u32,
+    newly_lost: u32,
+    /// The window was set because of this acknowledgement already.
+    settled: bool,
+}
+
+/// The state before the acknowledgement was taken in.
+#[derive(Clone, Copy)]
+struct Before {
+    inflight: u32,
+    outstanding: u32,
+    /// Outstanding and not known to have arrived.
+    undelivered: u32,
+    /// The head's last transmission.
+    head_sent: Option<Instant>,
+}
+
+impl LossRecovery {
+    /// Takes an acknowledgement in.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        ack: &AckIn<'_>,
+        group: &GroupView<'_>,
+    ) -> AckEffect {
+        let before = self.before();
+        let report = self.flight.on_ack(&AckInfo {
+            now,
+            ack: ack.ack,
+            sack: ack.sack,
+            echo_before: ack.ts,
+            min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
+        });
+        let delivered = self.delivered(ack, &report);
+        self.round.on_ack(
+            self.flight.acked_total(),
+            self.flight.sent_total(),
+            before.inflight,
+        );
+        self.measure(now, ack, &report);
+        if report.syn_acked {
+            self.on_syn_acked(ack, &report, &before);
+        }
+        if report.acked > 0 {
+            self.rto.on_progress();
+        }
+        self.rack
+            .on_ack(&report, self.flight.una(), self.flight.nxt());
+        let repaired = self.judge_probe(now, ack, &report, &before);
+        let undone = self.judge_reduction(ack, &report);
+        let recovered = self.leave_recovery();
+        let newly_lost = self.detect(now, ack, &report);
+        let newly_lost = self.judge_mtu_probe(now, newly_lost);
+        let entered_recovery = newly_lost > 0 && self.phase == Phase::Open;
+        if entered_recovery {
+            self.enter_recovery(now, before.outstanding, before.undelivered);
+        }
+        let send_cwr = ack.ece && self.on_congestion_echo(now, before.outstanding);
+        let settled = repaired || send_cwr || recovered || undone || entered_recovery;
+        let news = News {
+            ack,
+            report: &report,
+            before,
+            delivered,
+            newly_lost,
+            settled,
+        };
+        self.adapt_window(now, &news, group);
+        self.rearm(now, &report);
+        AckEffect {
+            newly_acked: report.acked,
+            syn_acked: report.syn_acked,
+            fin_acked: report.fin_acked,
+            dsack: report.dsack.is_some(),
+            entered_recovery,
+            undone,
+            send_cwr,
+        }
+    }
+
+    /// Takes an MTU probe's fate in, and returns how much of `newly_lost` says something about congestion.
+    pub(super) fn judge_mtu_probe(&mut self, now: Instant, newly_lost: u32) -> u32 {
+        if let Some(larger) = self.pmtu.on_ack(now, self.flight.una()) {
+            self.set_mss(larger);
+        }
+        match self.pmtu.probe_end() {
+            // RFC 4821 section 7.5: a lost probe is no congestion signal.
+            Some(end) if newly_lost > 0 && self.flight.is_lost(end - 1) => {
+                let size = self.pmtu.probe_size_sent();
+                self.pmtu.on_probe_lost(now);
+                newly_lost.saturating_sub(size)
+            }
+            _ => newly_lost,
+        }
+    }
+
+    fn before(&self) -> Before {
+        Before {
+            inflight: self.inflight(),
+            outstanding: self.flight.outstanding(),
+            undelivered: self.flight.outstanding() - self.flight.sacked(),
+            head_sent: self.flight.head().map(|head| head.sent_at),
+        }
+    }
+
+    /// Bytes that this acknowledgement says have arrived. A peer without SACK says it by duplicates, each of which stands
+    /// for one segment (RFC 5681 section 3.2).
+    fn delivered(&mut self, ack: &AckIn<'_>, report: &AckReport) -> u32 {
+        if self.setup.sack {
+            return report.delivered;
+        }
+        if report.acked > 0 {
+            // What fills the hole arrived now; the rest of the jump had been counted by duplicates.
+            let counted = self
+                .duplicate_bytes
+                .min(report.acked.saturating_sub(self.mss));
+            self.duplicate_bytes = if matches!(self.phase, Phase::Recovery { .. }) {
+                self.duplicate_bytes - counted
+            } else {
+                0
+            };
+            self.duplicate_bytes = self.duplicate_bytes.min(self.flight.pipe());
+            self.duplicates = 0;
+            return report.acked - counted;
+        }
+        if !ack.duplicate || matches!(self.phase, Phase::Loss { .. }) {
+            return 0;
+        }
+        self.duplicates = self.duplicates.saturating_add(1);
+        let arrived = self.mss.min(self.inflight());
+        self.duplicate_bytes += arrived;
+        arrived
+    }
+
+    fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) {
+        // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
+        let rtt = report.rtt.or(ack.ts_rtt.filter(|_| report.acked > 0));
+        if let Some(rtt) = rtt {
+            let samples = self.round.on_rtt_sample();
+            self.rtt.sample(now, rtt, samples);
+            self.rto.on_sample();
+        }
+    }
+
+    /// RFC 5681 section 3.1 and RFC 6298 section 5.7: a handshake that had to be repeated is followed by one segment, and
+    /// by a patient timer, unless the echo shows that the first one was only late.
+    fn on_syn_acked(&mut self, ack: &AckIn<'_>, report: &AckReport, before: &Before) {
+        let late = before
+            .head_sent
+            .zip(ack.ts)
+            .is_some_and(|(sent, echo)| echo <= sent);
+        if report.retransmitted_acked && !late {
+            self.cc.restart_initial(1);
+            if self.rtt.srtt().is_none() {
+                self.rto.after_syn_timeout();
+            }
+        }
+    }
+
+    /// True if a tail loss probe turned out to have repaired a loss, and the window was reduced for it.
+    fn judge_probe(
+        &mut self,
+        now: Instant,
+        ack: &AckIn<'_>,
+        report: &AckReport,
+        before: &Before,
+    ) -> bool {
+        let bare = ack.duplicate && ack.sack.is_empty();
+        match self.tlp.on_ack(ack.ack, report, bare) {
+            tlp::Verdict::RepairedLoss if self.phase == Phase::Open => {
+                self.cc.on_loss(now, before.outstanding);
+                self.cc.on_recovered();
+                self.cc.forget_prior();
+                self.ecn.on_other_reduction(self.flight.sent_total());
+                true
+            }
+            tlp::Verdict::RepairedLoss | tlp::Verdict::Harmless | tlp::Verdict::Nothing => false,
+        }
+    }
+
+    /// Takes the last reduction back if it answered no loss. True if so.
+    fn judge_reduction(&mut self, ack: &AckIn<'_>, report: &AckReport) -> bool {
+        let una = self.flight.una();
+        let before = self.frto;
+        let late = match self.frto.on_ack(report, una, true) {
+            FrtoVerdict::Spurious => true,
+            FrtoVerdict::Wait | FrtoVerdict::Genuine => false,
+        };
+        if before != self.frto {
+            self.frto_sent = 0;
+        }
+        if late || self.evidence.on_ack(report, ack.ts) {
+            self.flight.unmark_lost();
+            self.rack.forget_newest();
+            if matches!(self.phase, Phase::Recovery { .. }) || self.evidence_until.is_some() {
+                self.rack.on_needless_retransmission();
+            }
+            self.cc.on_undo();
+            self.end_episode();
+            self.phase = Phase::Open;
+            self.duplicate_bytes = 0;
+            return true;
+        }
+        if self.evidence_until.is_some_and(|until| una.after_eq(until)) {
+            self.end_episode();
+        }
+        false
+    }
+
+    pub(super) fn end_episode(&mut self) {
+        self.frto = Frto::Off;
+        self.evidence.end();
+        self.evidence_until = None;
+        self.cc.forget_prior();
+    }
+
+    /// Ends a recovery whose data is all acknowledged. True if so.
+    fn leave_recovery(&mut self) -> bool {
+        let until = match self.phase {
+            Phase::Open => return false,
+            Phase::Recovery { until, .. } | Phase::Loss { until } => until,
+        };
+        if self.flight.una().before(until) {
+            return false;
+        }
+        if matches!(self.phase, Phase::Recovery { .. }) {
+            self.cc.on_recovered();
+        }
+        self.phase = Phase::Open;
+        self.frto = Frto::Off;
+        self.duplicates = 0;
+        self.duplicate_bytes = 0;
+        self.rack.on_recovered();
+        // Duplicate reports of this recovery's retransmissions may still be under way.
+        self.evidence_until = Some(self.flight.nxt());
+        true
+    }
+
+    /// Marks what this acknowledgement shows to be lost. Returns how much.
+    fn detect(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) -> u32 {
+        if self.setup.sack {
+            return self.detect_by_time(now);
+        }
+        match self.phase {
+            // RFC 6582 section 3.2 step 2: three duplicates, none of which an earlier recovery provoked.
+            Phase::Open if ack.duplicate && self.duplicates == DUP_THRESH => {
+                if self.flight.una().before(self.recover) {
+                    0
+                } else {
+                    self.flight.mark_head(self.mss)
+                }
+            }
+            // Step 3: a partial acknowledgement shows the next hole.
+            Phase::Recovery { .. } if report.acked > 0 => {
+                let lost = self.flight.mark_head(self.mss);
+                self.duplicate_bytes = self.duplicate_bytes.min(self.flight.pipe());
+                lost
+            }
+            Phase::Open | Phase::Recovery { .. } | Phase::Loss { .. } => 0,
+        }
+    }
+
+    /// RACK: marks what is lost by now and sets the timer for what will be.
+    pub(super) fn detect_by_time(&mut self, now: Instant) -> u32 {
+        let view = self.rack_view(now);
+        let found = self.rack.detect(&mut self.flight, &view);
+        match found.look_again {
+            Some(at) => self.rack_timer.set(at),
+            None => self.rack_timer.stop(),
+        }
+        found.lost
+    }
+
+    /// Losses were found: reduces the window and begins fast recovery. `outstanding` and `undelivered` count what was on its
+    /// way before the acknowledgement that told.
+    pub(super) fn enter_recovery(&mut self, now: Instant, outstanding: u32, undelivered: u32) {
+        self.end_episode();
+        self.cc.on_loss(now, outstanding);
+        self.evidence.begin(self.flight.una());
+        self.ecn.on_other_reduction(self.flight.sent_total());
+        self.tlp.forget();
+        self.tlp_timer.stop();
+        self.probe_due = false;
+        self.recover = self.flight.nxt();
+        self.phase = Phase::Recovery {
+            until: self.flight.nxt(),
+            prr: Prr::begin(undelivered, self.cc.ssthresh()),
+        };
+        // The first retransmission leaves whatever the window says (RFC 6937 section 3).
+        self.cc.set_cwnd(self.inflight().saturating_add(self.mss));
+    }
+
+    /// RFC 3168 section 6.1.2: at most one reduction a window, and none beside that of a recovery.
+    fn on_congestion_echo(&mut self, now: Instant, outstanding: u32) -> bool {
+        if self.phase != Phase::Open {
+            return false;
+        }
+        let due = self
+            .ecn
+            .on_echo(self.flight.acked_total(), self.flight.sent_total());
+        if due {
+            self.cc.on_ecn(now, outstanding);
+            self.end_episode();
+        }
+        due
+    }
+
+    /// The window's answer: proportional reduction in fast recovery, growth otherwise.
+    fn adapt_window(&mut self, now: Instant, news: &News<'_>, group: &GroupView<'_>) {
+        let &News {
+            ack,
+            report,
+            before,
+            delivered,
+            newly_lost,
+            settled,
+        } = news;
+        if ack.app_limited {
+            self.flight.on_app_limited();
+        }
+        let inflight = self.inflight();
+        if let Phase::Recovery { prr, .. } = &mut self.phase {
+            let safe = report.acked > 0 && newly_lost == 0;
+            if let Some(cwnd) = prr.on_ack(delivered, inflight, safe, self.mss) {
+                self.cc.set_cwnd(cwnd);
+            }
+            return;
+        }
+        if settled || delivered == 0 || report.syn_acked {
+            return;
+        }
+        // After a timeout, a peer without SACK acknowledges in jumps what had arrived before (RFC 3465 section 2.3: L = 1).
+        let jumps = !self.setup.sack && matches!(self.phase, Phase::Loss { .. });
+        let sample = AckSample {
+            now,
+            acked: if jumps {
+                delivered.min(self.mss)
+            } else {
+                delivered
+            },
+            inflight_before: before.inflight,
+            inflight_after: inflight,
+            max_inflight: self.round.max_inflight().max(before.inflight),
+            cwnd_limited: self.round.cwnd_limited() || !ack.app_limited,
+            rtt: report.latest_rtt,
+            srtt: self.srtt_or_zero(),
+            min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
+            acked_total: self.flight.acked_total(),
+            sent_total: self.flight.sent_total(),
+            rate: report.rate.map(|sample| sample.rate()),
+            rate_app_limited: report.rate.is_some_and(|sample| sample.app_limited),
+        };
+        self.cc.on_ack(&sample, group);
+    }
+
+    /// Sets the timers anew after an acknowledgement (RFC 6298 section 5, RFC 8985 section 7.2).
+    fn rearm(&mut self, now: Instant, report: &AckReport) {
+        if self.flight.is_empty() {
+            self.rto_timer.stop();
+            self.rack_timer.stop();
+            self.tlp_timer.stop();
+            self.probe_due = false;
+            self.duplicate_bytes = 0;
+            return;
+        }
+        if report.acked > 0 {
+            self.rto_timer.set(now + self.rto());
+        }
+        if report.delivered > 0 {
+            self.probe_due = false;
+        }
+        self.schedule_probe(now);
+    }
+
+    pub(super) fn schedule_probe(&mut self, now: Instant) {
+        if self.probe_due {
+            return;
+        }
+        let syn = self.flight.head().is_some_and(|head| head.control.syn);
+        let disorder =
+            syn || self.phase != Phase::Open || self.flight.sacked() > 0 || self.flight.lost() > 0;
+        let at = self.tlp.deadline(&tlp::View {
+            now,
+            srtt: self.rtt.srtt(),
+            outstanding: self.flight.outstanding(),
+            mss: self.mss,
+            sack: self.setup.sack,
+            disorder,
+            rto_at: self.rto_timer.deadline(),
+        });
+        match at {
+            Some(at) => self.tlp_timer.set(at),
+            None => self.tlp_timer.stop(),
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The sender's memory of what it sent, and its judgement of what became of it.
+//!
+//! Brings the pieces of [`recovery`](crate::recovery) together with the congestion window: which phase the sender is in,
+//! how much may leave, what leaves again, and when to look without being asked. It neither knows the peer's window nor
+//! what data there is.
+
+mod ack;
+mod round;
+#[cfg(test)]
+mod tests;
+mod timeout;
+
+use manypath_wire::seq::SeqNum;
+
+use crate::cc::{Algorithm, Congestion, EcnEcho, Pacer};
+use crate::recovery::pmtu::Pmtu;
+use crate::recovery::prr::Prr;
+use crate::recovery::rack::{self, Rack};
+use crate::recovery::rto::Rto;
+use crate::recovery::rtt::Rtt;
+pub(crate) use crate::recovery::scoreboard::Control;
+use crate::recovery::scoreboard::{Flight, Retransmit as Again};
+use crate::recovery::spurious::{Evidence, Frto};
+use crate::recovery::tlp::Tlp;
+use crate::time::{Duration, Instant};
+use crate::timer::{Timer, earliest};
+use crate::units::Rate;
+use round::Round;
+
+/// Largest burst when nothing paces: one segmentation-offload transmission.
+const UNPACED_BURST: u32 = 64 * 1024;
+
+/// What a sender starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Payload bytes of a full segment.
+    pub(crate) mss: u32,
+    /// Selective acknowledgements are hoped for.
+    pub(crate) sack: bool,
+    pub(crate) algorithm: Algorithm,
+    /// In segments.
+    pub(crate) initial_window: u32,
+    pub(crate) min_rto: Duration,
+    pub(crate) max_rto: Duration,
+    pub(crate) paced: bool,
+}
+
+/// How a segment relates to what was sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// For the first time.
+    New,
+    /// Again, because it is held to be lost.
+    Retransmit,
+    /// As a tail loss probe, first time or again.
+    Probe,
+    /// For the first time, as one segment larger than the path is known to carry.
+    MtuProbe,
+}
+
+/// Something to send again; `len` is sequence space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retransmit {
+    pub(crate) seq: SeqNum,
+    pub(crate) len: u32,
+    pub(crate) syn: bool,
+    pub(crate) fin: bool,
+}
+
+impl From<Again> for Retransmit {
+    fn from(again: Again) -> Self {
+        let Again {
+            seq,
+            len,
+            control: Control { syn, fin },
+        } = again;
+        Retransmit { seq, len, syn, fin }
+    }
+}
+
+/// One acknowledgement. `ack` lies between what is unacknowledged and what was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckIn<'a> {
+    pub(crate) ack: SeqNum,
+    pub(crate) sack: &'a [(SeqNum, SeqNum)],
+    /// With timestamps: the segment that provoked it was sent before this instant.
+    pub(crate) ts: Option<Instant>,
+    /// With timestamps: time since that segment was sent, within a tick.
+    pub(crate) ts_rtt: Option<Duration>,
+    /// It is a duplicate in the sense of RFC 5681 section 2, and may signal congestion.
+    pub(crate) duplicate: bool,
+    /// It echoes a congestion mark.
+    pub(crate) ece: bool,
+    /// The congestion window was not what held the sender back.
+    pub(crate) app_limited: bool,
+}
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AckEffect {
+    /// Sequence space newly acknowledged.
+    pub(crate) newly_acked: u32,
+    pub(crate) syn_acked: bool,
+    pub(crate) fin_acked: bool,
+    /// It reports a duplicate arrival.
+    pub(crate) dsack: bool,
+    pub(crate) entered_recovery: bool,
+    /// The last reduction of the window was taken back.
+    pub(crate) undone: bool,
+    /// The window was reduced because of a congestion mark; the peer must be told.
+    pub(crate) send_cwr: bool,
+}
+
+/// What a timer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimerEffect {
+    pub(crate) rto_fired: bool,
+    /// Retransmission timeouts since the peer last acknowledged something new.
+    pub(crate) backoffs: u8,
+}
+
+/// What the sender is doing about losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is known to be lost, or what is lost says nothing about congestion.
+    Open,
+    /// Fast recovery until `until` is acknowledged.
+    Recovery { until: SeqNum, prr: Prr },
+    /// Recovery after a timeout until `until` is acknowledged.
+    Loss { until: SeqNum },
+}
+
+/// The sender's memory and judgement.
+#[derive(Debug)]
+pub(crate) struct LossRecovery {
+    setup: Setup,
+    mss: u32,
+    flight: Flight,
+    rtt: Rtt,
+    rto: Rto,
+    rack: Rack,
+    tlp: Tlp,
+    frto: Frto,
+    /// New data sent while F-RTO waits for its verdict.
+    frto_sent: u32,
+    evidence: Evidence,
+    /// After a recovery, its reduction may be taken back until this is acknowledged.
+    evidence_until: Option<SeqNum>,
+    pmtu: Pmtu,
+    phase: Phase,
+    cc: Congestion,
+    ecn: EcnEcho,
+    pacer: Pacer,
+    round: Round,
+    /// Duplicate acknowledgements in a row of a peer without SACK.
+    duplicates: u32,
+    /// Bytes that those duplicates say have arrived.
+    duplicate_bytes: u32,
+    /// No second fast retransmit before this is acknowledged (RFC 6582 section 3.2).
+    recover: SeqNum,
+    last_sent: Option<Instant>,
+    probe_due: bool,
+    rto_timer: Timer,
+    rack_timer: Timer,
+    tlp_timer: Timer,
+}
+
+impl LossRecovery {
+    pub(crate) fn new(isn: SeqNum, setup: &Setup) -> Self {
+        let mut cc = Congestion::new(setup.algorithm, setup.mss, setup.initial_window);
+        cc.set_paced(setup.paced);
+        LossRecovery {
+            setup: *setup,
+            mss: setup.mss,
+            flight: Flight::new(isn, setup.mss),
+            rtt: Rtt::new(),
+            rto: Rto::new(setup.min_rto, setup.max_rto),
+            rack: Rack::new(),
+            tlp: Tlp::new(),
+            frto: Frto::Off,
+            frto_sent: 0,
+            evidence: Evidence::default(),
+            evidence_until: None,
+            pmtu: Pmtu::new(setup.mss),
+            phase: Phase::Open,
+            cc,
+            ecn: EcnEcho::new(),
+            pacer: Pacer::new(),
+            round: Round::default(),
+            duplicates: 0,
+            duplicate_bytes: 0,
+            recover: isn,
+            last_sent: None,
+            probe_due: false,
+            rto_timer: Timer::OFF,
+            rack_timer: Timer::OFF,
+            tlp_timer: Timer::OFF,
+        }
+    }
+
+    /// The handshake decided on selective acknowledgements and on the payload bytes of a full segment.
+    pub(crate) fn negotiated(&mut self, sack: bool, mss: u32) {
+        self.setup.sack = sack;
+        self.pmtu = Pmtu::new(mss);
+        self.set_mss(mss);
+        self.cc.restart_initial(self.setup.initial_window);
+    }
+
+    fn set_mss(&mut self, mss: u32) {
+        self.mss = mss;
+        self.flight.set_mss(mss);
+        self.cc.set_mss(mss);
+    }
+
+    /// `len` numbers from `seq` on have left.
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        len: u32,
+        control: Control,
+        how: Sent,
+    ) {
+        let new = seq == self.flight.nxt();
+        if new {
+            self.flight.sent_new(now, len, control);
+            if how == Sent::MtuProbe {
+                self.pmtu.probe_sent(now, self.flight.nxt());
+                self.flight.set_last_alone();
+            }
+        } else {
+            self.note_retransmission(now, seq, len, how);
+            self.flight.sent_again(now, seq, len);
+        }
+        match how {
+            Sent::New | Sent::Retransmit | Sent::MtuProbe => {
+                self.rto_timer.set_if_off(now + self.rto())
+            }
+            Sent::Probe => {
+                self.probe_due = false;
+                self.tlp.sent(self.flight.nxt(), !new);
+                self.tlp_timer.stop();
+                // RFC 8985 section 7.3: the retransmission timer starts over behind the probe.
+                self.rto_timer.set(now + self.rto());
+            }
+        }
+        if let Phase::Recovery { prr, .. } = &mut self.phase {
+            prr.sent(len);
+        }
+        if new && self.frto.wants_new_data() {
+            self.frto_sent = self.frto_sent.saturating_add(len);
+        }
+        if new && !control.syn {
+            self.schedule_probe(now);
+        }
+        self.last_sent = Some(now);
+        self.pacer.sent(now, len, self.pacing_rate(), self.mss);
+        self.round
+            .on_sent(self.inflight(), self.cc.cwnd(), self.mss);
+    }
+
+    fn note_retransmission(&mut self, now: Instant, seq: SeqNum, len: u32, how: Sent) {
+        if self.frto.wants_new_data() && how == Sent::Retransmit {
+            // Nothing new could be sent, so F-RTO cannot tell (RFC 5682 section 2.1 step 2).
+            self.frto = Frto::Off;
+        }
+        if self.phase != Phase::Open {
+            self.evidence
+                .retransmitted(now, len, self.flight.was_retransmitted(seq));
+        }
+    }
+
+    /// The first part of the flight that is held to be lost and that the congestion window lets go now: whole segments of
+    /// `mss` payload bytes, at most `max_burst` bytes.
+    pub(crate) fn next_retransmit(&self, mss: u32, max_burst: u32) -> Option<Retransmit> {
+        let lost = self.flight.next_lost(max_burst.max(mss))?;
+        if lost.control.syn {
+            return Some(lost.into());
+        }
+        match self.frto {
+            Frto::Off => {}
+            Frto::HeadSent { .. } => {
+                // RFC 5682 section 2.1 step 1: the first segment alone.
+                return (lost.seq == self.flight.una()).then(|| lost.limited(mss).into());
+            }
+            Frto::NewSent { .. } if self.frto_sent > 0 => return None,
+            Frto::NewSent { .. } => {}
+        }
+        let room = self.cwnd_room();
+        if room >= lost.payload() || self.inflight() == 0 && mss >= lost.payload() {
+            return Some(lost.into());
+        }
+        let whole = room / mss.max(1) * mss;
+        if whole == 0 && self.inflight() > 0 {
+            return None;
+        }
+        Some(lost.limited(whole.max(mss)).into())
+    }
+
+    /// The probe that is due: the end of what was sent. New data makes as good a probe.
+    pub(crate) fn tail_probe(&self, mss: u32) -> Option<Retransmit> {
+        if !self.probe_due {
+            return None;
+        }
+        self.flight.tail(mss).map(Retransmit::from)
+    }
+
+    /// Payload bytes of the next segment of new data, if the path is to be tried with one larger than it is known to carry
+    /// (RFC 8899): only while all is well, and in a window that holds the segments behind it that would tell its loss. The
+    /// window may be overdrawn by this one segment, since a busy sender never leaves the room for it.
+    pub(crate) fn mtu_probe(&self, now: Instant) -> Option<u32> {
+        let quiet = self.phase == Phase::Open && self.flight.lost() == 0 && self.setup.sack;
+        let size = self.pmtu.probe_size(now).filter(|_| quiet)?;
+        let fits = self.cwnd_room() >= self.mss
+            && self.cwnd() >= size.saturating_add(self.mss.saturating_mul(4));
+        fits.then_some(size)
+    }
+
+    /// New data is to be sent before anything is sent again: F-RTO judges by it.
+    pub(crate) fn prefers_new(&self) -> bool {
+        self.frto.wants_new_data()
+    }
+
+    fn cwnd_room(&self) -> u32 {
+        self.cc.cwnd().saturating_sub(self.inflight())
+    }
+
+    /// Bytes of new data that congestion control and loss recovery permit now. Limited transmit (RFC 3042) is included:
+    /// what duplicates report as arrived no longer counts as in flight.
+    pub(crate) fn allowance(&self) -> u32 {
+        match self.frto {
+            Frto::Off => self.cwnd_room(),
+            Frto::HeadSent { .. } => 0,
+            Frto::NewSent { .. } => self.mss.saturating_mul(2).saturating_sub(self.frto_sent),
+        }
+    }
+
+    /// When pacing lets the next burst go; not after `now` if it may go at once.
+    pub(crate) fn pacing_ready(&self, now: Instant) -> Instant {
+        if self.setup.paced {
+            self.pacer.ready_at(now)
+        } else {
+            now
+        }
+    }
+
+    /// Largest burst that is sensible now.
+    pub(crate) fn burst(&self) -> u32 {
+        if self.setup.paced {
+            Pacer::quantum(self.pacing_rate(), self.mss)
+        } else {
+            UNPACED_BURST
+        }
+    }
+
+    /// The rate that pacing keeps; without pacing, no limit.
+    pub(crate) fn pacing_rate(&self) -> Rate {
+        if self.setup.paced {
+            self.cc.pacing_rate(self.srtt_or_zero())
+        } else {
+            Rate::MAX
+        }
+    }
+
+    /// Sending is about to start again with nothing outstanding.
+    pub(crate) fn on_idle_restart(&mut self, now: Instant) {
+        if let Some(since) = self.last_sent.filter(|_| self.flight.is_empty()) {
+            self.cc.on_idle(now, since, self.rto.base(&self.rtt));
+        }
+    }
+
+    /// A router says that a segment with payload `size` is the largest that its link carries; the number `seq` that it
+    /// quotes is outstanding. True if segments are smaller from now on; what was too large is then held to be lost, which
+    /// says nothing about congestion (RFC 8201 section 5.4).
+    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, size: u32) -> bool {
+        let outstanding = seq.within(self.flight.una(), self.flight.outstanding());
+        if !outstanding {
+            return false;
+        }
+        let Some(size) = self.pmtu.on_icmp(now, size) else {
+            return false;
+        };
+        self.set_mss(size);
+        self.flight.mark_any(|entry| entry.len > size);
+        true
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) if nothing else happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        earliest([
+            self.rto_timer.deadline(),
+            self.rack_timer.deadline(),
+            self.tlp_timer.deadline(),
+        ])
+    }
+
+    fn rack_view(&self, now: Instant) -> rack::View {
+        rack::View {
+            now,
+            min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
+            srtt: self.srtt_or_zero(),
+            in_recovery: self.phase != Phase::Open,
+            mss: self.mss,
+        }
+    }
+
+    fn srtt_or_zero(&self) -> Duration {
+        self.rtt.srtt().unwrap_or(Duration::ZERO)
+    }
+
+    /// First unacknowledged number.
+    pub(crate) fn snd_una(&self) -> SeqNum {
+        self.flight.una()
+    }
+
+    /// First number never sent.
+    pub(crate) fn snd_nxt(&self) -> SeqNum {
+        self.flight.nxt()
+    }
+
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.cc.cwnd()
+    }
+
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.cc.ssthresh()
+    }
+
+    /// Bytes held to be in the network.
+    pub(crate) fn inflight(&self) -> u32 {
+        self.flight.pipe().saturating_sub(self.duplicate_bytes)
+    }
+
+    /// Something is unacknowledged.
+    pub(crate) fn outstanding(&self) -> bool {
+        !self.flight.is_empty()
+    }
+
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    pub(crate) fn rttvar(&self) -> Duration {
+        self.rtt.rttvar()
+    }
+
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
+        self.rtt.min()
+    }
+
+    /// The retransmission timeout as it stands, back-off included.
+    pub(crate) fn rto(&self) -> Duration {
+        self.rto.current(&self.rtt)
+    }
+
+    pub(crate) fn backoffs(&self) -> u8 {
+        self.rto.backoffs()
+    }
+
+    pub(crate) fn in_recovery(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Payload bytes of a full segment.
+    pub(crate) fn mss(&self) -> u32 {
+        self.mss
+    }
+}

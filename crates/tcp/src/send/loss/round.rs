@@ -1,0 +1,54 @@
+//! What the last round trip looked like: congestion control grows a window only while it is used.
+
+/// Counts over one round trip, and what the one before came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Round {
+    /// The round ends when this many bytes are acknowledged in total.
+    end: u64,
+    now: Counts,
+    last: Counts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Counts {
+    max_inflight: u32,
+    cwnd_limited: bool,
+    rtt_samples: u32,
+}
+
+impl Round {
+    /// Something left; `inflight` bytes are in the network now.
+    pub(super) fn on_sent(&mut self, inflight: u32, cwnd: u32, mss: u32) {
+        self.now.max_inflight = self.now.max_inflight.max(inflight);
+        // Bursts are not cut to fit the last bytes of the window.
+        self.now.cwnd_limited |= inflight.saturating_add(mss) > cwnd;
+    }
+
+    /// An acknowledgement arrived.
+    pub(super) fn on_ack(&mut self, acked_total: u64, sent_total: u64, inflight: u32) {
+        if acked_total >= self.end {
+            self.last = self.now;
+            self.now = Counts {
+                max_inflight: inflight,
+                ..Counts::default()
+            };
+            self.end = sent_total;
+        }
+    }
+
+    /// A round-trip time was measured. Returns how many such a round brings.
+    pub(super) fn on_rtt_sample(&mut self) -> u32 {
+        self.now.rtt_samples = self.now.rtt_samples.saturating_add(1);
+        self.last.rtt_samples.max(1)
+    }
+
+    /// Most bytes in the network during this round and the last.
+    pub(super) fn max_inflight(&self) -> u32 {
+        self.now.max_inflight.max(self.last.max_inflight)
+    }
+
+    /// The congestion window held the sender back during this round or the last.
+    pub(super) fn cwnd_limited(&self) -> bool {
+        self.now.cwnd_limited || self.last.cwnd_limited
+    }
+}

@@ -1,0 +1,672 @@
+//! The sender against a path and a receiver in virtual time.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cc::GroupView;
+use crate::ranges::Ranges;
+
+const MSS: u32 = 1_000;
+const ISN: SeqNum = SeqNum::new(u32::MAX - 5_000);
+const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// What the path does to the n-th packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Pass,
+    Drop,
+    Late(Duration),
+    Mark,
+}
+
+enum Event {
+    Data {
+        seq: SeqNum,
+        len: u32,
+        sent_at: Instant,
+        marked: bool,
+    },
+    Ack {
+        ack: SeqNum,
+        sack: Vec<(SeqNum, SeqNum)>,
+        echo: Instant,
+        ece: bool,
+    },
+}
+
+/// A sender with `total` bytes, a path with a rate and a delay, and a receiver.
+struct World {
+    now: Instant,
+    sender: LossRecovery,
+    left: u32,
+    sack: bool,
+    stamps: bool,
+    /// Time one segment takes at the bottleneck.
+    per_segment: Duration,
+    link_free: Instant,
+    fates: Box<dyn Fn(u32, Instant) -> Fate>,
+    /// Largest segment that the path carries; it is silent about larger ones.
+    path_mtu: u32,
+    events: BTreeMap<(Instant, u64), Event>,
+    serial: u64,
+    packets: u32,
+    retransmissions: u32,
+    rtos: u32,
+    recoveries: u32,
+    undos: u32,
+    cwrs: u32,
+    next_expected: SeqNum,
+    held: Ranges<SeqNum>,
+    recent: Vec<SeqNum>,
+}
+
+fn setup(algorithm: Algorithm, sack: bool) -> Setup {
+    Setup {
+        mss: MSS,
+        sack,
+        algorithm,
+        initial_window: 10,
+        min_rto: Duration::from_millis(200),
+        max_rto: Duration::from_secs(60),
+        paced: false,
+    }
+}
+
+impl World {
+    fn new(total: u32, fates: impl Fn(u32, Instant) -> Fate + 'static) -> World {
+        let mut sender = LossRecovery::new(ISN, &setup(Algorithm::Reno, true));
+        sender.negotiated(true, MSS);
+        World {
+            now: Instant::from_secs(1),
+            sender,
+            left: total,
+            sack: true,
+            stamps: true,
+            per_segment: Duration::from_micros(500),
+            link_free: Instant::ZERO,
+            fates: Box::new(fates),
+            path_mtu: u32::MAX,
+            events: BTreeMap::new(),
+            serial: 0,
+            packets: 0,
+            retransmissions: 0,
+            rtos: 0,
+            recoveries: 0,
+            undos: 0,
+            cwrs: 0,
+            next_expected: ISN,
+            held: Ranges::new(),
+            recent: Vec::new(),
+        }
+    }
+
+    fn without_sack(mut self) -> World {
+        self.sack = false;
+        self.sender = LossRecovery::new(ISN, &setup(Algorithm::Reno, false));
+        self.sender.negotiated(false, MSS);
+        self
+    }
+
+    fn at(&mut self, when: Instant, event: Event) {
+        self.serial += 1;
+        self.events.insert((when, self.serial), event);
+    }
+
+    /// Puts numbers on the wire, one packet a segment.
+    fn transmit(&mut self, seq: SeqNum, len: u32, how: Sent) {
+        let segment = if how == Sent::MtuProbe {
+            len
+        } else {
+            self.sender.mss()
+        };
+        if !matches!(how, Sent::New | Sent::MtuProbe) {
+            self.retransmissions += 1;
+        }
+        self.sender
+            .sent(self.now, seq, len, Control::default(), how);
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(segment);
+            let fate = if part > self.path_mtu {
+                Fate::Drop
+            } else {
+                (self.fates)(self.packets, self.now)
+            };
+            self.packets += 1;
+            self.link_free = self.link_free.max(self.now) + self.per_segment;
+            let arrival = self.link_free + ONE_WAY;
+            let data = Event::Data {
+                seq: seq + at,
+                len: part,
+                sent_at: self.now,
+                marked: fate == Fate::Mark,
+            };
+            match fate {
+                Fate::Pass | Fate::Mark => self.at(arrival, data),
+                Fate::Late(by) => self.at(arrival + by, data),
+                Fate::Drop => {}
+            }
+            at += part;
+        }
+    }
+
+    fn send_all(&mut self) {
+        loop {
+            let mss = self.sender.mss();
+            let prefers_new = self.sender.prefers_new() && self.left > 0;
+            let lost = self.sender.next_retransmit(mss, 4 * mss);
+            if let Some(again) = lost.filter(|_| !prefers_new) {
+                self.transmit(again.seq, again.len, Sent::Retransmit);
+            } else if let Some(probe) = self.sender.tail_probe(mss) {
+                if self.left > 0 {
+                    self.transmit_new(mss, Sent::Probe);
+                } else {
+                    self.transmit(probe.seq, probe.len, Sent::Probe);
+                }
+            } else if let Some(size) = self
+                .sender
+                .mtu_probe(self.now)
+                .filter(|size| *size <= self.left)
+            {
+                self.transmit_new(size, Sent::MtuProbe);
+            } else if self.left > 0 && self.sender.allowance() >= mss.min(self.left) {
+                self.transmit_new(
+                    (self.sender.allowance() / mss * mss).clamp(mss, 4 * mss),
+                    Sent::New,
+                );
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn transmit_new(&mut self, len: u32, how: Sent) {
+        let len = len.min(self.left);
+        self.left -= len;
+        self.transmit(self.sender.snd_nxt(), len, how);
+    }
+
+    /// The receiver: acknowledges every packet, newest block first, duplicates reported.
+    fn receive(&mut self, seq: SeqNum, len: u32, sent_at: Instant, marked: bool) {
+        let end = seq + len;
+        let fresh =
+            end.after(self.next_expected) && !self.held.covers(seq.max(self.next_expected), end);
+        let mut sack = Vec::new();
+        if !fresh {
+            sack.push((seq, end));
+        } else {
+            self.held.insert(seq.max(self.next_expected), end);
+            self.recent.retain(|at| *at != seq);
+            self.recent.insert(0, seq);
+            if let Some(first) = self
+                .held
+                .first()
+                .filter(|first| first.start == self.next_expected)
+            {
+                self.next_expected = first.end;
+                self.held.remove_before(first.end);
+            }
+        }
+        for at in &self.recent {
+            if let Some(span) = self.held.span_at(*at) {
+                if !sack.contains(&(span.start, span.end)) && sack.len() < 3 {
+                    sack.push((span.start, span.end));
+                }
+            }
+        }
+        if !self.sack {
+            sack.clear();
+        }
+        let ack = Event::Ack {
+            ack: self.next_expected,
+            sack,
+            echo: sent_at,
+            ece: marked,
+        };
+        self.at(self.now + ONE_WAY, ack);
+    }
+
+    fn acknowledge(&mut self, ack: SeqNum, sack: &[(SeqNum, SeqNum)], echo: Instant, ece: bool) {
+        if ack.before(self.sender.snd_una()) {
+            return;
+        }
+        let tick = Instant::from_millis(echo.as_millis());
+        let effect = self.sender.on_ack(
+            self.now,
+            &AckIn {
+                ack,
+                sack,
+                ts: self.stamps.then(|| tick + Duration::from_millis(1)),
+                ts_rtt: self.stamps.then(|| self.now.since(tick)),
+                duplicate: ack == self.sender.snd_una() && self.sender.outstanding(),
+                ece,
+                app_limited: self.left == 0,
+            },
+            &GroupView::ALONE,
+        );
+        self.recoveries += u32::from(effect.entered_recovery);
+        self.undos += u32::from(effect.undone);
+        self.cwrs += u32::from(effect.send_cwr);
+    }
+
+    /// One step; false when everything is acknowledged.
+    fn step(&mut self) -> bool {
+        self.send_all();
+        if self.left == 0 && !self.sender.outstanding() {
+            assert_eq!(
+                self.sender.deadline(),
+                None,
+                "nothing outstanding, nothing to wait for"
+            );
+            return false;
+        }
+        let event_at = self.events.keys().next().map(|key| key.0);
+        let deadline = self.sender.deadline();
+        assert!(
+            deadline.is_some(),
+            "outstanding data without a timer: {:?}",
+            self.sender
+        );
+        assert!(
+            deadline.unwrap() > self.now,
+            "a deadline that has passed: {:?}",
+            self.sender
+        );
+        self.now = event_at.into_iter().chain(deadline).min().unwrap();
+        if event_at == Some(self.now) {
+            match self.events.pop_first().unwrap().1 {
+                Event::Data {
+                    seq,
+                    len,
+                    sent_at,
+                    marked,
+                } => self.receive(seq, len, sent_at, marked),
+                Event::Ack {
+                    ack,
+                    sack,
+                    echo,
+                    ece,
+                } => self.acknowledge(ack, &sack, echo, ece),
+            }
+        }
+        if self.sender.deadline().is_some_and(|at| at <= self.now) {
+            self.rtos += u32::from(self.sender.on_timeout(self.now).rto_fired);
+        }
+        true
+    }
+
+    fn run(&mut self) {
+        let end = self.now + Duration::from_secs(3_600);
+        while self.step() {
+            assert!(self.now < end, "no end in sight: {:?}", self.sender);
+        }
+    }
+}
+
+fn drops(which: &'static [u32]) -> impl Fn(u32, Instant) -> Fate + 'static {
+    move |n, _| {
+        if which.contains(&n) {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    }
+}
+
+#[test]
+fn without_loss_nothing_is_sent_twice() {
+    let mut world = World::new(500 * MSS, drops(&[]));
+    world.run();
+    assert_eq!(
+        (
+            world.packets,
+            world.retransmissions,
+            world.rtos,
+            world.recoveries
+        ),
+        (500, 0, 0, 0)
+    );
+}
+
+#[test]
+fn one_loss_is_repaired_in_a_round_trip_and_halves_the_window() {
+    let mut world = World::new(300 * MSS, drops(&[40]));
+    world.run();
+    assert_eq!(
+        (
+            world.retransmissions,
+            world.rtos,
+            world.recoveries,
+            world.undos
+        ),
+        (1, 0, 1, 0)
+    );
+    assert!(world.sender.ssthresh() < 40 * MSS);
+}
+
+#[test]
+fn many_losses_of_one_window_are_one_recovery() {
+    let mut world = World::new(300 * MSS, drops(&[40, 42, 44, 46, 48, 50, 52]));
+    world.run();
+    assert_eq!((world.packets, world.rtos, world.recoveries), (307, 0, 1));
+}
+
+#[test]
+fn a_lost_retransmission_is_found_without_the_timer() {
+    let mut world = World::new(400 * MSS, drops(&[40]));
+    while world.retransmissions == 0 {
+        world.step();
+    }
+    // The retransmission just left: drop it on the wire.
+    let lost = world
+        .events
+        .iter()
+        .find(|(_, event)| matches!(event, Event::Data { seq, .. } if *seq == ISN + 40 * MSS));
+    let key = *lost.unwrap().0;
+    world.events.remove(&key);
+    world.run();
+    assert_eq!((world.retransmissions, world.rtos), (2, 0));
+}
+
+#[test]
+fn a_lost_tail_is_probed_and_not_waited_for() {
+    let mut world = World::new(30 * MSS, drops(&[28, 29]));
+    world.run();
+    assert_eq!(world.rtos, 0);
+    assert!(world.retransmissions <= 3);
+    let took = world.now.since(Instant::from_secs(1));
+    assert!(took < Duration::from_millis(400), "took {took}");
+}
+
+#[test]
+fn a_probe_that_repairs_a_loss_reduces_the_window() {
+    let mut world = World::new(30 * MSS, drops(&[29]));
+    while world.sender.snd_una() != ISN + 30 * MSS {
+        assert!(world.step());
+    }
+    assert_eq!(
+        (world.rtos, world.retransmissions, world.recoveries),
+        (0, 1, 0)
+    );
+    // The next data after the probe shows that one copy alone arrived.
+    world.left = 5 * MSS;
+    world.run();
+    assert!(
+        world.sender.ssthresh() < u32::MAX,
+        "the loss was a congestion signal"
+    );
+}
+
+#[test]
+fn an_outage_is_survived_by_the_timer() {
+    let outage = |_, now: Instant| {
+        let dark = now >= Instant::from_millis(1_100) && now < Instant::from_millis(3_000);
+        if dark { Fate::Drop } else { Fate::Pass }
+    };
+    let mut world = World::new(600 * MSS, outage);
+    world.run();
+    assert!((2..6).contains(&world.rtos), "{} timeouts", world.rtos);
+    assert_eq!(world.undos, 0);
+    assert!(
+        world.now < Instant::from_secs(6),
+        "ended at {:?}",
+        world.now
+    );
+}
+
+/// The path stands still for 600 ms and then delivers everything in order.
+fn delay_spike(_: u32, now: Instant) -> Fate {
+    let (from, until) = (Instant::from_millis(1_080), Instant::from_millis(1_680));
+    if (from..until).contains(&now) {
+        Fate::Late(until.since(now))
+    } else {
+        Fate::Pass
+    }
+}
+
+#[test]
+fn a_delay_spike_is_not_taken_for_loss() {
+    for stamps in [true, false] {
+        let mut world = World::new(1_000 * MSS, delay_spike);
+        world.stamps = stamps;
+        world.run();
+        assert!(world.rtos >= 1, "the spike is longer than the timeout");
+        assert!(world.undos >= 1, "with timestamps {stamps}");
+        assert!(
+            world.retransmissions <= 4,
+            "{} retransmissions, timestamps {stamps}",
+            world.retransmissions
+        );
+        assert_eq!(
+            world.sender.ssthresh(),
+            u32::MAX,
+            "the reduction was taken back"
+        );
+    }
+}
+
+#[test]
+fn reordering_within_a_quarter_round_trip_costs_nothing_once_it_is_known() {
+    let late = |n, _| {
+        if n % 10 == 3 {
+            Fate::Late(Duration::from_millis(8))
+        } else {
+            Fate::Pass
+        }
+    };
+    let mut world = World::new(600 * MSS, late);
+    world.run();
+    assert!(world.recoveries <= 1, "{} recoveries", world.recoveries);
+    assert_eq!(
+        (world.recoveries, world.rtos),
+        (world.undos, 0),
+        "the first misjudgement was taken back"
+    );
+}
+
+#[test]
+fn without_sack_every_partial_acknowledgement_shows_the_next_hole() {
+    let mut world = World::new(300 * MSS, drops(&[40, 42, 44])).without_sack();
+    world.run();
+    assert_eq!(
+        (world.retransmissions, world.rtos, world.recoveries),
+        (3, 0, 1)
+    );
+}
+
+#[test]
+fn without_sack_limited_transmit_makes_small_windows_recover() {
+    // Three segments out, the first lost: two duplicates let two more out, which bring the third.
+    let mut world = World::new(6 * MSS, drops(&[0])).without_sack();
+    world.sender.cc.restart_initial(3);
+    world.run();
+    assert_eq!((world.retransmissions, world.rtos), (1, 0));
+}
+
+#[test]
+fn an_option_bearing_duplicate_is_no_congestion_signal() {
+    // rfc8684:G1
+    let mut world = World::new(10 * MSS, drops(&[])).without_sack();
+    world.send_all();
+    let (cwnd, now) = (world.sender.cwnd(), world.now + ONE_WAY);
+    for _ in 0..5 {
+        let ack = AckIn {
+            ack: ISN,
+            sack: &[],
+            ts: None,
+            ts_rtt: None,
+            duplicate: false,
+            ece: false,
+            app_limited: false,
+        };
+        let effect = world.sender.on_ack(now, &ack, &GroupView::ALONE);
+        assert_eq!(effect, AckEffect::default());
+    }
+    assert_eq!(
+        (world.sender.cwnd(), world.sender.next_retransmit(MSS, MSS)),
+        (cwnd, None)
+    );
+}
+
+#[test]
+fn congestion_marks_reduce_once_a_window() {
+    let mut world = World::new(600 * MSS, |n, _| {
+        if (100..130).contains(&n) {
+            Fate::Mark
+        } else {
+            Fate::Pass
+        }
+    });
+    world.run();
+    assert_eq!(
+        (world.retransmissions, world.recoveries, world.cwrs),
+        (0, 0, 1)
+    );
+    assert!(world.sender.ssthresh() < u32::MAX);
+}
+
+#[test]
+fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
+    let mut world = World::new(40 * MSS, drops(&[]));
+    world.send_all();
+    let cwnd = world.sender.cwnd();
+    assert!(
+        !world.sender.on_icmp_too_big(world.now, ISN - 1, 900),
+        "quotes nothing outstanding"
+    );
+    assert!(world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900));
+    assert_eq!(
+        (
+            world.sender.mss(),
+            world.sender.cwnd(),
+            world.sender.inflight()
+        ),
+        (900, cwnd, 0)
+    );
+    assert!(
+        !world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900),
+        "no news"
+    );
+    world.run();
+}
+
+#[test]
+fn a_silent_black_hole_is_found_and_the_largest_size_searched() {
+    let mut world = World::new(3_000_000, drops(&[]));
+    world.sender.negotiated(true, 8_960);
+    world.path_mtu = 1_460;
+    world.run();
+    assert!(world.rtos <= 4, "{} timeouts", world.rtos);
+    assert!(
+        (1_428..=1_460).contains(&world.sender.mss()),
+        "{}",
+        world.sender.mss()
+    );
+}
+
+#[test]
+fn an_outage_does_not_leave_small_segments_behind() {
+    let outage = |_, now: Instant| {
+        let dark = now >= Instant::from_millis(1_100) && now < Instant::from_millis(6_000);
+        if dark { Fate::Drop } else { Fate::Pass }
+    };
+    let mut world = World::new(6_000_000, outage);
+    world.sender.negotiated(true, 1_400);
+    while world.now < Instant::from_secs(12) && world.left > 0 {
+        assert!(world.step());
+    }
+    assert_eq!(world.sender.mss(), 1_400);
+    assert!(world.sender.pmtu.probe_end().is_none());
+}
+
+#[test]
+fn an_idle_sender_starts_from_a_smaller_window() {
+    let mut world = World::new(200 * MSS, drops(&[150]));
+    world.run();
+    let cwnd = world.sender.cwnd();
+    world
+        .sender
+        .on_idle_restart(world.now + Duration::from_secs(60));
+    assert!(
+        world.sender.cwnd() < cwnd && world.sender.cwnd() == 10 * MSS,
+        "{}",
+        world.sender.cwnd()
+    );
+}
+
+#[test]
+fn a_handshake_that_timed_out_is_followed_by_one_segment() {
+    let syn = Control {
+        syn: true,
+        fin: false,
+    };
+    for (again, window) in [(false, 10 * MSS), (true, MSS)] {
+        let mut sender = LossRecovery::new(ISN, &setup(Algorithm::Cubic, true));
+        sender.sent(Instant::from_secs(1), ISN, 1, syn, Sent::New);
+        assert_eq!(sender.deadline(), Some(Instant::from_secs(2)));
+        if again {
+            assert!(sender.on_timeout(Instant::from_secs(2)).rto_fired);
+            let lost = sender.next_retransmit(MSS, 0).unwrap();
+            assert!(lost.syn && lost.len == 1);
+            sender.sent(Instant::from_secs(2), ISN, 1, syn, Sent::Retransmit);
+            assert_eq!(sender.deadline(), Some(Instant::from_secs(4)));
+        }
+        sender.negotiated(true, MSS);
+        let ack = AckIn {
+            ack: ISN + 1,
+            sack: &[],
+            ts: None,
+            ts_rtt: None,
+            duplicate: false,
+            ece: false,
+            app_limited: true,
+        };
+        let effect = sender.on_ack(Instant::from_millis(2_100), &ack, &GroupView::ALONE);
+        assert!(effect.syn_acked);
+        assert_eq!((sender.cwnd(), sender.deadline()), (window, None));
+        assert_eq!(
+            sender.rto(),
+            Duration::from_millis(if again { 3_000 } else { 3_300 })
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the path drops, delays or marks, everything arrives, the deadlines lie ahead, and the window is kept.
+    #[test]
+    fn every_transfer_ends(
+        segments in 1u32..150, fates in prop::collection::vec(0u8..12, 1..300), sack: bool, stamps: bool, law in 0u8..3,
+        tail in 0u32..MSS,
+    ) {
+        let mut world = World::new(segments * MSS + tail, move |n, _| {
+            match fates.get(n as usize) {
+                Some(0) => Fate::Drop,
+                Some(1) => Fate::Late(Duration::from_millis(5)),
+                Some(2) => Fate::Late(Duration::from_millis(90)),
+                Some(3) => Fate::Mark,
+                _ => Fate::Pass,
+            }
+        });
+        let algorithm = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Lia][law as usize];
+        world.sack = sack;
+        world.stamps = stamps;
+        world.sender = LossRecovery::new(ISN, &setup(algorithm, sack));
+        world.sender.negotiated(sack, MSS);
+        while world.step() {
+            prop_assert!(world.now < Instant::from_secs(3_600));
+            // Before its deadline, the timer changes nothing.
+            if let Some(at) = world.sender.deadline().filter(|at| *at > world.now) {
+                let before = alloc::format!("{:?}", world.sender);
+                prop_assert!(!world.sender.on_timeout(Instant::from_nanos(at.as_nanos() - 1)).rto_fired);
+                prop_assert_eq!(before, alloc::format!("{:?}", world.sender));
+            }
+        }
+        prop_assert_eq!(world.sender.snd_una(), ISN + segments * MSS + tail);
+        prop_assert_eq!(world.next_expected, world.sender.snd_una());
+    }
+}

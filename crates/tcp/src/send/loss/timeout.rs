@@ -1,0 +1,97 @@
+//! What it means that nothing arrived.
+
+use super::{LossRecovery, Phase, TimerEffect};
+use crate::recovery::spurious::Frto;
+use crate::time::Instant;
+
+impl LossRecovery {
+    /// Time passed. Before [`deadline`](Self::deadline) this changes nothing.
+    pub(crate) fn on_timeout(&mut self, now: Instant) -> TimerEffect {
+        if self.rack_timer.take_due(now) {
+            let (outstanding, undelivered) = (
+                self.flight.outstanding(),
+                self.flight.outstanding() - self.flight.sacked(),
+            );
+            let lost = self.detect_by_time(now);
+            if self.judge_mtu_probe(now, lost) > 0 && self.phase == Phase::Open {
+                self.enter_recovery(now, outstanding, undelivered);
+            }
+        }
+        if self.tlp_timer.take_due(now) {
+            // RFC 8985 section 7.3. The probe leaves as soon as the caller has room for it.
+            self.probe_due = true;
+            self.rto_timer.set(now + self.rto());
+        }
+        let rto_fired = self.rto_timer.take_due(now);
+        if rto_fired {
+            self.on_retransmission_timeout(now);
+        }
+        TimerEffect {
+            rto_fired,
+            backoffs: self.rto.backoffs(),
+        }
+    }
+
+    /// RFC 6298 section 5.4 to 5.6, RFC 5681 section 3.1, RFC 8985 section 6.3, RFC 5682 section 2.1 step 1.
+    fn on_retransmission_timeout(&mut self, now: Instant) {
+        let repeated = self.rto.backoffs() > 0;
+        self.rto.back_off();
+        self.rto_timer.set(now + self.rto());
+        let Some(head) = self.flight.head().copied() else {
+            return;
+        };
+        if head.control.syn {
+            // The handshake has no window to reduce yet; what follows its loss is decided when it is answered.
+            self.flight.mark_any(|_| true);
+            return;
+        }
+        self.pmtu.on_probe_lost(now);
+        if !repeated {
+            self.begin_timeout_episode(now);
+        } else {
+            self.frto = Frto::Off;
+            self.cc.on_rto(now, self.flight.outstanding(), true);
+        }
+        if self.flight.reneged() {
+            self.flight.forget_sacks();
+        }
+        if self.setup.sack {
+            let view = self.rack_view(now);
+            self.rack.on_rto(&mut self.flight, &view);
+        } else {
+            self.flight.mark_any(|_| true);
+        }
+        self.phase = Phase::Loss {
+            until: self.flight.nxt(),
+        };
+        self.recover = self.flight.nxt();
+        self.duplicates = 0;
+        self.duplicate_bytes = 0;
+        self.tlp.forget();
+        self.tlp_timer.stop();
+        self.rack_timer.stop();
+        self.probe_due = false;
+        self.pacer.reset();
+        if head.len >= self.mss {
+            if let Some(smaller) = self.pmtu.on_timeout(now, self.mss, self.rto.backoffs()) {
+                self.set_mss(smaller);
+            }
+        }
+    }
+
+    /// The first of perhaps several timeouts in a row: reduces the window and asks whether the timer was right.
+    fn begin_timeout_episode(&mut self, now: Instant) {
+        let judged = self.phase == Phase::Open && self.flight.outstanding() > self.mss;
+        if self.phase == Phase::Open {
+            self.end_episode();
+        }
+        self.cc.on_rto(now, self.flight.outstanding(), false);
+        if !self.evidence.is_open() {
+            self.evidence.begin(self.flight.una());
+        }
+        self.evidence_until = None;
+        self.frto = Frto::on_timeout(self.flight.nxt(), judged);
+        self.frto_sent = 0;
+        self.ecn.on_other_reduction(self.flight.sent_total());
+    }
+}
