@@ -344,7 +344,8 @@ impl LossRecovery {
             }
             return;
         }
-        if settled || delivered == 0 || report.syn_acked {
+        // RFC 3168 section 6.1.2: an echoed mark is no occasion to grow. RFC 5681 section 3.2 step 1: neither is a duplicate.
+        if settled || delivered == 0 || report.acked == 0 || report.syn_acked || ack.ece {
             return;
         }
         // After a timeout, a peer without SACK acknowledges in jumps what had arrived before (RFC 3465 section 2.3: L = 1).
