@@ -62,7 +62,7 @@ impl Frto {
         let advanced = report.acked > 0;
         match *self {
             Frto::Off => FrtoVerdict::Wait,
-            // Another report of what was known (a window update, a duplicate report) decides nothing.
+            // Steps 2a and 3a: a duplicate means a loss, unless it answers a retransmission that was needless.
             Frto::HeadSent { .. } | Frto::NewSent { .. }
                 if !advanced && report.newly_sacked == 0 =>
             {

@@ -210,6 +210,8 @@ impl LossRecovery {
         if late || self.evidence.on_ack(report, ack.ts) {
             self.flight.unmark_lost();
             self.rack.forget_newest();
+            self.rack_timer.stop();
+            self.head_due = false;
             if matches!(self.phase, Phase::Recovery { .. }) || self.evidence_until.is_some() {
                 self.rack.on_needless_retransmission();
             }
@@ -257,7 +259,12 @@ impl LossRecovery {
     /// Marks what this acknowledgement shows to be lost. Returns how much.
     fn detect(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) -> u32 {
         if self.setup.sack {
-            return self.detect_by_time(now);
+            // Where nothing arrived, nothing was overtaken; what only time decides is the timer's.
+            return if report.delivered > 0 {
+                self.detect_by_time(now)
+            } else {
+                0
+            };
         }
         match self.phase {
             // RFC 6582 section 3.2 step 2: three duplicates, none of which an earlier recovery provoked.
@@ -388,6 +395,7 @@ impl LossRecovery {
         if report.delivered > 0 {
             self.probe_due = false;
         }
+        self.head_due &= report.acked == 0;
         self.schedule_probe(now);
     }
 

@@ -160,6 +160,8 @@ pub(crate) struct LossRecovery {
     recover: SeqNum,
     last_sent: Option<Instant>,
     probe_due: bool,
+    /// The timer fired: the head leaves again whatever the window says.
+    head_due: bool,
     rto_timer: Timer,
     rack_timer: Timer,
     tlp_timer: Timer,
@@ -192,6 +194,7 @@ impl LossRecovery {
             recover: isn,
             last_sent: None,
             probe_due: false,
+            head_due: false,
             rto_timer: Timer::OFF,
             rack_timer: Timer::OFF,
             tlp_timer: Timer::OFF,
@@ -244,6 +247,7 @@ impl LossRecovery {
                 self.rto_timer.set(now + self.rto());
             }
         }
+        self.head_due &= how != Sent::Retransmit;
         if let Phase::Recovery { prr, .. } = &mut self.phase {
             prr.sent(len);
         }
@@ -277,12 +281,13 @@ impl LossRecovery {
         if lost.control.syn {
             return Some(lost.into());
         }
+        if self.head_due && lost.seq == self.flight.una() {
+            // RFC 6298 section 5.4, and RFC 5682 section 2.1 step 1: the first segment alone.
+            return Some(lost.limited(mss).into());
+        }
         match self.frto {
             Frto::Off => {}
-            Frto::HeadSent { .. } => {
-                // RFC 5682 section 2.1 step 1: the first segment alone.
-                return (lost.seq == self.flight.una()).then(|| lost.limited(mss).into());
-            }
+            Frto::HeadSent { .. } => return None,
             Frto::NewSent { .. } if self.frto_sent > 0 => return None,
             Frto::NewSent { .. } => {}
         }

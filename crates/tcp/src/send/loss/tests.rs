@@ -417,6 +417,39 @@ fn an_outage_is_survived_by_the_timer() {
     );
 }
 
+#[test]
+fn the_head_leaves_after_a_timeout_even_if_the_window_is_full() {
+    let mut world = World::new(
+        100 * MSS,
+        |n, _| if n == 10 { Fate::Drop } else { Fate::Pass },
+    );
+    while world.recoveries == 0 {
+        world.step();
+    }
+    // In recovery; everything from here on is lost, and the round trip is longer than what the timer adds to it.
+    world.events.clear();
+    let fired = world.sender.rto_timer.deadline().unwrap();
+    world.sender.rtt.sample(fired, Duration::from_secs(60), 1);
+    world.sender.rtt.sample(fired, Duration::from_secs(60), 1);
+    world.now = fired;
+    world.transmit_new(5 * MSS, Sent::New);
+    assert!(world.sender.on_timeout(fired).rto_fired);
+    assert!(world.sender.inflight() > world.sender.cwnd());
+    let head = world
+        .sender
+        .next_retransmit(MSS, 65_536)
+        .expect("the head is due");
+    assert_eq!((head.seq, head.len), (world.sender.snd_una(), MSS));
+    world.sender.sent(
+        fired,
+        head.seq,
+        head.len,
+        Control::default(),
+        Sent::Retransmit,
+    );
+    assert_eq!(world.sender.next_retransmit(MSS, 65_536), None);
+}
+
 /// The path stands still for 600 ms and then delivers everything in order.
 fn delay_spike(_: u32, now: Instant) -> Fate {
     let (from, until) = (Instant::from_millis(1_080), Instant::from_millis(1_680));

@@ -71,6 +71,7 @@ impl LossRecovery {
         self.tlp_timer.stop();
         self.rack_timer.stop();
         self.probe_due = false;
+        self.head_due = true;
         self.pacer.reset();
         if head.len >= self.mss {
             if let Some(smaller) = self.pmtu.on_timeout(now, self.mss, self.rto.backoffs()) {
