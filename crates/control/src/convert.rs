@@ -42,6 +42,7 @@ pub fn connection(
         send_queue,
         recv_queue,
         peer_window,
+        memory,
         subflows,
         ended,
     } = info;
@@ -82,6 +83,7 @@ pub fn connection(
         send_queue: u64::from(*send_queue),
         recv_queue: u64::from(*recv_queue),
         peer_window: *peer_window,
+        memory: *memory as u64,
         subflows: subflows.iter().map(|s| subflow(s, now, iface)).collect(),
         ended: ended.iter().map(|e| ended_subflow(e, now)).collect(),
     }

@@ -71,6 +71,8 @@ pub struct ConnReport {
     pub recv_queue: u64,
     /// Room in the peer's window.
     pub peer_window: u64,
+    /// Memory that its buffers take.
+    pub memory: u64,
     /// Live subflows.
     pub subflows: Vec<SubflowReport>,
     /// Subflows that ended, the last ones only.
