@@ -4,7 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use manypath_io::path::PathSpec;
 use manypath_proxy::endpoint::{Endpoint, HostPort, Proto};
+use manypath_stack::PathManager;
+use manypath_stack::sched::Scheduler;
+use manypath_tcp::cc::Algorithm;
 
 use crate::exit::CODES;
 use crate::units::{parse_bytes, parse_duration};
@@ -318,11 +322,32 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct StackArgs {
     /// A path to use, repeated for each; by default every interface with a default route
     #[arg(long = "path", value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<PathSpec>,
 
-    /// Congestion control: cubic, reno or lia (also for the host's sockets where they are used)
+    /// How packets get to the interfaces: packet sockets, a TUN device, or whichever fits
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) attach: AttachKind,
+
+    /// Which subflows exist: fullmesh, ndiffports=N, or passive (those that the peer makes)
+    /// [default: fullmesh for connections made here, passive for those accepted]
+    #[arg(long, value_name = "POLICY", value_parser = parse_path_manager)]
+    pub(crate) path_manager: Option<PathManager>,
+
+    /// Which subflow carries the next data
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) scheduler: Scheduler,
+
+    /// Congestion control of every subflow: cubic, reno, or lia (coupled over the subflows)
+    #[arg(long, value_name = "NAME", value_parser = parse_congestion, default_value = "cubic")]
+    pub(crate) congestion: Algorithm,
+
+    /// Congestion control of the host's own sockets, by the kernel's names [default: the kernel's]
     #[arg(long, value_name = "NAME")]
-    pub(crate) congestion: Option<String>,
+    pub(crate) host_congestion: Option<String>,
+
+    /// Room for data that is sent and not acknowledged, and for data that is not read yet
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8Mi")]
+    pub(crate) buffer: u64,
 
     /// Checksums over the data (RFC 8684 section 3.3.1); also used when the peer requires them
     #[arg(
@@ -360,6 +385,38 @@ impl Switch {
     /// Whether it is on.
     pub(crate) fn is_on(self) -> bool {
         self == Self::On
+    }
+}
+
+/// How our stack gets at the interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AttachKind {
+    /// Packet sockets where every path is an Ethernet, otherwise a TUN device
+    Auto,
+    /// Packet sockets straight on the interfaces
+    Packet,
+    /// A TUN device behind the kernel's address translation
+    Tun,
+}
+
+fn parse_congestion(text: &str) -> Result<Algorithm, String> {
+    match text {
+        "reno" => Ok(Algorithm::Reno),
+        "cubic" => Ok(Algorithm::Cubic),
+        "lia" => Ok(Algorithm::Lia),
+        _ => Err("there are cubic, reno and lia".to_owned()),
+    }
+}
+
+fn parse_path_manager(text: &str) -> Result<PathManager, String> {
+    match (text, text.strip_prefix("ndiffports=")) {
+        ("fullmesh", _) => Ok(PathManager::FullMesh),
+        ("passive", _) => Ok(PathManager::Passive),
+        (_, Some(count)) => match count.parse() {
+            Ok(count) if count > 0 => Ok(PathManager::Ndiffports(count)),
+            _ => Err(format!("'{count}' is no number of subflows (1 to 255)")),
+        },
+        _ => Err("there are fullmesh, ndiffports=N and passive".to_owned()),
     }
 }
 

@@ -6,6 +6,7 @@ mod commands;
 mod exit;
 mod live;
 mod runtime;
+mod setup;
 mod units;
 
 use std::process::ExitCode;

@@ -36,6 +36,13 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
     }
 }
 
+/// Keeps only the privileges that networks need. Comes before any thread: they would keep theirs.
+pub(crate) fn limit_privileges() {
+    if let Err(error) = manypath_io::limit_privileges() {
+        tracing::warn!(%error, "cannot give up the privileges that are not needed");
+    }
+}
+
 /// Runs a command's future on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -25,18 +25,30 @@ pub struct Carried {
 ///
 /// # Errors
 /// One of the streams broke.
-pub async fn relay(mut a: Stream, mut b: Stream) -> io::Result<Carried> {
+pub async fn relay(a: Stream, b: Stream) -> io::Result<Carried> {
     // The relay writes whole buffers; holding back the last piece of one would only add delay.
     for stream in [&a, &b] {
         // A stream that is broken already says so at the first read.
         let _ = stream.set_nodelay(true);
     }
-    match copy_bidirectional_with_sizes(&mut a, &mut b, BUFFER, BUFFER).await {
-        Ok((forth, back)) => Ok(Carried { forth, back }),
-        Err(error) => {
+    let mut pair = Pair(Some((a, b)));
+    let Some((a, b)) = &mut pair.0 else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let (forth, back) = copy_bidirectional_with_sizes(a, b, BUFFER, BUFFER).await?;
+    // Both directions have ended in order, so plain closing is right.
+    drop(pair.0.take());
+    Ok(Carried { forth, back })
+}
+
+/// Two streams that are reset if they are dropped before their time, by an error or because the relay is stopped.
+struct Pair(Option<(Stream, Stream)>);
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if let Some((a, b)) = self.0.take() {
             a.abort();
             b.abort();
-            Err(error)
         }
     }
 }
@@ -90,6 +102,22 @@ mod tests {
             .expect_err("not a regular end");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(task.await.expect("no panic").is_err());
+    }
+
+    #[tokio::test]
+    async fn stopping_the_relay_resets_both_ends() {
+        let ((mut client, a), (b, mut server)) = (pair().await, pair().await);
+        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        client.write_all(b"half of it").await.expect("written");
+        server.read_exact(&mut [0; 10]).await.expect("carried");
+        task.abort();
+        for mut end in [client, server] {
+            let error = end
+                .read_to_end(&mut Vec::new())
+                .await
+                .expect_err("no regular end");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use manypath_io::{Context, MpListener, MpStream};
+
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
 use crate::host;
@@ -16,6 +18,8 @@ pub struct Sockets {
     pub connect_timeout: Duration,
     /// Congestion control of the host's sockets; `None` takes the host's default.
     pub host_congestion: Option<String>,
+    /// Our stack, for [`Proto::Mptcp`].
+    pub stack: Option<Context>,
 }
 
 impl Default for Sockets {
@@ -23,6 +27,7 @@ impl Default for Sockets {
         Self {
             connect_timeout: Duration::from_secs(30),
             host_congestion: None,
+            stack: None,
         }
     }
 }
@@ -53,8 +58,13 @@ impl Sockets {
         match proto {
             Proto::Tcp => Ok(Listener::Host(host::listen(addr, false, congestion)?)),
             Proto::KernelMptcp => Ok(Listener::Host(host::listen(addr, true, congestion)?)),
-            Proto::Mptcp => Err(io::ErrorKind::Unsupported.into()),
+            Proto::Mptcp => Ok(Listener::Ours(MpListener::bind(self.stack()?, addr)?)),
         }
+    }
+
+    fn stack(&self) -> io::Result<&Context> {
+        let missing = || io::Error::new(io::ErrorKind::Unsupported, "our stack is not set up");
+        self.stack.as_ref().ok_or_else(missing)
     }
 
     /// Connects to the first address of the endpoint that answers.
@@ -91,7 +101,7 @@ impl Sockets {
         match proto {
             Proto::Tcp => Ok(Stream::Host(host::connect(addr, false, congestion).await?)),
             Proto::KernelMptcp => Ok(Stream::Host(host::connect(addr, true, congestion).await?)),
-            Proto::Mptcp => Err(io::ErrorKind::Unsupported.into()),
+            Proto::Mptcp => Ok(Stream::Ours(MpStream::connect(self.stack()?, addr).await?)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use manypath_io::{MpListener, MpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,6 +16,8 @@ use crate::host;
 pub enum Stream {
     /// Of the host's kernel, TCP or Multipath TCP.
     Host(TcpStream),
+    /// Of our stack.
+    Ours(MpStream),
 }
 
 impl Stream {
@@ -25,6 +28,7 @@ impl Stream {
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Host(stream) => stream.peer_addr(),
+            Self::Ours(stream) => stream.peer_addr(),
         }
     }
 
@@ -35,6 +39,7 @@ impl Stream {
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         match self {
             Self::Host(stream) => stream.set_nodelay(on),
+            Self::Ours(stream) => stream.set_nodelay(on),
         }
     }
 
@@ -42,6 +47,10 @@ impl Stream {
     pub fn abort(self) {
         match self {
             Self::Host(stream) => host::reset_on_close(&stream),
+            Self::Ours(stream) => {
+                // A connection that is over already needs no reset.
+                let _ = stream.abort();
+            }
         }
     }
 }
@@ -54,6 +63,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Host(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Ours(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -66,18 +76,21 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Host(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Ours(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Host(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Ours(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Host(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Ours(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -87,6 +100,8 @@ impl AsyncWrite for Stream {
 pub enum Listener {
     /// Of the host's kernel.
     Host(TcpListener),
+    /// Of our stack.
+    Ours(MpListener),
 }
 
 impl Listener {
@@ -100,6 +115,10 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 Ok((Stream::Host(stream), peer))
             }
+            Self::Ours(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((Stream::Ours(stream), peer))
+            }
         }
     }
 
@@ -110,6 +129,7 @@ impl Listener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Host(listener) => listener.local_addr(),
+            Self::Ours(listener) => listener.local_addr(),
         }
     }
 }

@@ -8,14 +8,15 @@ use manypath_proxy::forward::{self, Forward, Totals};
 use crate::args::ForwardArgs;
 use crate::commands::open;
 use crate::exit::Failure;
-use crate::runtime::{Signal, block_on, end_signal};
+use crate::runtime::{Signal, block_on, end_signal, limit_privileges};
 use crate::units;
 
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
+    limit_privileges();
     block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
-        let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title).await?;
+        let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title)?;
         let listener = opened.sockets.listen(&args.listen).await?;
         if let Ok(addr) = listener.local_addr() {
             eprintln!(

@@ -7,41 +7,67 @@ pub(crate) mod lab;
 pub(crate) mod perf;
 pub(crate) mod status;
 
+use std::time::Duration;
+
 use manypath_control::report::ConnReport;
+use manypath_control::server::Server;
+use manypath_io::Context;
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::sockets::Sockets;
 
 use crate::args::StackArgs;
 use crate::exit::{Code, Failure};
+use crate::setup;
+
+/// How long closing connections may take at the end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sockets of the wanted kinds, and what has to live as long as they do.
 pub(crate) struct Opened {
     /// Opens streams and listeners.
     pub(crate) sockets: Sockets,
+    control: Option<Server>,
 }
 
 impl Opened {
     /// The connections of our stack, as they are now.
-    pub(crate) async fn connections(&self) -> Vec<ConnReport> {
-        Vec::new()
+    pub(crate) fn connections(&self) -> Vec<ConnReport> {
+        self.sockets
+            .stack
+            .as_ref()
+            .map(setup::report)
+            .unwrap_or_default()
     }
 
     /// Takes everything down in order.
-    pub(crate) async fn close(self) {}
+    pub(crate) async fn close(self) {
+        drop(self.control);
+        if let Some(context) = self.sockets.stack {
+            context.close(PATIENCE).await;
+        }
+    }
 }
 
 /// Sets up what the kinds need: our stack only if one of them is ours.
-pub(crate) async fn open(
-    args: &StackArgs,
-    protos: &[Proto],
-    _title: String,
-) -> Result<Opened, Failure> {
-    let sockets = Sockets {
+pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<Opened, Failure> {
+    let mut sockets = Sockets {
         connect_timeout: args.connect_timeout,
-        host_congestion: args.congestion.clone(),
+        host_congestion: args.host_congestion.clone(),
+        stack: None,
     };
-    let _ = protos;
-    Ok(Opened { sockets })
+    if !protos.contains(&Proto::Mptcp) {
+        return Ok(Opened {
+            sockets,
+            control: None,
+        });
+    }
+    let context: Context = setup::context(args)?;
+    // Being seen is a convenience: traffic flows without it.
+    let control = Server::start(title, setup::Live(context.clone()))
+        .inspect_err(|error| tracing::warn!(%error, "`manypath status` will not see this process"))
+        .ok();
+    sockets.stack = Some(context);
+    Ok(Opened { sockets, control })
 }
 
 /// Prints a value as one line of JSON.

@@ -15,11 +15,12 @@ use crate::args::{MeasureArgs, PerfArgs, PerfCommand, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
-use crate::runtime::{block_on, end_signal, unless_stopped};
+use crate::runtime::{block_on, end_signal, limit_privileges, unless_stopped};
 use crate::units::{bits_per_second, bytes};
 
 /// Runs the wanted side.
 pub(crate) fn run(args: PerfArgs) -> Result<(), Failure> {
+    limit_privileges();
     match args.command {
         PerfCommand::Serve(args) => serve(args),
         PerfCommand::Send(args) => measure(args, Kind::Send),
@@ -43,7 +44,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             at: args.listen,
         };
         let title = format!("perf serve on {endpoint}");
-        let opened = open(&args.stack, &[args.proto], title).await?;
+        let opened = open(&args.stack, &[args.proto], title)?;
         let listener = opened.sockets.listen(&endpoint).await?;
         if let Ok(addr) = listener.local_addr() {
             eprintln!("manypath: serving at {}:{addr}; Ctrl-C ends it", args.proto);
@@ -185,7 +186,7 @@ fn measure(args: MeasureArgs, kind: Kind) -> Result<(), Failure> {
         } else {
             "receive from"
         };
-        let opened = open(&args.stack, &[args.proto], format!("perf {verb} {to}")).await?;
+        let opened = open(&args.stack, &[args.proto], format!("perf {verb} {to}"))?;
         let job = Job {
             to,
             plan,
@@ -259,7 +260,7 @@ async fn watched(
 
 async fn sample(opened: &Opened, rates: &mut Rates, now: Instant) -> Vec<SubflowSample> {
     let mut out = Vec::new();
-    for conn in opened.connections().await {
+    for conn in opened.connections() {
         let of = rates.look(0, &conn, now);
         out.extend(
             conn.subflows

@@ -1,0 +1,94 @@
+//! Our stack as the command line describes it, and what can be told about it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use manypath_control::convert;
+use manypath_control::report::ConnReport;
+use manypath_control::server::Reporter;
+use manypath_io::{Attach, Context};
+use manypath_stack::{ConnOptions, PathManager};
+
+use crate::args::{AttachKind, StackArgs};
+use crate::exit::{Code, Failure};
+
+/// The options of connections, for a policy that applies where the command line names none.
+fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, Failure> {
+    // Two gigabytes: what windows can say with their largest scale is half of that.
+    let buffer = u32::try_from(args.buffer)
+        .ok()
+        .filter(|&n| (4096..=1 << 30).contains(&n))
+        .ok_or_else(|| Failure::usage("--buffer must be between 4Ki and 1Gi"))?;
+    Ok(ConnOptions {
+        path_manager: args.path_manager.unwrap_or(path_manager),
+        scheduler: args.scheduler,
+        congestion: args.congestion,
+        checksum: args.checksum.is_on(),
+        send_buffer: buffer,
+        recv_buffer: buffer,
+        ..ConnOptions::default()
+    })
+}
+
+/// Starts the stack.
+pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
+    Context::builder()
+        .paths(args.paths.iter().cloned())
+        .attach(match args.attach {
+            AttachKind::Auto => Attach::Auto,
+            AttachKind::Packet => Attach::Packet,
+            AttachKind::Tun => Attach::Tun,
+        })
+        .offload(args.offload.is_on())
+        .conn_options(options(args, PathManager::FullMesh)?)
+        .accept_options(options(args, PathManager::Passive)?)
+        .build()
+        .map_err(|error| failure(&error))
+}
+
+fn failure(error: &io::Error) -> Failure {
+    let message = format!("cannot set up the paths: {error}");
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NetworkDown => Failure::new(Code::Network, message)
+            .hint("`ip link` shows the interfaces and which of them are up"),
+        io::ErrorKind::AddrNotAvailable => Failure::new(Code::Network, message)
+            .hint("name a path and its address, for example --path eth0=192.0.2.7; `ip address` shows what there is"),
+        kind => Failure::from_io(message, kind),
+    }
+}
+
+/// All connections, oldest first.
+pub(crate) fn report(context: &Context) -> Vec<ConnReport> {
+    let names: Vec<_> = context
+        .devices()
+        .into_iter()
+        .map(|(device, _)| (device.iface, device.name))
+        .collect();
+    let name = |iface| {
+        names
+            .iter()
+            .find(|(i, _)| *i == iface)
+            .map(|(_, name)| name.clone())
+    };
+    let mut all = context.with_stack(|stack, now| {
+        stack
+            .conns()
+            .into_iter()
+            // One that ended between the two calls is left out.
+            .filter_map(|id| stack.info(id).ok())
+            .map(|info| convert::connection(&info, now, &name))
+            .collect::<Vec<_>>()
+    });
+    all.sort_by_key(|conn| std::cmp::Reverse(conn.age_us));
+    all
+}
+
+/// A running stack, seen from other processes.
+pub(crate) struct Live(pub(crate) Context);
+
+impl Reporter for Live {
+    fn connections(&self) -> Pin<Box<dyn Future<Output = Vec<ConnReport>> + Send + '_>> {
+        Box::pin(async { report(&self.0) })
+    }
+}
