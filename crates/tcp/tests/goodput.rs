@@ -64,7 +64,7 @@ const CASES: [Case; 6] = [
         loss: 0,
         bytes: 30_000_000,
         share: [72, 72],
-        waste: 36,
+        waste: 58,
     },
     Case {
         name: "shallow",
@@ -74,7 +74,7 @@ const CASES: [Case; 6] = [
         loss: 0,
         bytes: 12_000_000,
         share: [68, 76],
-        waste: 12,
+        waste: 18,
     },
     Case {
         name: "lossy wifi",

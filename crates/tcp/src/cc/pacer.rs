@@ -2,7 +2,8 @@
 //!
 //! A virtual schedule says when everything sent so far would have left at the pacing rate. Sending may run ahead of that
 //! schedule by one quantum, so that a burst that the device splits is not chopped, and no further. Time that passes
-//! unused is not saved up.
+//! unused is not saved up; but who starts with nothing in flight may send an initial window at once (RFC 6928), so that
+//! a short answer after a pause is not spread over a round trip.
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -19,6 +20,8 @@ pub struct Pacer {
     through: Instant,
     /// How far ahead of the schedule the sender may be.
     ahead: Duration,
+    /// Bytes that may leave without being scheduled.
+    free: u32,
 }
 
 impl Pacer {
@@ -27,17 +30,29 @@ impl Pacer {
         Pacer {
             through: Instant::ZERO,
             ahead: Duration::ZERO,
+            free: 0,
         }
     }
 
     /// When the next transmission may leave: `now` or later.
     pub fn ready_at(&self, now: Instant) -> Instant {
-        now.max(self.through - self.ahead)
+        if self.free > 0 {
+            now
+        } else {
+            now.max(self.through - self.ahead)
+        }
+    }
+
+    /// Nothing is in flight: the next `bytes` may leave at once.
+    pub fn on_idle(&mut self, bytes: u32) {
+        self.free = bytes;
     }
 
     /// `bytes` left at `now`, while the pacing rate is `rate` and a segment has `mss` bytes.
     pub fn sent(&mut self, now: Instant, bytes: u32, rate: Rate, mss: u32) {
-        self.through = self.through.max(now) + rate.time_for(u64::from(bytes));
+        let free = bytes.min(self.free);
+        self.free -= free;
+        self.through = self.through.max(now) + rate.time_for(u64::from(bytes - free));
         self.ahead = rate.time_for(u64::from(Self::quantum(rate, mss)) / 2);
     }
 
@@ -93,6 +108,19 @@ mod tests {
             pacer.sent(now, 65_536, Rate::MAX, MSS);
             assert_eq!(pacer.ready_at(now), now);
         }
+    }
+
+    #[test]
+    fn a_start_from_nothing_in_flight_is_not_spread() {
+        let rate = Rate::from_bytes_per_sec(1_000_000);
+        let now = Instant::from_secs(1);
+        let mut pacer = Pacer::new();
+        pacer.on_idle(10_000);
+        pacer.sent(now, 9_999, rate, 1_000);
+        assert_eq!(pacer.ready_at(now), now);
+        // One byte is free, the others take their ten milliseconds less the millisecond ahead.
+        pacer.sent(now, 10_001, rate, 1_000);
+        assert_eq!(pacer.ready_at(now), Instant::from_millis(1_009));
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl LossRecovery {
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
         let rtt = report.rtt.or(ack.ts_rtt.filter(|_| report.acked > 0));
         if let Some(rtt) = rtt {
-            let samples = self.round.on_rtt_sample();
+            let samples = self
+                .round
+                .on_rtt_sample(report.latest_rtt.unwrap_or(rtt).min(rtt));
             self.rtt.sample(now, rtt, samples);
             self.rto.on_sample();
         }

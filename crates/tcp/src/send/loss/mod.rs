@@ -225,6 +225,10 @@ impl LossRecovery {
         how: Sent,
     ) {
         let new = seq == self.flight.nxt();
+        if self.flight.is_empty() {
+            self.pacer
+                .on_idle(self.mss.saturating_mul(self.setup.initial_window));
+        }
         if new {
             self.flight.sent_new(now, len, control);
             if how == Sent::MtuProbe {
@@ -361,7 +365,8 @@ impl LossRecovery {
     /// The rate that pacing keeps; without pacing, no limit.
     pub(crate) fn pacing_rate(&self) -> Rate {
         if self.setup.paced {
-            self.cc.pacing_rate(self.srtt_or_zero())
+            let rtt = self.round.min_rtt().or(self.rtt.srtt());
+            self.cc.pacing_rate(rtt.unwrap_or(Duration::ZERO))
         } else {
             Rate::MAX
         }

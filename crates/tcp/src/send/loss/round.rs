@@ -1,5 +1,7 @@
 //! What the last round trip looked like: congestion control grows a window only while it is used.
 
+use crate::time::Duration;
+
 /// Counts over one round trip, and what the one before came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Round {
@@ -14,6 +16,7 @@ struct Counts {
     max_inflight: u32,
     cwnd_limited: bool,
     rtt_samples: u32,
+    min_rtt: Option<Duration>,
 }
 
 impl Round {
@@ -37,9 +40,19 @@ impl Round {
     }
 
     /// A round-trip time was measured. Returns how many such a round brings.
-    pub(super) fn on_rtt_sample(&mut self) -> u32 {
+    pub(super) fn on_rtt_sample(&mut self, rtt: Duration) -> u32 {
+        self.now.min_rtt = Some(self.now.min_rtt.map_or(rtt, |old| old.min(rtt)));
         self.now.rtt_samples = self.now.rtt_samples.saturating_add(1);
         self.last.rtt_samples.max(1)
+    }
+
+    /// Shortest round trip of this round and the last: unlike the smoothed one it forgets at once, and a single
+    /// acknowledgement that the peer held back does not spoil it.
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        [self.now.min_rtt, self.last.min_rtt]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Most bytes in the network during this round and the last.
