@@ -1,0 +1,534 @@
+//! A host: a stack with interfaces and applications, driven by the same few lines as on a real network.
+
+use core::net::IpAddr;
+
+use manypath_stack::api::{
+    ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent, RxMeta,
+    Slots, Transmit, TxMeta,
+};
+use manypath_stack::ids::{ConnId, ListenerId};
+use manypath_stack::{Stack, StackConfig};
+use manypath_tcp::time::Instant;
+use manypath_wire::segment::{ParseError, Verify};
+use rustc_hash::FxHashMap;
+
+use crate::endpoint::{Endpoint, Phase, Plan};
+use crate::fabric::{Fabric, Port};
+use crate::offload::{self, Job};
+use crate::oracle::{Violation, Watch};
+use crate::packet::Packet;
+use crate::summary::Summary;
+
+/// A network card and its addresses.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The end of a link that it is.
+    pub port: Port,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its MTU in bytes.
+    pub mtu: u16,
+    /// A backup path.
+    pub backup: bool,
+    /// What the card does for the stack.
+    pub offload: Offload,
+    /// The card takes packets only while less than this many bytes wait for its line.
+    pub device_queue: Option<u64>,
+    /// What went through it.
+    pub counters: InterfaceCounters,
+}
+
+/// What went through an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct InterfaceCounters {
+    /// Packets sent.
+    pub sent: u64,
+    /// TCP payload bytes sent, retransmissions included.
+    pub sent_payload: u64,
+    /// Packets received.
+    pub received: u64,
+    /// TCP payload bytes received, retransmissions included.
+    pub received_payload: u64,
+}
+
+/// What a host's applications are to do when somebody connects.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Which application.
+    pub app: usize,
+    /// What the server's end does.
+    pub plan: Plan,
+    /// Connections begin with their number.
+    pub numbered: bool,
+}
+
+/// A host.
+pub struct Host {
+    name: String,
+    /// The stack.
+    pub stack: Stack,
+    interfaces: Vec<Interface>,
+    endpoints: Vec<Endpoint>,
+    by_conn: FxHashMap<ConnId, usize>,
+    services: FxHashMap<ListenerId, Service>,
+    watch: Watch,
+    /// Something came in since the last turn.
+    pub stirred: bool,
+    /// Endpoints that may be able to do something.
+    eager: Vec<usize>,
+    /// Endpoints that want a turn at a time; few of them do, so unsorted.
+    wakes: Vec<(Instant, usize)>,
+    /// The earliest timer event that the queue holds for this host.
+    pub timer: Option<Instant>,
+    desk: Desk,
+}
+
+/// Buffers that every packet of a host passes.
+struct Desk {
+    burst: Vec<u8>,
+    outbox: Vec<(usize, Box<Packet>)>,
+    scratch: Vec<u8>,
+}
+
+/// Room for the largest IP packet.
+const BURST: usize = 66_000;
+
+impl Host {
+    /// A host whose stack draws from `seed`.
+    #[must_use]
+    pub fn new(name: &str, config: StackConfig, seed: [u8; 32]) -> Self {
+        Self {
+            name: name.to_owned(),
+            stack: Stack::new(config, seed, Instant::ZERO),
+            interfaces: Vec::new(),
+            endpoints: Vec::new(),
+            by_conn: FxHashMap::default(),
+            services: FxHashMap::default(),
+            watch: Watch::default(),
+            stirred: false,
+            eager: Vec::new(),
+            wakes: Vec::new(),
+            timer: None,
+            desk: Desk {
+                burst: vec![0; BURST],
+                outbox: Vec::new(),
+                scratch: vec![0; 64 << 10],
+            },
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its interfaces.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The ends of its connections.
+    #[must_use]
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// What its watch has seen.
+    #[must_use]
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Adds an interface and brings its addresses up.
+    pub fn add_interface(&mut self, now: Instant, interface: Interface) {
+        self.interfaces.push(interface);
+        let index = self.interfaces.len() - 1;
+        for address in self.interfaces[index].addresses.clone() {
+            self.address_up(now, index, address);
+        }
+    }
+
+    /// An interface has an address from now on.
+    pub fn address_up(&mut self, now: Instant, index: usize, address: IpAddr) {
+        let interface = &mut self.interfaces[index];
+        if !interface.addresses.contains(&address) {
+            interface.addresses.push(address);
+        }
+        let path = Path {
+            iface: IfaceId(index as u32),
+            addr: address,
+            mtu: interface.mtu,
+            backup: interface.backup,
+            offload: interface.offload,
+            ports: None,
+        };
+        self.stack.handle_path_event(now, PathEvent::Up(path));
+        self.stirred = true;
+    }
+
+    /// An interface has lost an address.
+    pub fn address_down(&mut self, now: Instant, index: usize, address: IpAddr) {
+        self.interfaces[index]
+            .addresses
+            .retain(|known| *known != address);
+        let iface = IfaceId(index as u32);
+        self.stack.handle_path_event(
+            now,
+            PathEvent::Down {
+                iface,
+                addr: address,
+            },
+        );
+        self.stirred = true;
+    }
+
+    /// Serves an application on a listener.
+    pub fn serve(&mut self, listener: ListenerId, service: Service) {
+        self.services.insert(listener, service);
+    }
+
+    /// Opens a connection for an application's client.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        options: ConnectOptions,
+        make: impl FnOnce(ConnId) -> Endpoint,
+    ) -> Result<(), manypath_stack::api::StackError> {
+        let conn = self.stack.connect(now, options)?;
+        self.add_endpoint(make(conn));
+        self.stirred = true;
+        Ok(())
+    }
+
+    fn add_endpoint(&mut self, endpoint: Endpoint) {
+        self.by_conn.insert(endpoint.conn, self.endpoints.len());
+        self.eager.push(self.endpoints.len());
+        self.endpoints.push(endpoint);
+    }
+
+    /// A packet arrives on the interface at `port`.
+    pub fn receive(&mut self, now: Instant, port: Port, packet: &mut Packet) {
+        let Some(index) = self
+            .interfaces
+            .iter()
+            .position(|interface| interface.port == port)
+        else {
+            return;
+        };
+        if packet.summary().is_none()
+            && let Ok(summary) = Summary::read(packet.bytes(), Verify::Full)
+        {
+            packet.set_summary(summary);
+        }
+        let interface = &mut self.interfaces[index];
+        interface.counters.received += 1;
+        if let Some(summary) = packet.summary() {
+            interface.counters.received_payload += u64::from(summary.payload);
+            self.watch.received(summary);
+        }
+        // A card that computes checksums also checks them; only what it found right has a summary.
+        let checksum_ok = interface.offload.checksum && packet.summary().is_some();
+        let meta = RxMeta { checksum_ok };
+        self.stack
+            .handle_packet(now, IfaceId(index as u32), packet.bytes(), meta);
+        self.stirred = true;
+    }
+
+    /// Time has come: for the stack's deadline, and for endpoints that wanted a turn.
+    pub fn time_out(&mut self, now: Instant) {
+        if self.stack.poll_deadline().is_some_and(|due| due <= now) {
+            self.stack.handle_timeout(now);
+        }
+        let eager = &mut self.eager;
+        self.wakes.retain(|(due, index)| {
+            if *due <= now {
+                eager.push(*index);
+            }
+            *due > now
+        });
+        self.stirred = true;
+    }
+
+    /// Lets the stack send, hear and be heard until there is nothing left to do at this moment. Says when to call
+    /// [`time_out`](Self::time_out).
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        fabric: &mut Fabric,
+        found: &mut Vec<Violation>,
+    ) -> Option<Instant> {
+        self.stirred = false;
+        let retry = loop {
+            // The driver's loop is the same: transmit until nothing is left or nothing fits, then hear the events.
+            let retry = loop {
+                match self.transmit(now, fabric, found) {
+                    Transmit::Sent(_) => {}
+                    Transmit::Blocked(iface) => break self.room_again(now, fabric, iface),
+                    Transmit::Nothing => break None,
+                }
+            };
+            while let Some(event) = self.stack.poll_event() {
+                self.hear(now, &event, found);
+            }
+            if !self.work(now, found) {
+                break retry;
+            }
+        };
+        let wake = self.wakes.iter().map(|(due, _)| *due).min();
+        [self.stack.poll_deadline(), wake, retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        fabric: &mut Fabric,
+        found: &mut Vec<Violation>,
+    ) -> Transmit {
+        let mut tx = Tx {
+            now,
+            fabric,
+            interfaces: &self.interfaces,
+            desk: &mut self.desk,
+        };
+        let done = self.stack.poll_transmit(now, &mut tx);
+        for (index, mut packet) in self.desk.outbox.drain(..) {
+            let interface = &mut self.interfaces[index];
+            interface.counters.sent += 1;
+            let verdict = match Summary::read(packet.bytes(), Verify::Full) {
+                Ok(summary) => {
+                    interface.counters.sent_payload += u64::from(summary.payload);
+                    let verdict = self.watch.sent(&summary);
+                    packet.set_summary(summary);
+                    verdict
+                }
+                Err(ParseError::NotTcp(_)) => Ok(()),
+                Err(error) => Err(format!("writes a malformed packet: {error:?}")),
+            };
+            let verdict = verdict.and_then(|()| match packet.len() > usize::from(interface.mtu) {
+                true => Err(format!(
+                    "sends {} bytes at an MTU of {}",
+                    packet.len(),
+                    interface.mtu
+                )),
+                false => Ok(()),
+            });
+            if let Err(what) = verdict {
+                note(found, &self.name, now, what);
+            }
+            fabric.send(now, interface.port, packet);
+        }
+        done
+    }
+
+    /// When a full card will take packets again.
+    fn room_again(&self, now: Instant, fabric: &Fabric, iface: IfaceId) -> Option<Instant> {
+        let interface = self.interfaces.get(iface.0 as usize)?;
+        let limit = interface.device_queue?;
+        let drained = fabric
+            .line(interface.port)
+            .drains_to(limit.saturating_sub(1));
+        Some(drained.unwrap_or(now))
+    }
+
+    fn hear(&mut self, now: Instant, event: &Event, found: &mut Vec<Violation>) {
+        if let EventKind::Acceptable(listener) = event.kind {
+            while let Some(conn) = self.stack.accept(listener) {
+                self.accepted(now, listener, conn);
+            }
+            return;
+        }
+        let Some(&index) = self.by_conn.get(&event.conn) else {
+            return; // Closed or aborted by us, and the stack had something left to say.
+        };
+        let endpoint = &mut self.endpoints[index];
+        match event.kind {
+            EventKind::Established => endpoint.established(now),
+            EventKind::Closed(cause) => {
+                // What arrived before the end can still be read.
+                let turn = endpoint.turn(now, &mut self.stack, &mut self.desk.scratch);
+                if let Some(what) = turn.wrong {
+                    note(
+                        found,
+                        &self.name,
+                        now,
+                        format!("{}: {what}", event_place(endpoint)),
+                    );
+                }
+                endpoint.keep_info(&self.stack);
+                if endpoint.phase != Phase::Over {
+                    endpoint.closed(cause, now);
+                    // The handle is no longer needed; an error says that it is gone already.
+                    let _ = self.stack.close(now, event.conn);
+                }
+            }
+            EventKind::SubflowUp { .. } => endpoint.record.subflows += 1,
+            EventKind::FellBack(cause) => endpoint.record.fell_back = Some(cause),
+            EventKind::Acceptable(_)
+            | EventKind::Readable
+            | EventKind::Writable
+            | EventKind::SubflowDown { .. }
+            | EventKind::AddressAnnounced { .. }
+            | EventKind::AddressWithdrawn { .. }
+            | EventKind::PriorityChanged { .. }
+            | EventKind::Timeout { .. } => {}
+        }
+        if matches!(
+            event.kind,
+            EventKind::FellBack(_) | EventKind::SubflowDown { .. }
+        ) {
+            let before = endpoint.record.level;
+            endpoint.keep_info(&self.stack);
+            let after = endpoint.record.level;
+            if before > after {
+                let what = format!("goes back up from {before:?} to {after:?}");
+                note(found, &self.name, now, what);
+            }
+        }
+        self.eager.push(index);
+    }
+
+    fn accepted(&mut self, now: Instant, listener: ListenerId, conn: ConnId) {
+        let Some(service) = self.services.get(&listener) else {
+            return;
+        };
+        let mut endpoint = Endpoint::new(conn, service.app, false, service.plan, now);
+        if service.numbered {
+            endpoint = endpoint.numbered(None);
+        }
+        endpoint.established(now);
+        self.add_endpoint(endpoint);
+    }
+
+    /// Gives eager endpoints a turn. Says whether any of them called the stack.
+    fn work(&mut self, now: Instant, found: &mut Vec<Violation>) -> bool {
+        let mut acted = false;
+        let mut eager = std::mem::take(&mut self.eager);
+        eager.sort_unstable();
+        eager.dedup();
+        for index in eager.drain(..) {
+            let endpoint = &mut self.endpoints[index];
+            let turn = endpoint.turn(now, &mut self.stack, &mut self.desk.scratch);
+            acted |= turn.acted;
+            if let Some(what) = turn.wrong {
+                note(
+                    found,
+                    &self.name,
+                    now,
+                    format!("{}: {what}", event_place(endpoint)),
+                );
+            }
+            if let Some(wake) = turn.wake
+                && !self
+                    .wakes
+                    .iter()
+                    .any(|(due, other)| *other == index && *due <= wake)
+            {
+                self.wakes.push((wake, index));
+            }
+        }
+        self.eager = eager;
+        acted
+    }
+
+    /// Asks the stack about every connection that is still there.
+    pub fn keep_infos(&mut self) {
+        for endpoint in &mut self.endpoints {
+            if endpoint.phase != Phase::Over {
+                endpoint.keep_info(&self.stack);
+            }
+        }
+    }
+}
+
+fn event_place(endpoint: &Endpoint) -> String {
+    let side = if endpoint.is_client {
+        "client"
+    } else {
+        "server"
+    };
+    match endpoint.number {
+        Some(number) => format!("application {}, connection {number}, {side}", endpoint.app),
+        None => format!("application {}, {side}", endpoint.app),
+    }
+}
+
+fn note(found: &mut Vec<Violation>, host: &str, time: Instant, what: String) {
+    // The first ones tell; a broken run would fill the memory.
+    if found.len() < 50 {
+        found.push(Violation {
+            time,
+            host: host.to_owned(),
+            what,
+        });
+    }
+}
+
+/// A host's transmit buffers: the interface cards.
+struct Tx<'a> {
+    now: Instant,
+    fabric: &'a mut Fabric,
+    interfaces: &'a [Interface],
+    desk: &'a mut Desk,
+}
+
+impl Slots for Tx<'_> {
+    fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
+        let interface = self.interfaces.get(iface.0 as usize)?;
+        if let Some(limit) = interface.device_queue {
+            let waiting = self
+                .desk
+                .outbox
+                .iter()
+                .filter(|(index, _)| *index == iface.0 as usize);
+            let waiting: u64 = waiting.map(|(_, packet)| packet.len() as u64).sum();
+            if waiting + self.fabric.backlog(self.now, interface.port) >= limit {
+                return None;
+            }
+        }
+        if self.desk.burst.len() < room {
+            self.desk.burst.resize(room, 0);
+        }
+        Some(&mut self.desk.burst)
+    }
+
+    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
+        let job = Job {
+            gso_size: meta.gso_size,
+            header_len: meta.header_len,
+            l4_offset: meta.l4_offset,
+            ipv6: meta.ipv6,
+            partial_checksum: meta.partial_checksum,
+        };
+        let index = iface.0 as usize;
+        let Desk { burst, outbox, .. } = &mut *self.desk;
+        let bytes = &burst[..meta.len];
+        if job.splits(bytes.len()) {
+            offload::split(bytes, &job, self.fabric.pool(), |packet| {
+                outbox.push((index, packet))
+            });
+        } else {
+            let mut packet = self.fabric.pool().copy_of(bytes);
+            offload::complete(packet.bytes_mut(), &job);
+            outbox.push((index, packet));
+        }
+    }
+}
+
+/// The options of one end of a connection, from the stack's defaults and up to three layers of changes.
+pub fn options(
+    layers: [&crate::scenario::OptionsSpec; 2],
+    base: ConnOptions,
+) -> Result<ConnOptions, crate::scenario::ScenarioError> {
+    let mut options = base;
+    for layer in layers {
+        layer.apply(&mut options)?;
+    }
+    Ok(options)
+}

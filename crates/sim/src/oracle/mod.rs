@@ -1,0 +1,190 @@
+//! Oracles: what must hold on every packet of every run, whatever the network does.
+//!
+//! Each host has a watch that sees what the host sends and what reaches it, in that order, and holds the host to the
+//! rules of TCP and Multipath TCP: it may only use what it was given (windows, sequence space, acknowledgements), never
+//! takes back what it said (right edges, mappings, acknowledgements, FINs, fallback), and writes well-formed packets.
+//! The watch keeps a few numbers for each subflow and costs no allocation for an ordinary packet.
+
+mod conn;
+mod flow;
+
+use core::fmt;
+
+use manypath_stack::crypto::keys::KeyMaterial;
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::{FourTuple, Key, Token};
+use manypath_wire::tcp::mptcp::CapableKeys;
+use rustc_hash::FxHashMap;
+
+use crate::summary::Summary;
+use conn::ConnWatch;
+use flow::FlowWatch;
+
+/// A rule that a host broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub time: Instant,
+    /// Which host.
+    pub host: String,
+    /// What it did, with the numbers.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, ns) = (
+            self.time.as_nanos() / 1_000_000_000,
+            self.time.as_nanos() % 1_000_000_000,
+        );
+        write!(f, "{s}.{ns:09} {}: {}", self.host, self.what)
+    }
+}
+
+/// What a rule says about a packet: nothing, or how it was broken.
+pub(crate) type Verdict = Result<(), String>;
+
+/// Watches one host.
+#[derive(Debug, Default)]
+pub struct Watch {
+    flows: FxHashMap<FourTuple, FlowWatch>,
+    conns: Vec<ConnWatch>,
+    /// Connections by the token that this host gave out.
+    own_tokens: FxHashMap<Token, usize>,
+    /// Connections by the token that the peer gave out.
+    peer_tokens: FxHashMap<Token, usize>,
+    packets: u64,
+}
+
+impl Watch {
+    /// Packets seen.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The host sends a packet.
+    pub fn sent(&mut self, packet: &Summary) -> Verdict {
+        self.packets += 1;
+        // The summary names the tuple as the receiver does.
+        let tuple = packet.tuple.reversed();
+        if packet.flags.syn() {
+            self.flow_begins(tuple, packet, true);
+        }
+        let Some(flow) = self.flows.get_mut(&tuple) else {
+            // A reset for something unknown, or the last word of a subflow that the watch never saw begin.
+            return Ok(());
+        };
+        if packet.flags.rst() {
+            flow.reset();
+            return Ok(());
+        }
+        flow.sent(packet)?;
+        if let Some((own, peer)) = keys_of(packet) {
+            self.conn_begins(tuple, own, peer);
+        } else if let Some(token) = packet.join_token {
+            let conn = self.peer_tokens.get(&token).copied();
+            self.join(tuple, conn, "joins a connection that the peer never opened")?;
+        }
+        let Some(flow) = self.flows.get_mut(&tuple) else {
+            return Ok(());
+        };
+        match flow.conn.and_then(|index| self.conns.get_mut(index)) {
+            Some(conn) => conn.sent(flow, packet),
+            None => Ok(()),
+        }
+    }
+
+    /// A packet reaches the host.
+    pub fn received(&mut self, packet: &Summary) {
+        let tuple = packet.tuple;
+        if packet.flags.syn() {
+            self.flow_begins(tuple, packet, false);
+        }
+        let Some(flow) = self.flows.get_mut(&tuple) else {
+            return;
+        };
+        if packet.flags.rst() {
+            return; // It may be a forged one that the host rightly ignores.
+        }
+        if flow.rival.is_some() && packet.flags.syn() {
+            return; // It does not belong to this subflow, and perhaps never will.
+        }
+        flow.received(packet);
+        if let Some((peer, own)) = keys_of(packet) {
+            self.conn_begins(tuple, own, peer);
+        } else if let Some(token) = packet.join_token {
+            let conn = self.own_tokens.get(&token).copied();
+            // A peer may send any token; the host must refuse it.
+            let _ = self.join(tuple, conn, "");
+        }
+        let Some(flow) = self.flows.get_mut(&tuple) else {
+            return;
+        };
+        if let Some(conn) = flow.conn.and_then(|index| self.conns.get_mut(index)) {
+            conn.received(flow, packet);
+        }
+    }
+
+    /// A SYN passes: begins a subflow unless it repeats or answers one that is known.
+    fn flow_begins(&mut self, tuple: FourTuple, packet: &Summary, ours: bool) {
+        let Some(known) = self.flows.get_mut(&tuple) else {
+            self.flows.insert(tuple, FlowWatch::default());
+            return;
+        };
+        if known.is_another(packet, ours) {
+            self.flows.insert(tuple, FlowWatch::default());
+        } else if !ours && known.irs.is_some_and(|irs| irs != packet.seq) {
+            known.rival = Some(Box::new(packet.clone()));
+        } else if ours
+            && packet.flags.ack()
+            && known.isn.is_some_and(|isn| isn != packet.seq)
+            && known
+                .rival
+                .as_ref()
+                .is_some_and(|rival| packet.ack == rival.seq + 1)
+            && let Some(rival) = known.rival.take()
+        {
+            self.flows.insert(tuple, FlowWatch::default());
+            self.received(&rival);
+        }
+    }
+
+    fn conn_begins(&mut self, tuple: FourTuple, own: Key, peer: Key) {
+        let Some(flow) = self.flows.get_mut(&tuple) else {
+            return;
+        };
+        if flow.conn.is_some() {
+            return;
+        }
+        let (own, peer) = (KeyMaterial::derive(own), KeyMaterial::derive(peer));
+        let index = self.conns.len();
+        flow.conn = Some(index);
+        flow.is_first = true;
+        self.conns
+            .push(ConnWatch::new(own.idsn, peer.idsn, flow.peer_room()));
+        self.own_tokens.insert(own.token, index);
+        self.peer_tokens.insert(peer.token, index);
+    }
+
+    fn join(&mut self, tuple: FourTuple, conn: Option<usize>, otherwise: &str) -> Verdict {
+        let Some(conn) = conn else {
+            return Err(format!("{tuple} {otherwise}"));
+        };
+        if let Some(flow) = self.flows.get_mut(&tuple) {
+            flow.conn = Some(conn);
+        }
+        Ok(())
+    }
+}
+
+/// The keys of sender and receiver, in a segment that has both.
+fn keys_of(packet: &Summary) -> Option<(Key, Key)> {
+    match packet.capable?.keys {
+        CapableKeys::Ack { sender, receiver } => Some((sender, receiver)),
+        CapableKeys::Data {
+            sender, receiver, ..
+        } => Some((sender, receiver)),
+        CapableKeys::Syn | CapableKeys::SynAck { .. } => None,
+    }
+}

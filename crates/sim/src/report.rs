@@ -1,0 +1,252 @@
+//! What a run was like, in numbers: for people, for comparison, and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::host::InterfaceCounters;
+use crate::line::LineCounters;
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The scenario's title.
+    pub title: String,
+    /// The seed.
+    pub seed: u64,
+    /// The hash of everything that was delivered, in hexadecimal.
+    pub hash: String,
+    /// Virtual seconds.
+    pub seconds: f64,
+    /// Events that the simulator handled.
+    pub events: u64,
+    /// Packets that hosts sent, after segmentation.
+    pub segments: u64,
+    /// Connections, in order of application and number.
+    pub connections: Vec<ConnectionReport>,
+    /// Links.
+    pub links: Vec<LinkReport>,
+    /// Hosts.
+    pub hosts: Vec<HostReport>,
+    /// Packets that routers and middleboxes dropped, by reason.
+    pub drops: Vec<(&'static str, u64)>,
+    /// Rates over time, if asked for.
+    pub samples: Vec<Sample>,
+    /// Rules that were broken: bugs.
+    pub violations: Vec<String>,
+    /// Expectations of the scenario that were not met.
+    pub misses: Vec<String>,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionReport {
+    /// The application's name.
+    pub app: String,
+    /// Which of its connections.
+    pub number: u64,
+    /// When it started, in seconds.
+    pub started: f64,
+    /// Seconds until it was established.
+    pub connect_time: Option<f64>,
+    /// When both ends were done, in seconds.
+    pub over: Option<f64>,
+    /// Application bits of both directions each second, from start to end.
+    pub goodput: Option<f64>,
+    /// The end that connected.
+    pub client: EndReport,
+    /// The end that listened, if it ever accepted.
+    pub server: Option<EndReport>,
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndReport {
+    /// Bytes that the application sent.
+    pub sent: u64,
+    /// Bytes that it read.
+    pub read: u64,
+    /// Why it ended too early, if it did.
+    pub failure: Option<String>,
+    /// Multipath TCP, or how far it fell back.
+    pub level: Option<String>,
+    /// Why it fell back.
+    pub fell_back: Option<String>,
+    /// Longest time between two reads, in seconds.
+    pub longest_stall: f64,
+    /// Bytes sent a second time on another subflow.
+    pub reinjected: u64,
+    /// Subflows that came up in all.
+    pub subflows_up: usize,
+    /// Its subflows, live and ended; of many, those that ended last.
+    pub subflows: Vec<SubflowReport>,
+}
+
+/// A subflow.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubflowReport {
+    /// Addresses and ports.
+    pub tuple: String,
+    /// Why it existed.
+    pub origin: String,
+    /// Why it ended, if it has.
+    pub end: Option<String>,
+    /// Stream bytes sent on it.
+    pub sent: u64,
+    /// Stream bytes that arrived on it.
+    pub received: u64,
+    /// Segments retransmitted on it, where known.
+    pub retransmitted: Option<u64>,
+    /// Smoothed round trip in seconds, where known.
+    pub srtt: Option<f64>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkReport {
+    /// Its name.
+    pub name: String,
+    /// From the first end to the second.
+    pub out: LineCounters,
+    /// From the second end to the first.
+    pub back: LineCounters,
+}
+
+/// A host.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostReport {
+    /// Its name.
+    pub name: String,
+    /// Its interfaces.
+    pub interfaces: Vec<(String, InterfaceCounters)>,
+    /// The stack's counters that are not zero.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Rates during one interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    /// The interval's end in seconds.
+    pub at: f64,
+    /// For each host and interface, in order: TCP payload bits received each second.
+    pub received: Vec<f64>,
+}
+
+impl Report {
+    /// Nothing was broken and everything came out as expected.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.misses.is_empty()
+    }
+
+    /// The segments of all hosts' stacks that were sent again.
+    #[must_use]
+    pub fn retransmitted(&self) -> u64 {
+        let ends = self
+            .connections
+            .iter()
+            .flat_map(|c| [Some(&c.client), c.server.as_ref()]);
+        let subflows = ends.flatten().flat_map(|end| &end.subflows);
+        subflows.filter_map(|subflow| subflow.retransmitted).sum()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} (seed {})", self.title, self.seed)?;
+        writeln!(
+            f,
+            "  {:.3} s simulated, {} segments, {} events, hash {}",
+            self.seconds, self.segments, self.events, self.hash
+        )?;
+        for connection in self.connections.iter().take(20) {
+            write!(f, "{connection}")?;
+        }
+        if self.connections.len() > 20 {
+            writeln!(
+                f,
+                "  ... and {} more connections",
+                self.connections.len() - 20
+            )?;
+        }
+        for link in &self.links {
+            writeln!(f, "  link {}", link.name)?;
+            for (name, line) in [("out", &link.out), ("back", &link.back)] {
+                writeln!(
+                    f,
+                    "    {name:4} {} delivered, {} overflowed, {} lost, {} cut, deepest queue {} bytes",
+                    line.delivered, line.overflowed, line.lost, line.cut, line.deepest
+                )?;
+            }
+        }
+        for (why, count) in &self.drops {
+            writeln!(f, "  dropped: {count} ({why})")?;
+        }
+        for violation in &self.violations {
+            writeln!(f, "  VIOLATION {violation}")?;
+        }
+        for miss in &self.misses {
+            writeln!(f, "  NOT AS EXPECTED {miss}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ConnectionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {}[{}]: ", self.app, self.number)?;
+        match (self.over, self.goodput) {
+            (Some(over), Some(goodput)) => {
+                write!(
+                    f,
+                    "{:.3} s, {:.3} Mbit/s",
+                    over - self.started,
+                    goodput / 1e6
+                )?;
+            }
+            _ => write!(f, "not over")?,
+        }
+        writeln!(f)?;
+        for (name, end) in [
+            ("client", Some(&self.client)),
+            ("server", self.server.as_ref()),
+        ] {
+            let Some(end) = end else { continue };
+            write!(f, "    {name}: sent {}, read {}", end.sent, end.read)?;
+            if let Some(level) = &end.level {
+                write!(f, ", {level}")?;
+            }
+            for (word, value) in [("fell back", &end.fell_back), ("failed", &end.failure)] {
+                if let Some(value) = value {
+                    write!(f, ", {word}: {value}")?;
+                }
+            }
+            writeln!(
+                f,
+                ", longest stall {:.3} s, reinjected {}",
+                end.longest_stall, end.reinjected
+            )?;
+            for subflow in end.subflows.iter().take(8) {
+                write!(
+                    f,
+                    "      {}: sent {}, received {}",
+                    subflow.tuple, subflow.sent, subflow.received
+                )?;
+                if let Some(count) = subflow.retransmitted {
+                    write!(f, ", {count} retransmitted")?;
+                }
+                if let Some(srtt) = subflow.srtt {
+                    write!(f, ", srtt {:.1} ms", srtt * 1e3)?;
+                }
+                if let Some(ended) = &subflow.end {
+                    write!(f, ", ended: {ended}")?;
+                }
+                writeln!(f)?;
+            }
+            if end.subflows.len() > 8 {
+                writeln!(f, "      ... and {} more subflows", end.subflows.len() - 8)?;
+            }
+        }
+        Ok(())
+    }
+}

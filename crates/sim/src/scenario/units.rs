@@ -1,0 +1,212 @@
+//! Quantities as people write them: "20ms", "8Mbit/s", "64KB", "1%".
+
+use core::fmt;
+use core::str::FromStr;
+
+use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
+use serde::{Deserialize, Deserializer};
+
+use crate::rng::Chance;
+
+/// A quantity that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is no {what}; an example: \"{example}\"")]
+pub struct BadQuantity {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+/// A number with a unit out of a table of (unit, factor). Decimal fractions are allowed.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim();
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    let number = number.replace('_', "");
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    let whole: u64 = whole.parse().ok()?;
+    // Twelve digits after the point are more than any unit here can show.
+    let scale = 10u128.checked_pow(u32::try_from(fraction.len()).ok()?.min(13))?;
+    if scale > 1_000_000_000_000 {
+        return None;
+    }
+    let fraction: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().ok()?
+    };
+    let part = fraction * u128::from(*factor) / scale;
+    whole
+        .checked_mul(*factor)?
+        .checked_add(u64::try_from(part).ok()?)
+}
+
+/// Declares a quantity: a wrapper that is read from a string.
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $what:literal, $example:literal, $read:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(pub $inner);
+
+        impl FromStr for $name {
+            type Err = BadQuantity;
+            fn from_str(text: &str) -> Result<Self, BadQuantity> {
+                let read: fn(&str) -> Option<$inner> = $read;
+                read(text).map(Self).ok_or_else(|| BadQuantity {
+                    text: text.to_owned(),
+                    what: $what,
+                    example: $example,
+                })
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!("a ", $what, " such as \"", $example, "\""))
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                from.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+quantity!(
+    /// A span of time.
+    Span(Duration), "time", "20ms",
+    |text| {
+        let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+        quantity(text, &units).map(Duration::from_nanos)
+    }
+);
+
+quantity!(
+    /// A rate, written in bits.
+    Speed(Rate), "rate", "8Mbit/s",
+    |text| {
+        if text.trim() == "unlimited" {
+            return Some(Rate::MAX);
+        }
+        let units = [
+            ("bit/s", 1),
+            ("kbit/s", 1_000),
+            ("Mbit/s", 1_000_000),
+            ("Gbit/s", 1_000_000_000),
+        ];
+        let bits = quantity(text, &units)?;
+        (bits >= 8).then(|| Rate::from_bits_per_sec(bits))
+    }
+);
+
+quantity!(
+    /// A number of bytes.
+    Size(u64), "size", "64KB",
+    |text| {
+        let units = [
+            ("", 1),
+            ("B", 1),
+            ("KB", 1_000),
+            ("MB", 1_000_000),
+            ("GB", 1_000_000_000),
+            ("KiB", 1 << 10),
+            ("MiB", 1 << 20),
+            ("GiB", 1 << 30),
+        ];
+        quantity(text, &units)
+    }
+);
+
+quantity!(
+    /// A probability, written in percent.
+    Percent(Chance), "percentage", "1%",
+    |text| {
+        let units = [("%", 10_000)];
+        let ppm = quantity(text, &units)?;
+        u32::try_from(ppm).ok().filter(|ppm| *ppm <= 1_000_000).map(Chance::ppm)
+    }
+);
+
+/// A buffer: bytes, or how long the line takes to send it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// In bytes.
+    Bytes(u64),
+    /// In time at the line's rate.
+    Time(Duration),
+}
+
+impl FromStr for Depth {
+    type Err = BadQuantity;
+    fn from_str(text: &str) -> Result<Self, BadQuantity> {
+        let size = text.parse::<Size>().map(|size| Self::Bytes(size.0));
+        size.or_else(|_| text.parse::<Span>().map(|span| Self::Time(span.0)))
+            .map_err(|_| BadQuantity {
+                text: text.to_owned(),
+                what: "size or time",
+                example: "80ms",
+            })
+    }
+}
+
+impl<'de> Deserialize<'de> for Depth {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_mean_what_they_say() {
+        assert_eq!("20ms".parse(), Ok(Span(Duration::from_millis(20))));
+        assert_eq!("1.5 s".parse(), Ok(Span(Duration::from_millis(1500))));
+        assert_eq!(
+            "8Mbit/s".parse(),
+            Ok(Speed(Rate::from_bits_per_sec(8_000_000)))
+        );
+        assert_eq!("unlimited".parse(), Ok(Speed(Rate::MAX)));
+        assert_eq!("1_000".parse(), Ok(Size(1000)));
+        assert_eq!("1.5MiB".parse(), Ok(Size(3 << 19)));
+        assert_eq!("0.1%".parse(), Ok(Percent(Chance::ppm(1000))));
+        assert_eq!("80ms".parse(), Ok(Depth::Time(Duration::from_millis(80))));
+        assert_eq!("64KB".parse(), Ok(Depth::Bytes(64_000)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example() {
+        for text in [
+            "",
+            "ms",
+            "20",
+            "20 parsecs",
+            "-1ms",
+            "1.2.3ms",
+            "1.00000000000001s",
+        ] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        assert!("0bit/s".parse::<Speed>().is_err());
+        assert!("101%".parse::<Percent>().is_err());
+        assert!("99999999999999999999".parse::<Size>().is_err());
+        let error = "fast".parse::<Speed>().unwrap_err().to_string();
+        assert!(
+            error.contains("\"fast\"") && error.contains("8Mbit/s"),
+            "{error}"
+        );
+    }
+}
