@@ -47,7 +47,7 @@ pub struct DeviceCounters {
     pub drop_queue: u64,
     /// The kernel refused the packet for another reason (interface down, too large).
     pub drop_refused: u64,
-    /// No route: the source is not ours on the interface, or it has no gateway.
+    /// No route: the source is not ours on the interface.
     pub drop_no_route: u64,
     /// The next hop does not answer.
     pub drop_unreachable: u64,

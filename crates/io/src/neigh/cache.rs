@@ -52,13 +52,13 @@ impl Link {
         }
     }
 
-    /// The neighbour to hand a packet for `dst` to; `None` if there is no way.
+    /// The neighbour to hand a packet for `dst` to: the destination itself on the link, otherwise the gateway. Without a
+    /// gateway the destination is asked for directly, as on a link whose routers answer for what is behind them.
     #[must_use]
-    pub fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
-        if self.on_link(dst) {
-            Some(dst)
-        } else {
-            self.gateway
+    pub fn next_hop(&self, dst: IpAddr) -> IpAddr {
+        match self.gateway {
+            Some(gateway) if !self.on_link(dst) => gateway,
+            _ => dst,
         }
     }
 }
@@ -177,13 +177,13 @@ impl Neighbours {
         self.links.retain(|l| l.addr != addr);
     }
 
-    /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here, or has no gateway.
+    /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here.
     #[must_use]
     pub fn next_hop(&self, src: IpAddr, dst: IpAddr) -> Option<IpAddr> {
         self.links
             .iter()
             .find(|l| l.addr == src)
-            .and_then(|l| l.next_hop(dst))
+            .map(|l| l.next_hop(dst))
     }
 
     /// Looks up `hop`; asks for it (from our address `src`) if it is unknown or its entry has aged.
@@ -657,11 +657,16 @@ mod tests {
         let odd = Link {
             addr: ip("10.0.0.1"),
             prefix: 25,
-            gateway: None,
+            gateway: Some(ip("10.0.0.99")),
             owned: false,
         };
-        assert_eq!(odd.next_hop(ip("10.0.0.127")), Some(ip("10.0.0.127")));
-        assert_eq!(odd.next_hop(ip("10.0.0.128")), None);
+        assert_eq!(odd.next_hop(ip("10.0.0.127")), ip("10.0.0.127"));
+        assert_eq!(odd.next_hop(ip("10.0.0.128")), ip("10.0.0.99"));
+        let alone = Link {
+            gateway: None,
+            ..odd
+        };
+        assert_eq!(alone.next_hop(ip("192.0.2.1")), ip("192.0.2.1"));
     }
 
     #[test]
