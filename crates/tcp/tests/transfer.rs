@@ -215,3 +215,30 @@ fn a_dead_network_ends_the_connection() {
         None
     );
 }
+
+#[test]
+fn requests_and_answers_do_not_wait_for_timers() {
+    let link = Link {
+        delay: manypath_tcp::time::Duration::from_micros(20),
+        ..Link::default()
+    };
+    let mut net = ends([0, 0], link, &Config::default(), 12);
+    net.ends[0].cfg.nagle = false;
+    for end in &mut net.ends {
+        end.close = false;
+        end.max_burst = 65_535;
+    }
+    net.connect(0);
+    let mut slowest = manypath_tcp::time::Duration::ZERO;
+    for i in 1..=200 {
+        let start = net.now;
+        net.ends[0].tx.extend_from_slice(&[1; 100]);
+        net.flush(0);
+        assert!(net.run_until(at(60_000), |n| n.ends[1].rx.len() == 100 * i));
+        net.ends[1].tx.extend_from_slice(&[2; 5000]);
+        net.flush(1);
+        assert!(net.run_until(at(60_000), |n| n.ends[0].rx.len() == 5000 * i));
+        slowest = slowest.max(net.now.since(start));
+    }
+    assert!(slowest < ms(1), "{slowest:?}");
+}
