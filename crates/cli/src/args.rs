@@ -285,8 +285,41 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
+    /// Run a scenario in the simulator: virtual time, the same stack, every packet held against oracles
+    Sim(SimArgs),
     /// Goodput and processor time beside the kernel's TCP and Multipath TCP
     Bench(BenchArgs),
+}
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  manypath lab sim scenarios/wifi-cut.toml
+  manypath lab sim scenarios/lossy.toml --seed 7 --pcap lossy.pcapng
+  manypath lab sim scenarios/lossy.toml --runs 1000
+      A thousand seeds, each run twice: the two records must be equal.";
+
+#[derive(Debug, Args)]
+#[command(after_help = SIM_EXAMPLES, after_long_help = format!("{SIM_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct SimArgs {
+    /// The scenario, a TOML file
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenario: PathBuf,
+
+    /// Seed of everything random [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Write all packets to a capture file (pcapng)
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Run so many seeds, counting up, each of them twice, and tell only of those that fail
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) runs: Option<u64>,
+
+    /// The report as JSON on standard output; with --runs one line for each that fails
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const BENCH_EXAMPLES: &str = "\

@@ -1,14 +1,23 @@
 //! `manypath lab`.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
 use manypath_lab::bench::{self, BenchError};
 
-use crate::args::{BenchArgs, LabArgs, LabCommand};
+use manypath_sim::scenario::Scenario;
+use manypath_sim::{Report, RunOptions, Simulation};
+
+use crate::args::{BenchArgs, LabArgs, LabCommand, SimArgs};
 use crate::commands::{namespace_failure, print_json, print_text};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 
 /// Runs the wanted experiment. It may replace this process, so it comes before any thread or runtime.
 pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
     match args.command {
+        LabCommand::Sim(args) => sim(&args),
         LabCommand::Bench(args) => bench(&args),
     }
 }
@@ -32,5 +41,122 @@ fn bench(args: &BenchArgs) -> Result<(), Failure> {
         print_json(&report)
     } else {
         print_text(&report.table())
+    }
+}
+
+fn sim(args: &SimArgs) -> Result<(), Failure> {
+    let scenario = read(&args.scenario)?;
+    if let Some(runs) = args.runs {
+        return many(
+            &scenario,
+            args.seed.unwrap_or(scenario.seed),
+            runs,
+            args.json,
+        );
+    }
+    let capture = args.pcap.as_deref().map(create).transpose()?;
+    let started = Instant::now();
+    let mut simulation = build(
+        &scenario,
+        RunOptions {
+            seed: args.seed,
+            capture,
+            ..RunOptions::default()
+        },
+    )?;
+    simulation.run();
+    let written = simulation.finish_capture();
+    let report = simulation.report();
+    let wall = started.elapsed().as_secs_f64();
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&format!("{report}\n"))?;
+        eprintln!(
+            "manypath: {:.0} segments a second",
+            report.segments as f64 / wall.max(1e-9)
+        );
+    }
+    if let (Some(path), Err(error)) = (&args.pcap, written) {
+        let message = format!("{}: {error}", path.display());
+        return Err(Failure::new(Code::Failure, message)
+            .hint("the capture is incomplete; make room on the disk, or write somewhere else"));
+    }
+    verdict(report.is_good())
+}
+
+fn read(path: &Path) -> Result<Scenario, Failure> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Failure::usage(format!("cannot read {shown}: {e}"))
+            .hint("scenarios/ has some to begin with")
+    })?;
+    Scenario::parse(&text).map_err(|e| Failure::usage(format!("{shown}: {e}")))
+}
+
+fn create(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+    let file = File::create(path).map_err(|e: io::Error| {
+        Failure::from_io(format!("cannot write {}: {e}", path.display()), e.kind())
+    })?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+fn build(scenario: &Scenario, options: RunOptions) -> Result<Simulation, Failure> {
+    Simulation::new(scenario.clone(), options)
+        .map_err(|e| Failure::usage(format!("the scenario: {e}")))
+}
+
+fn once(scenario: &Scenario, seed: u64) -> Result<Report, Failure> {
+    Ok(build(
+        scenario,
+        RunOptions {
+            seed: Some(seed),
+            ..RunOptions::default()
+        },
+    )?
+    .finish())
+}
+
+/// Runs many seeds, each twice, and tells of those that fail.
+fn many(scenario: &Scenario, first: u64, runs: u64, json: bool) -> Result<(), Failure> {
+    let started = Instant::now();
+    let (mut bad, mut unequal, mut segments) = (0_u64, 0_u64, 0_u64);
+    for seed in (0..runs).map(|n| first.wrapping_add(n)) {
+        let report = once(scenario, seed)?;
+        let again = once(scenario, seed)?;
+        segments += report.segments + again.segments;
+        if report.hash != again.hash {
+            unequal += 1;
+            eprintln!(
+                "manypath: seed {seed}: two runs differ, {} and {}",
+                report.hash, again.hash
+            );
+        }
+        if !report.is_good() {
+            bad += 1;
+            if json {
+                print_json(&report)?
+            } else {
+                print_text(&format!("{report}\n"))?
+            };
+        }
+    }
+    let wall = started.elapsed().as_secs_f64();
+    eprintln!(
+        "manypath: {runs} seeds from {first}: {bad} failed, {unequal} differed from their repetition; \
+         {segments} segments in {wall:.1} s, {:.0} a second",
+        segments as f64 / wall.max(1e-9)
+    );
+    verdict(bad == 0 && unequal == 0)
+}
+
+fn verdict(good: bool) -> Result<(), Failure> {
+    if good {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            Code::Failure,
+            "the scenario did not come out as it should",
+        ))
     }
 }
