@@ -145,6 +145,7 @@ fn receive(
 /// Does one download, cutting the fast path on the way. The path is whole again when this returns.
 pub(super) fn run(bed: &Testbed, job: &Job<'_>, stop: &AtomicBool) -> Result<RunReport, DemoError> {
     let name = job.name(bed);
+    drain(bed, stop);
     let failed = |message: String| DemoError::Program {
         program: "curl".to_owned(),
         message,
@@ -206,6 +207,21 @@ pub(super) fn run(bed: &Testbed, job: &Job<'_>, stop: &AtomicBool) -> Result<Run
         cut,
         samples,
     })
+}
+
+/// What a server had already sent when its client went away still fills the buffers: the next download waits until
+/// the paths have been silent for a while, or for as long as the deepest buffer can take.
+fn drain(bed: &Testbed, stop: &AtomicBool) {
+    let (quiet, limit) = (Duration::from_millis(300), Duration::from_secs(4));
+    let begin = Instant::now();
+    let (mut last, mut since) = (delivered(bed), begin);
+    while since.elapsed() < quiet && begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(TICK);
+        let now = delivered(bed);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
 }
 
 /// Counts, samples and cuts while a download runs; makes the path whole when it goes.
