@@ -1,5 +1,7 @@
 //! Additional subflows: the MP_JOIN handshake from both sides (RFC 8684 section 3.2).
 
+use core::net::SocketAddr;
+
 use manypath_tcp::machine::Machine;
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::Nonce;
@@ -47,6 +49,11 @@ impl Conn {
             && self.fully_established
             && self.closed.is_none()
             && self.remote.is_some()
+    }
+
+    /// The peer wants no join there. // rfc8684:C19
+    pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
+        self.no_joins_to_first && remote == self.first.remote
     }
 
     /// The peer may join now.

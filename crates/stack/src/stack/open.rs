@@ -434,7 +434,7 @@ impl Stack {
         self.tick(now);
         let path = self.path(None, local).cloned().ok_or(StackError::NoPath)?;
         let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
-        if !entry.conn.may_join() {
+        if !entry.conn.may_join() || entry.conn.forbids_join_to(remote) {
             return Err(StackError::InvalidState);
         }
         let manager = entry

@@ -1,0 +1,8 @@
+//! RFC 8684 rule by rule: a stack against a scripted peer. Each test cites the rows of the checklist that it proves.
+
+mod script;
+
+mod data;
+mod handshake;
+mod join;
+mod windows;

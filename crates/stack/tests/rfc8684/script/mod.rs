@@ -1,0 +1,333 @@
+//! Packet scripts: one stack under test, and at the other end of the wire a peer that is driven by hand, segment by
+//! segment, in virtual time.
+
+pub mod packet;
+pub mod session;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use manypath_stack::stats::Counters;
+use manypath_stack::{
+    ConnOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent, RxMeta, Slots, Stack,
+    StackConfig, Transmit, TxMeta,
+};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::describe;
+use manypath_wire::ids::FourTuple;
+use manypath_wire::segment::{Segment, Verify};
+use manypath_wire::seq::SeqNum;
+
+use packet::{Pkt, Seg};
+
+/// How long a packet of the peer takes to the stack.
+const ONE_WAY: Duration = Duration::from_millis(1);
+
+#[derive(Default)]
+struct Wire {
+    slot: Vec<u8>,
+    queue: VecDeque<(IfaceId, Vec<u8>)>,
+}
+
+impl Slots for Wire {
+    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
+        self.slot.resize(room, 0);
+        Some(&mut self.slot)
+    }
+    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
+        self.queue
+            .push_back((iface, self.slot[..meta.len].to_vec()));
+    }
+}
+
+/// The stack's address on a path.
+pub fn ours(path: u8) -> IpAddr {
+    IpAddr::from([10, 0, path, 1])
+}
+
+/// The peer's address on a path.
+pub fn theirs(path: u8) -> IpAddr {
+    IpAddr::from([10, 0, path, 2])
+}
+
+/// The peer's end of one subflow.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// As the stack sees it.
+    pub tuple: FourTuple,
+    pub iface: IfaceId,
+    /// The peer's initial number.
+    pub isn: SeqNum,
+    /// The stack's initial number, once it was seen.
+    pub irs: SeqNum,
+    /// The peer's next number.
+    pub nxt: SeqNum,
+    /// The stack's next number.
+    pub rcv: SeqNum,
+    /// What the peer tells as its window, unscaled.
+    pub window: u16,
+}
+
+/// The stack, the wire and the clock.
+pub struct World {
+    pub now: Instant,
+    pub stack: Stack,
+    wire: Wire,
+    /// What the stack sent and the script has not looked at.
+    pub sent: VecDeque<Seg>,
+    pub flows: Vec<Flow>,
+    pub events: Vec<Event>,
+    log: Vec<String>,
+}
+
+/// A path of the stack.
+pub fn path(number: u8, backup: bool) -> Path {
+    Path {
+        iface: IfaceId(u32::from(number)),
+        addr: ours(number),
+        mtu: 1500,
+        backup,
+        offload: Offload {
+            checksum: false,
+            max_burst: 0,
+        },
+        ports: None,
+    }
+}
+
+impl World {
+    /// A stack with that many paths.
+    pub fn new(paths: u8) -> Self {
+        let now = Instant::from_secs(10);
+        let mut world = Self {
+            now,
+            stack: Stack::new(StackConfig::default(), [7; 32], now),
+            wire: Wire::default(),
+            sent: VecDeque::new(),
+            flows: Vec::new(),
+            events: Vec::new(),
+            log: Vec::new(),
+        };
+        for number in 0..paths {
+            world.path_up(path(number, false));
+        }
+        world
+    }
+
+    pub fn path_up(&mut self, path: Path) {
+        let now = self.now;
+        self.stack.handle_path_event(now, PathEvent::Up(path));
+        self.flush();
+    }
+
+    pub fn path_down(&mut self, number: u8) {
+        let (iface, addr) = (IfaceId(u32::from(number)), ours(number));
+        self.stack
+            .handle_path_event(self.now, PathEvent::Down { iface, addr });
+        self.flush();
+    }
+
+    pub fn count(&self) -> &Counters {
+        self.stack.counters()
+    }
+
+    /// A flow of the peer that opens a subflow to the stack.
+    pub fn dial(&mut self, number: u8, from_port: u16, to_port: u16) -> usize {
+        let tuple = FourTuple::new(
+            SocketAddr::new(ours(number), to_port),
+            SocketAddr::new(theirs(number), from_port),
+        );
+        let isn = SeqNum::new(0xffff_ff00u32.wrapping_add(u32::from(from_port)));
+        self.add_flow(tuple, number, isn)
+    }
+
+    fn add_flow(&mut self, tuple: FourTuple, number: u8, isn: SeqNum) -> usize {
+        let zero = SeqNum::new(0);
+        self.flows.push(Flow {
+            tuple,
+            iface: IfaceId(u32::from(number)),
+            isn,
+            irs: zero,
+            nxt: isn,
+            rcv: zero,
+            window: 65_535,
+        });
+        self.flows.len() - 1
+    }
+
+    /// Waits for a SYN of the stack and makes a flow of it.
+    pub fn answer(&mut self) -> (usize, Seg) {
+        self.flush();
+        let known = |world: &Self, seg: &Seg| world.flows.iter().any(|f| f.tuple == seg.tuple);
+        let at = self
+            .sent
+            .iter()
+            .position(|seg| seg.is_syn() && !known(self, seg));
+        let Some(syn) = at.and_then(|at| self.sent.remove(at)) else {
+            self.fail("no new SYN from the stack");
+        };
+        let IpAddr::V4(addr) = syn.tuple.local.ip() else {
+            self.fail("the script speaks IPv4");
+        };
+        let isn = SeqNum::new(5000 + 1000 * u32::from(addr.octets()[2]));
+        let flow = self.add_flow(syn.tuple, addr.octets()[2], isn);
+        self.flows[flow].irs = syn.seq;
+        self.flows[flow].rcv = syn.seq + 1;
+        (flow, syn)
+    }
+
+    /// Lets the stack send everything it wants to send now.
+    pub fn flush(&mut self) {
+        loop {
+            match self.stack.poll_transmit(self.now, &mut self.wire) {
+                Transmit::Sent(_) => {}
+                Transmit::Blocked(_) => self.fail("the wire always has room"),
+                Transmit::Nothing => break,
+            }
+        }
+        while let Some((_, bytes)) = self.wire.queue.pop_front() {
+            let parsed =
+                Segment::parse(&bytes, Verify::Full).expect("the stack's own packets parse");
+            self.note(&format!("    {}", describe::segment(&parsed)));
+            let seg = Seg::of(&parsed, self.now, &bytes);
+            if let Some(flow) = self.flows.iter_mut().find(|f| f.tuple == seg.tuple) {
+                if seg.flags.syn() {
+                    flow.irs = seg.seq;
+                    flow.rcv = seg.seq + 1;
+                } else if seg.seq == flow.rcv {
+                    flow.rcv = flow.rcv + seg.len();
+                }
+            }
+            self.sent.push_back(seg);
+        }
+        while let Some(event) = self.stack.poll_event() {
+            self.note(&format!("      {:?}", event.kind));
+            self.events.push(event);
+        }
+    }
+
+    /// Lets time pass, with every timer at its own moment.
+    pub fn advance(&mut self, by: Duration) {
+        let until = self.now + by;
+        let mut rounds = 0;
+        self.flush();
+        while let Some(at) = self.stack.poll_deadline().filter(|at| *at <= until) {
+            assert!(
+                rounds < 10_000,
+                "deadlines without progress:\n{}",
+                self.log()
+            );
+            rounds += 1;
+            self.now = self.now.max(at);
+            self.stack.handle_timeout(self.now);
+            self.flush();
+        }
+        self.now = until;
+    }
+
+    pub fn advance_ms(&mut self, ms: u64) {
+        self.advance(Duration::from_millis(ms));
+    }
+
+    /// One packet of the peer.
+    pub fn inject(&mut self, flow: usize, pkt: &Pkt) {
+        self.advance(ONE_WAY);
+        let bytes = pkt.write(&self.flows[flow]);
+        if pkt.seq.is_none() && !pkt.flags.rst() {
+            let end = self.flows[flow].nxt + pkt.len();
+            self.flows[flow].nxt = end;
+        }
+        self.inject_bytes(self.flows[flow].iface, &bytes);
+    }
+
+    fn inject_bytes(&mut self, iface: IfaceId, bytes: &[u8]) {
+        self.note(&format!(" >> {}", describe::packet(bytes)));
+        self.stack
+            .handle_packet(self.now, iface, bytes, RxMeta::default());
+        self.flush();
+    }
+
+    /// The next segment of the stack on a flow, which must be as described.
+    pub fn expect(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
+        self.flush();
+        let tuple = self.flows[flow].tuple;
+        match self.sent.iter().position(|seg| seg.tuple == tuple) {
+            Some(at) if is(&self.sent[at]) => self.sent.remove(at).expect("it is there"),
+            Some(_) => self.fail(&format!("the next segment is not: {what}")),
+            None => self.fail(&format!("nothing was sent, expected: {what}")),
+        }
+    }
+
+    /// The first segment of that kind on a flow; what went before is dropped.
+    pub fn find(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
+        self.flush();
+        let tuple = self.flows[flow].tuple;
+        let at = self
+            .sent
+            .iter()
+            .position(|seg| seg.tuple == tuple && is(seg));
+        let Some(seg) = at.and_then(|at| self.sent.get(at).cloned()) else {
+            self.fail(&format!("not sent: {what}"));
+        };
+        let mut index = 0;
+        self.sent.retain(|seg| {
+            index += 1;
+            seg.tuple != tuple || Some(index - 1) > at
+        });
+        seg
+    }
+
+    /// Everything on a flow since the last look.
+    pub fn drain(&mut self, flow: usize) -> Vec<Seg> {
+        self.flush();
+        let tuple = self.flows[flow].tuple;
+        let (mine, rest) = self.sent.drain(..).partition(|seg| seg.tuple == tuple);
+        self.sent = rest;
+        let mine: VecDeque<Seg> = mine;
+        mine.into()
+    }
+
+    /// The stack must have sent nothing on a flow.
+    pub fn quiet(&mut self, flow: usize) {
+        if !self.drain(flow).is_empty() {
+            self.fail("something was sent, expected nothing");
+        }
+    }
+
+    /// An event of this kind happened.
+    pub fn happened(&self, is: impl Fn(&EventKind) -> bool) -> bool {
+        self.events.iter().any(|event| is(&event.kind))
+    }
+
+    fn note(&mut self, line: &str) {
+        let line = format!("{:>9} us {line}", self.now.as_micros() - 10_000_000);
+        self.log.push(line);
+    }
+
+    pub fn log(&self) -> String {
+        self.log.join("\n")
+    }
+
+    /// Ends the test with everything that was on the wire.
+    #[track_caller]
+    pub fn fail(&self, why: &str) -> ! {
+        panic!("{why}\n{}", self.log());
+    }
+
+    /// Asserts with everything that was on the wire.
+    #[track_caller]
+    pub fn check(&self, holds: bool, what: &str) {
+        if !holds {
+            self.fail(what);
+        }
+    }
+}
+
+/// Options for tests: everything at its default but what makes packets depend on more than the script.
+pub fn plain_options() -> ConnOptions {
+    ConnOptions {
+        nodelay: true,
+        pacing: false,
+        ..ConnOptions::default()
+    }
+}

@@ -1,0 +1,262 @@
+//! Segments as values: what the stack sent, and what the peer shall send.
+
+use manypath_tcp::time::Instant;
+use manypath_wire::checksum::Sum;
+use manypath_wire::emit::{self, Checksum, Outgoing};
+use manypath_wire::ids::{FourTuple, Mss};
+use manypath_wire::ip::Ecn;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
+use manypath_wire::tcp::header::{Flags, Header};
+use manypath_wire::tcp::layout::{Wanted, fit};
+use manypath_wire::tcp::mptcp::{Capable, Dss, Join, Mapping, MptcpOption, ResetReason};
+use manypath_wire::tcp::options::Options;
+
+use super::Flow;
+
+/// Offset of the TCP header in an IPv4 packet without IP options.
+const TCP_AT: usize = 20;
+
+/// A segment that the stack sent.
+#[derive(Clone, Debug)]
+pub struct Seg {
+    pub tuple: FourTuple,
+    pub at: Instant,
+    pub seq: SeqNum,
+    pub ack: SeqNum,
+    pub flags: Flags,
+    pub window: u16,
+    pub urgent: u16,
+    pub options: Options,
+    pub payload: Vec<u8>,
+    /// The whole packet.
+    pub bytes: Vec<u8>,
+}
+
+impl Seg {
+    pub fn of(seg: &Segment<'_>, at: Instant, bytes: &[u8]) -> Self {
+        Self {
+            tuple: seg.tuple.reversed(),
+            at,
+            seq: seg.header.seq,
+            ack: seg.header.ack,
+            flags: seg.header.flags,
+            window: seg.header.window,
+            urgent: seg.header.urgent,
+            options: seg.options,
+            payload: seg.payload.to_vec(),
+            bytes: bytes.to_vec(),
+        }
+    }
+
+    pub fn len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.flags.syn()) + u32::from(self.flags.fin())
+    }
+
+    pub fn is_syn(&self) -> bool {
+        self.flags.syn() && !self.flags.ack()
+    }
+
+    pub fn is_syn_ack(&self) -> bool {
+        self.flags.syn() && self.flags.ack()
+    }
+
+    pub fn is_rst(&self) -> bool {
+        self.flags.rst()
+    }
+
+    pub fn is_fin(&self) -> bool {
+        self.flags.fin()
+    }
+
+    /// An acknowledgement without payload, SYN, FIN or RST.
+    pub fn is_bare(&self) -> bool {
+        self.len() == 0 && !self.is_rst()
+    }
+
+    pub fn has_data(&self) -> bool {
+        !self.payload.is_empty()
+    }
+
+    pub fn dss(&self) -> Option<&Dss> {
+        self.options.mptcp.dss()
+    }
+
+    pub fn mapping(&self) -> Option<Mapping> {
+        self.dss().and_then(|dss| dss.mapping)
+    }
+
+    pub fn is_data_fin(&self) -> bool {
+        self.dss().is_some_and(|dss| dss.data_fin)
+    }
+
+    pub fn capable(&self) -> Option<&Capable> {
+        self.options.mptcp.capable()
+    }
+
+    pub fn join(&self) -> Option<&Join> {
+        self.options.mptcp.join()
+    }
+
+    pub fn reason(&self) -> Option<ResetReason> {
+        self.options.mptcp.reset().map(|reset| reset.reason)
+    }
+
+    /// No Multipath TCP option at all.
+    pub fn is_plain(&self) -> bool {
+        self.options.mptcp.is_empty()
+    }
+
+    /// The bytes of its first Multipath TCP option with this subtype.
+    pub fn raw_option(&self, subtype: u8) -> Option<&[u8]> {
+        let tcp = &self.bytes[TCP_AT..];
+        let mut rest = &tcp[20..usize::from(tcp[12] >> 4) * 4];
+        while let Some(&kind) = rest.first() {
+            let len = match kind {
+                0 => return None,
+                1 => 1,
+                _ => usize::from(rest[1]),
+            };
+            if kind == 30 && rest[2] >> 4 == subtype {
+                return Some(&rest[..len]);
+            }
+            rest = &rest[len..];
+        }
+        None
+    }
+}
+
+/// A segment that the peer shall send.
+#[derive(Clone)]
+pub struct Pkt {
+    pub flags: Flags,
+    /// The flow's next number if absent.
+    pub seq: Option<SeqNum>,
+    /// Everything the stack sent if absent.
+    pub ack: Option<SeqNum>,
+    pub window: Option<u16>,
+    pub options: Options,
+    pub payload: Vec<u8>,
+    /// Changes the TCP header and options before they are summed.
+    patch: Option<fn(&mut [u8])>,
+}
+
+/// A bare acknowledgement.
+pub fn ack() -> Pkt {
+    Pkt {
+        flags: Flags::ACK,
+        seq: None,
+        ack: None,
+        window: None,
+        options: Options::EMPTY,
+        payload: Vec::new(),
+        patch: None,
+    }
+}
+
+/// A SYN with an MSS.
+pub fn syn() -> Pkt {
+    let mut pkt = ack();
+    pkt.flags = Flags::SYN;
+    pkt.options.mss = Some(Mss(1460));
+    pkt
+}
+
+/// A SYN/ACK with an MSS.
+pub fn syn_ack() -> Pkt {
+    let mut pkt = syn();
+    pkt.flags = Flags::SYN | Flags::ACK;
+    pkt
+}
+
+/// A FIN.
+pub fn fin() -> Pkt {
+    let mut pkt = ack();
+    pkt.flags = Flags::FIN | Flags::ACK;
+    pkt
+}
+
+/// A RST at the number that the stack expects.
+pub fn rst() -> Pkt {
+    let mut pkt = ack();
+    pkt.flags = Flags::RST | Flags::ACK;
+    pkt
+}
+
+/// Payload.
+pub fn data(bytes: &[u8]) -> Pkt {
+    let mut pkt = ack();
+    pkt.payload = bytes.to_vec();
+    pkt
+}
+
+impl Pkt {
+    pub fn opt(mut self, option: MptcpOption) -> Self {
+        assert!(self.options.mptcp.push(option), "too many options");
+        self
+    }
+
+    pub fn seq(mut self, seq: SeqNum) -> Self {
+        self.seq = Some(seq);
+        self
+    }
+
+    pub fn acking(mut self, ack: SeqNum) -> Self {
+        self.ack = Some(ack);
+        self
+    }
+
+    pub fn window(mut self, window: u16) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    pub fn patch(mut self, patch: fn(&mut [u8])) -> Self {
+        self.patch = Some(patch);
+        self
+    }
+
+    pub fn len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.flags.syn()) + u32::from(self.flags.fin())
+    }
+
+    pub fn write(&self, flow: &Flow) -> Vec<u8> {
+        let wanted = Wanted {
+            options: self.options,
+            ..Wanted::default()
+        };
+        let fitted = fit(&wanted, 40);
+        assert!(fitted.left_out().is_empty(), "the script's options fit");
+        let tuple = flow.tuple.reversed();
+        let acks = self.flags.ack();
+        let header = Header {
+            src_port: 0,
+            dst_port: 0,
+            seq: self.seq.unwrap_or(flow.nxt),
+            ack: if acks {
+                self.ack.unwrap_or(flow.rcv)
+            } else {
+                SeqNum::new(0)
+            },
+            flags: self.flags,
+            window: self.window.unwrap_or(flow.window),
+            urgent: 0,
+        };
+        let out = Outgoing {
+            tuple,
+            ecn: Ecn::NotEct,
+            hop_limit: 64,
+            header,
+            options: &fitted,
+        };
+        let header_len = emit::header_len(&tuple, &fitted);
+        let mut bytes = vec![0; header_len];
+        bytes.extend_from_slice(&self.payload);
+        emit::headers(&mut bytes, &out, self.payload.len()).expect("there is room");
+        if let Some(patch) = self.patch {
+            patch(&mut bytes[TCP_AT..header_len]);
+        }
+        emit::finish(&mut bytes, Sum::of(&self.payload), Checksum::Full).expect("there is room");
+        bytes
+    }
+}
