@@ -128,7 +128,7 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.signals.clear();
         sf.signals.push_back(option);
-        sf.bare_signals = 0;
+        sf.signals_welcome();
         sf.tcp.force_ack();
     }
 

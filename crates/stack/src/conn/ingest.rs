@@ -59,7 +59,9 @@ impl Conn {
         if let Some(mapping) = mapping {
             // It stands for a DSS. // rfc8684:C11
             self.proven(i, cx);
-            self.note_mapping(i, mapping, cx);
+            if self.checksum_as_agreed(i, mapping.checksum, cx) {
+                self.note_mapping(i, mapping, cx);
+            }
         }
         match dss {
             Some(dss) => self.on_dss(i, &dss, cx),
@@ -144,15 +146,7 @@ impl Conn {
             ),
         };
         self.peer_long = long; // rfc8684:D19
-        // rfc8684:D2,D3
-        if mapping.checksum.is_some() != self.checksum {
-            cx.count.dss_checksum_presence += 1;
-            self.reset_subflow(
-                i,
-                SubflowEnd::ProtocolError,
-                super::join::mptcp_specific(),
-                cx,
-            );
+        if !self.checksum_as_agreed(i, mapping.checksum, cx) {
             return;
         }
         let Some(at) = at else {
@@ -176,6 +170,21 @@ impl Conn {
                 cx,
             );
         }
+    }
+
+    /// A mapping has a checksum exactly if that was agreed on; else its subflow is closed. // rfc8684:D2,D3
+    fn checksum_as_agreed(&mut self, i: usize, checksum: Option<u16>, cx: &mut Cx<'_>) -> bool {
+        if checksum.is_some() == self.checksum {
+            return true;
+        }
+        cx.count.dss_checksum_presence += 1;
+        self.reset_subflow(
+            i,
+            SubflowEnd::ProtocolError,
+            super::join::mptcp_specific(),
+            cx,
+        );
+        false
     }
 
     fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {

@@ -244,7 +244,9 @@ impl Conn {
     /// Something may be sent at this moment that the last turn did not see.
     pub(crate) fn wants_turn(&self, cx: &Cx<'_>) -> bool {
         (0..self.subflows.len()).any(|i| {
-            self.subflows[i].tcp.needs_send(cx.now) || self.signal_ready(i) || self.fin_ready(i)
+            self.subflows[i].tcp.needs_send(cx.now)
+                || self.subflows[i].signal_ready()
+                || self.fin_ready(i)
         })
     }
 
@@ -347,7 +349,7 @@ impl Conn {
         }
         // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
         if outcome.in_order.is_some() || outcome.acked > 0 {
-            self.subflows[i].bare_signals = 0;
+            self.subflows[i].signals_welcome();
         }
         self.refresh_sample(i);
         self.take_up(i, cx);
@@ -494,6 +496,7 @@ impl Conn {
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
         for sf in &self.subflows {
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
+            soonest = earlier(soonest, sf.signal_deadline());
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
                 soonest = earlier(soonest, Some(repeat_at));
             }
@@ -510,6 +513,11 @@ impl Conn {
                 .is_some_and(|at| at <= cx.now)
             {
                 self.on_subflow_timeout(i, cx);
+            }
+        }
+        for sf in &mut self.subflows {
+            if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
+                sf.signals_welcome();
             }
         }
         self.repeat_proofs(cx);

@@ -13,7 +13,10 @@ use manypath_wire::tcp::mptcp::{
 use super::Conn;
 use super::mapping::TxMapping;
 use super::send::FinState;
-use super::subflow::{Explanation, Greeting};
+use super::subflow::{Explanation, Greeting, Subflow};
+
+/// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
+const SLOW: u64 = (1 << 31) / 120;
 
 /// SYNs that offer Multipath TCP before one is sent without. // rfc8684:C32,H5
 const OFFERS: u8 = 3;
@@ -44,7 +47,7 @@ impl Conn {
     pub(crate) fn option_space(&self) -> u8 {
         if self.lattice.speaks_multipath() {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
-            return if self.opts.long_dsn { 28 } else { 24 };
+            return if self.long_numbers() { 28 } else { 24 };
         }
         // The one infinite mapping with its Data ACK.
         if self.lattice.infinite_due() { 28 } else { 0 }
@@ -192,9 +195,14 @@ impl Conn {
         }
     }
 
+    /// Mappings name their place in 64 bits, unless the application asked to save four bytes and the connection is
+    /// too slow to come round within the life of a segment. // rfc8684:D15
+    fn long_numbers(&self) -> bool {
+        self.opts.long_dsn || self.subflows.iter().map(Subflow::rate).sum::<u64>() >= SLOW
+    }
+
     fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
-        // rfc8684:D15: 64 bits unless the application asked to save them.
-        if self.opts.long_dsn {
+        if self.long_numbers() {
             MapDsn::Long(dsn.get())
         } else {
             MapDsn::Short(dsn.low32())

@@ -233,7 +233,6 @@ impl Conn {
         }
         cx.count.add_addr_echo_sent += 1;
         self.signal(i, MptcpOption::AddAddr(add.to_echo()));
-        self.subflows[i].tcp.force_ack();
         if known == pm::Noted::Accepted {
             self.push_event(EventKind::AddressAnnounced {
                 id: add.addr_id,
@@ -272,6 +271,7 @@ impl Conn {
         &mut self,
         i: usize,
         gone: &manypath_wire::tcp::options::MptcpOptions,
+        cx: &Cx<'_>,
     ) {
         let sf = &mut self.subflows[i];
         let Some(front) = sf.signals.front() else {
@@ -279,7 +279,7 @@ impl Conn {
         };
         if gone.iter().any(|option| option == front) {
             sf.signals.pop_front();
-            sf.bare_signals = sf.bare_signals.saturating_add(1); // rfc8684:G2
+            sf.signal_left(cx.now);
         }
     }
 }

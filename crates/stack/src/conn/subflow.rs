@@ -23,6 +23,9 @@ use crate::api::{
 };
 use crate::ids::SubflowId;
 
+/// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
+const SIGNALS_IN_A_ROW: u8 = 2;
+
 /// How far a subflow has been introduced to the connection at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
@@ -79,6 +82,8 @@ pub(crate) struct Subflow {
     pub(crate) signals: VecDeque<MptcpOption>,
     /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
     pub(crate) bare_signals: u8,
+    /// When two of them in a row are forgotten although the peer did not move.
+    pub(crate) signals_again: Option<Instant>,
     /// A retransmission time-out is pending; its data was reinjected.
     pub(crate) stale: bool,
     /// Send FIN when all that was mapped is sent.
@@ -116,6 +121,7 @@ impl Subflow {
             rx: RxMaps::default(),
             signals: VecDeque::new(),
             bare_signals: 0,
+            signals_again: None,
             stale: false,
             finish: false,
             peer_finished: false,
@@ -181,6 +187,12 @@ impl Subflow {
         self.seat.backup_there
     }
 
+    /// Bytes a second that its congestion window lets go now.
+    pub(crate) fn rate(&self) -> u64 {
+        let round_trip = self.tcp.srtt().map_or(0, Duration::as_micros).max(1);
+        u64::from(self.tcp.cwnd()) * 1_000_000 / round_trip
+    }
+
     pub(crate) fn sample(&self) -> PathSample {
         let mut sample = self.tcp.path_sample();
         sample.usable = sample.usable && self.carries_data() && !self.stale;
@@ -230,6 +242,33 @@ impl Subflow {
         let from = (at - *start) as usize;
         out.copy_from_slice(&bytes[from..from + out.len()]);
         Some(Sum::of(out))
+    }
+
+    /// An acknowledgement for the sake of an option left. // rfc8684:G2
+    pub(crate) fn signal_left(&mut self, now: Instant) {
+        self.bare_signals = self.bare_signals.saturating_add(1);
+        if self.bare_signals >= SIGNALS_IN_A_ROW {
+            self.signals_again = Some(now + self.tcp.rto());
+        }
+    }
+
+    /// The peer moved on, or enough time passed: options may have acknowledgements of their own again.
+    pub(crate) fn signals_welcome(&mut self) {
+        self.bare_signals = 0;
+        self.signals_again = None;
+    }
+
+    /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
+    pub(crate) fn signal_ready(&self) -> bool {
+        !self.signals.is_empty()
+            && self.bare_signals < SIGNALS_IN_A_ROW
+            && self.greeting == Greeting::Done
+            && self.reset_with.is_none()
+    }
+
+    /// When the next waiting option may go by itself.
+    pub(crate) fn signal_deadline(&self) -> Option<Instant> {
+        self.signals_again.filter(|_| !self.signals.is_empty())
     }
 
     /// Begins a reset that explains itself.

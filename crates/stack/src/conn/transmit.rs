@@ -53,7 +53,7 @@ impl Conn {
         };
         for i in 0..self.subflows.len() {
             if !self.subflows[i].tcp.needs_send(cx.now)
-                && !self.signal_ready(i)
+                && !self.subflows[i].signal_ready()
                 && !self.fin_ready(i)
             {
                 continue;
@@ -90,15 +90,6 @@ impl Conn {
     /// The payload of a segment: the smallest change of window worth telling.
     fn window_step(&self) -> u32 {
         self.subflows.first().map_or(1, |sf| sf.tcp.mss())
-    }
-
-    /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
-    pub(crate) fn signal_ready(&self, i: usize) -> bool {
-        let sf = &self.subflows[i];
-        !sf.signals.is_empty()
-            && sf.bare_signals < 2
-            && sf.greeting == Greeting::Done
-            && sf.reset_with.is_none()
     }
 
     /// The subflow can send its FIN now.
@@ -201,7 +192,7 @@ impl Conn {
     }
 
     fn transmit_control(&mut self, i: usize, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        if self.signal_ready(i) {
+        if self.subflows[i].signal_ready() {
             self.subflows[i].tcp.force_ack();
         }
         let offer = self.offer(i, 0, true);
@@ -345,7 +336,7 @@ impl Conn {
         match plan.kind {
             Kind::TailProbe => cx.count.tail_probe += 1,
             Kind::Ack => {
-                self.signals_sent(i, gone);
+                self.signals_sent(i, gone, cx);
                 self.subflows[i].greet_next ^= true;
             }
             _ => {}

@@ -198,6 +198,7 @@ fn a_peer_that_asks_for_a_backup_is_obeyed() {
     let again = ack().opt(s.dss(None)).opt(prio(true));
     s.w.inject(0, &again);
     s.w.inject(0, &rst());
+    s.w.advance_ms(2000);
     s.w.find(other, "data on the backup", |s| s.has_data());
 }
 

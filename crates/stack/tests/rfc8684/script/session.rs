@@ -320,6 +320,12 @@ impl Session {
         self.info().subflows.iter().filter(|s| up(s.phase)).count()
     }
 
+    /// Bytes that the stack sent on its only subflow.
+    pub fn sent_by_stack(&self) -> u64 {
+        let flow = &self.w.flows[0];
+        u64::from(flow.rcv.since(flow.irs + 1))
+    }
+
     /// The position in the stack's stream that a mapping of its starts at.
     pub fn position(&self, map: &Mapping) -> u64 {
         map.dsn.expand(self.own_dsn(0)).since(self.own_dsn(0))
