@@ -9,6 +9,7 @@ mod page;
 mod report;
 mod server;
 mod show;
+mod simulated;
 mod transfer;
 
 use std::io;
@@ -152,12 +153,20 @@ const RELAY_PORT: u16 = 8000;
 const RELAY_LOG: &str = "relay.log";
 
 /// Runs the demo to its end and writes its page. If need be, this process is replaced by one in a user namespace of its
-/// own, with the same arguments: call it before doing anything that must not be done twice.
+/// own, with the same arguments: call it before doing anything that must not be done twice. Where namespaces are
+/// forbidden the simulator takes their place, and [`Report::arm`] says why.
 ///
 /// # Errors
 /// See [`DemoError`]; whatever it is, nothing is left behind.
 pub fn run(options: &Options) -> Result<Report, DemoError> {
-    netns::acquire()?;
+    match netns::acquire() {
+        Err(NetNsError::Forbidden(reason)) => {
+            let report = simulated::run(Plan::new(options.quick), &reason)?;
+            write_page(options, &report)?;
+            return Ok(report);
+        }
+        other => other?,
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let mut hooks = Vec::new();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -258,7 +267,7 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
             kernel: kernel_release(),
         },
         bytes: plan.size,
-        sha256,
+        sha256: Some(sha256),
         paths: bed.paths().iter().map(PathReport::of).collect(),
         cut_path: 0,
         cut_seconds: plan.cut_for.as_secs_f64(),

@@ -60,7 +60,7 @@ fn table(page: &mut String, report: &Report) {
     for path in &report.paths {
         let _ = write!(page, "<th>Over {}</th>", escape(&path.name));
     }
-    *page += "<th>SHA-256</th></tr>\n";
+    *page += "<th>Bytes</th></tr>\n";
     for (index, run) in report.runs.iter().enumerate() {
         let total = run.path_bytes.iter().sum::<u64>().max(1) as f64;
         let class = if index == 0 { " class=\"ours\"" } else { "" };
@@ -140,12 +140,14 @@ fn conditions(page: &mut String, report: &Report) {
             path.buffer_ms
         );
     }
+    let hash = report.sha256.as_ref().map_or_else(String::new, |hash| {
+        format!(", SHA-256 <code>{}</code>", escape(hash))
+    });
     let _ = writeln!(
         page,
-        "</ul>\n<p>The file has {} bytes, SHA-256 <code>{}</code>. In every download the fast path carried nothing for {} seconds.</p>",
-        report.bytes,
-        escape(&report.sha256),
-        report.cut_seconds
+        "</ul>\n<p>The file has {} bytes{hash}. In every download the fast path carried nothing for {} seconds, from the \
+         moment when two fifths of the file had arrived.</p>",
+        report.bytes, report.cut_seconds
     );
     if !report.kernel_counters.is_empty() {
         let each: Vec<String> = report
