@@ -144,21 +144,22 @@ impl Machine {
     /// a segment (RFC 9293 section 3.8.6.2.2), and what it was told is never taken back.
     pub fn set_recv_window(&mut self, bytes: u32) {
         self.recv.window.set_wish(bytes);
-        if self.state.may_receive()
-            && self
-                .recv
-                .window
-                .update_due(self.recv.next(), self.recv_step())
-        {
-            self.recv.ack.force();
-        }
+        self.tell_larger_window();
     }
 
     /// As [`set_recv_window`](Self::set_recv_window) for a window that several subflows share and whose right edge is
-    /// kept by the caller in a number space of its own: it is told just so, rounded up to the scale's unit, and the
-    /// caller forces the acknowledgement that tells of a larger one.
+    /// kept by the caller in a number space of its own: it is told just so, rounded up to the scale's unit. The peer
+    /// obeys the window of each subflow, so each tells of a larger one when it is worth a segment.
     pub fn share_recv_window(&mut self, bytes: u32) {
         self.recv.window.set_shared(bytes);
+        self.tell_larger_window();
+    }
+
+    fn tell_larger_window(&mut self) {
+        let due = self.recv.window.update_due(self.recv.next(), self.recv_step());
+        if due && self.state.may_receive() {
+            self.recv.ack.force();
+        }
     }
 
     /// An acknowledgement is sent at the next opportunity even if nothing arrived.

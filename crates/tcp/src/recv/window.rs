@@ -9,6 +9,8 @@ use manypath_wire::window::WindowScale;
 pub(crate) struct RecvWindow {
     /// First number that no offer has covered. Never moves left.
     edge: SeqNum,
+    /// Where the newest offer ended: what the peer goes by.
+    told: SeqNum,
     /// What the caller can take now, from the next expected byte.
     wish: u32,
     /// The largest window that will ever be offered.
@@ -25,6 +27,7 @@ impl RecvWindow {
     pub(crate) fn new(next: SeqNum, largest: u32, scale: WindowScale) -> Self {
         RecvWindow {
             edge: next,
+            told: next,
             wish: largest,
             largest,
             scale,
@@ -36,6 +39,7 @@ impl RecvWindow {
     /// Begins over at the peer's first number with the scale that was negotiated.
     pub(crate) fn restart(&mut self, next: SeqNum, scale: WindowScale) {
         self.edge = next + u32::from(self.in_syn);
+        self.told = self.edge;
         self.scale = scale;
     }
 
@@ -95,16 +99,19 @@ impl RecvWindow {
 
     /// A segment with `bytes` of window left for `next`.
     pub(crate) fn offered(&mut self, next: SeqNum, bytes: u32) {
-        self.edge = self.edge.max(next + bytes);
+        self.told = next + bytes;
+        self.edge = self.edge.max(self.told);
     }
 
     /// The window grew so much that the peer should be told without waiting for another reason: to twice what it
     /// has, by at least one segment (or half the buffer).
     pub(crate) fn update_due(&self, next: SeqNum, step: u32) -> bool {
-        if self.shared {
-            return false;
-        }
-        let open = self.open(next);
+        // A shared window may have been told smaller than before, so only the newest word counts.
+        let open = match self.shared {
+            true if self.told.after(next) => self.told.since(next),
+            true => 0,
+            false => self.open(next),
+        };
         let offer = self.scale.expand(self.field(next, step));
         offer > open
             && offer >= open.saturating_mul(2)
