@@ -1,6 +1,6 @@
 //! How fast packets alone move through the devices, without any protocol: one sender and one receiver, each in a network
 //! namespace of its own. Needs root (or `unshare -Urn`). Figures are wall-clock rates and CPU seconds per gigabyte of the
-//! whole machine, both sides and the kernel included.
+//! this process, both sides and the kernel on their behalf included.
 
 use manypath_io::device::packet::PacketConfig;
 use manypath_io::device::{BURST_MAX, Device, Inbound, packet, tun};
@@ -27,19 +27,10 @@ fn ip(arguments: &str) -> io::Result<()> {
     }
 }
 
-/// CPU seconds that the machine has spent on anything.
+/// CPU seconds of this process, both ends and the kernel on their behalf included. (Other work on the machine does not count.)
 fn busy() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields: Vec<u64> = stat
-        .lines()
-        .next()
-        .unwrap_or("")
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|f| f.parse().ok())
-        .collect();
-    let idle = fields.get(3).copied().unwrap_or(0) + fields.get(4).copied().unwrap_or(0);
-    (fields.iter().take(8).sum::<u64>() - idle) as f64 / 100.0
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn fill(packet: &mut [u8], payload: usize) -> TxMeta {

@@ -2,11 +2,27 @@
 
 use super::check;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Most packets one system call moves in either direction.
 pub(crate) const BATCH_MAX: usize = 64;
+
+const EMPTY_VECTOR: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// A message header for one buffer. Headers that a call does not use are never written: clearing 64 of them for each
+/// call would cost more than a small packet.
+fn message(vector: *mut libc::iovec) -> libc::mmsghdr {
+    // SAFETY: `mmsghdr` is plain old data for which all-zero bytes are a valid value.
+    let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    message.msg_hdr.msg_iov = vector;
+    message.msg_hdr.msg_iovlen = 1;
+    message
+}
 
 /// One instruction of a classic BPF program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,28 +191,29 @@ impl PacketSocket {
         lens: &mut [u32],
     ) -> io::Result<usize> {
         let count = lens.len().min(BATCH_MAX).min(slab.len() / stride.max(1));
-        // SAFETY: both types are plain old data for which all-zero bytes are a valid value.
-        let mut vectors: [libc::iovec; BATCH_MAX] = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
+        let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
         for (i, part) in slab.chunks_exact_mut(stride).take(count).enumerate() {
-            vectors[i].iov_base = part.as_mut_ptr().cast();
-            vectors[i].iov_len = part.len();
-            messages[i].msg_hdr.msg_iov = &raw mut vectors[i];
-            messages[i].msg_hdr.msg_iovlen = 1;
+            vectors[i] = libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            };
+            messages[i].write(message(&raw mut vectors[i]));
         }
         // SAFETY: the first `count` headers each point at one live vector, and each vector at a disjoint part of `slab`,
         // which is exclusively borrowed for the call; neither array moves meanwhile.
         let got = check(unsafe {
             libc::recvmmsg(
                 self.0.as_raw_fd(),
-                messages.as_mut_ptr(),
+                messages.as_mut_ptr().cast(),
                 count as libc::c_uint,
                 libc::MSG_DONTWAIT,
                 std::ptr::null_mut(),
             )
         })? as usize;
         for (len, message) in lens.iter_mut().zip(&messages).take(got) {
+            // SAFETY: the kernel filled in at most `count` headers, all of which were written above.
+            let message = unsafe { message.assume_init_ref() };
             let cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
             *len = if cut { 0 } else { message.msg_len };
         }
@@ -226,24 +243,23 @@ impl PacketSocket {
                 Ok(1)
             };
         }
-        // SAFETY: both types are plain old data for which all-zero bytes are a valid value.
-        let mut vectors: [libc::iovec; BATCH_MAX] = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
+        let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
         for (i, part) in parts.iter().take(count).enumerate() {
             let bytes = &slab[part.clone()];
-            // The kernel only reads through this pointer; `iovec` has no const form.
-            vectors[i].iov_base = bytes.as_ptr().cast_mut().cast();
-            vectors[i].iov_len = bytes.len();
-            messages[i].msg_hdr.msg_iov = &raw mut vectors[i];
-            messages[i].msg_hdr.msg_iovlen = 1;
+            vectors[i] = libc::iovec {
+                // The kernel only reads through this pointer; `iovec` has no const form.
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            };
+            messages[i].write(message(&raw mut vectors[i]));
         }
         // SAFETY: the first `count` headers each point at one live vector, each vector at live bytes of `slab`; `sendmmsg`
         // reads the bytes and writes only the headers.
         let sent = check(unsafe {
             libc::sendmmsg(
                 self.0.as_raw_fd(),
-                messages.as_mut_ptr(),
+                messages.as_mut_ptr().cast(),
                 count as libc::c_uint,
                 libc::MSG_DONTWAIT,
             )

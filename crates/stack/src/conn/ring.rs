@@ -17,11 +17,16 @@ const KEEP: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct ByteRing {
     buf: Vec<u8>,
+    /// The most that was asked for since the ring was last empty.
+    peak: usize,
 }
 
 impl ByteRing {
     pub(crate) const fn new() -> Self {
-        Self { buf: Vec::new() }
+        Self {
+            buf: Vec::new(),
+            peak: 0,
+        }
     }
 
     /// Bytes of memory held.
@@ -32,12 +37,14 @@ impl ByteRing {
     /// Makes room so that every offset of `live` and up to `until` can be stored; keeps the bytes of `live`.
     pub(crate) fn reserve(&mut self, live: Range<u64>, until: u64) {
         let needed = usize::try_from(until.saturating_sub(live.start)).unwrap_or(usize::MAX);
+        self.peak = self.peak.max(needed);
         if needed <= self.buf.len() {
             return;
         }
         let size = needed.next_power_of_two().max(FIRST);
         let mut fresh = Self {
             buf: alloc::vec![0; size],
+            peak: self.peak,
         };
         let len = (live.end - live.start) as usize;
         if len > 0 {
@@ -48,9 +55,11 @@ impl ByteRing {
         *self = fresh;
     }
 
-    /// Gives memory back; called when nothing in it is live.
+    /// Gives memory back that was hardly used of late; called when nothing in it is live. A busy stream is empty many
+    /// times a second, and fresh memory costs as much as the copy into it.
     pub(crate) fn release_empty(&mut self) {
-        if self.buf.len() > KEEP {
+        let peak = core::mem::take(&mut self.peak);
+        if self.buf.len() > KEEP && peak < self.buf.len() / 8 {
             self.buf = Vec::new();
         }
     }
@@ -165,6 +174,10 @@ mod tests {
         assert_eq!(ring.capacity(), 0);
         ring.reserve(0..0, 1 << 20);
         assert_eq!(ring.capacity(), 1 << 20);
+        // It was just used as a whole: a busy stream keeps it.
+        ring.release_empty();
+        assert_eq!(ring.capacity(), 1 << 20);
+        ring.reserve(1 << 20..1 << 20, (1 << 20) + 1000);
         ring.release_empty();
         assert_eq!(ring.capacity(), 0);
     }
