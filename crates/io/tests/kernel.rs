@@ -5,7 +5,7 @@ mod common;
 
 use common::{Lab, addr, kernel_echo, kernel_mptcp_connect, kernel_mptcp_listener, pattern, run};
 use manypath_io::{Attach, Builder, Connect, Context, MpListener};
-use manypath_stack::{ConnInfo, ConnOptions, ProtocolLevel};
+use manypath_stack::{ConnInfo, ConnOptions, ProtocolLevel, SubflowInfo, SubflowPhase};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,14 +15,26 @@ fn stack(paths: &[&str]) -> Builder {
     Context::builder().paths(paths.iter().map(|p| p.parse().expect("a good path")))
 }
 
-/// Sends `len` bytes to an echo server, checks what comes back, and tells how the connection was at the end of sending.
-async fn through_echo(context: &Context, server: &str, len: usize) -> io::Result<ConnInfo> {
-    let stream = Connect::new(context).connect(addr(server)).await?;
-    let (mut reading, mut writing) = stream.into_split();
+/// Sends `len` bytes to an echo server, half of them before and half after `subflows` subflows are up (a peer takes no
+/// joins once it has everything), checks what comes back, and tells how the connection was when everything was sent.
+async fn through_echo(
+    context: &Context,
+    server: &str,
+    len: usize,
+    subflows: usize,
+) -> io::Result<ConnInfo> {
+    let mut stream = Connect::new(context).connect(addr(server)).await?;
     let sent = pattern(len);
-    let copy = sent.clone();
+    stream.write_all(&sent[..len / 2]).await?;
+    let up = |info: ConnInfo| {
+        let established = |s: &&SubflowInfo| s.phase == SubflowPhase::Established;
+        info.subflows.iter().filter(established).count() >= subflows
+    };
+    until(|| stream.info().is_ok_and(up)).await;
+    let (mut reading, mut writing) = stream.into_split();
+    let rest = sent[len / 2..].to_vec();
     let writer = tokio::spawn(async move {
-        writing.write_all(&copy).await?;
+        writing.write_all(&rest).await?;
         writing.shutdown().await
     });
     let mut got = Vec::with_capacity(len);
@@ -65,7 +77,7 @@ fn owned_addresses_over_two_cables() {
                 .offload(offload)
                 .build()
                 .expect("a stack");
-            through_echo(&context, "10.77.1.1:5000", 5_000_000).await
+            through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await
         });
         let info = info.expect("an echo");
         assert_eq!(info.level, ProtocolLevel::Multipath);
@@ -83,7 +95,7 @@ fn owned_addresses_over_ipv6() {
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        through_echo(&context, "[fd77:1::1]:5000", 1_000_000).await
+        through_echo(&context, "[fd77:1::1]:5000", 1_000_000, 1).await
     });
     assert_eq!(info.expect("an echo").level, ProtocolLevel::Multipath);
     server.join().expect("no panic").expect("the kernel served");
@@ -101,7 +113,7 @@ fn shared_addresses_leave_the_host_as_it_was() {
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        let info = through_echo(&context, "10.77.1.1:5000", 5_000_000).await;
+        let info = through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await;
         (info, run("nft list ruleset"), reserved())
     });
     let info = info.expect("an echo");
@@ -126,7 +138,7 @@ fn tun_behind_the_kernels_translation() {
                 .offload(offload)
                 .build()
                 .expect("a stack");
-            let info = through_echo(&context, "10.77.1.1:5000", 5_000_000).await;
+            let info = through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await;
             (info, context.devices())
         });
         let info = info.expect("an echo");
