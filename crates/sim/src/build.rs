@@ -281,7 +281,7 @@ fn plans(spec: &AppSpec) -> Result<(Plan, Plan), ScenarioError> {
         (None, None, None) => {
             let (piece, gate) = match (spec.burst, spec.pause) {
                 (Some(burst), Some(pause)) if burst.0 > 0 => (burst.0, Gate::Pause(pause.0)),
-                (None, None) => (u64::MAX, Gate::Open),
+                (None, None) => (u64::MAX / 2, Gate::Open),
                 _ => return senseless("`burst` and `pause` go together"),
             };
             (spec.upload.0, spec.download.0, [piece; 2], [gate; 2])

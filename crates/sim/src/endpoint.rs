@@ -213,8 +213,7 @@ impl Endpoint {
             return;
         }
         // The other end may abort exactly when this one has everything.
-        let planned = cause == CloseCause::Finished
-            || (self.plan.closing == Closing::PeerAborts && cause == CloseCause::ResetByPeer);
+        let planned = self.plan.closing == Closing::PeerAborts && cause == CloseCause::ResetByPeer;
         if !(planned && self.read == self.plan.expect && self.sent == self.plan.send) {
             self.record.failure = Some(cause);
         }

@@ -3,8 +3,8 @@
 use core::net::IpAddr;
 
 use manypath_stack::api::{
-    ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent, RxMeta,
-    Slots, Transmit, TxMeta,
+    CloseCause, ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent,
+    RxMeta, Slots, Transmit, TxMeta,
 };
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{Stack, StackConfig};
@@ -362,7 +362,8 @@ impl Host {
                     );
                 }
                 endpoint.keep_info(&self.stack);
-                if endpoint.phase != Phase::Over {
+                // After an orderly end the application still reads at its own speed, and closes then.
+                if endpoint.phase != Phase::Over && cause != CloseCause::Finished {
                     endpoint.closed(cause, now);
                     // The handle is no longer needed; an error says that it is gone already.
                     let _ = self.stack.close(now, event.conn);

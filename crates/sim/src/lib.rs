@@ -47,6 +47,7 @@ pub mod oracle;
 pub mod packet;
 pub mod pattern;
 pub mod queue;
+pub mod random;
 pub mod record;
 pub mod report;
 pub mod rng;
