@@ -266,7 +266,7 @@ impl Author {
             }
             1 => {
                 let worsen = self.rng.log_between(100, 10_000) as f64 / 10_000.0;
-                let recover = self.rng.between(10, 60);
+                let recover = self.rng.between(50, 90);
                 self.line(format!(
                     "loss = {{ kind = \"gilbert-elliott\", worsen = \"{worsen}%\", recover = \"{recover}%\" }}"
                 ));
