@@ -13,6 +13,7 @@ use super::handshake::capable_of;
 use super::mapping::{Noted, RxMapping};
 use super::offset::Offset;
 use super::recv::Placed;
+use super::send::FinState;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{EventKind, FallbackCause, ProtocolLevel, SubflowEnd};
@@ -391,6 +392,17 @@ impl Conn {
         sf.greeting = Greeting::Plain;
         sf.rx.clear();
         sf.signals.clear();
+        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
+        // a FIN that came before we knew counts now.
+        let peer_finished = sf.peer_finished;
+        if self.send.fin == FinState::Sent {
+            self.send.fin = FinState::Queued;
+        }
+        if peer_finished {
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+        }
+        let sf = &mut self.subflows[i];
         self.send.open_window();
         // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
         let upto = sf.tx.lowest().unwrap_or_else(|| self.send.next());
