@@ -41,22 +41,12 @@ pub(crate) struct FlowWatch {
     /// A SYN that arrived with another number while this subflow was known. The host may have forgotten the subflow
     /// without a word (its address was withdrawn); then it answers this SYN, and a new one begins.
     pub(crate) rival: Option<Box<Summary>>,
-    reset: bool,
 }
 
 impl FlowWatch {
-    /// A SYN that does not belong to this subflow but begins another with its addresses and ports.
-    pub(crate) fn is_another(&self, syn: &Summary, ours: bool) -> bool {
-        let known = if ours { self.isn } else { self.irs };
-        let stale = known.is_some_and(|isn| isn != syn.seq);
-        // A SYN/ACK always belongs to what its SYN began. A foreign SYN in the middle of a live subflow gets a challenge
-        // (RFC 5961), and nothing begins.
-        stale && !syn.flags.ack() && (ours || self.reset || self.fin.is_some())
-    }
-
-    /// We reset it: nothing that follows binds us.
-    pub(crate) fn reset(&mut self) {
-        self.reset = true;
+    /// A SYN of ours that does not belong to this subflow but begins another with its addresses and ports.
+    pub(crate) fn is_another(&self, syn: &Summary) -> bool {
+        self.isn.is_some_and(|isn| isn != syn.seq) && !syn.flags.ack()
     }
 
     /// Bytes that the peer lets us send from the first byte on, as known after the handshake.

@@ -76,7 +76,6 @@ impl Watch {
             return Ok(());
         };
         if packet.flags.rst() {
-            flow.reset();
             return Ok(());
         }
         flow.sent(packet)?;
@@ -126,13 +125,14 @@ impl Watch {
         }
     }
 
-    /// A SYN passes: begins a subflow unless it repeats or answers one that is known.
+    /// A SYN passes: begins a subflow unless it repeats or answers one that is known. A foreign SYN in the middle of a
+    /// subflow begins one only if the host takes it up: a live subflow answers with a challenge (RFC 5961).
     fn flow_begins(&mut self, tuple: FourTuple, packet: &Summary, ours: bool) {
         let Some(known) = self.flows.get_mut(&tuple) else {
             self.flows.insert(tuple, FlowWatch::default());
             return;
         };
-        if known.is_another(packet, ours) {
+        if ours && known.is_another(packet) {
             self.flows.insert(tuple, FlowWatch::default());
         } else if !ours && known.irs.is_some_and(|irs| irs != packet.seq) {
             known.rival = Some(Box::new(packet.clone()));
