@@ -105,7 +105,7 @@ fn only_an_answer_to_our_syn_counts() {
     rejected(&s.inject(0, A, 7, &[]), Reject::Handshake);
     rejected(&s.inject(0, RA, 2, &[]), Reject::Ack);
     rejected(&s.inject(0, R, 0, &[]), Reject::Reset);
-    rejected(&s.inject(0, A, 1, &[]), Reject::Handshake);
+    rejected(&s.inject(0, A, 1, &[]), Reject::NoSyn);
     assert_eq!(s.m.state(), State::SynSent);
     let out = s.inject(0, RA, 1, &[]);
     assert!(out.reset);

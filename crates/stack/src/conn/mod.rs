@@ -288,12 +288,15 @@ impl Conn {
         self.push_event(EventKind::FellBack(cause));
     }
 
-    /// A segment of one of our subflows.
-    pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Some(i) = self.position(id) else { return };
+    /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
+    /// 9293 section 3.10.7.3).
+    pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
+        let Some(i) = self.position(id) else {
+            return false;
+        };
         if self.overtook_keys(i, seg) {
             cx.count.option_unexpected += 1;
-            return;
+            return false;
         }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
@@ -308,13 +311,13 @@ impl Conn {
         self.subflows[i].probe_until = None;
         if outcome.reset {
             self.on_reset(i, seg, cx);
-            return;
+            return false;
         }
         if let Verdict::Rejected(why) = outcome.verdict {
             cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
             self.after_input(cx);
-            return;
+            return why == Reject::Handshake;
         }
         if outcome.established {
             self.on_established(i, seg, cx);
@@ -354,6 +357,7 @@ impl Conn {
         self.refresh_sample(i);
         self.take_up(i, cx);
         self.after_input(cx);
+        false
     }
 
     fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {

@@ -54,9 +54,12 @@ impl Stack {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
         if let Some(target) = self.demux.subflow(&seg.tuple) {
-            self.with_conn(target.conn, |conn, cx| {
+            let mistaken = self.with_conn(target.conn, |conn, cx| {
                 conn.on_segment(target.subflow, seg, cx)
             });
+            if mistaken == Some(true) {
+                self.reset_reply(iface, seg, None);
+            }
             return;
         }
         let arrival = Arrival::of(seg);

@@ -37,7 +37,7 @@ impl Machine {
         }
         if !flags.syn() {
             self.counters.rejected_other += 1;
-            return Outcome::rejected(Reject::Handshake);
+            return Outcome::rejected(Reject::NoSyn);
         }
         self.learn_peer(now, seg);
         let mut out = Outcome::new(Verdict::Acceptable);

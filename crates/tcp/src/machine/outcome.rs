@@ -31,8 +31,11 @@ pub enum Reject {
     Syn,
     /// RST at a number that is not exactly the next one (RFC 5961 section 3).
     Reset,
-    /// Not what the handshake expects.
+    /// Acknowledges what the handshake never sent: the caller answers with a reset at that number (RFC 9293 sections
+    /// 3.10.7.3 and 3.10.7.4), which also clears a forgotten connection of the same addresses and ports at the peer.
     Handshake,
+    /// Neither SYN nor RST where the handshake waits for one.
+    NoSyn,
     /// Payload beyond the peer's own FIN.
     AfterFin,
     /// Payload that no memory was granted for.
