@@ -209,3 +209,29 @@ fn nothing_comes_after_the_end() {
     );
     assert_eq!(s.expect(Kind::Ack).ack(), 22);
 }
+
+#[test]
+fn the_echo_follows_a_segment_sent_again_because_our_answer_was_lost() {
+    // RFC 7323 section 4.3
+    let mut s = Script::established(Config {
+        timestamps: true,
+        ..Script::config()
+    });
+    s.tsval = 2000;
+    s.inject(1, A, 1, &[1; 10]);
+    s.drain();
+    s.tsval = 9000;
+    let out = s.inject(1, A, 1, &[1; 10]);
+    assert_eq!(out.verdict, Verdict::OldDuplicate);
+    assert_eq!(
+        s.expect(Kind::Ack).options.timestamps.map(|t| t.ecr),
+        Some(9000)
+    );
+    // A number from far outside says nothing about the peer's clock.
+    s.tsval = 20_000;
+    s.inject_with(1, A, 1, &[1; 10], |p| p.header.seq -= 1_000_000);
+    assert_eq!(
+        s.expect(Kind::Ack).options.timestamps.map(|t| t.ecr),
+        Some(9000)
+    );
+}

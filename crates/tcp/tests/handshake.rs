@@ -240,3 +240,19 @@ fn the_first_window_is_ten_segments() {
             .all(|o| o.plan.len == 1000 && o.plan.kind == Kind::Data)
     );
 }
+
+#[test]
+fn a_repeated_syn_is_echoed_itself() {
+    // RFC 7323 4.3: else the peer takes the time between its attempts for a round trip.
+    let mut s = Script::accepting(Config {
+        timestamps: true,
+        ..Script::config()
+    });
+    s.expect(Kind::SynAck);
+    s.tsval = 2000;
+    s.inject(0, S, 0, &[]);
+    assert_eq!(
+        s.expect(Kind::SynAck).options.timestamps.map(|t| t.ecr),
+        Some(2000)
+    );
+}

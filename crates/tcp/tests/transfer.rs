@@ -12,11 +12,16 @@ fn ends(bytes: [usize; 2], link: Link, cfg: &Config, seed: u64) -> Net {
     let isn = seed as u32;
     let a = End::new(
         cfg.clone(),
-        u32::MAX - 5000 + isn,
+        (u32::MAX - 5000).wrapping_add(isn),
         pattern(bytes[0], seed),
         link,
     );
-    let b = End::new(cfg.clone(), 77 * isn, pattern(bytes[1], seed + 1), link);
+    let b = End::new(
+        cfg.clone(),
+        isn.wrapping_mul(77),
+        pattern(bytes[1], seed + 1),
+        link,
+    );
     Net::new(a, b, seed)
 }
 
@@ -241,4 +246,29 @@ fn requests_and_answers_do_not_wait_for_timers() {
         slowest = slowest.max(net.now.since(start));
     }
     assert!(slowest < ms(1), "{slowest:?}");
+}
+
+#[test]
+fn heavy_loss_does_not_teach_a_round_trip_of_minutes() {
+    // Lost acknowledgements, timestamps and no SACK: the echo of a segment sent again must be that of the repetition.
+    let link = Link {
+        loss: 220,
+        duplicate: 20,
+        ..Link::default()
+    };
+    for seed in 0..12 {
+        let cfg = Config {
+            sack: seed % 2 == 0,
+            pacing: false,
+            ..Config::default()
+        };
+        let mut net = ends([150_000, 60_000], link, &cfg, seed);
+        net.connect(0);
+        assert!(net.run(at(300_000)), "seed {seed}");
+        net.check_streams();
+        for end in &net.ends {
+            let srtt = end.machine.as_ref().and_then(|m| m.srtt());
+            assert!(srtt.is_some_and(|t| t < ms(2000)), "seed {seed}: {srtt:?}");
+        }
+    }
 }

@@ -121,6 +121,8 @@ impl Machine {
             self.recv.ack.force();
             return Some(out);
         }
+        // RFC 7323 4.3: the answer echoes the SYN that asked for it, not the first one.
+        self.take_timestamp(now, seg);
         // The answer was lost: give it again, but not more often than challenges are answered.
         if self.syn_left() && self.challenge(now) {
             self.syn_again = true;

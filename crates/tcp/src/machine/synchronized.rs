@@ -103,6 +103,11 @@ impl Machine {
             // Sent again because our acknowledgement was lost; RFC 2883: say so.
             self.counters.duplicates_in += 1;
             self.recv.note_duplicate(seq, seg.payload.len() as u32);
+            if seq.after_eq(next - self.cfg.recv_window) {
+                // RFC 7323 4.3 looks at the sequence number alone. Were the echo left at the first arrival, a peer whose
+                // timer fired because our acknowledgement was lost would take the time-out for a round trip.
+                self.take_timestamp(now, seg);
+            }
             if self.state == State::TimeWait && seg.header.flags.fin() {
                 self.restart_time_wait(now);
             }
@@ -153,7 +158,7 @@ impl Machine {
         Err(Outcome::rejected(Reject::Ack))
     }
 
-    fn take_timestamp(&mut self, now: Instant, seg: &Segment<'_>) {
+    pub(super) fn take_timestamp(&mut self, now: Instant, seg: &Segment<'_>) {
         let last = self.recv.last_ack_sent();
         if let (Some(recent), Some(t)) = (&mut self.recv.recent, seg.options.timestamps) {
             recent.observe(t.val, seg.header.seq, last, now);
