@@ -111,11 +111,18 @@ impl Conn {
         }
     }
 
-    /// How a subflow looks to the scheduler at this moment.
-    fn view(&self, i: usize, cx: &Cx<'_>) -> PathView {
+    /// Nothing follows what is offered, or it has waited too long already.
+    fn pushes(&self, reinjected: bool) -> bool {
+        reinjected || self.opts.nodelay || self.send.fin != FinState::Open
+    }
+
+    /// How a subflow looks to the scheduler that has `bytes` to place at this moment. What the subflow would refuse to
+    /// send is not offered: a path with a few bytes of room must not hold back the others.
+    fn view(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> PathView {
         let sf = &self.subflows[i];
         let can_send = if sf.carries_data() {
-            sf.tcp.can_send_new(cx.now)
+            sf.tcp
+                .can_send_new(cx.now, &self.offer(i, bytes, self.pushes(reinjected)))
         } else {
             0
         };
@@ -148,7 +155,9 @@ impl Conn {
         }
         let mut views = core::mem::take(&mut self.views);
         views.clear();
-        views.extend((0..self.subflows.len()).map(|i| self.view(i, cx)));
+        views.extend(
+            (0..self.subflows.len()).map(|i| self.view(i, bytes, reinjection.is_some(), cx)),
+        );
         let choice = self.opts.scheduler.pick(
             &views,
             Need {
@@ -183,8 +192,8 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return Progress::Nothing;
         };
-        let push = self.opts.nodelay || self.send.fin != FinState::Open;
-        let offer = self.offer(i, bytes, push);
+        let reinjected = matches!(source, Source::Reinjected(_));
+        let offer = self.offer(i, bytes, self.pushes(reinjected));
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
             Decision::Idle => Progress::Nothing,

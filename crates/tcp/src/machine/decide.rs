@@ -6,7 +6,7 @@ use super::Machine;
 use super::plan::{Decision, Kind, Offer, Plan};
 use super::state::State;
 use crate::send::loss::Retransmit;
-use crate::send::{Snapshot, choose};
+use crate::send::{Snapshot, Wait, choose};
 use crate::time::Instant;
 
 /// What a caller offers that has nothing to send.
@@ -33,13 +33,21 @@ impl Machine {
         self.next(now, &NOTHING).is_some()
     }
 
-    /// Bytes of new payload that the congestion window, the peer's window and pacing permit now.
-    pub fn can_send_new(&self, now: Instant) -> u32 {
+    /// Bytes of the offered new payload that [`decide`](Self::decide) would send now if nothing else were due. Zero while
+    /// congestion control, the peer's window or pacing is in the way, or leaves less than is worth sending; what only
+    /// Nagle's rule holds back counts, since it belongs behind the small segment that it waits for.
+    pub fn can_send_new(&self, now: Instant, offer: &Offer) -> u32 {
         let open = self.state.may_send() && !self.reset_due && self.send.fin.is_none();
-        if open && self.pacing_permits(now) {
-            self.send.loss.allowance().min(self.send.window_room())
-        } else {
-            0
+        if !open || offer.available == 0 || !self.pacing_permits(now) {
+            return 0;
+        }
+        if let Some(probe) = self.next_mtu_probe(now, offer, self.send.window_room()) {
+            return probe.len;
+        }
+        match self.choose_new(offer) {
+            Ok(len) => len,
+            Err(Wait::Small) => offer.available,
+            Err(Wait::Nothing | Wait::Congestion | Wait::PeerWindow) => 0,
         }
     }
 
@@ -193,6 +201,26 @@ impl Machine {
         })
     }
 
+    /// How much new payload to send, congestion and peer permitting.
+    fn choose_new(&self, offer: &Offer) -> Result<u32, Wait> {
+        let mss = self.data_mss(offer.option_space);
+        choose(&Snapshot {
+            available: offer.available,
+            fin: offer.fin,
+            push: offer.push,
+            mss,
+            max_burst: self.burst(offer, mss),
+            cwnd_room: self.send.loss.allowance(),
+            window_room: self.send.window_room(),
+            window_largest: self.send.window.largest(),
+            unacked: self.send.loss.outstanding(),
+            small_unacked: self.send.small_unacked(),
+            nagle: self.cfg.nagle,
+            forced: self.send.persist.due(),
+            cwnd: self.send.loss.cwnd(),
+        })
+    }
+
     fn next_new(&self, now: Instant, paced: bool, offer: &Offer) -> Option<Plan> {
         if !self.state.may_send() || self.send.fin.is_some() {
             return None;
@@ -213,22 +241,7 @@ impl Machine {
             return Some(probe);
         }
         let mss = self.data_mss(offer.option_space);
-        let len = choose(&Snapshot {
-            available: offer.available,
-            fin: offer.fin,
-            push: offer.push,
-            mss,
-            max_burst: self.burst(offer, mss),
-            cwnd_room: self.send.loss.allowance(),
-            window_room: room,
-            window_largest: self.send.window.largest(),
-            unacked: self.send.loss.outstanding(),
-            small_unacked: self.send.small_unacked(),
-            nagle: self.cfg.nagle,
-            forced: self.send.persist.due(),
-            cwnd: self.send.loss.cwnd(),
-        })
-        .ok()?;
+        let len = self.choose_new(offer).ok()?;
         let last = len == offer.available;
         let fin = offer.fin && last && room > len;
         Some(Plan {

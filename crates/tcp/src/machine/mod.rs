@@ -156,7 +156,10 @@ impl Machine {
     }
 
     fn tell_larger_window(&mut self) {
-        let due = self.recv.window.update_due(self.recv.next(), self.recv_step());
+        let due = self
+            .recv
+            .window
+            .update_due(self.recv.next(), self.recv_step());
         if due && self.state.may_receive() {
             self.recv.ack.force();
         }

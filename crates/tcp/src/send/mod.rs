@@ -13,7 +13,7 @@ pub use keepalive::Keepalive;
 pub(crate) use keepalive::{Alarm, Prober};
 pub(crate) use loss::LossRecovery;
 pub(crate) use persist::Persist;
-pub(crate) use sws::{Snapshot, choose};
+pub(crate) use sws::{Snapshot, Wait, choose};
 pub(crate) use window::SendWindow;
 
 use crate::time::Instant;
