@@ -12,18 +12,53 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
-use crate::emulator::{Emulator, LinkSpec, PathSpec};
+use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
+
+use crate::emulator::{Buffer, Emulator, LineConfig, MakeBoxes, PathSpec};
 use crate::netns::{NetNs, NetNsError};
 
 /// One path between client and server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TestPath {
     /// Name of the interface at both ends; at most 10 letters, so that the emulator's own fit beside it.
     pub name: String,
     /// From the client to the server.
-    pub up: LinkSpec,
+    pub up: LineConfig,
     /// From the server to the client.
-    pub down: LinkSpec,
+    pub down: LineConfig,
+    /// Middleboxes near the client, if there are any.
+    pub boxes: Option<MakeBoxes>,
+}
+
+impl std::fmt::Debug for TestPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestPath")
+            .field("name", &self.name)
+            .field("up", &self.up)
+            .field("down", &self.down)
+            .field("boxes", &self.boxes.is_some())
+            .finish()
+    }
+}
+
+impl TestPath {
+    /// A path that is the same both ways: bits per second, round trip without queueing, time that a full buffer lasts.
+    #[must_use]
+    pub fn symmetric(name: &str, rate: u64, round_trip: Duration, buffer: Duration) -> Self {
+        let line = LineConfig {
+            rate: Rate::from_bits_per_sec(rate),
+            delay: Duration::from_nanos(round_trip.as_nanos() / 2),
+            buffer: Buffer::Time(buffer),
+            ..LineConfig::default()
+        };
+        Self {
+            name: name.to_owned(),
+            up: line.clone(),
+            down: line,
+            boxes: None,
+        }
+    }
 }
 
 /// A client and a server and the emulated paths between them; everything goes with this guard.
@@ -178,8 +213,9 @@ impl Testbed {
             emulated.push(PathSpec {
                 first: near,
                 second: far,
-                forward: path.up,
-                backward: path.down,
+                out: path.up.clone(),
+                back: path.down.clone(),
+                boxes: path.boxes.clone(),
             });
         }
         let emulator = Emulator::start(&middle, &emulated, seed)?;

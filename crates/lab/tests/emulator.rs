@@ -4,20 +4,25 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use manypath_lab::emulator::{Buffer, Direction, LinkSpec};
+use manypath_lab::emulator::{Buffer, Chance, LineConfig, Loss, Way};
 use manypath_lab::netns::{Privilege, privilege};
 use manypath_lab::testbed::{SERVER, TestPath, Testbed};
+use manypath_tcp::units::Rate;
 
-fn link(rate: u64, delay: Duration, buffer: Buffer) -> LinkSpec {
-    LinkSpec {
-        rate,
-        delay,
+fn line(rate: u64, delay_ms: u64, buffer: Buffer) -> LineConfig {
+    LineConfig {
+        rate: Rate::from_bits_per_sec(rate),
+        delay: manypath_tcp::time::Duration::from_millis(delay_ms),
         buffer,
-        loss: 0.0,
+        ..LineConfig::default()
     }
 }
 
-fn bed(links: &[LinkSpec]) -> Option<Testbed> {
+fn ms(millis: u64) -> Buffer {
+    Buffer::Time(manypath_tcp::time::Duration::from_millis(millis))
+}
+
+fn bed(links: &[LineConfig]) -> Option<Testbed> {
     if let Privilege::Forbidden(why) = privilege() {
         eprintln!("skipped: {why}");
         return None;
@@ -27,8 +32,9 @@ fn bed(links: &[LinkSpec]) -> Option<Testbed> {
         .zip(0..)
         .map(|(l, n)| TestPath {
             name: format!("path{n}"),
-            up: *l,
-            down: *l,
+            up: l.clone(),
+            down: l.clone(),
+            boxes: None,
         })
         .collect();
     Some(Testbed::new("emu", &paths, "cubic", 1).expect("namespaces are permitted"))
@@ -77,16 +83,8 @@ fn tcp_rate(bed: &Testbed, path: usize, time: Duration) -> f64 {
 
 #[test]
 fn tcp_gets_the_rate_of_the_path() {
-    let wifi = link(
-        8_000_000,
-        Duration::from_millis(10),
-        Buffer::Time(Duration::from_millis(80)),
-    );
-    let fast = link(
-        100_000_000,
-        Duration::from_millis(1),
-        Buffer::Time(Duration::from_millis(20)),
-    );
+    let wifi = line(8_000_000, 10, ms(80));
+    let fast = line(100_000_000, 1, ms(20));
     let Some(bed) = bed(&[wifi, fast]) else {
         return;
     };
@@ -146,12 +144,8 @@ fn round_trips(bed: &Testbed, path: usize, count: usize) -> Vec<Duration> {
 
 #[test]
 fn a_round_trip_takes_twice_the_delay() {
-    let near = link(
-        100_000_000,
-        Duration::from_millis(10),
-        Buffer::Bytes(100_000),
-    );
-    let far = link(2_000_000, Duration::from_millis(75), Buffer::Bytes(100_000));
+    let near = line(100_000_000, 10, Buffer::Bytes(100_000));
+    let far = line(2_000_000, 75, Buffer::Bytes(100_000));
     let Some(bed) = bed(&[near, far]) else { return };
     for (path, wanted, count) in [(0, 20.0, 50), (1, 150.0, 10)] {
         // The first one also waits for address resolution.
@@ -172,9 +166,9 @@ fn a_round_trip_takes_twice_the_delay() {
 
 #[test]
 fn loss_and_cuts_are_as_ordered() {
-    let lossy = LinkSpec {
-        loss: 0.05,
-        ..link(0, Duration::ZERO, Buffer::Bytes(u64::MAX))
+    let lossy = LineConfig {
+        loss: vec![Loss::Bernoulli(Chance::new(0.05))],
+        ..LineConfig::default()
     };
     let Some(bed) = bed(&[lossy]) else { return };
     round_trip_until_answered(&bed);
@@ -189,7 +183,7 @@ fn loss_and_cuts_are_as_ordered() {
         .client
         .run(move || UdpSocket::bind((Testbed::client_address(0), 0)))
         .expect("ours");
-    let before = *bed.emulator().counters()[0].link(Direction::Forward);
+    let before = *bed.emulator().counters()[0].line(Way::Out);
     let counting = std::thread::spawn(move || {
         let mut data = [0; 8];
         let mut arrived = 0_u64;
@@ -208,7 +202,7 @@ fn loss_and_cuts_are_as_ordered() {
     let (sink, arrived) = counting.join().expect("ends when nothing more comes");
     let mut data = [0; 8];
     let counters = bed.emulator().counters()[0];
-    let lost = counters.link(Direction::Forward).dropped_loss - before.dropped_loss;
+    let lost = counters.line(Way::Out).lost - before.lost;
     assert_eq!(arrived + lost, 2_000, "{counters:?}");
     assert!((60..=140).contains(&lost), "{lost} lost of 2000 at 5 %");
 

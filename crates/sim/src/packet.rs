@@ -8,7 +8,11 @@ pub struct Packet {
     bytes: Vec<u8>,
     /// What the bytes say, when somebody has already read them and nobody has changed them since.
     summary: Option<Summary>,
+    link: [u8; LINK_HEADER],
 }
+
+/// Room for the header of a link layer, an Ethernet one.
+pub const LINK_HEADER: usize = 14;
 
 impl Packet {
     /// The IP packet.
@@ -38,6 +42,18 @@ impl Packet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// The header of the link layer that a real packet came with. It is carried along and counts nowhere; all zero if
+    /// there was none.
+    #[must_use]
+    pub fn link_header(&self) -> &[u8; LINK_HEADER] {
+        &self.link
+    }
+
+    /// Notes the header of the link layer.
+    pub fn set_link_header(&mut self, header: [u8; LINK_HEADER]) {
+        self.link = header;
     }
 
     /// What the packet says, if known.
@@ -72,6 +88,7 @@ impl Pool {
             Box::new(Packet {
                 bytes: Vec::with_capacity(USUAL),
                 summary: None,
+                link: [0; LINK_HEADER],
             })
         })
     }
@@ -87,6 +104,7 @@ impl Pool {
     pub fn duplicate(&mut self, packet: &Packet) -> Box<Packet> {
         let mut copy = self.copy_of(&packet.bytes);
         copy.summary.clone_from(&packet.summary);
+        copy.link = packet.link;
         copy
     }
 
@@ -94,6 +112,7 @@ impl Pool {
     pub fn give(&mut self, mut packet: Box<Packet>) {
         packet.bytes.clear();
         packet.summary = None;
+        packet.link = [0; LINK_HEADER];
         self.free.push(packet);
     }
 

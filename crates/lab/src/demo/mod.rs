@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::emulator::{Buffer, LinkSpec};
 use crate::kernel;
 use crate::netns::{self, NetNs, NetNsError, Process};
 use crate::testbed::{SERVER, TestPath, Testbed};
@@ -126,22 +125,10 @@ impl Plan {
 
 /// The two paths: a wireless LAN and a mobile network, as in the papers (NSDI 2012, section 4).
 fn paths() -> Vec<TestPath> {
-    let path = |name: &str, rate, round_trip, buffer| {
-        let link = LinkSpec {
-            rate,
-            delay: Duration::from_millis(round_trip) / 2,
-            buffer: Buffer::Time(Duration::from_millis(buffer)),
-            loss: 0.0,
-        };
-        TestPath {
-            name: name.to_owned(),
-            up: link,
-            down: link,
-        }
-    };
+    let ms = manypath_tcp::time::Duration::from_millis;
     vec![
-        path("wifi", 8_000_000, 20, 80),
-        path("mobile", 2_000_000, 150, 2_000),
+        TestPath::symmetric("wifi", 8_000_000, ms(20), ms(80)),
+        TestPath::symmetric("mobile", 2_000_000, ms(150), ms(2_000)),
     ]
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use manypath_tcp::time::Duration;
 use serde::Serialize;
 
 use crate::emulator::Buffer;
@@ -66,17 +67,23 @@ pub struct PathReport {
 
 impl PathReport {
     pub(super) fn of(path: &TestPath) -> Self {
+        let rate = path.down.rate;
         let buffer_ms = match path.down.buffer {
-            Buffer::Time(time) => time.as_secs_f64() * 1e3,
-            Buffer::Bytes(bytes) => bytes as f64 * 8e3 / path.down.rate.max(1) as f64,
+            Buffer::Time(time) => milliseconds(time),
+            Buffer::Bytes(bytes) => milliseconds(rate.time_for(bytes)),
+            Buffer::Unlimited => f64::INFINITY,
         };
         Self {
             name: path.name.clone(),
-            rate: path.down.rate,
-            round_trip_ms: (path.up.delay + path.down.delay).as_secs_f64() * 1e3,
+            rate: rate.as_bytes_per_sec().saturating_mul(8),
+            round_trip_ms: milliseconds(path.up.delay + path.down.delay),
             buffer_ms,
         }
     }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
 }
 
 /// One download.
@@ -84,6 +91,8 @@ impl PathReport {
 pub struct RunReport {
     /// What carried it, for people.
     pub name: String,
+    /// The paths that it could use, by their numbers.
+    pub over: Vec<usize>,
     /// From the start of the client to the last byte, in seconds.
     pub seconds: f64,
     /// Bits of the file per second.
@@ -131,17 +140,17 @@ impl Report {
         self.runs.iter().all(|run| run.intact)
     }
 
-    /// How many times faster than the fastest other download ours was.
+    /// How many times as fast as TCP on the best path our download was.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         let ours = self.ours()?;
-        let best = self
-            .runs
-            .iter()
-            .skip(1)
-            .map(|run| run.goodput)
-            .fold(0.0, f64::max);
+        let best = self.alone().map(|run| run.goodput).fold(0.0, f64::max);
         (best > 0.0).then(|| ours.goodput / best)
+    }
+
+    /// The downloads over one path alone.
+    fn alone(&self) -> impl Iterator<Item = &RunReport> {
+        self.runs.iter().filter(|run| run.over.len() == 1)
     }
 
     /// A table for people, with a closing line.
@@ -197,13 +206,21 @@ impl Report {
             .get(self.cut_path)
             .map_or("the fast path", |path| path.name.as_str());
         let mut text = format!(
-            "While {name} was cut for {:.0} s, Multipath TCP went on over the other path; its longest stall was {:.2} s.",
-            self.cut_seconds, ours.longest_stall
+            "{name} carried nothing for {:.0} s. {} took {:.1} s and stood still for {:.1} s at most",
+            self.cut_seconds, ours.name, ours.seconds, ours.longest_stall
         );
+        if let Some(cut) = self.alone().find(|run| run.over == [self.cut_path]) {
+            let _ = write!(
+                text,
+                "; {} took {:.1} s and stood still for {:.1} s",
+                cut.name, cut.seconds, cut.longest_stall
+            );
+        }
+        text.push('.');
         if let Some(gain) = self.gain() {
             let _ = write!(
                 text,
-                " It was {gain:.2} times as fast as the best of the others."
+                " That is {gain:.2} times the speed of TCP on the best path."
             );
         }
         if !self.intact() {
@@ -251,6 +268,7 @@ pub(super) mod tests {
     pub(in crate::demo) fn example() -> Report {
         let run = |name: &str, seconds: f64, rates: [f64; 2]| RunReport {
             name: name.to_owned(),
+            over: (0..2).filter(|path| rates[*path] > 0.0).collect(),
             seconds,
             goodput: 1e6 * 8.0 / seconds,
             longest_stall: 0.25,
@@ -303,7 +321,7 @@ pub(super) mod tests {
         let table = report.table();
         assert_eq!(table.lines().count(), 6, "{table}");
         assert!(
-            table.contains("75 %") && table.contains("1.25 times"),
+            table.contains("75 %") && table.contains("1.25 times the speed"),
             "{table}"
         );
         assert!(!table.contains("DIFFER"));

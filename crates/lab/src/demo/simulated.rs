@@ -6,7 +6,7 @@ use manypath_sim::{RunOptions, Simulation};
 
 use super::report::{Arm, Cut, PathReport, Report, RunReport, Sample};
 use super::{DemoError, Plan, paths};
-use crate::emulator::{Buffer, LinkSpec};
+use crate::emulator::{Buffer, LineConfig};
 use crate::testbed::TestPath;
 
 /// Whether a download uses every path or one alone.
@@ -61,9 +61,12 @@ fn download(plan: Plan, paths: &[TestPath], over: Over) -> Result<RunReport, Dem
     let seconds = connection
         .over
         .ok_or_else(|| failed("the download did not end".to_owned()))?;
-    let name = match over {
-        Over::All => "Multipath TCP, manypath".to_owned(),
-        Over::One(path) => format!("TCP, {} alone", paths[path].name),
+    let (name, over) = match over {
+        Over::All => (
+            "Multipath TCP, manypath".to_owned(),
+            (0..paths.len()).collect(),
+        ),
+        Over::One(path) => (format!("TCP, {} alone", paths[path].name), vec![path]),
     };
     let bytes = |name: &str| {
         report
@@ -74,6 +77,7 @@ fn download(plan: Plan, paths: &[TestPath], over: Over) -> Result<RunReport, Dem
     };
     Ok(RunReport {
         name,
+        over,
         seconds,
         goodput: connection.client.read as f64 * 8.0 / seconds.max(1e-9),
         longest_stall: connection.client.longest_stall,
@@ -178,16 +182,17 @@ fn scenario(plan: Plan, paths: &[TestPath], over: Over, cut: Option<Cut>) -> Str
     )
 }
 
-fn line(link: &LinkSpec) -> String {
-    let buffer = match link.buffer {
-        Buffer::Time(time) => format!("{}ms", time.as_millis()),
-        Buffer::Bytes(bytes) => format!("{bytes}B"),
+fn line(line: &LineConfig) -> String {
+    let buffer = match line.buffer {
+        Buffer::Time(time) => format!("buffer = \"{}ms\"\n", time.as_millis()),
+        Buffer::Bytes(bytes) => format!("buffer = \"{bytes}B\"\n"),
+        Buffer::Unlimited => String::new(),
     };
-    format!(
-        "rate = \"{}bit/s\"\ndelay = \"{}us\"\nbuffer = \"{buffer}\"\n",
-        link.rate,
-        link.delay.as_micros()
-    )
+    let (rate, delay) = (
+        line.rate.as_bytes_per_sec().saturating_mul(8),
+        line.delay.as_micros(),
+    );
+    format!("rate = \"{rate}bit/s\"\ndelay = \"{delay}us\"\n{buffer}")
 }
 
 #[cfg(test)]

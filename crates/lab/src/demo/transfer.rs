@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::report::{Cut, PathReport, RunReport, Sample};
 use super::show::{Moment, Show, View};
 use super::{DemoError, Plan, hex};
-use crate::emulator::Direction;
-use crate::testbed::{SERVER, Testbed};
+use crate::emulator::Way;
+use crate::testbed::{SERVER, TestPath, Testbed};
 
 /// What carries the download.
 #[derive(Debug, Clone, Copy)]
@@ -94,11 +94,16 @@ impl Job<'_> {
     fn limit(&self, bed: &Testbed) -> Duration {
         self.plan.limit(match self.route {
             Route::Relay { .. } | Route::KernelMptcp { .. } => {
-                bed.paths().iter().map(|p| p.down.rate).max().unwrap_or(1)
+                bed.paths().iter().map(rate).max().unwrap_or(1)
             }
-            Route::Tcp { path, .. } => bed.paths()[path].down.rate,
+            Route::Tcp { path, .. } => rate(&bed.paths()[path]),
         })
     }
+}
+
+/// Bits per second towards the client.
+fn rate(path: &TestPath) -> u64 {
+    path.down.rate.as_bytes_per_sec().saturating_mul(8)
 }
 
 /// What the thread that reads the client's output found.
@@ -197,8 +202,13 @@ pub(super) fn run(bed: &Testbed, job: &Job<'_>, stop: &AtomicBool) -> Result<Run
     let seconds = (received.last - watch.start).as_secs_f64();
     view.finish(seconds);
     let (path_bytes, cut, samples) = watch.end(seconds);
+    let over = match job.route {
+        Route::Relay { .. } | Route::KernelMptcp { .. } => (0..bed.paths().len()).collect(),
+        Route::Tcp { path, .. } => vec![path],
+    };
     Ok(RunReport {
         name,
+        over,
         seconds,
         goodput: received.bytes as f64 * 8.0 / seconds.max(1e-9),
         longest_stall: received.longest_stall.as_secs_f64(),
@@ -336,6 +346,6 @@ fn delivered(bed: &Testbed) -> Vec<u64> {
     bed.emulator()
         .counters()
         .iter()
-        .map(|path| path.link(Direction::Backward).delivered_bytes)
+        .map(|path| path.line(Way::In).delivered_bytes)
         .collect()
 }

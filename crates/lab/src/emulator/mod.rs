@@ -1,21 +1,24 @@
 //! Emulated paths between network namespaces, in real time.
 //!
 //! A path joins two interfaces that live in a namespace of the emulator's own. One thread reads the frames that arrive on
-//! either, finishes what the sending kernel left to its card, takes each IP packet through a link (rate, delay, buffer,
-//! loss), and writes it to the other interface when its time has come. Frames that carry no IP (address resolution) pass
-//! at once. The departure times follow from the link's own clock and not from when the thread woke up, so the rate stays
+//! either, finishes what the sending kernel left to its card, takes each IP packet through the simulator's own lines and
+//! middleboxes, and writes it to the other interface when its time has come. Frames that carry no IP (address resolution)
+//! pass at once. The departure times follow from the link's own clock and not from when the thread woke up, so the rate stays
 //! exact even when the machine is busy; only single packets come out late then, by the time it took to wake.
 
 mod frames;
-mod link;
+mod path;
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use manypath_io::sys::lab::{FRAME_HEADER, frame_socket, frames_missed};
+use manypath_sim::packet::Packet;
+use manypath_tcp::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -23,44 +26,48 @@ use rustix::time::Timespec;
 
 use crate::netns::{NetNs, NetNsError};
 use frames::ETHERNET;
-use link::Link;
-pub use link::{Buffer, LinkCounters, LinkSpec};
+pub use manypath_sim::line::{Buffer, LineConfig, LineCounters};
+pub use manypath_sim::loss::Loss;
+pub use manypath_sim::middlebox::{Middlebox, Way};
+pub use manypath_sim::rng::Chance;
+use path::{Wire, side};
 
-/// Which way packets go on a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the first interface to the second.
-    Forward,
-    /// From the second to the first.
-    Backward,
-}
+/// Makes the middleboxes of a path: those nearest to the first end first.
+pub type MakeBoxes = Arc<dyn Fn() -> Vec<Box<dyn Middlebox>> + Send + Sync>;
 
-impl Direction {
-    fn index(self) -> usize {
-        match self {
-            Self::Forward => 0,
-            Self::Backward => 1,
-        }
-    }
-}
-
-/// Two interfaces of the emulator's namespace and what lies between them.
-#[derive(Debug, Clone)]
+/// Two interfaces of the emulator's namespace and what lies between them. [`Way::Out`] leads from the first to the second.
+#[derive(Clone)]
 pub struct PathSpec {
     /// Interface towards the first end.
     pub first: String,
     /// Interface towards the second end.
     pub second: String,
     /// From the first to the second.
-    pub forward: LinkSpec,
+    pub out: LineConfig,
     /// From the second to the first.
-    pub backward: LinkSpec,
+    pub back: LineConfig,
+    /// Boxes between the first end and the lines, if there are any.
+    pub boxes: Option<MakeBoxes>,
+}
+
+impl fmt::Debug for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PathSpec")
+            .field("first", &self.first)
+            .field("second", &self.second)
+            .field("out", &self.out)
+            .field("back", &self.back)
+            .field("boxes", &self.boxes.is_some())
+            .finish()
+    }
 }
 
 /// What happened on a path so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathCounters {
-    links: [LinkCounters; 2],
+    lines: [LineCounters; 2],
+    /// Packets that middleboxes ended.
+    pub boxed: u64,
     /// Frames of a kind that cannot be put on a wire, or that the receiving interface refused.
     pub unfit: u64,
     /// Frames lost because the emulator did not keep up. Anything but zero means that the path was not what it should be.
@@ -70,8 +77,8 @@ pub struct PathCounters {
 impl PathCounters {
     /// One direction.
     #[must_use]
-    pub fn link(&self, direction: Direction) -> &LinkCounters {
-        &self.links[direction.index()]
+    pub fn line(&self, way: Way) -> &LineCounters {
+        &self.lines[side(way)]
     }
 }
 
@@ -83,8 +90,8 @@ enum Order {
     },
     Change {
         path: usize,
-        direction: Direction,
-        spec: LinkSpec,
+        way: Way,
+        config: Box<LineConfig>,
     },
     Stop,
 }
@@ -127,7 +134,7 @@ impl Emulator {
             inbox,
             bell: Arc::clone(&bell),
             counters: Arc::clone(&counters),
-            start: Instant::now(),
+            clock: Clock(std::time::Instant::now()),
             shown_at: 0,
         };
         let thread = ns.thread("path-emulator", move || worker.run())?;
@@ -139,17 +146,17 @@ impl Emulator {
         })
     }
 
-    /// Cuts a path in both directions, or joins it again. What is in it at the cut is lost.
+    /// Cuts a path in both directions, or joins it again. What waits at the cut is lost.
     pub fn set_up(&self, path: usize, up: bool) {
         self.order(Order::Up { path, up });
     }
 
-    /// Changes one direction of a path from now on.
-    pub fn change(&self, path: usize, direction: Direction, spec: LinkSpec) {
+    /// Gives one direction of a path another rate, delay and loss from now on; its buffer and the rest stay as they are.
+    pub fn change(&self, path: usize, way: Way, config: LineConfig) {
         self.order(Order::Change {
             path,
-            direction,
-            spec,
+            way,
+            config: Box::new(config),
         });
     }
 
@@ -192,7 +199,7 @@ const PUBLISH: u64 = 5_000_000;
 
 struct Path {
     sockets: [OwnedFd; 2],
-    links: [Link; 2],
+    wire: Wire,
     unfit: u64,
     missed: u64,
 }
@@ -203,12 +210,10 @@ impl Path {
             let index = nix::net::if_::if_nametoindex(name).map_err(std::io::Error::from)?;
             frame_socket(index)
         };
+        let boxes = spec.boxes.as_ref().map(|make| make()).unwrap_or_default();
         Ok(Self {
             sockets: [open(&spec.first)?, open(&spec.second)?],
-            links: [
-                Link::new(spec.forward, seed),
-                Link::new(spec.backward, !seed),
-            ],
+            wire: Wire::new(spec.out.clone(), spec.back.clone(), boxes, seed),
             unfit: 0,
             missed: 0,
         })
@@ -216,52 +221,66 @@ impl Path {
 
     fn counters(&self) -> PathCounters {
         PathCounters {
-            links: [self.links[0].counters, self.links[1].counters],
+            lines: self.wire.counters(),
+            boxed: self.wire.dropped,
             unfit: self.unfit,
             missed: self.missed,
         }
     }
 
-    /// Reads what has arrived on one side.
-    fn read(&mut self, side: usize, start: Instant, buffer: &mut [u8], ready: &mut Vec<u8>) {
+    /// Reads what has arrived from the end that packets of this way come from.
+    fn read(&mut self, way: Way, clock: Clock, buffer: &mut [u8], ready: &mut Vec<u8>) {
         for _ in 0..BATCH {
-            let len =
-                match rustix::net::recv(&self.sockets[side], &mut *buffer, RecvFlags::DONTWAIT) {
-                    Ok((len, _)) => len,
-                    Err(Errno::AGAIN) => return,
-                    // An interface that went down and the like: the kernel tells once and goes on.
-                    Err(_) => continue,
-                };
-            let now = nanos(start);
-            let link = &mut self.links[side];
-            let socket = &self.sockets[1 - side];
+            let len = match rustix::net::recv(
+                &self.sockets[side(way)],
+                &mut *buffer,
+                RecvFlags::DONTWAIT,
+            ) {
+                Ok((len, _)) => len,
+                Err(Errno::AGAIN) => return,
+                // An interface that went down and the like: the kernel tells once and goes on.
+                Err(_) => continue,
+            };
+            let now = clock.now();
+            let (wire, sockets) = (&mut self.wire, &self.sockets);
             let mut refused = 0;
             let done = frames::finish(&buffer[..len], |frame| {
                 if carries_ip(&frame) {
-                    let len = (frame.len() - ETHERNET) as u32;
-                    link.offer(now, len, frame);
-                } else if !write(socket, &frame, ready) {
-                    refused += 1;
+                    wire.offer(now, way, &frame, &mut |way, packet| {
+                        refused += u64::from(!write(
+                            leaving(sockets, way),
+                            packet.link_header(),
+                            packet.bytes(),
+                            ready,
+                        ));
+                    });
+                } else {
+                    refused += u64::from(!write(leaving(sockets, way), &frame, &[], ready));
                 }
             });
             self.unfit += refused + u64::from(done.is_err());
         }
     }
 
-    /// Writes what has come out of both links.
-    fn deliver(&mut self, start: Instant, ready: &mut Vec<u8>) {
-        for side in 0..2 {
-            while let Some(frame) = self.links[side].take(nanos(start)) {
-                if !write(&self.sockets[1 - side], &frame, ready) {
-                    self.unfit += 1;
-                }
-            }
-        }
+    /// Writes what has come out at either end.
+    fn deliver(&mut self, clock: Clock, ready: &mut Vec<u8>) {
+        let (wire, sockets) = (&mut self.wire, &self.sockets);
+        let mut refused = 0;
+        wire.deliver(clock.now(), &mut |way, packet: &Packet| {
+            refused += u64::from(!write(
+                leaving(sockets, way),
+                packet.link_header(),
+                packet.bytes(),
+                ready,
+            ));
+        });
+        self.unfit += refused;
     }
+}
 
-    fn deadline(&self) -> Option<u64> {
-        self.links.iter().filter_map(Link::deadline).min()
-    }
+/// The socket through which packets of a way leave.
+fn leaving(sockets: &[OwnedFd; 2], way: Way) -> &OwnedFd {
+    &sockets[side(way.reversed())]
 }
 
 /// Whether the frame holds IPv4 or IPv6, by its Ethernet type.
@@ -269,16 +288,23 @@ fn carries_ip(frame: &[u8]) -> bool {
     matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]))
 }
 
-/// Writes a finished frame behind a header that leaves nothing to do.
-fn write(socket: &OwnedFd, frame: &[u8], ready: &mut Vec<u8>) -> bool {
+/// Writes a finished frame, given in two pieces, behind a header that leaves nothing to do.
+fn write(socket: &OwnedFd, head: &[u8], tail: &[u8], ready: &mut Vec<u8>) -> bool {
     ready.clear();
     ready.resize(FRAME_HEADER, 0);
-    ready.extend_from_slice(frame);
+    ready.extend_from_slice(head);
+    ready.extend_from_slice(tail);
     rustix::net::send(socket, ready, SendFlags::DONTWAIT).is_ok()
 }
 
-fn nanos(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+/// The time that the lines are told: since the emulator's start.
+#[derive(Clone, Copy)]
+struct Clock(std::time::Instant);
+
+impl Clock {
+    fn now(self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
 }
 
 struct Worker {
@@ -286,7 +312,7 @@ struct Worker {
     inbox: Receiver<Order>,
     bell: Arc<OwnedFd>,
     counters: Arc<Mutex<Vec<PathCounters>>>,
-    start: Instant,
+    clock: Clock,
     shown_at: u64,
 }
 
@@ -302,12 +328,12 @@ impl Worker {
                 return;
             }
             for (index, path) in self.paths.iter_mut().enumerate() {
-                for side in 0..2 {
-                    if ready_sides.sockets.get(index * 2 + side) == Some(&true) {
-                        path.read(side, self.start, &mut buffer, &mut ready);
+                for way in [Way::Out, Way::In] {
+                    if ready_sides.sockets.get(index * 2 + side(way)) == Some(&true) {
+                        path.read(way, self.clock, &mut buffer, &mut ready);
                     }
                 }
-                path.deliver(self.start, &mut ready);
+                path.deliver(self.clock, &mut ready);
             }
         }
     }
@@ -320,16 +346,12 @@ impl Worker {
             match self.inbox.try_recv() {
                 Ok(Order::Up { path, up }) => {
                     if let Some(path) = self.paths.get_mut(path) {
-                        path.links.iter_mut().for_each(|link| link.set_up(up));
+                        path.wire.set_up(self.clock.now(), up);
                     }
                 }
-                Ok(Order::Change {
-                    path,
-                    direction,
-                    spec,
-                }) => {
+                Ok(Order::Change { path, way, config }) => {
                     if let Some(path) = self.paths.get_mut(path) {
-                        path.links[direction.index()].change(nanos(self.start), spec);
+                        path.wire.change(self.clock.now(), way, &config);
                     }
                 }
                 Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
@@ -360,12 +382,17 @@ impl Worker {
 
     /// Sleeps until a frame arrives, an order comes, or the next frame is due, and says what there is to read.
     fn wait(&mut self) -> Awake {
-        let now = nanos(self.start);
+        let now = self.clock.now().as_nanos();
         self.publish(now);
-        let due = self.paths.iter().filter_map(Path::deadline).min();
+        let due = self
+            .paths
+            .iter()
+            .filter_map(|path| path.wire.deadline())
+            .min()
+            .map(Instant::as_nanos);
         let mut left = due.map(|due| due.saturating_sub(now));
         if let (Some(due), Some(0..SPIN)) = (due, left) {
-            while nanos(self.start) < due {
+            while self.clock.now().as_nanos() < due {
                 std::hint::spin_loop();
             }
             left = Some(0);
