@@ -1,4 +1,25 @@
 //! Devices, netlink, the event loop and the async sockets: the stack on a real network.
+//!
+//! A [`Context`] is a running stack: it finds the host's paths ([`path`], [`netlink`]), opens a [`device`] for each,
+//! changes on the host what must be changed ([`setup`]) and puts it back when it ends. [`MpStream`] and [`MpListener`] are
+//! its sockets, in the shape of tokio's.
+//!
+//! Owns everything that touches the operating system; decides nothing about the protocol. All `unsafe` of the
+//! workspace is in [`sys`].
+//!
+//! ```no_run
+//! use manypath_io::{Context, MpStream};
+//! use tokio::io::AsyncWriteExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! // Every interface with a default route is a path; needs CAP_NET_RAW and CAP_NET_ADMIN.
+//! let context = Context::builder().build()?;
+//! let mut stream = MpStream::connect(&context, "192.0.2.1:80".parse().unwrap()).await?;
+//! stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod context;
 pub mod device;

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Lab, addr, kernel_echo, kernel_mptcp_connect, kernel_mptcp_listener, pattern, run};
-use manypath_io::{Attach, Builder, Connect, Context, MpListener};
+use manypath_io::device::tun::{self, TunConfig};
+use manypath_io::{Attach, Builder, Connect, Context, DeviceAddress, MpListener};
 use manypath_stack::{ConnInfo, ConnOptions, ProtocolLevel, SubflowInfo, SubflowPhase};
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -231,6 +232,55 @@ fn a_port_of_the_host_is_refused() {
             .map_err(|e| e.kind())
     });
     assert_eq!(kind, Err(io::ErrorKind::AddrInUse));
+}
+
+#[test]
+fn an_address_of_another_host_is_refused() {
+    let Some(lab) = Lab::new(1) else { return };
+    for path in ["v1=10.77.1.1", "v1=fd77:1::1"] {
+        let error = lab
+            .ours
+            .block_on(
+                move || async move { stack(&[path]).attach(Attach::Packet).build().map(|_| ()) },
+            )
+            .expect_err("the kernel's host has it");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+    }
+}
+
+#[test]
+fn a_tun_device_without_translation() {
+    let Some(lab) = Lab::new(1) else { return };
+    // Both ends are in one namespace: the kernel's side of the device is the peer.
+    for offload in [true, false] {
+        let level = lab.ours.block_on(move || async move {
+            let host = addr("10.99.0.1:5000");
+            let listener = common::kernel_mptcp_listener(host).or_else(|_| {
+                run("ip addr add 10.99.0.1/32 dev lo");
+                common::kernel_mptcp_listener(host)
+            })?;
+            let server = std::thread::spawn(move || kernel_echo(listener, 1));
+            let device = tun::open_direct(
+                &TunConfig {
+                    name: "direct%d".into(),
+                    mtu: 1400,
+                    offload,
+                },
+                host.ip(),
+                24,
+            )?;
+            let context = Context::builder()
+                .device(
+                    device,
+                    vec![DeviceAddress::new("10.99.0.2".parse().expect("a literal"))],
+                )
+                .build()?;
+            let info = through_echo(&context, "10.99.0.1:5000", 3_000_000, 1).await?;
+            server.join().expect("no panic")?;
+            io::Result::Ok(info.level)
+        });
+        assert_eq!(level.expect("an echo"), ProtocolLevel::Multipath);
+    }
 }
 
 #[test]

@@ -70,3 +70,95 @@ async fn small_and_large_streams_come_back() {
         assert_eq!(level, ProtocolLevel::Multipath);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_connections_at_once() {
+    let (client, far) = Context::memory_pair().expect("two stacks");
+    let listener = MpListener::bind(&far, addr("10.0.0.2:80")).expect("a free port");
+    let server = tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else {
+                continue;
+            };
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).await?;
+                stream.write_all(&all).await?;
+                stream.shutdown().await
+            });
+        }
+    });
+    let one = |number: usize| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut stream = Connect::new(&client).connect(addr("10.0.0.2:80")).await?;
+            let sent = pattern(number * 7 % 5000);
+            stream.write_all(&sent).await?;
+            stream.shutdown().await?;
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).await?;
+            assert!(got == sent, "connection {number}");
+            io::Result::Ok(())
+        })
+    };
+    within(60, async {
+        let all: Vec<_> = (0..1000).map(one).collect();
+        for task in all {
+            task.await.expect("no panic").expect("no connection fails");
+        }
+        for number in 0..500 {
+            one(number)
+                .await
+                .expect("no panic")
+                .expect("no connection fails");
+        }
+    })
+    .await;
+    server.abort();
+}
+
+#[tokio::test]
+async fn errors_have_the_kinds_that_programs_look_for() {
+    let (client, far) = Context::memory_pair().expect("two stacks");
+    within(20, async {
+        let refused = Connect::new(&client).connect(addr("10.0.0.2:9")).await;
+        assert_eq!(
+            refused.map(|_| ()).map_err(|e| e.kind()),
+            Err(io::ErrorKind::ConnectionRefused)
+        );
+        let listener = MpListener::bind(&far, addr("10.0.0.2:80")).expect("a free port");
+        let again = MpListener::bind(&far, addr("10.0.0.2:80"));
+        assert_eq!(
+            again.map(|_| ()).map_err(|e| e.kind()),
+            Err(io::ErrorKind::AddrInUse)
+        );
+        let connect = tokio::spawn(Connect::new(&client).connect(addr("10.0.0.2:80")));
+        let (theirs, _) = listener.accept().await.expect("a connection");
+        let mut ours = connect.await.expect("no panic").expect("a connection");
+        theirs.abort().expect("it lives");
+        let mut byte = [0];
+        let read = ours.read(&mut byte).await;
+        assert_eq!(
+            read.map_err(|e| e.kind()),
+            Err(io::ErrorKind::ConnectionReset)
+        );
+        let write = ours.write(&byte).await;
+        assert_eq!(
+            write.map_err(|e| e.kind()),
+            Err(io::ErrorKind::ConnectionReset)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn plain_tcp_when_asked_for() {
+    let level = within(20, round_trip("10.0.0.2:80", 300_000, Mode::PlainTcp))
+        .await
+        .expect("a round trip");
+    assert_eq!(level, ProtocolLevel::PlainTcp);
+    let level = within(20, round_trip("[fd00::2]:80", 300_000, Mode::Multipath))
+        .await
+        .expect("a round trip over IPv6");
+    assert_eq!(level, ProtocolLevel::Multipath);
+}

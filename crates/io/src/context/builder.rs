@@ -1,7 +1,7 @@
 //! Describing a stack before it runs.
 
 use super::attach::{Attachment, Desired};
-use super::packet::PacketAttachment;
+use super::packet::{PacketAttachment, refuse_conflicts};
 use super::tun::TunAttachment;
 use super::{Context, Inner, follow};
 use crate::device::Device;
@@ -256,6 +256,7 @@ fn attach_host(
         ));
     }
     let kind: Box<dyn super::attach::Kind> = if use_packet(attach, &paths)? {
+        refuse_conflicts(&paths)?;
         Box::new(PacketAttachment::new(&wanted))
     } else {
         Box::new(TunAttachment::new(&wanted, &paths, &host)?)

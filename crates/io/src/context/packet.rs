@@ -2,8 +2,9 @@
 
 use super::attach::{Desired, Kind};
 use crate::device::packet::{self, PacketConfig};
+use crate::device::probe;
 use crate::driver::{DeviceTasks, Shared};
-use crate::neigh::Link;
+use crate::neigh::{Link, Mac};
 use crate::netlink::{self, Snapshot};
 use crate::path::HostPath;
 use crate::setup::{Guard, Setup};
@@ -250,6 +251,43 @@ impl Kind for PacketAttachment {
         self.guard(&all)?;
         self.readdress(shared)
     }
+}
+
+/// Refuses owned addresses that another host on the link has.
+///
+/// # Errors
+/// `AddrInUse` names the address and the other host; those of the sockets.
+pub(super) fn refuse_conflicts(paths: &[HostPath]) -> io::Result<()> {
+    let mut asked: BTreeMap<u32, (Mac, Vec<IpAddr>)> = BTreeMap::new();
+    for path in paths.iter().filter(|p| p.owned) {
+        if let Some(mac) = path.mac {
+            asked
+                .entry(path.index)
+                .or_insert((mac, Vec::new()))
+                .1
+                .push(path.addr);
+        }
+    }
+    // All interfaces at once, so that many paths do not take many times as long.
+    let answers: Vec<io::Result<Option<(IpAddr, Mac)>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = asked
+            .iter()
+            .map(|(index, (mac, addrs))| scope.spawn(|| probe::in_use(*index, *mac, addrs)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or(Ok(None)))
+            .collect()
+    });
+    for answer in answers {
+        if let Some((addr, mac)) = answer? {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("{addr} is in use by another host on the link ({mac})"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Binds the port on the host without listening, so that no program of the host can take it meanwhile.

@@ -1,12 +1,13 @@
 //! Devices: where IP packets come from and go to.
 //!
 //! A device has two halves. The receive half waits and makes its system calls without anybody's lock; the transmit half lives
-//! under the same lock as the stack and is filled by it directly ([`crate::driver`]). Both work on buffers made at the start: no
+//! under the same lock as the stack and is filled by it directly. Both work on buffers made at the start: no
 //! packet allocates.
 
 mod buffer;
 pub mod memory;
 pub mod packet;
+pub(crate) mod probe;
 pub mod tun;
 
 use crate::neigh::Link;

@@ -11,6 +11,7 @@ use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -77,6 +78,20 @@ pub fn open(config: &TunConfig) -> io::Result<Device> {
             counters: DeviceCounters::default(),
         }),
     })
+}
+
+/// Makes a TUN device that leads straight to the host's kernel, without address translation: the host gets `host` there,
+/// and every other address of the prefix is the stack's to use. What the host routes (or other networks route to
+/// the host) reaches the stack; nothing else is changed. For containers, namespaces and tests.
+///
+/// # Errors
+/// Those of [`open`], and those of setting the interface up.
+pub fn open_direct(config: &TunConfig, host: IpAddr, prefix: u8) -> io::Result<Device> {
+    let device = open(config)?;
+    let index = device.info.iface.0;
+    crate::netlink::set_link(index, config.mtu)?;
+    crate::netlink::add_address(index, host, prefix)?;
+    Ok(device)
 }
 
 struct TunReceive {
