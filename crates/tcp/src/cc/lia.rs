@@ -47,6 +47,7 @@ impl Lia {
 /// Growth in 2^-16 bytes for `acked` bytes acknowledged on the path `me`, whose entry in `group` may be older than `me`
 /// itself. Never more than one segment, and never more than Reno alone would take (RFC 6356 section 3).
 pub fn increase(acked: u32, me: &PathSample, group: &GroupView<'_>) -> u64 {
+    // rfc8684:K1
     let acked = u128::from(acked.min(me.cwnd).min(1 << 30));
     let alone = ((acked * u128::from(me.mss)) << FRACTION_BITS) / u128::from(me.cwnd.max(1));
     let coupled = coupled_increase(acked, me, group).unwrap_or(alone);
