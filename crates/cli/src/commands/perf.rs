@@ -10,6 +10,7 @@ use manypath_proxy::perf::{
     self, Header, Job, Kind, Plan, Progress, ServeOptions, Served, Summary,
 };
 use serde::Serialize;
+use tokio::time::MissedTickBehavior;
 
 use crate::args::{MeasureArgs, PerfArgs, PerfCommand, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
@@ -232,6 +233,8 @@ async fn watched(
     let running = perf::run(job, &opened.sockets, &progress);
     tokio::pin!(running);
     let mut ticks = tokio::time::interval(args.interval.max(Duration::from_millis(10)));
+    // After a pause of the machine one look is enough.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks.tick().await;
     loop {
         tokio::select! {
