@@ -43,6 +43,10 @@ impl Ports {
         self.0.iter_mut().find(|p| p.info.iface == iface)
     }
 
+    fn all_blocked(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|p| p.blocked)
+    }
+
     /// Hands everything to the kernel; whatever does not fit waits for its device's task.
     fn flush(&mut self) {
         for port in &mut self.0 {
@@ -221,7 +225,8 @@ impl Session<'_> {
         for port in &mut inner.ports.0 {
             port.transmit.set_now(elapsed);
         }
-        loop {
+        // A full device's own task calls again; until then asking every connection in vain would cost a look at each.
+        while !inner.ports.all_blocked() {
             match inner.stack.poll_transmit(now, &mut inner.ports) {
                 Transmit::Sent(_) => {}
                 Transmit::Blocked(iface) => {
