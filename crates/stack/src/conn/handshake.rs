@@ -204,7 +204,6 @@ impl Conn {
         if first {
             self.subflows[i].greeting = Greeting::Done;
         }
-        self.subflows[i].dss_seen = true;
         if !self.fully_established {
             self.fully_established = true;
             if self.no_joins_to_first {

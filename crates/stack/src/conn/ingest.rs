@@ -64,6 +64,9 @@ impl Conn {
                 self.note_mapping(i, mapping, cx);
             }
         }
+        let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
+        self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
+        self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
         match dss {
             Some(dss) => self.on_dss(i, &dss, cx),
             // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
@@ -72,13 +75,17 @@ impl Conn {
         }
     }
 
-    /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass.
+    /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass that way. An
+    /// option on a segment without data, such as a window update after the handshake, proves nothing: there are
+    /// middleboxes that remove options from data only.
     fn without_dss(&mut self, i: usize, outcome: &Outcome, cx: &mut Cx<'_>) {
-        let exchanged = outcome.acked > 0 || outcome.in_order.is_some();
-        if self.subflows[i].dss_seen || !exchanged || outcome.verdict != Verdict::Acceptable {
+        let sf = &self.subflows[i];
+        let blind = outcome.acked > 0 && !sf.data_was_acked;
+        let bare = outcome.in_order.is_some() && !sf.data_came_mapped;
+        if !(blind || bare) || outcome.verdict != Verdict::Acceptable {
             return;
         }
-        match without_dss(self.subflows[i].is_first(), self.subflows.len() > 1) {
+        match without_dss(self.subflows[i].is_first(), !self.is_alone(i)) {
             // rfc8684:B4
             Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
             // rfc8684:B3
@@ -368,12 +375,12 @@ impl Conn {
     pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.count_fallback(cause, cx);
-            self.rest_is_plain(i);
+            self.rest_is_plain(i, cx);
         }
     }
 
     fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if self.subflows.len() > 1 {
+        if !self.is_alone(i) {
             cx.count.option_unexpected += 1;
             return;
         }
@@ -382,12 +389,25 @@ impl Conn {
             .descend(ProtocolLevel::PlainTcp, FallbackCause::PeerInfinite)
         {
             self.count_fallback(FallbackCause::PeerInfinite, cx);
-            self.rest_is_plain(i);
+            self.rest_is_plain(i, cx);
         }
     }
 
-    /// Switches the only subflow to raw bytes in both directions.
-    pub(crate) fn rest_is_plain(&mut self, i: usize) {
+    /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
+    /// which may have fallen back already, will refuse them.
+    fn is_alone(&self, i: usize) -> bool {
+        let idle = |sf: &super::subflow::Subflow| !sf.was_up() || sf.reset_with.is_some();
+        self.subflows
+            .iter()
+            .enumerate()
+            .all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
+    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+        for other in (0..self.subflows.len()).filter(|other| *other != i) {
+            self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+        }
         let sf = &mut self.subflows[i];
         sf.greeting = Greeting::Plain;
         sf.rx.clear();

@@ -90,8 +90,10 @@ pub(crate) struct Subflow {
     pub(crate) finish: bool,
     /// The peer sent its FIN.
     pub(crate) peer_finished: bool,
-    /// A DSS was seen on it: options pass. // rfc8684:B2
-    pub(crate) dss_seen: bool,
+    /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
+    pub(crate) data_came_mapped: bool,
+    /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
+    pub(crate) data_was_acked: bool,
     /// Payload without mapping since the last mapped byte.
     pub(crate) unmapped: u64,
     /// Why it is being reset, and with which option.
@@ -125,7 +127,8 @@ impl Subflow {
             stale: false,
             finish: false,
             peer_finished: false,
-            dss_seen: false,
+            data_came_mapped: false,
+            data_was_acked: false,
             unmapped: 0,
             reset_with: None,
             end: None,

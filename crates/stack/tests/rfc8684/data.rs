@@ -186,14 +186,18 @@ fn the_same_data_may_come_by_another_subflow_and_the_first_copy_counts() {
 fn data_without_a_mapping_is_acknowledged_below_and_never_above() {
     // rfc8684:D11,D12,B5
     let mut s = Session::accepted();
+    // Options pass beside data; without any such sign the first data would mean TCP.
+    s.send(0, 0, b"first");
+    assert_eq!(s.read(), b"first");
+    s.w.find(0, "its acknowledgement", |reply| reply.is_bare());
     s.w.inject(0, &data(b"lost mapping"));
     let nxt = s.w.flows[0].nxt;
     let reply = s.w.expect(0, "an acknowledgement", |s| s.is_bare());
     assert_eq!(reply.ack, nxt);
-    assert_eq!(s.acked(&reply), Some(0));
+    assert_eq!(s.acked(&reply), Some(5));
     assert_eq!(s.read(), b"");
     // Mapped data goes on as before.
-    s.send(0, 0, b"mapped");
+    s.send(0, 5, b"mapped");
     assert_eq!(s.read(), b"mapped");
     // A whole window without a mapping means that the subflow is broken.
     for _ in 0..70 {
@@ -320,4 +324,13 @@ fn segments_without_a_data_ack_are_fine() {
     s.w.find(0, "a Data ACK", |seg| {
         seg.dss().is_some_and(|dss| dss.data_ack.is_some())
     });
+}
+
+#[test]
+fn first_data_without_a_mapping_means_tcp_even_after_an_option_without_data() {
+    // rfc8684:B2,B4
+    let mut s = Session::accepted();
+    s.w.inject(0, &data(b"plain"));
+    assert_eq!(s.read(), b"plain");
+    assert_eq!(s.w.count().fallback_first_data, 1);
 }
