@@ -45,7 +45,7 @@ pub(crate) fn limit_privileges() {
 
 /// Runs a command's future on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Failure::from_io(format!("cannot start: {e}"), e.kind()))?;

@@ -22,6 +22,9 @@ pub(crate) struct Reinjection {
     pub(crate) avoid: Option<SubflowId>,
 }
 
+/// Bytes that may always wait, within the buffer's size, whatever is in flight.
+const SHORT_QUEUE: u64 = 256 * 1024;
+
 /// Reinjections that may wait; more are merged into their neighbours by position.
 const MOST_REINJECTIONS: usize = 4096;
 
@@ -108,12 +111,20 @@ impl SendQueue {
 
     /// Bytes that the application may write now.
     pub(crate) fn room(&self) -> usize {
-        (u64::from(self.capacity)).saturating_sub(self.end - self.una) as usize
+        self.limit().saturating_sub(self.end - self.una) as usize
+    }
+
+    /// Bytes that may wait at this moment: what is in flight three times over, so that the window can double and there
+    /// is always something to send, but no more. A short queue stays in the cache, and what the application writes
+    /// leaves soon.
+    fn limit(&self) -> u64 {
+        let in_flight = self.next - self.una;
+        (in_flight * 3).max(SHORT_QUEUE).min(u64::from(self.capacity))
     }
 
     /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.
     pub(crate) fn room_is_worth_telling(&self) -> bool {
-        self.room() >= (self.capacity as usize / 4).max(1)
+        self.room() as u64 >= (self.limit() / 4).max(1)
     }
 
     /// Written and not acknowledged.
