@@ -356,9 +356,7 @@ impl Conn {
                 for sf in &mut self.subflows {
                     sf.finish = true;
                 }
-            } else if self.established
-                && self.send.fin == FinState::Queued
-                && self.send.all_sent()
+            } else if self.established && self.send.fin == FinState::Queued && self.send.all_sent()
             {
                 // Everything is on its way already: no data is left for the DATA_FIN to ride on. // rfc8684:F1
                 if let Some(i) = self.best_subflow() {

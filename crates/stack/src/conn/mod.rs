@@ -58,6 +58,9 @@ pub(crate) use subflow::{Greeting, Seat};
 use timers::{DataTimer, Outstanding, earlier};
 pub(crate) use transmit::Progress;
 
+/// Idle queues keep their memory for so long.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// What every call into a connection gets along.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Instant,
@@ -117,6 +120,8 @@ pub(crate) struct Conn {
     bytes_at_release: Offset,
     orphan_until: Option<Instant>,
     lonely_until: Option<Instant>,
+    /// When it is looked whether the queues' memory is idle.
+    memory_check: Option<Instant>,
     fast_close: Option<FastCloseWait>,
     data_timer: DataTimer,
     readable_told: bool,
@@ -169,6 +174,7 @@ impl Conn {
             bytes_at_release: Offset::ZERO,
             orphan_until: None,
             lonely_until: None,
+            memory_check: None,
             fast_close: None,
             data_timer: DataTimer::default(),
             readable_told: false,
@@ -450,6 +456,9 @@ impl Conn {
         }
         self.data_timer
             .arm(cx.now, self.data_rto(), self.data_outstanding());
+        if self.memory_check.is_none() && (self.send.idles_large() || self.recv.idles_large()) {
+            self.memory_check = Some(cx.now + IDLE);
+        }
     }
 
     /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
@@ -497,6 +506,7 @@ impl Conn {
             self.manager.as_ref().and_then(pm::Manager::deadline),
         );
         soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
+        soonest = earlier(soonest, self.memory_check);
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
         for sf in &self.subflows {
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
@@ -529,6 +539,11 @@ impl Conn {
         self.fast_close_due(cx);
         if self.data_timer.fire(cx.now) {
             self.on_data_timeout(cx);
+        }
+        if self.memory_check.is_some_and(|at| at <= cx.now) {
+            self.memory_check = None;
+            self.send.release_idle();
+            self.recv.release_idle();
         }
         if self.lonely_until.is_some_and(|until| until <= cx.now) {
             self.lonely_until = None;

@@ -270,11 +270,20 @@ impl ReceiveQueue {
         if n > 0 {
             self.ring.read(self.read.0, &mut out[..n]);
             self.read += n as u64;
-            if self.top() == self.read {
-                self.ring.release_empty();
-            }
         }
         n
+    }
+
+    /// Nothing is in it and it holds much memory.
+    pub(crate) fn idles_large(&self) -> bool {
+        self.top() == self.read && self.ring.is_large()
+    }
+
+    /// Gives memory back that was idle since the last call.
+    pub(crate) fn release_idle(&mut self) {
+        if self.top() == self.read {
+            self.ring.release_idle();
+        }
     }
 
     /// The application will not read any more: what arrives is dropped from now on.

@@ -17,15 +17,15 @@ const KEEP: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct ByteRing {
     buf: Vec<u8>,
-    /// The most that was asked for since the ring was last empty.
-    peak: usize,
+    /// Room was asked for since the last call of `release_idle`.
+    used: bool,
 }
 
 impl ByteRing {
     pub(crate) const fn new() -> Self {
         Self {
             buf: Vec::new(),
-            peak: 0,
+            used: false,
         }
     }
 
@@ -37,14 +37,14 @@ impl ByteRing {
     /// Makes room so that every offset of `live` and up to `until` can be stored; keeps the bytes of `live`.
     pub(crate) fn reserve(&mut self, live: Range<u64>, until: u64) {
         let needed = usize::try_from(until.saturating_sub(live.start)).unwrap_or(usize::MAX);
-        self.peak = self.peak.max(needed);
+        self.used = true;
         if needed <= self.buf.len() {
             return;
         }
         let size = needed.next_power_of_two().max(FIRST);
         let mut fresh = Self {
             buf: alloc::vec![0; size],
-            peak: self.peak,
+            used: true,
         };
         let len = (live.end - live.start) as usize;
         if len > 0 {
@@ -55,11 +55,15 @@ impl ByteRing {
         *self = fresh;
     }
 
-    /// Gives memory back that was hardly used of late; called when nothing in it is live. A busy stream is empty many
-    /// times a second, and fresh memory costs as much as the copy into it.
-    pub(crate) fn release_empty(&mut self) {
-        let peak = core::mem::take(&mut self.peak);
-        if self.buf.len() > KEEP && peak < self.buf.len() / 8 {
+    /// It holds so much memory that an idle connection should not keep it.
+    pub(crate) fn is_large(&self) -> bool {
+        self.buf.len() > KEEP
+    }
+
+    /// Gives the memory back if nobody asked for room since the last call; called from time to time while nothing in
+    /// it is live. A busy stream is empty many times a second, and fresh memory costs more than the copy into it.
+    pub(crate) fn release_idle(&mut self) {
+        if !core::mem::take(&mut self.used) {
             self.buf = Vec::new();
         }
     }
@@ -169,16 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_ring_returns_large_memory() {
+    fn an_idle_ring_returns_large_memory() {
         let mut ring = ByteRing::new();
         assert_eq!(ring.capacity(), 0);
         ring.reserve(0..0, 1 << 20);
-        assert_eq!(ring.capacity(), 1 << 20);
-        // It was just used as a whole: a busy stream keeps it.
-        ring.release_empty();
-        assert_eq!(ring.capacity(), 1 << 20);
-        ring.reserve(1 << 20..1 << 20, (1 << 20) + 1000);
-        ring.release_empty();
+        assert!(ring.is_large());
+        ring.release_idle();
+        assert_eq!(ring.capacity(), 1 << 20, "it was used since");
+        ring.release_idle();
         assert_eq!(ring.capacity(), 0);
     }
 }

@@ -119,7 +119,9 @@ impl SendQueue {
     /// leaves soon.
     fn limit(&self) -> u64 {
         let in_flight = self.next - self.una;
-        (in_flight * 3).max(SHORT_QUEUE).min(u64::from(self.capacity))
+        (in_flight * 3)
+            .max(SHORT_QUEUE)
+            .min(u64::from(self.capacity))
     }
 
     /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.
@@ -217,8 +219,17 @@ impl SendQueue {
     pub(crate) fn free(&mut self, held: Option<Offset>) {
         let upto = held.map_or(self.una, |h| h.min(self.una));
         self.base = self.base.max(upto);
+    }
+
+    /// Nothing is in it and it holds much memory.
+    pub(crate) fn idles_large(&self) -> bool {
+        self.base == self.end && self.ring.is_large()
+    }
+
+    /// Gives memory back that was idle since the last call.
+    pub(crate) fn release_idle(&mut self) {
         if self.base == self.end {
-            self.ring.release_empty();
+            self.ring.release_idle();
         }
     }
 
