@@ -271,9 +271,7 @@ impl Conn {
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         let end = sf.end.unwrap_or(end);
-        if let Some(m) = sf.rx.partial() {
-            self.recv.discard(m.at..m.at + u64::from(m.len));
-        }
+        self.recv.discard(sf.id());
         self.send.unavoid(sf.id());
         cx.count.subflow_closed += 1;
         self.departed.push(Departed {

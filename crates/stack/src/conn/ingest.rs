@@ -297,14 +297,15 @@ impl Conn {
             }
             return;
         }
-        let (placed, sum) = self.recv.place(at, bytes, known);
+        let owner = self.subflows[i].id();
+        let (placed, sum) = self.recv.place(owner, at, bytes, known);
         self.placed(placed, bytes.len(), cx);
         let ssn = m.ssn + into;
         let Some(noted) = self.subflows[i].rx.current(ssn) else {
             return;
         };
         noted.sum.append(sum);
-        noted.contested |= placed == Placed::Contested;
+        noted.lost |= placed != Placed::Stored;
         noted.incomplete |= into != u32::from(noted.taken);
         noted.taken += bytes.len() as u16;
         if complete {
@@ -318,24 +319,25 @@ impl Conn {
         let Some(numbers) = self.rx_numbers else {
             return;
         };
-        let range = m.at..m.at + u64::from(m.len);
+        let owner = self.subflows[i].id();
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
-            self.recv.discard(range);
+            self.recv.discard(owner);
             return;
         }
         // rfc8684:D9
         if m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum)) {
-            if m.contested {
-                self.recv.discard(range);
+            if m.lost {
+                self.recv.discard(owner);
             } else {
-                let advanced = self.recv.verified(range);
+                let range = m.at..m.at + u64::from(m.len);
+                let advanced = self.recv.verified(owner, range);
                 self.advanced(advanced, cx);
             }
             return;
         }
         cx.count.dss_checksum_failed += 1;
-        self.recv.discard(range);
+        self.recv.discard(owner);
         self.on_checksum_failure(i, m.at, cx);
     }
 
@@ -411,6 +413,7 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.greeting = Greeting::Plain;
         sf.rx.clear();
+        self.recv.discard(sf.id());
         sf.signals.clear();
         // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
         // a FIN that came before we knew counts now.

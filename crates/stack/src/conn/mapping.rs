@@ -108,8 +108,8 @@ pub(crate) struct RxMapping {
     /// Payload taken so far, always a prefix, and its sum.
     pub(crate) taken: u16,
     pub(crate) sum: Sum,
-    /// Some of its bytes could not be placed because another unverified mapping claims their place.
-    pub(crate) contested: bool,
+    /// Some of its bytes could not be placed: the window ended before them, or other unverified bytes were there.
+    pub(crate) lost: bool,
     /// Some of its bytes went by before it was known, so its checksum cannot be computed.
     pub(crate) incomplete: bool,
 }
@@ -130,7 +130,7 @@ impl RxMapping {
             checksum,
             taken: 0,
             sum: Sum::ZERO,
-            contested: false,
+            lost: false,
             incomplete: false,
         }
     }
@@ -203,11 +203,6 @@ impl RxMaps {
     /// Where the next known mapping starts, so that unmapped bytes before it can be told apart.
     pub(crate) fn next_start(&self) -> Option<Ssn> {
         self.queue.front().map(|m| m.ssn)
-    }
-
-    /// The mapping of which some bytes are in place and none counts yet.
-    pub(crate) fn partial(&self) -> Option<&RxMapping> {
-        self.queue.front().filter(|m| m.taken > 0)
     }
 
     pub(crate) fn pop(&mut self) {

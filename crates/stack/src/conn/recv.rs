@@ -3,6 +3,7 @@
 //! Owns what has arrived at data level, in and out of order, and the window that is promised for it. Bytes are
 //! copied once, to their final place; with checksums they only count once their mapping is verified.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use manypath_tcp::ranges::Ranges;
@@ -10,6 +11,7 @@ use manypath_wire::checksum::Sum;
 
 use super::offset::Offset;
 use super::ring::ByteRing;
+use crate::ids::SubflowId;
 
 /// The unit of the largest window scale (RFC 7323 section 2.3).
 const LARGEST_UNIT: u64 = 1 << 14;
@@ -19,10 +21,26 @@ const LARGEST_UNIT: u64 = 1 << 14;
 pub(crate) enum Placed {
     /// In place, or already there.
     Stored,
-    /// Another subflow's unverified bytes claim the place; these were left out.
+    /// Unverified bytes of another subflow are in the place and differ; these were left out.
     Contested,
     /// Beyond the window: dropped. // rfc8684:D25
     BeyondWindow,
+}
+
+/// Bytes in place whose mapping is not verified yet: the beginning of one mapping of a subflow, which delivers in order.
+/// Claims of different subflows may overlap where their bytes are equal: data that travels twice.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    owner: SubflowId,
+    start: Offset,
+    end: Offset,
+}
+
+impl Claim {
+    /// What it has in common with a range; perhaps nothing.
+    fn common(&self, range: &Range<Offset>) -> Range<Offset> {
+        self.start.max(range.start)..self.end.min(range.end)
+    }
 }
 
 #[derive(Debug)]
@@ -37,8 +55,8 @@ pub(crate) struct ReceiveQueue {
     capacity: u32,
     /// Verified bytes beyond `next`.
     arrived: Ranges<Offset>,
-    /// Bytes in place whose mapping is not verified yet.
-    unverified: Ranges<Offset>,
+    /// One for each subflow that is amid a mapping with a checksum.
+    claims: Vec<Claim>,
     /// Where the peer's stream ends, once it said so.
     end: Option<Offset>,
 }
@@ -52,7 +70,7 @@ impl ReceiveQueue {
             edge: Offset(u64::from(capacity)),
             capacity,
             arrived: Ranges::new(),
-            unverified: Ranges::new(),
+            claims: Vec::new(),
             end: None,
         }
     }
@@ -180,8 +198,15 @@ impl ReceiveQueue {
         )
     }
 
-    /// Places bytes of a mapping whose checksum is still to be seen, and sums all of them.
-    pub(crate) fn place(&mut self, at: Offset, bytes: &[u8], known: Option<Sum>) -> (Placed, Sum) {
+    /// Places the next bytes of a subflow's mapping whose checksum is still to be seen, and sums all of them. A mapping of
+    /// which not everything was [`Placed::Stored`] must not be [`ReceiveQueue::verified`].
+    pub(crate) fn place(
+        &mut self,
+        owner: SubflowId,
+        at: Offset,
+        bytes: &[u8],
+        known: Option<Sum>,
+    ) -> (Placed, Sum) {
         let range = self.clip(at, bytes.len());
         if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(&range) {
             self.ring.reserve(self.read.0..self.top().0, range.end.0);
@@ -192,7 +217,7 @@ impl ReceiveQueue {
                 }
                 None => self.ring.write_and_sum(at.0, bytes),
             };
-            self.unverified.insert(range.start, range.end);
+            self.claim(owner, &range);
             return (Placed::Stored, sum);
         }
         let sum = known.unwrap_or_else(|| Sum::of(bytes));
@@ -202,17 +227,17 @@ impl ReceiveQueue {
         if range.is_empty() {
             return (Placed::Stored, sum);
         }
-        if self.unverified.overlaps(range.start, range.end) {
+        if !self.agrees(at, bytes, &range) {
             return (Placed::Contested, sum);
         }
         self.write_new(at, bytes, range.clone());
-        self.unverified.insert(range.start, range.end);
+        self.claim(owner, &range);
         (Placed::Stored, sum)
     }
 
-    /// A mapping's checksum was right: its bytes count from now on. Gives the new in-order bytes.
-    pub(crate) fn verified(&mut self, range: Range<Offset>) -> u64 {
-        self.unverified.remove(range.start, range.end);
+    /// The checksum of a subflow's mapping was right: its bytes count from now on. Gives the new in-order bytes.
+    pub(crate) fn verified(&mut self, owner: SubflowId, range: Range<Offset>) -> u64 {
+        self.discard(owner);
         let clipped = self.clip(range.start, (range.end - range.start) as usize);
         if clipped.is_empty() {
             0
@@ -221,20 +246,47 @@ impl ReceiveQueue {
         }
     }
 
-    /// A mapping's checksum was wrong, or its subflow died: its bytes never were. // rfc8684:B8
-    pub(crate) fn discard(&mut self, range: Range<Offset>) {
-        self.unverified.remove(range.start, range.end);
+    /// The checksum of a subflow's mapping was wrong, or the subflow died: its bytes never were. // rfc8684:B8
+    pub(crate) fn discard(&mut self, owner: SubflowId) {
+        self.claims.retain(|claim| claim.owner != owner);
+    }
+
+    fn claim(&mut self, owner: SubflowId, range: &Range<Offset>) {
+        match self.claims.iter_mut().find(|claim| claim.owner == owner) {
+            Some(claim) => {
+                claim.start = claim.start.min(range.start);
+                claim.end = claim.end.max(range.end);
+            }
+            None => self.claims.push(Claim {
+                owner,
+                start: range.start,
+                end: range.end,
+            }),
+        }
     }
 
     fn is_free(&self, range: &Range<Offset>) -> bool {
         !self.arrived.overlaps(range.start, range.end)
-            && !self.unverified.overlaps(range.start, range.end)
+            && self.claims.iter().all(|c| c.common(range).is_empty())
+    }
+
+    /// Whether the part `range` of `bytes` (which start at `at`) is the same as what is claimed and does not count yet.
+    fn agrees(&self, at: Offset, bytes: &[u8], range: &Range<Offset>) -> bool {
+        self.claims.iter().all(|claim| {
+            let common = claim.common(range);
+            self.arrived.gaps(common.start, common.end).all(|gap| {
+                let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
+                let (a, b) = self.ring.slices(gap.start.0, part.len());
+                part[..a.len()] == *a && part[a.len()..] == *b
+            })
+        })
     }
 
     /// After the last byte in the ring.
     fn top(&self) -> Offset {
-        let end = |ranges: &Ranges<Offset>| ranges.last().map_or(self.next, |span| span.end);
-        end(&self.arrived).max(end(&self.unverified)).max(self.next)
+        let arrived = self.arrived.last().map_or(self.next, |span| span.end);
+        let claimed = self.claims.iter().map(|claim| claim.end);
+        claimed.fold(arrived.max(self.next), Offset::max)
     }
 
     /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
@@ -296,7 +348,7 @@ impl ReceiveQueue {
         self.ring.clear();
         self.read = self.next;
         self.arrived = Ranges::new();
-        self.unverified = Ranges::new();
+        self.claims = Vec::new();
     }
 
     /// Bytes of memory held.
@@ -391,18 +443,49 @@ mod tests {
         assert_eq!(drain(&mut q), b"abcde");
     }
 
+    const A: SubflowId = SubflowId(0);
+    const B: SubflowId = SubflowId(1);
+
     #[test]
     fn unverified_bytes_count_after_their_checksum_and_never_before() {
         // rfc8684:B8
         let mut q = ReceiveQueue::new(1000);
-        q.place(Offset(0), b"abc", None);
+        q.place(A, Offset(0), b"abc", None);
         assert_eq!(q.data_ack(), Offset(0));
-        assert_eq!(q.place(Offset(1), b"XYZ", None).0, Placed::Contested);
-        assert_eq!(q.verified(Offset(0)..Offset(3)), 3);
-        q.place(Offset(3), b"bad", None);
-        q.discard(Offset(3)..Offset(6));
-        assert_eq!(q.place(Offset(3), b"def", None).0, Placed::Stored);
-        assert_eq!(q.verified(Offset(3)..Offset(6)), 3);
+        assert_eq!(q.place(B, Offset(1), b"XYZ", None).0, Placed::Contested);
+        assert_eq!(q.verified(A, Offset(0)..Offset(3)), 3);
+        q.place(A, Offset(3), b"bad", None);
+        q.discard(A);
+        assert_eq!(q.place(A, Offset(3), b"def", None).0, Placed::Stored);
+        assert_eq!(q.verified(A, Offset(3)..Offset(6)), 3);
         assert_eq!(drain(&mut q), b"abcdef");
+    }
+
+    #[test]
+    fn data_that_travels_twice_counts_as_soon_as_one_copy_is_whole() {
+        let mut q = ReceiveQueue::new(1000);
+        q.place(A, Offset(0), b"abc", None);
+        // The rest of that mapping is held up; the same data comes over another subflow, in other pieces.
+        assert_eq!(q.place(B, Offset(0), b"ab", None).0, Placed::Stored);
+        assert_eq!(q.place(B, Offset(2), b"cdef", None).0, Placed::Stored);
+        assert_eq!(q.verified(B, Offset(0)..Offset(6)), 6);
+        assert_eq!(q.place(A, Offset(3), b"defg", None).0, Placed::Stored);
+        assert_eq!(q.verified(A, Offset(0)..Offset(7)), 1);
+        assert_eq!(drain(&mut q), b"abcdefg");
+    }
+
+    #[test]
+    fn bytes_of_a_mapping_stay_while_others_fail_and_the_buffer_grows() {
+        // rfc8684:B8
+        let mut q = ReceiveQueue::new(1 << 20);
+        let bytes = vec![7; 60_000];
+        q.place(A, Offset(100_000), &bytes[..40_000], None);
+        q.place(B, Offset(100_000), &bytes[..10_000], None);
+        q.discard(B);
+        assert_eq!(q.accept(Offset(500_000), b"far"), (Placed::Stored, 0));
+        q.place(A, Offset(140_000), &bytes[40_000..], None);
+        assert_eq!(q.verified(A, Offset(100_000)..Offset(160_000)), 0);
+        q.accept(Offset(0), &vec![7; 100_000]);
+        assert_eq!(drain(&mut q), vec![7; 160_000]);
     }
 }
