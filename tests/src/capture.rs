@@ -1,0 +1,144 @@
+//! What was on the wire, recorded and then judged by an independent decoder.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use manypath_lab::netns::{NetNs, Process};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::net::tool;
+use crate::until::wait_for;
+
+/// A recording in progress.
+#[derive(Debug)]
+pub struct Capture {
+    recorders: Vec<Process>,
+    files: Vec<PathBuf>,
+    folder: tempfile::TempDir,
+}
+
+/// Whether the programs that record and judge are installed. Says so if not.
+#[must_use]
+pub fn is_possible() -> bool {
+    let missing: Vec<_> = ["tcpdump", "tshark", "mergecap"]
+        .into_iter()
+        .filter(|name| tool(name).arg("--version").output().is_err())
+        .collect();
+    if !missing.is_empty() {
+        eprintln!("skipped: {} is not installed", missing.join(", "));
+    }
+    missing.is_empty()
+}
+
+impl Capture {
+    /// Records everything on these interfaces of a namespace from now on.
+    ///
+    /// # Panics
+    /// When the recorder cannot be started.
+    #[must_use]
+    pub fn start(ns: &NetNs, interfaces: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for captures");
+        let mut capture = Self {
+            recorders: Vec::new(),
+            files: Vec::new(),
+            folder,
+        };
+        for interface in interfaces {
+            let file = capture.folder.path().join(format!("{interface}.pcap"));
+            let mut command = tool("tcpdump");
+            command
+                .args([
+                    "-i", interface, "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w",
+                ])
+                .arg(&file)
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
+            let mut process = ns.spawn(command).expect("tcpdump starts");
+            let stderr = process.child().stderr.take().expect("stderr is a pipe");
+            let mut said = String::new();
+            let mut lines = BufReader::new(stderr);
+            while !said.contains("listening on") {
+                let n = lines.read_line(&mut said).expect("tcpdump speaks text");
+                assert!(n > 0, "tcpdump ended: {said}");
+            }
+            // It goes on counting there; nobody needs to read it, and it fits into the pipe.
+            process.child().stderr = Some(lines.into_inner());
+            capture.recorders.push(process);
+            capture.files.push(file);
+        }
+        capture
+    }
+
+    /// Ends the recording.
+    ///
+    /// # Panics
+    /// When the recorder does not end, or the parts cannot be joined.
+    #[must_use]
+    pub fn stop(mut self) -> Recording {
+        for process in &mut self.recorders {
+            let pid = i32::try_from(process.child().id()).expect("process ids are small");
+            kill(Pid::from_raw(pid), Signal::SIGINT).expect("it is still running");
+            wait_for("tcpdump to end", || {
+                process.child().try_wait().expect("it is our child")
+            });
+        }
+        let file = self.folder.path().join("all.pcapng");
+        let mut command = tool("mergecap");
+        command.arg("-w").arg(&file).args(&self.files);
+        let output = command.output().expect("mergecap is installed");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Recording {
+            file,
+            _folder: self.folder,
+        }
+    }
+}
+
+/// A recording that has ended. The file goes with it.
+#[derive(Debug)]
+pub struct Recording {
+    file: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Recording {
+    /// The packets that fit a display filter of the decoder, one line each.
+    ///
+    /// # Panics
+    /// When the decoder does not understand the filter.
+    #[must_use]
+    pub fn matching(&self, filter: &str) -> Vec<String> {
+        let mut command = tool("tshark");
+        // The decoder's own checks of sums and connections are off by default.
+        for preference in [
+            "tcp.check_checksum:TRUE",
+            "ip.check_checksum:TRUE",
+            "tcp.analyze_mptcp:TRUE",
+            "mptcp.relative_sequence_numbers:TRUE",
+            "mptcp.analyze_mappings:TRUE",
+        ] {
+            command.args(["-o", preference]);
+        }
+        command
+            .arg("-n")
+            .arg("-r")
+            .arg(&self.file)
+            .args(["-Y", filter]);
+        let output = command.output().expect("tshark is installed");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! A connection through `manypath forward`: an application at either end, the kernel on one side, `manypath` on the other.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+
+use crate::net::{Family, Net, Own};
+use crate::peer::{self, Speaks};
+use crate::program::Program;
+use crate::until::wait_for;
+
+/// Which side begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `manypath` connects, the kernel listens.
+    Client,
+    /// The kernel connects, `manypath` listens.
+    Server,
+}
+
+/// Both roles, for tests that do the same in each.
+pub const ROLES: [Role; 2] = [Role::Client, Role::Server];
+
+/// The port of the side that listens.
+const PORT: u16 = 5000;
+
+/// How the two sides talk.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The family used on each cable; the connection begins on the first.
+    pub families: Vec<Family>,
+    /// Whose addresses `manypath` uses.
+    pub own: Own,
+    /// Checksums wanted by our side, and by the kernel's.
+    pub checksum: (bool, bool),
+    /// What the kernel's application speaks.
+    pub kernel: Speaks,
+    /// Whose engine `manypath` uses towards the kernel: `mptcp`, or `kernel-mptcp` to check the harness itself.
+    pub engine: &'static str,
+    /// More of its command line.
+    pub more: Vec<String>,
+}
+
+impl Plan {
+    /// Multipath TCP on one cable for each of these families, on addresses of our own, checksums at both sides.
+    #[must_use]
+    pub fn new(families: &[Family]) -> Self {
+        Self {
+            families: families.to_vec(),
+            own: Own::Owned,
+            checksum: (true, true),
+            kernel: Speaks::Mptcp,
+            engine: "mptcp",
+            more: Vec::new(),
+        }
+    }
+
+    /// The paths and options of the program's command line.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        for (n, family) in (1..).zip(&self.families) {
+            args.push("--path".to_owned());
+            args.push(Net::path(*family, self.own, n));
+        }
+        let word = if self.checksum.0 { "on" } else { "off" };
+        args.extend(["--checksum".to_owned(), word.to_owned()]);
+        args.extend(["--host-congestion".to_owned(), "cubic".to_owned()]);
+        args.extend(self.more.iter().cloned());
+        args
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.families.windows(2).any(|two| two[0] != two[1])
+    }
+
+    /// An address as the kernel's socket has to write it: one socket for both families is an IPv6 one.
+    fn for_kernel(&self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(v4) if self.is_mixed() => v4.to_ipv6_mapped().into(),
+            other => other,
+        }
+    }
+}
+
+/// A running forwarder whose two ends can be connected, as often as wanted.
+#[derive(Debug)]
+pub struct Route<'net> {
+    /// The forwarder.
+    pub program: Program,
+    net: &'net Net,
+    role: Role,
+    plan: Plan,
+    /// Where the side that listens does so: the kernel's socket or our application's.
+    listener: TcpListener,
+    /// Where the side that connects goes to.
+    target: SocketAddr,
+}
+
+impl<'net> Route<'net> {
+    /// Prepares the kernel, starts the forwarder, and listens behind or before it.
+    ///
+    /// # Panics
+    /// When any of that fails.
+    #[must_use]
+    pub fn open(net: &'net Net, role: Role, plan: Plan) -> Self {
+        let word = if plan.checksum.1 { "1" } else { "0" };
+        net.kernel
+            .sysctl("net.mptcp.checksum_enabled", word)
+            .expect("it has Multipath TCP");
+        let local = SocketAddr::new([127, 0, 0, 1].into(), peer::free_port(&net.ours));
+        let family = plan.families[0];
+        let (program, listener, target) = match role {
+            Role::Client => {
+                let at = SocketAddr::new(Net::kernel_address(family, 1), PORT);
+                let bound = if plan.is_mixed() {
+                    SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT)
+                } else {
+                    at
+                };
+                let listener = peer::listen(&net.kernel, bound, plan.kernel);
+                let program = Program::forward(
+                    &net.ours,
+                    &format!("tcp:{local}"),
+                    &format!("{}:{at}", plan.engine),
+                    plan.arguments(),
+                );
+                (program, listener, local)
+            }
+            Role::Server => {
+                let listener = peer::listen(&net.ours, local, Speaks::Tcp);
+                let at = SocketAddr::new(Net::our_address(family, plan.own, 1), PORT);
+                let program = Program::forward(
+                    &net.ours,
+                    &format!("{}:{at}", plan.engine),
+                    &format!("tcp:{local}"),
+                    plan.arguments(),
+                );
+                let target = SocketAddr::new(plan.for_kernel(at.ip()), PORT);
+                (program, listener, target)
+            }
+        };
+        Self {
+            program,
+            net,
+            role,
+            plan,
+            listener,
+            target,
+        }
+    }
+
+    /// The socket of the side that listens.
+    #[must_use]
+    pub fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Where the side that connects goes to, from [`Route::connecting_side`].
+    #[must_use]
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    /// Connects from the side that connects. What it is connected to may be no further than the forwarder.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn connect(&self) -> std::io::Result<TcpStream> {
+        match self.role {
+            Role::Client => peer::connect(&self.net.ours, self.target, Speaks::Tcp),
+            Role::Server => peer::connect(&self.net.kernel, self.target, self.plan.kernel),
+        }
+    }
+
+    /// One connection from end to end.
+    ///
+    /// # Panics
+    /// When it does not come about.
+    #[must_use]
+    pub fn join(&self) -> Ends {
+        let connected = self.connect().expect("the forwarder or stack listens");
+        let accepted = peer::accept(&self.listener).expect("the forwarder connects");
+        match self.role {
+            Role::Client => Ends {
+                ours: connected,
+                kernel: accepted,
+            },
+            Role::Server => Ends {
+                ours: accepted,
+                kernel: connected,
+            },
+        }
+    }
+
+    /// Waits until our stack has `count` subflows in its only connection, all of them established.
+    ///
+    /// # Panics
+    /// When they do not come about.
+    pub fn wait_for_subflows(&mut self, count: usize) {
+        wait_for(&format!("{count} subflows"), || {
+            let conn = self.program.connection();
+            let ready = conn.subflows.iter().filter(|s| s.phase == "established");
+            (ready.count() >= count).then_some(())
+        });
+    }
+}
+
+/// The two applications' streams.
+#[derive(Debug)]
+pub struct Ends {
+    /// On our side, TCP over loopback to the forwarder.
+    pub ours: TcpStream,
+    /// On the kernel's side.
+    pub kernel: TcpStream,
+}

@@ -1,0 +1,82 @@
+//! Sockets of the kernel, made inside a namespace and used from anywhere.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use manypath_lab::netns::NetNs;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// What the kernel speaks on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// Multipath TCP, where the other side does too.
+    Mptcp,
+    /// TCP and nothing else.
+    Tcp,
+}
+
+/// A socket that hangs ends the test instead of holding it for ever.
+const STUCK: Duration = Duration::from_secs(60);
+
+fn socket(addr: SocketAddr, speaks: Speaks) -> io::Result<Socket> {
+    let protocol = match speaks {
+        Speaks::Mptcp => Protocol::MPTCP,
+        Speaks::Tcp => Protocol::TCP,
+    };
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(protocol))?;
+    // The same on every machine, whatever its default is. Subflows inherit it.
+    socket.set_tcp_congestion(b"cubic")?;
+    socket.set_read_timeout(Some(STUCK))?;
+    socket.set_write_timeout(Some(STUCK))?;
+    Ok(socket)
+}
+
+/// Listens in a namespace.
+///
+/// # Panics
+/// When the address is not there or taken.
+#[must_use]
+pub fn listen(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> TcpListener {
+    ns.run(move || {
+        let socket = socket(addr, speaks)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(4096)?;
+        io::Result::Ok(socket.into())
+    })
+    .unwrap_or_else(|error| panic!("the kernel listens at {addr}: {error}"))
+}
+
+/// The next connection of a listener, with the same limits as any other.
+///
+/// # Errors
+/// Those of `accept`; `TimedOut` after [`STUCK`].
+pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(STUCK))?;
+    stream.set_write_timeout(Some(STUCK))?;
+    Ok(stream)
+}
+
+/// Connects from a namespace.
+///
+/// # Errors
+/// What the kernel reports.
+pub fn connect(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> io::Result<TcpStream> {
+    ns.run(move || socket(addr, speaks)).and_then(|socket| {
+        socket.connect(&addr.into())?;
+        Ok(socket.into())
+    })
+}
+
+/// A port of the namespace that nobody listens on now.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port(ns: &NetNs) -> u16 {
+    ns.run(|| TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()))
+        .expect("a namespace of our own has free ports")
+        .port()
+}
