@@ -15,7 +15,7 @@ use super::subflow::Greeting;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{
-    CloseCause, ConnState, EventKind, FallbackCause, IfaceId, StackError, SubflowEnd,
+    CloseCause, ConnState, EventKind, FallbackCause, IfaceId, StackError, SubflowEnd, SubflowPhase,
 };
 use crate::crypto::mac;
 use crate::ids::SubflowId;
@@ -332,6 +332,7 @@ impl Conn {
             return;
         }
         self.closed = Some(cause);
+        self.orphan_until = Some(cx.now + ORPHAN);
         self.data_timer.stop();
         match cause {
             CloseCause::Finished => cx.count.conn_finished += 1,
@@ -351,9 +352,7 @@ impl Conn {
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);
-                for sf in &mut self.subflows {
-                    sf.finish = true;
-                }
+                self.finish_subflows(cx);
             } else if self.established && self.send.fin == FinState::Queued && self.send.all_sent()
             {
                 // Everything is on its way already: no data is left for the DATA_FIN to ride on. // rfc8684:F1
@@ -388,6 +387,32 @@ impl Conn {
                 }
                 _ => i += 1,
             }
+        }
+    }
+
+    /// The connection is finished: so are its subflows, and those that never came up are not wanted any more.
+    fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            match self.subflows[i].phase() {
+                SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
+                    self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+                }
+                SubflowPhase::Established | SubflowPhase::Closing => self.subflows[i].finish = true,
+            }
+        }
+    }
+
+    /// A connection that should be over by now ends: without the application, or with subflows whose path is dead.
+    pub(crate) fn linger_due(&mut self, cx: &mut Cx<'_>) {
+        if self.orphan_until.is_none_or(|until| until > cx.now) {
+            return;
+        }
+        self.orphan_until = None;
+        if self.closed.is_none() {
+            self.abort(cx);
+        }
+        for i in 0..self.subflows.len() {
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
     }
 

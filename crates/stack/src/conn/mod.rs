@@ -551,10 +551,7 @@ impl Conn {
                 self.finish(CloseCause::NoSubflow, cx);
             }
         }
-        if self.orphan_until.is_some_and(|until| until <= cx.now) {
-            self.orphan_until = None;
-            self.abort(cx);
-        }
+        self.linger_due(cx);
         self.after_input(cx);
     }
 
