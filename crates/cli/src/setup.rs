@@ -40,6 +40,7 @@ pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
             AttachKind::Packet => Attach::Packet,
             AttachKind::Tun => Attach::Tun,
         })
+        .local_ports(args.local_ports)
         .offload(args.offload.is_on())
         .conn_options(options(args, PathManager::FullMesh)?)
         .accept_options(options(args, PathManager::Passive)?)
