@@ -113,7 +113,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells;
+    use super::super::model::cells;
     use super::*;
 
     #[test]

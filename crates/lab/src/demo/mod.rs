@@ -146,6 +146,7 @@ const RELAY_LOG: &str = "relay.log";
 /// # Errors
 /// See [`DemoError`]; whatever it is, nothing is left behind.
 pub fn run(options: &Options) -> Result<Report, DemoError> {
+    try_page(options)?;
     match netns::acquire() {
         Err(NetNsError::Forbidden(reason)) => {
             let report = simulated::run(Plan::new(options.quick), &reason)?;
@@ -176,6 +177,23 @@ pub fn page_path(options: &Options) -> PathBuf {
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("manypath-demo.html"))
+}
+
+/// Finds out before the long work whether the page can be written after it.
+fn try_page(options: &Options) -> Result<(), DemoError> {
+    let path = page_path(options);
+    let existed = path.exists();
+    match std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+    {
+        Ok(_) if existed => {}
+        // An empty file would be taken for a result.
+        Ok(_) => std::fs::remove_file(&path).unwrap_or_default(),
+        Err(source) => return Err(DemoError::File { path, source }),
+    }
+    Ok(())
 }
 
 fn write_page(options: &Options, report: &Report) -> Result<(), DemoError> {
