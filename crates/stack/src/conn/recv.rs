@@ -52,6 +52,8 @@ pub(crate) struct ReceiveQueue {
     next: Offset,
     /// Right edge that was promised. // rfc8684:W1
     edge: Offset,
+    /// The largest window that was ever told.
+    widest: u64,
     capacity: u32,
     /// Verified bytes beyond `next`.
     arrived: Ranges<Offset>,
@@ -68,6 +70,7 @@ impl ReceiveQueue {
             read: Offset::ZERO,
             next: Offset::ZERO,
             edge: Offset(u64::from(capacity)),
+            widest: u64::from(capacity),
             capacity,
             arrived: Ranges::new(),
             claims: Vec::new(),
@@ -135,6 +138,7 @@ impl ReceiveQueue {
     /// A segment told the peer this window.
     pub(crate) fn told(&mut self, window: u32) {
         self.edge = self.edge.max(self.data_ack() + u64::from(window));
+        self.widest = self.widest.max(u64::from(window));
     }
 
     /// The window has grown so much that the peer should hear of it without another reason.
@@ -160,9 +164,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// Windows are told in units of their scale, rounded up: that much more may come.
+    /// Where what may come ends. Windows are told in units of their scale, rounded up. And a peer may go beyond the edge
+    /// in good faith: a subflow whose own numbers did not move keeps its old window (RFC 9293 section 3.10.7.4), and Linux
+    /// adds that to the newest Data ACK, which other subflows have moved. Dropped data, once acknowledged by the
+    /// subflow, would come again very slowly; taking it costs as much memory again as the widest window at most.
     fn limit(&self) -> Offset {
-        self.edge + LARGEST_UNIT
+        self.edge.max(self.data_ack() + self.widest) + LARGEST_UNIT
     }
 
     fn clip(&self, at: Offset, len: usize) -> Range<Offset> {
@@ -398,6 +405,26 @@ mod tests {
             far,
             "what was within the window is kept, the rest is not"
         );
+    }
+
+    #[test]
+    fn a_peer_that_adds_an_old_window_to_a_new_data_ack_loses_nothing() {
+        // rfc8684:W2,D25
+        let mut q = ReceiveQueue::new(100_000);
+        q.told(100_000);
+        q.accept(Offset(0), &vec![1; 60_000]);
+        q.told(q.window(1));
+        // Nothing was read, so 40,000 are left; an idle subflow of the peer still believes in 100,000.
+        assert_eq!(q.window(1), 40_000);
+        let at = Offset(60_000);
+        assert_eq!(q.accept(at, &vec![2; 100_000]), (Placed::Stored, 100_000));
+        assert_eq!(q.window(1), 0, "that does not make the window larger");
+        assert_eq!(
+            q.accept(Offset(260_000 + LARGEST_UNIT), b"x"),
+            (Placed::BeyondWindow, 0)
+        );
+        assert_eq!(drain(&mut q).len(), 160_000);
+        assert_eq!(q.window(1), 100_000);
     }
 
     #[test]
