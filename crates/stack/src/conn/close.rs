@@ -2,20 +2,18 @@
 
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::dsn::Dsn;
 use manypath_wire::ids::{FourTuple, Key};
 use manypath_wire::tcp::header::Header;
-use manypath_wire::tcp::mptcp::{Fail, MptcpOption, Reset, ResetReason};
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 use manypath_wire::tcp::options::Timestamps;
 
 use super::ingest::interference;
-use super::offset::Offset;
 use super::send::FinState;
 use super::subflow::Greeting;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{
-    CloseCause, ConnState, EventKind, FallbackCause, IfaceId, StackError, SubflowEnd, SubflowPhase,
+    CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase,
 };
 use crate::crypto::mac;
 use crate::ids::SubflowId;
@@ -63,6 +61,7 @@ impl Conn {
     pub(crate) fn shutdown_write(&mut self) {
         if self.send.fin == FinState::Open {
             self.send.fin = FinState::Queued;
+            self.closed_second = self.recv.finished();
         }
     }
 
@@ -191,64 +190,6 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B9,B11
-    pub(crate) fn on_checksum_failure(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else {
-            return;
-        };
-        let fail = MptcpOption::Fail(Fail {
-            dsn: numbers.dsn(at),
-        });
-        cx.count.fail_sent += 1;
-        if self.subflows.len() > 1 {
-            self.reset_subflow(i, SubflowEnd::Checksum, Some(fail), cx);
-            return;
-        }
-        if at != self.recv.next() || self.recv.has_holes() {
-            self.reset_subflow(i, SubflowEnd::Checksum, Some(fail), cx);
-            return;
-        }
-        // The only subflow, and nothing is missing before: from here on the bytes count as they come.
-        if self.lattice.descend(
-            crate::api::ProtocolLevel::NoMoreJoins,
-            FallbackCause::Checksum,
-        ) {
-            self.count_fallback(FallbackCause::Checksum, cx);
-        }
-        self.subflows[i].signals.push_front(fail);
-        self.subflows[i].tcp.force_ack();
-    }
-
-    /// The peer could not verify our data. // rfc8684:B7,B10,B13
-    pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
-        cx.count.fail_received += 1;
-        let Some(numbers) = self.tx_numbers else {
-            return;
-        };
-        if self.subflows.len() > 1 {
-            cx.count.option_unexpected += 1;
-            return;
-        }
-        let own_fail = self.rx_numbers.map(|rx| {
-            MptcpOption::Fail(Fail {
-                dsn: rx.dsn(self.recv.next()),
-            })
-        });
-        let Some(from) = numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()) else {
-            return;
-        };
-        if from < self.send.una() {
-            cx.count.option_unexpected += 1;
-            return;
-        }
-        if let Some(own) = own_fail {
-            self.subflows[i].signals.push_front(own);
-            self.subflows[i].tcp.force_ack();
-            cx.count.fail_sent += 1;
-        }
-        self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
-    }
-
     /// Everything that a subflow has in flight shall also travel elsewhere. // rfc8684:R1
     pub(crate) fn reinject_all(&mut self, i: usize) {
         if !self.lattice.speaks_multipath() {
@@ -271,6 +212,12 @@ impl Conn {
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         let end = sf.end.unwrap_or(end);
+        if self
+            .failing
+            .is_some_and(|failing| failing.subflow() == sf.id())
+        {
+            self.failing = None;
+        }
         self.recv.discard(sf.id());
         self.send.unavoid(sf.id());
         cx.count.subflow_closed += 1;
@@ -369,12 +316,7 @@ impl Conn {
         if self.released && self.closed.is_none() && self.recv.next() > self.bytes_at_release {
             self.abort(cx);
         }
-        // A subflow that the peer finished is finished from here, too, once it has nothing in flight. // rfc8684:F7
-        for sf in &mut self.subflows {
-            if sf.peer_finished && sf.tx.is_empty() && self.lattice.speaks_multipath() {
-                sf.finish = true;
-            }
-        }
+        self.answer_fins();
         let mut i = 0;
         while i < self.subflows.len() {
             match self.subflows[i].tcp.state() {
@@ -414,6 +356,30 @@ impl Conn {
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
+    }
+
+    /// A subflow that the peer finished is finished from here, too, once it has nothing in flight; the last one only
+    /// when nothing has to go to the peer any more. // rfc8684:F4,F7
+    fn answer_fins(&mut self) {
+        if !self.lattice.speaks_multipath() {
+            return;
+        }
+        for i in 0..self.subflows.len() {
+            let sf = &self.subflows[i];
+            if sf.peer_finished && sf.tx.is_empty() && (self.owes_nothing() || self.has_other(i)) {
+                self.subflows[i].finish = true;
+            }
+        }
+    }
+
+    /// Another subflow carries data.
+    fn has_other(&self, i: usize) -> bool {
+        (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
+    }
+
+    /// Everything is acknowledged above the subflows, our DATA_FIN included if there is one.
+    fn owes_nothing(&self) -> bool {
+        self.send.queued() == 0 && matches!(self.send.fin, FinState::Open | FinState::Acked)
     }
 
     /// The subflow through which a word to the peer gets there soonest.
@@ -463,7 +429,8 @@ impl Conn {
             (FinState::Open, false) => ConnState::Established,
             (FinState::Open, true) => ConnState::CloseWait,
             (FinState::Queued | FinState::Sent, false) => ConnState::FinWait1,
-            (FinState::Queued | FinState::Sent, true) => ConnState::LastAck,
+            (FinState::Queued | FinState::Sent, true) if self.closed_second => ConnState::LastAck,
+            (FinState::Queued | FinState::Sent, true) => ConnState::Closing,
             (FinState::Acked, false) => ConnState::FinWait2,
             (FinState::Acked, true) => ConnState::TimeWait,
         }
@@ -485,6 +452,11 @@ impl Conn {
         end: SubflowEnd,
     ) -> Result<(), StackError> {
         let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
+        // The last one carries what is left. // rfc8684:F4
+        let needed = !self.has_other(i) && !self.owes_nothing();
+        if needed || !self.lattice.speaks_multipath() {
+            return Err(StackError::InvalidState);
+        }
         self.finish_subflow(i, end);
         Ok(())
     }

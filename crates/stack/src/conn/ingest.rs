@@ -13,10 +13,8 @@ use super::handshake::capable_of;
 use super::mapping::{Noted, RxMapping};
 use super::offset::Offset;
 use super::recv::Placed;
-use super::send::FinState;
-use super::subflow::Greeting;
 use super::{Conn, Cx};
-use crate::api::{EventKind, FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::api::{EventKind, FallbackCause, SubflowEnd};
 
 /// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
 const MOST_UNMAPPED: u64 = 64 * 1024;
@@ -39,6 +37,9 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         if !self.lattice.speaks_multipath() || self.remote.is_none() {
+            if seg.options.mptcp.fail().is_some() {
+                self.on_fail_again(i, cx);
+            }
             return;
         }
         let mut dss = None;
@@ -145,6 +146,9 @@ impl Conn {
             self.on_infinite(i, cx);
             return;
         }
+        if self.failing.is_some() {
+            return;
+        }
         let near = self.recv.next();
         let (at, long) = match mapping.dsn {
             MapDsn::Short(low) => (numbers.offset32(low, near), false),
@@ -201,7 +205,8 @@ impl Conn {
         };
         let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
         if mapping.checksum.is_some_and(|sum| sum != expected) {
-            cx.count.dss_checksum_failed += 1;
+            let empty = RxMapping::new(mapping.ssn, at, 0, 1, mapping.checksum);
+            self.on_checksum_failure(i, &empty, cx);
             return;
         }
         cx.count.data_fin_received += 1;
@@ -254,6 +259,10 @@ impl Conn {
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.subflows[i].reset_with.is_some() {
+                return;
+            }
+            if let Some(failing) = self.failing {
+                self.hold(i, failing, rest, cx);
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
@@ -336,21 +345,10 @@ impl Conn {
             }
             return;
         }
-        cx.count.dss_checksum_failed += 1;
-        self.recv.discard(owner);
-        self.on_checksum_failure(i, m.at, cx);
+        self.on_checksum_failure(i, m, cx);
     }
 
-    fn take_plain(&mut self, i: usize, bytes: &[u8], cx: &mut Cx<'_>) {
-        self.subflows[i].bytes_received += bytes.len() as u64;
-        // The subflow kept to its own window, which is this one.
-        self.recv.told(self.recv.room());
-        let (placed, advanced) = self.recv.accept(self.recv.next(), bytes);
-        self.placed(placed, bytes.len(), cx);
-        self.advanced(advanced, cx);
-    }
-
-    fn placed(&self, placed: Placed, bytes: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn placed(&self, placed: Placed, bytes: usize, cx: &mut Cx<'_>) {
         match placed {
             Placed::Stored => {}
             Placed::Contested => cx.count.duplicate_bytes += bytes as u64,
@@ -358,7 +356,7 @@ impl Conn {
         }
     }
 
-    fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
+    pub(crate) fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
         if bytes > 0 {
             self.tell_readable();
         }
@@ -371,65 +369,6 @@ impl Conn {
         if self.subflows[i].unmapped >= MOST_UNMAPPED {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
-    }
-
-    /// The subflow's first DSS is still missing and it is the only one: from here on it is TCP.
-    pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.count_fallback(cause, cx);
-            self.rest_is_plain(i, cx);
-        }
-    }
-
-    fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.is_alone(i) {
-            cx.count.option_unexpected += 1;
-            return;
-        }
-        if self
-            .lattice
-            .descend(ProtocolLevel::PlainTcp, FallbackCause::PeerInfinite)
-        {
-            self.count_fallback(FallbackCause::PeerInfinite, cx);
-            self.rest_is_plain(i, cx);
-        }
-    }
-
-    /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
-    /// which may have fallen back already, will refuse them.
-    fn is_alone(&self, i: usize) -> bool {
-        let idle = |sf: &super::subflow::Subflow| !sf.was_up() || sf.reset_with.is_some();
-        self.subflows
-            .iter()
-            .enumerate()
-            .all(|(other, sf)| other == i || idle(sf))
-    }
-
-    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
-    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
-        for other in (0..self.subflows.len()).filter(|other| *other != i) {
-            self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
-        }
-        let sf = &mut self.subflows[i];
-        sf.greeting = Greeting::Plain;
-        sf.rx.clear();
-        self.recv.discard(sf.id());
-        sf.signals.clear();
-        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
-        // a FIN that came before we knew counts now.
-        let peer_finished = sf.peer_finished;
-        if self.send.fin == FinState::Sent {
-            self.send.fin = FinState::Queued;
-        }
-        if peer_finished {
-            self.recv.note_end(self.recv.next());
-            self.tell_readable();
-        }
-        let sf = &mut self.subflows[i];
-        self.send.open_window();
-        // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
-        let upto = sf.tx.lowest().unwrap_or_else(|| self.send.next());
-        self.send.subflow_acked(upto);
     }
 
     /// Tells the application, once until it has read everything.

@@ -48,6 +48,7 @@ impl Conn {
         self.lattice.may_join()
             && self.fully_established
             && self.closed.is_none()
+            && self.failing.is_none()
             && self.remote.is_some()
     }
 
@@ -61,6 +62,7 @@ impl Conn {
         self.lattice.may_join()
             && self.established
             && self.closed.is_none()
+            && self.failing.is_none()
             && self.remote.is_some()
     }
 
@@ -224,11 +226,22 @@ impl Conn {
             backup: seat.backup_here || seat.backup_there,
         });
         self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
-        // What waits on a path that went silent can travel here.
+        self.rescue_from_stale(i);
+    }
+
+    /// What waits on paths that went silent can travel here.
+    pub(crate) fn rescue_from_stale(&mut self, i: usize) {
         for j in 0..self.subflows.len() {
             if self.subflows[j].stale && j != i {
                 self.reinject_all(j);
             }
         }
+    }
+
+    /// Some subflow carries data and answers.
+    pub(crate) fn has_healthy(&self) -> bool {
+        self.subflows
+            .iter()
+            .any(|sf| sf.carries_data() && !sf.stale)
     }
 }

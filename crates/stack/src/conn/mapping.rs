@@ -39,10 +39,29 @@ pub(crate) struct TxMaps {
     queue: VecDeque<TxMapping>,
     /// The least stream position still in flight, kept as a monotone queue so that it costs nothing to know.
     minima: VecDeque<Offset>,
+    /// Where the last run of mappings began that has the stream's order, and what follows it.
+    straight: Option<Straight>,
+}
+
+/// A run of mappings in which each continues the one before, on the subflow and in the stream.
+#[derive(Clone, Copy, Debug)]
+struct Straight {
+    ssn: Ssn,
+    at: Offset,
+    next: (Ssn, Offset),
 }
 
 impl TxMaps {
     pub(crate) fn push(&mut self, mapping: TxMapping) {
+        let begin = match self.straight {
+            Some(run) if run.next == (mapping.ssn, mapping.at) => (run.ssn, run.at),
+            _ => (mapping.ssn, mapping.at),
+        };
+        self.straight = Some(Straight {
+            ssn: begin.0,
+            at: begin.1,
+            next: (mapping.end(), mapping.at + u64::from(mapping.len)),
+        });
         while self.minima.back().is_some_and(|&last| last > mapping.at) {
             self.minima.pop_back();
         }
@@ -79,6 +98,16 @@ impl TxMaps {
                 m.at
             }
         })
+    }
+
+    /// The subflow number of a position from which on everything was sent in the order of the stream, once; absent
+    /// if something was not. // rfc8684:B9,B11
+    pub(crate) fn straight_from(&self, at: Offset) -> Option<Ssn> {
+        match self.straight {
+            None => Some(Ssn::new(1)).filter(|_| at == Offset::ZERO),
+            Some(run) if run.at <= at && at <= run.next.1 => Some(run.ssn + (at - run.at) as u32),
+            Some(_) => None,
+        }
     }
 
     /// The least position in flight: nothing from here on may be freed. // rfc8684:D21,R2
@@ -203,6 +232,11 @@ impl RxMaps {
     /// Where the next known mapping starts, so that unmapped bytes before it can be told apart.
     pub(crate) fn next_start(&self) -> Option<Ssn> {
         self.queue.front().map(|m| m.ssn)
+    }
+
+    /// The mapping of which some bytes are in place and none counts yet.
+    pub(crate) fn partial(&self) -> Option<&RxMapping> {
+        self.queue.front().filter(|m| m.taken > 0)
     }
 
     pub(crate) fn pop(&mut self) {

@@ -14,6 +14,7 @@ mod offset;
 mod options;
 mod packet;
 mod paths;
+mod plain;
 mod recv;
 mod ring;
 mod send;
@@ -51,6 +52,7 @@ pub(crate) use join::join_of;
 use offset::{Numbering, Offset};
 pub(crate) use packet::HOP_LIMIT;
 use paths::Announcements;
+use plain::Failing;
 use recv::ReceiveQueue;
 use send::{FinState, SendQueue};
 use subflow::Subflow;
@@ -116,6 +118,8 @@ pub(crate) struct Conn {
     /// It was put into its listener's queue.
     offered: bool,
     closed: Option<CloseCause>,
+    /// The peer's DATA_FIN was here when we closed.
+    closed_second: bool,
     released: bool,
     bytes_at_release: Offset,
     orphan_until: Option<Instant>,
@@ -123,6 +127,9 @@ pub(crate) struct Conn {
     /// When it is looked whether the queues' memory is idle.
     memory_check: Option<Instant>,
     fast_close: Option<FastCloseWait>,
+    failing: Option<Failing>,
+    /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
+    infinite_from: Option<(Ssn, Offset)>,
     data_timer: DataTimer,
     readable_told: bool,
     write_blocked: bool,
@@ -170,12 +177,15 @@ impl Conn {
             no_joins_to_first: birth.no_joins_to_first,
             offered: false,
             closed: None,
+            closed_second: false,
             released: false,
             bytes_at_release: Offset::ZERO,
             orphan_until: None,
             lonely_until: None,
             memory_check: None,
             fast_close: None,
+            failing: None,
+            infinite_from: None,
             data_timer: DataTimer::default(),
             readable_told: false,
             write_blocked: false,
@@ -314,7 +324,6 @@ impl Conn {
             congestion_signal_ok,
         };
         let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
-        self.subflows[i].probe_until = None;
         if outcome.reset {
             self.on_reset(i, seg, cx);
             return false;
@@ -325,6 +334,7 @@ impl Conn {
             self.after_input(cx);
             return why == Reject::Handshake;
         }
+        self.subflows[i].probe_until = None;
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
@@ -391,8 +401,12 @@ impl Conn {
         sf.tx.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
         if sf.stale && sf.tcp.backoffs() == 0 {
-            sf.stale = false;
+            let healthy = self.has_healthy();
+            self.subflows[i].stale = false;
             cx.count.subflow_recovered += 1;
+            if !healthy {
+                self.rescue_from_stale(i);
+            }
         }
         if !self.lattice.speaks_multipath() {
             // rfc8684:B13
@@ -412,7 +426,8 @@ impl Conn {
         for option in seg.options.mptcp.iter() {
             match option {
                 MptcpOption::FastClose(close) => fast_close = Some(close.key),
-                MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
+                // What it carried travels on the other subflows, or on the next one. // rfc8684:B6,B7
+                MptcpOption::Fail(_) => cx.count.fail_received += 1,
                 MptcpOption::Reset(why) => {
                     // rfc8684:T1,T2,T3
                     cx.count.tcprst_received += 1;
@@ -499,7 +514,9 @@ impl Conn {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = earlier(
             self.data_timer.deadline(),
-            self.announcements.deadline().filter(|_| self.may_join()),
+            self.announcements
+                .deadline()
+                .filter(|_| self.may_announce()),
         );
         soonest = earlier(
             soonest,
@@ -508,6 +525,7 @@ impl Conn {
         soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
         soonest = earlier(soonest, self.memory_check);
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
+        soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
             soonest = earlier(soonest, sf.signal_deadline());
@@ -537,6 +555,7 @@ impl Conn {
         self.repeat_proofs(cx);
         self.probes_due(cx);
         self.fast_close_due(cx);
+        self.fail_due(cx);
         if self.data_timer.fire(cx.now) {
             self.on_data_timeout(cx);
         }
@@ -562,9 +581,9 @@ impl Conn {
             if self.subflows[i].carries_data() && !self.subflows[i].stale {
                 self.subflows[i].stale = true;
                 cx.count.subflow_stale += 1;
-            }
-            if self.subflows.len() > 1 && self.subflows[i].stale {
-                self.reinject_all(i);
+                if self.has_healthy() {
+                    self.reinject_all(i);
+                }
             }
             let sf = &self.subflows[i];
             let (subflow, rto) = (sf.id(), sf.tcp.rto());

@@ -69,11 +69,14 @@ impl Conn {
             return list;
         }
         match &sf.greeting {
-            Greeting::Plain => {
-                if let (true, Some(mapping)) = (self.lattice.infinite_due(), mapping) {
+            Greeting::Plain => match (mapping, sf.signals.front()) {
+                (Some(mapping), _) if self.lattice.infinite_due() => {
                     list.push(self.infinite_mapping(mapping));
                 }
-            }
+                // The answer to an MP_FAIL is the last word. // rfc8684:B10
+                (None, Some(fail)) if plan.kind == Kind::Ack => list.push(*fail),
+                (Some(_) | None, _) => {}
+            },
             // rfc8684:C1,C4,C16,C17,C20,C28
             Greeting::CapableSyn => {
                 if plan.kind == Kind::Syn && sf.tcp.backoffs() < OFFERS {
@@ -237,9 +240,10 @@ impl Conn {
 
     /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
     fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
+        let (ssn, at) = self.infinite_start(m.ssn, m.at);
         let mapping = self.tx_numbers.map(|numbers| Mapping {
-            dsn: self.map_dsn(numbers.dsn(m.at)),
-            ssn: m.ssn,
+            dsn: self.map_dsn(numbers.dsn(at)),
+            ssn,
             len: 0,
             checksum: self.checksum.then_some(0),
         });

@@ -164,9 +164,14 @@ impl Conn {
         }
     }
 
+    /// There is somebody to announce addresses to, and a subflow that can carry it.
+    pub(crate) fn may_announce(&self) -> bool {
+        self.may_join() && self.best_subflow().is_some()
+    }
+
     /// Sends announcements, again until they are echoed. // rfc8684:A9
     pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
-        if !self.may_join() {
+        if !self.may_announce() {
             return;
         }
         let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {

@@ -317,6 +317,11 @@ impl SendQueue {
         }
     }
 
+    /// Nothing is sent a second time above the subflows any more.
+    pub(crate) fn forget_all_reinjections(&mut self) {
+        self.reinjections.clear();
+    }
+
     fn forget_reinjections(&mut self) {
         let una = self.una;
         self.reinjections.retain_mut(|r| {

@@ -265,7 +265,7 @@ impl Subflow {
     pub(crate) fn signal_ready(&self) -> bool {
         !self.signals.is_empty()
             && self.bare_signals < SIGNALS_IN_A_ROW
-            && self.greeting == Greeting::Done
+            && matches!(self.greeting, Greeting::Done | Greeting::Plain)
             && self.reset_with.is_none()
     }
 

@@ -10,7 +10,6 @@ use manypath_wire::tcp::options::MptcpOptions;
 use super::mapping::TxMapping;
 use super::offset::Offset;
 use super::send::FinState;
-use super::subflow::Greeting;
 use super::{Conn, Cx, packet};
 use crate::api::{IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};

@@ -101,6 +101,8 @@ pub struct Stack {
     counters: Counters,
     events: VecDeque<Event>,
     ready: VecDeque<u32>,
+    /// Scratch space of `handle_timeout`.
+    due: Vec<u32>,
     replies: Replies,
     time_wait: TimeWait,
     /// The latest time that was told; time never runs backwards in here.
@@ -125,6 +127,7 @@ impl Stack {
             counters: Counters::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
+            due: Vec::new(),
             replies: Replies::new(config.replies_per_second),
             rng,
             now,
@@ -323,9 +326,13 @@ impl Stack {
     /// Time has passed: runs what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.tick(now);
-        while let Some(slot) = self.wheel.pop_due(now) {
+        // Each connection has one turn: whatever it wants next, the others are not kept waiting.
+        let mut due = core::mem::take(&mut self.due);
+        due.extend(core::iter::from_fn(|| self.wheel.pop_due(now)));
+        for slot in due.drain(..) {
             self.with_conn(slot, Conn::on_timeout);
         }
+        self.due = due;
         self.time_wait.expire(now, usize::MAX);
     }
 

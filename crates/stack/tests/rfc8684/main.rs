@@ -2,6 +2,7 @@
 
 mod script;
 
+mod close;
 mod data;
 mod handshake;
 mod join;

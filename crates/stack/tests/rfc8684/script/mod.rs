@@ -1,8 +1,8 @@
 //! Packet scripts: one stack under test, and at the other end of the wire a peer that is driven by hand, segment by
 //! segment, in virtual time.
 
-pub mod packet;
-pub mod session;
+pub(crate) mod packet;
+pub(crate) mod session;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -41,47 +41,47 @@ impl Slots for Wire {
 }
 
 /// The stack's address on a path.
-pub fn ours(path: u8) -> IpAddr {
+pub(crate) fn ours(path: u8) -> IpAddr {
     IpAddr::from([10, 0, path, 1])
 }
 
 /// The peer's address on a path.
-pub fn theirs(path: u8) -> IpAddr {
+pub(crate) fn theirs(path: u8) -> IpAddr {
     IpAddr::from([10, 0, path, 2])
 }
 
 /// The peer's end of one subflow.
 #[derive(Clone, Debug)]
-pub struct Flow {
+pub(crate) struct Flow {
     /// As the stack sees it.
-    pub tuple: FourTuple,
-    pub iface: IfaceId,
+    pub(crate) tuple: FourTuple,
+    pub(crate) iface: IfaceId,
     /// The peer's initial number.
-    pub isn: SeqNum,
+    pub(crate) isn: SeqNum,
     /// The stack's initial number, once it was seen.
-    pub irs: SeqNum,
+    pub(crate) irs: SeqNum,
     /// The peer's next number.
-    pub nxt: SeqNum,
+    pub(crate) nxt: SeqNum,
     /// The stack's next number.
-    pub rcv: SeqNum,
+    pub(crate) rcv: SeqNum,
     /// What the peer tells as its window, unscaled.
-    pub window: u16,
+    pub(crate) window: u16,
 }
 
 /// The stack, the wire and the clock.
-pub struct World {
-    pub now: Instant,
-    pub stack: Stack,
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) stack: Stack,
     wire: Wire,
     /// What the stack sent and the script has not looked at.
-    pub sent: VecDeque<Seg>,
-    pub flows: Vec<Flow>,
-    pub events: Vec<Event>,
+    pub(crate) sent: VecDeque<Seg>,
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) events: Vec<Event>,
     log: Vec<String>,
 }
 
 /// A path of the stack.
-pub fn path(number: u8, backup: bool) -> Path {
+pub(crate) fn path(number: u8, backup: bool) -> Path {
     Path {
         iface: IfaceId(u32::from(number)),
         addr: ours(number),
@@ -97,7 +97,7 @@ pub fn path(number: u8, backup: bool) -> Path {
 
 impl World {
     /// A stack with that many paths.
-    pub fn new(paths: u8) -> Self {
+    pub(crate) fn new(paths: u8) -> Self {
         let now = Instant::from_secs(10);
         let mut world = Self {
             now,
@@ -114,25 +114,25 @@ impl World {
         world
     }
 
-    pub fn path_up(&mut self, path: Path) {
+    pub(crate) fn path_up(&mut self, path: Path) {
         let now = self.now;
         self.stack.handle_path_event(now, PathEvent::Up(path));
         self.flush();
     }
 
-    pub fn path_down(&mut self, number: u8) {
+    pub(crate) fn path_down(&mut self, number: u8) {
         let (iface, addr) = (IfaceId(u32::from(number)), ours(number));
         self.stack
             .handle_path_event(self.now, PathEvent::Down { iface, addr });
         self.flush();
     }
 
-    pub fn count(&self) -> &Counters {
+    pub(crate) fn count(&self) -> &Counters {
         self.stack.counters()
     }
 
     /// A flow of the peer that opens a subflow to the stack.
-    pub fn dial(&mut self, number: u8, from_port: u16, to_port: u16) -> usize {
+    pub(crate) fn dial(&mut self, number: u8, from_port: u16, to_port: u16) -> usize {
         let tuple = FourTuple::new(
             SocketAddr::new(ours(number), to_port),
             SocketAddr::new(theirs(number), from_port),
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// Waits for a SYN of the stack and makes a flow of it.
-    pub fn answer(&mut self) -> (usize, Seg) {
+    pub(crate) fn answer(&mut self) -> (usize, Seg) {
         self.flush();
         let known = |world: &Self, seg: &Seg| world.flows.iter().any(|f| f.tuple == seg.tuple);
         let at = self
@@ -177,8 +177,11 @@ impl World {
     }
 
     /// Lets the stack send everything it wants to send now.
-    pub fn flush(&mut self) {
-        loop {
+    pub(crate) fn flush(&mut self) {
+        for calls in 0.. {
+            if calls == 1_000 {
+                self.fail("the stack sends without end");
+            }
             match self.stack.poll_transmit(self.now, &mut self.wire) {
                 Transmit::Sent(_) => {}
                 Transmit::Blocked(_) => self.fail("the wire always has room"),
@@ -189,13 +192,13 @@ impl World {
             let parsed =
                 Segment::parse(&bytes, Verify::Full).expect("the stack's own packets parse");
             self.note(&format!("    {}", describe::segment(&parsed)));
-            let seg = Seg::of(&parsed, self.now, &bytes);
+            let seg = Seg::of(&parsed, &bytes);
             if let Some(flow) = self.flows.iter_mut().find(|f| f.tuple == seg.tuple) {
                 if seg.flags.syn() {
                     flow.irs = seg.seq;
                     flow.rcv = seg.seq + 1;
                 } else if seg.seq == flow.rcv {
-                    flow.rcv = flow.rcv + seg.len();
+                    flow.rcv += seg.len();
                 }
             }
             self.sent.push_back(seg);
@@ -207,7 +210,7 @@ impl World {
     }
 
     /// Lets time pass, with every timer at its own moment.
-    pub fn advance(&mut self, by: Duration) {
+    pub(crate) fn advance(&mut self, by: Duration) {
         let until = self.now + by;
         let mut rounds = 0;
         self.flush();
@@ -225,12 +228,12 @@ impl World {
         self.now = until;
     }
 
-    pub fn advance_ms(&mut self, ms: u64) {
+    pub(crate) fn advance_ms(&mut self, ms: u64) {
         self.advance(Duration::from_millis(ms));
     }
 
     /// One packet of the peer.
-    pub fn inject(&mut self, flow: usize, pkt: &Pkt) {
+    pub(crate) fn inject(&mut self, flow: usize, pkt: &Pkt) {
         self.advance(ONE_WAY);
         let bytes = pkt.write(&self.flows[flow]);
         if pkt.seq.is_none() && !pkt.flags.rst() {
@@ -248,7 +251,7 @@ impl World {
     }
 
     /// The next segment of the stack on a flow, which must be as described.
-    pub fn expect(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
+    pub(crate) fn expect(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
         self.flush();
         let tuple = self.flows[flow].tuple;
         match self.sent.iter().position(|seg| seg.tuple == tuple) {
@@ -259,7 +262,7 @@ impl World {
     }
 
     /// The first segment of that kind on a flow; what went before is dropped.
-    pub fn find(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
+    pub(crate) fn find(&mut self, flow: usize, what: &str, is: impl Fn(&Seg) -> bool) -> Seg {
         self.flush();
         let tuple = self.flows[flow].tuple;
         let at = self
@@ -278,7 +281,7 @@ impl World {
     }
 
     /// Everything on a flow since the last look.
-    pub fn drain(&mut self, flow: usize) -> Vec<Seg> {
+    pub(crate) fn drain(&mut self, flow: usize) -> Vec<Seg> {
         self.flush();
         let tuple = self.flows[flow].tuple;
         let (mine, rest) = self.sent.drain(..).partition(|seg| seg.tuple == tuple);
@@ -288,14 +291,14 @@ impl World {
     }
 
     /// The stack must have sent nothing on a flow.
-    pub fn quiet(&mut self, flow: usize) {
+    pub(crate) fn quiet(&mut self, flow: usize) {
         if !self.drain(flow).is_empty() {
             self.fail("something was sent, expected nothing");
         }
     }
 
     /// An event of this kind happened.
-    pub fn happened(&self, is: impl Fn(&EventKind) -> bool) -> bool {
+    pub(crate) fn happened(&self, is: impl Fn(&EventKind) -> bool) -> bool {
         self.events.iter().any(|event| is(&event.kind))
     }
 
@@ -304,19 +307,19 @@ impl World {
         self.log.push(line);
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.join("\n")
     }
 
     /// Ends the test with everything that was on the wire.
     #[track_caller]
-    pub fn fail(&self, why: &str) -> ! {
+    pub(crate) fn fail(&self, why: &str) -> ! {
         panic!("{why}\n{}", self.log());
     }
 
     /// Asserts with everything that was on the wire.
     #[track_caller]
-    pub fn check(&self, holds: bool, what: &str) {
+    pub(crate) fn check(&self, holds: bool, what: &str) {
         if !holds {
             self.fail(what);
         }
@@ -324,7 +327,7 @@ impl World {
 }
 
 /// Options for tests: everything at its default but what makes packets depend on more than the script.
-pub fn plain_options() -> ConnOptions {
+pub(crate) fn plain_options() -> ConnOptions {
     ConnOptions {
         nodelay: true,
         pacing: false,

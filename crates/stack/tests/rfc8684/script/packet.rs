@@ -1,6 +1,5 @@
 //! Segments as values: what the stack sent, and what the peer shall send.
 
-use manypath_tcp::time::Instant;
 use manypath_wire::checksum::Sum;
 use manypath_wire::emit::{self, Checksum, Outgoing};
 use manypath_wire::ids::{FourTuple, Mss};
@@ -19,25 +18,23 @@ const TCP_AT: usize = 20;
 
 /// A segment that the stack sent.
 #[derive(Clone, Debug)]
-pub struct Seg {
-    pub tuple: FourTuple,
-    pub at: Instant,
-    pub seq: SeqNum,
-    pub ack: SeqNum,
-    pub flags: Flags,
-    pub window: u16,
-    pub urgent: u16,
-    pub options: Options,
-    pub payload: Vec<u8>,
+pub(crate) struct Seg {
+    pub(crate) tuple: FourTuple,
+    pub(crate) seq: SeqNum,
+    pub(crate) ack: SeqNum,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    pub(crate) urgent: u16,
+    pub(crate) options: Options,
+    pub(crate) payload: Vec<u8>,
     /// The whole packet.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Seg {
-    pub fn of(seg: &Segment<'_>, at: Instant, bytes: &[u8]) -> Self {
+    pub(crate) fn of(seg: &Segment<'_>, bytes: &[u8]) -> Self {
         Self {
             tuple: seg.tuple.reversed(),
-            at,
             seq: seg.header.seq,
             ack: seg.header.ack,
             flags: seg.header.flags,
@@ -49,66 +46,66 @@ impl Seg {
         }
     }
 
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.flags.syn()) + u32::from(self.flags.fin())
     }
 
-    pub fn is_syn(&self) -> bool {
+    pub(crate) fn is_syn(&self) -> bool {
         self.flags.syn() && !self.flags.ack()
     }
 
-    pub fn is_syn_ack(&self) -> bool {
+    pub(crate) fn is_syn_ack(&self) -> bool {
         self.flags.syn() && self.flags.ack()
     }
 
-    pub fn is_rst(&self) -> bool {
+    pub(crate) fn is_rst(&self) -> bool {
         self.flags.rst()
     }
 
-    pub fn is_fin(&self) -> bool {
+    pub(crate) fn is_fin(&self) -> bool {
         self.flags.fin()
     }
 
     /// An acknowledgement without payload, SYN, FIN or RST.
-    pub fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.len() == 0 && !self.is_rst()
     }
 
-    pub fn has_data(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         !self.payload.is_empty()
     }
 
-    pub fn dss(&self) -> Option<&Dss> {
+    pub(crate) fn dss(&self) -> Option<&Dss> {
         self.options.mptcp.dss()
     }
 
-    pub fn mapping(&self) -> Option<Mapping> {
+    pub(crate) fn mapping(&self) -> Option<Mapping> {
         self.dss().and_then(|dss| dss.mapping)
     }
 
-    pub fn is_data_fin(&self) -> bool {
+    pub(crate) fn is_data_fin(&self) -> bool {
         self.dss().is_some_and(|dss| dss.data_fin)
     }
 
-    pub fn capable(&self) -> Option<&Capable> {
+    pub(crate) fn capable(&self) -> Option<&Capable> {
         self.options.mptcp.capable()
     }
 
-    pub fn join(&self) -> Option<&Join> {
+    pub(crate) fn join(&self) -> Option<&Join> {
         self.options.mptcp.join()
     }
 
-    pub fn reason(&self) -> Option<ResetReason> {
+    pub(crate) fn reason(&self) -> Option<ResetReason> {
         self.options.mptcp.reset().map(|reset| reset.reason)
     }
 
     /// No Multipath TCP option at all.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.options.mptcp.is_empty()
     }
 
     /// The bytes of its first Multipath TCP option with this subtype.
-    pub fn raw_option(&self, subtype: u8) -> Option<&[u8]> {
+    pub(crate) fn raw_option(&self, subtype: u8) -> Option<&[u8]> {
         let tcp = &self.bytes[TCP_AT..];
         let mut rest = &tcp[20..usize::from(tcp[12] >> 4) * 4];
         while let Some(&kind) = rest.first() {
@@ -128,21 +125,21 @@ impl Seg {
 
 /// A segment that the peer shall send.
 #[derive(Clone)]
-pub struct Pkt {
-    pub flags: Flags,
+pub(crate) struct Pkt {
+    pub(crate) flags: Flags,
     /// The flow's next number if absent.
-    pub seq: Option<SeqNum>,
+    pub(crate) seq: Option<SeqNum>,
     /// Everything the stack sent if absent.
-    pub ack: Option<SeqNum>,
-    pub window: Option<u16>,
-    pub options: Options,
-    pub payload: Vec<u8>,
+    pub(crate) ack: Option<SeqNum>,
+    pub(crate) window: Option<u16>,
+    pub(crate) options: Options,
+    pub(crate) payload: Vec<u8>,
     /// Changes the TCP header and options before they are summed.
     patch: Option<fn(&mut [u8])>,
 }
 
 /// A bare acknowledgement.
-pub fn ack() -> Pkt {
+pub(crate) fn ack() -> Pkt {
     Pkt {
         flags: Flags::ACK,
         seq: None,
@@ -155,7 +152,7 @@ pub fn ack() -> Pkt {
 }
 
 /// A SYN with an MSS.
-pub fn syn() -> Pkt {
+pub(crate) fn syn() -> Pkt {
     let mut pkt = ack();
     pkt.flags = Flags::SYN;
     pkt.options.mss = Some(Mss(1460));
@@ -163,64 +160,59 @@ pub fn syn() -> Pkt {
 }
 
 /// A SYN/ACK with an MSS.
-pub fn syn_ack() -> Pkt {
+pub(crate) fn syn_ack() -> Pkt {
     let mut pkt = syn();
     pkt.flags = Flags::SYN | Flags::ACK;
     pkt
 }
 
 /// A FIN.
-pub fn fin() -> Pkt {
+pub(crate) fn fin() -> Pkt {
     let mut pkt = ack();
     pkt.flags = Flags::FIN | Flags::ACK;
     pkt
 }
 
 /// A RST at the number that the stack expects.
-pub fn rst() -> Pkt {
+pub(crate) fn rst() -> Pkt {
     let mut pkt = ack();
     pkt.flags = Flags::RST | Flags::ACK;
     pkt
 }
 
 /// Payload.
-pub fn data(bytes: &[u8]) -> Pkt {
+pub(crate) fn data(bytes: &[u8]) -> Pkt {
     let mut pkt = ack();
     pkt.payload = bytes.to_vec();
     pkt
 }
 
 impl Pkt {
-    pub fn opt(mut self, option: MptcpOption) -> Self {
+    pub(crate) fn opt(mut self, option: MptcpOption) -> Self {
         assert!(self.options.mptcp.push(option), "too many options");
         self
     }
 
-    pub fn seq(mut self, seq: SeqNum) -> Self {
+    pub(crate) fn seq(mut self, seq: SeqNum) -> Self {
         self.seq = Some(seq);
         self
     }
 
-    pub fn acking(mut self, ack: SeqNum) -> Self {
+    pub(crate) fn acking(mut self, ack: SeqNum) -> Self {
         self.ack = Some(ack);
         self
     }
 
-    pub fn window(mut self, window: u16) -> Self {
-        self.window = Some(window);
-        self
-    }
-
-    pub fn patch(mut self, patch: fn(&mut [u8])) -> Self {
+    pub(crate) fn patch(mut self, patch: fn(&mut [u8])) -> Self {
         self.patch = Some(patch);
         self
     }
 
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.flags.syn()) + u32::from(self.flags.fin())
     }
 
-    pub fn write(&self, flow: &Flow) -> Vec<u8> {
+    pub(crate) fn write(&self, flow: &Flow) -> Vec<u8> {
         let wanted = Wanted {
             options: self.options,
             ..Wanted::default()

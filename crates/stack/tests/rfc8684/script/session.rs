@@ -20,31 +20,31 @@ use super::packet::{Pkt, Seg, ack, data, syn, syn_ack};
 use super::{World, ours, plain_options, theirs};
 
 /// The peer's key in every script.
-pub const PEER_KEY: Key = Key([0xdb, 0xb7, 0x60, 0xdb, 0x1d, 0x55, 0xe0, 0x7b]);
+pub(crate) const PEER_KEY: Key = Key([0xdb, 0xb7, 0x60, 0xdb, 0x1d, 0x55, 0xe0, 0x7b]);
 /// The server's port on either side.
-pub const PORT: u16 = 80;
+pub(crate) const PORT: u16 = 80;
 /// The peer's nonce in joins.
-pub const PEER_NONCE: Nonce = Nonce(0x0102_0304);
+pub(crate) const PEER_NONCE: Nonce = Nonce(0x0102_0304);
 
 /// A connection, its keys and its wire.
-pub struct Session {
-    pub w: World,
-    pub conn: ConnId,
-    pub listener: Option<ListenerId>,
-    pub own: KeyMaterial,
-    pub peer: KeyMaterial,
-    pub checksum: bool,
+pub(crate) struct Session {
+    pub(crate) w: World,
+    pub(crate) conn: ConnId,
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) own: KeyMaterial,
+    pub(crate) peer: KeyMaterial,
+    pub(crate) checksum: bool,
     /// Everything the peer has received in stream order: its Data ACK.
-    pub received: u64,
+    pub(crate) received: u64,
 }
 
 /// An MP_CAPABLE of the peer.
-pub fn capable(checksum: bool, keys: CapableKeys) -> MptcpOption {
+pub(crate) fn capable(checksum: bool, keys: CapableKeys) -> MptcpOption {
     MptcpOption::Capable(Capable::v1(checksum, keys))
 }
 
 /// The stack listens on port 80 of all paths.
-pub fn listen(w: &mut World, conn: ConnOptions) -> ListenerId {
+pub(crate) fn listen(w: &mut World, conn: ConnOptions) -> ListenerId {
     w.stack
         .listen(ListenOptions {
             addr: SocketAddr::from(([0, 0, 0, 0], PORT)),
@@ -55,7 +55,7 @@ pub fn listen(w: &mut World, conn: ConnOptions) -> ListenerId {
 }
 
 /// The stack calls port 80 of the peer.
-pub fn connect(w: &mut World, conn: ConnOptions) -> ConnId {
+pub(crate) fn connect(w: &mut World, conn: ConnOptions) -> ConnId {
     let remote = SocketAddr::new(theirs(0), PORT);
     let id = w
         .stack
@@ -73,7 +73,7 @@ pub fn connect(w: &mut World, conn: ConnOptions) -> ConnId {
 }
 
 /// A mapping that is right in every respect.
-pub fn map_at(dsn: Dsn, ssn: Ssn, bytes: &[u8], checksum: bool) -> Mapping {
+pub(crate) fn map_at(dsn: Dsn, ssn: Ssn, bytes: &[u8], checksum: bool) -> Mapping {
     let len = bytes.len() as u16;
     Mapping {
         dsn: MapDsn::Long(dsn.get()),
@@ -85,7 +85,7 @@ pub fn map_at(dsn: Dsn, ssn: Ssn, bytes: &[u8], checksum: bool) -> Mapping {
 
 impl Session {
     /// A connection whose handshake the script made itself.
-    pub fn around(
+    pub(crate) fn around(
         w: World,
         conn: ConnId,
         listener: Option<ListenerId>,
@@ -104,11 +104,11 @@ impl Session {
     }
 
     /// The peer called; the third packet was delivered, and a first DSS in each direction.
-    pub fn accepted() -> Self {
+    pub(crate) fn accepted() -> Self {
         Self::accepted_with(1, plain_options())
     }
 
-    pub fn accepted_with(paths: u8, opts: ConnOptions) -> Self {
+    pub(crate) fn accepted_with(paths: u8, opts: ConnOptions) -> Self {
         let checksum = opts.checksum;
         let mut w = World::new(paths);
         let listener = listen(&mut w, opts);
@@ -134,11 +134,11 @@ impl Session {
     }
 
     /// The stack called; a first DSS went in each direction.
-    pub fn called() -> Self {
+    pub(crate) fn called() -> Self {
         Self::called_with(1, plain_options())
     }
 
-    pub fn called_with(paths: u8, opts: ConnOptions) -> Self {
+    pub(crate) fn called_with(paths: u8, opts: ConnOptions) -> Self {
         let mut session = Self::greeted(paths, opts);
         session.ack(0);
         session.w.drain(0);
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// The stack called and has sent its third packet, which is still in the script's hands.
-    pub fn greeted(paths: u8, opts: ConnOptions) -> Self {
+    pub(crate) fn greeted(paths: u8, opts: ConnOptions) -> Self {
         let checksum = opts.checksum;
         let mut w = World::new(paths);
         let conn = connect(&mut w, opts);
@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// The stack called a peer with so large a window, and so near, that 32-bit numbers could wrap in flight.
-    pub fn fast(opts: ConnOptions) -> Self {
+    pub(crate) fn fast(opts: ConnOptions) -> Self {
         let checksum = opts.checksum;
         let mut w = World::new(1);
         let conn = connect(&mut w, opts);
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// The stack's keys first.
-    pub fn keys(&self) -> Keys {
+    pub(crate) fn keys(&self) -> Keys {
         Keys {
             sender: self.own.key,
             receiver: self.peer.key,
@@ -190,38 +190,38 @@ impl Session {
     }
 
     /// The number of a position of the peer's stream.
-    pub fn peer_dsn(&self, at: u64) -> Dsn {
+    pub(crate) fn peer_dsn(&self, at: u64) -> Dsn {
         self.peer.first_byte() + at
     }
 
     /// The number of a position of the stack's stream.
-    pub fn own_dsn(&self, at: u64) -> Dsn {
+    pub(crate) fn own_dsn(&self, at: u64) -> Dsn {
         self.own.first_byte() + at
     }
 
     /// The peer's Data ACK.
-    pub fn data_ack(&self) -> DataAck {
+    pub(crate) fn data_ack(&self) -> DataAck {
         DataAck::Long(self.own_dsn(self.received).get())
     }
 
     /// The subflow number of the next byte of a flow.
-    pub fn ssn(&self, flow: usize) -> Ssn {
+    pub(crate) fn ssn(&self, flow: usize) -> Ssn {
         let flow = &self.w.flows[flow];
         Ssn::of(flow.nxt, flow.isn)
     }
 
     /// A mapping of bytes of the peer's stream, right in every respect.
-    pub fn map(&self, flow: usize, at: u64, bytes: &[u8]) -> Mapping {
+    pub(crate) fn map(&self, flow: usize, at: u64, bytes: &[u8]) -> Mapping {
         map_at(self.peer_dsn(at), self.ssn(flow), bytes, self.checksum)
     }
 
     /// The mapping that the stack has to send for bytes of its own stream.
-    pub fn map_of_own(&self, at: u64, ssn: Ssn, bytes: &[u8]) -> Mapping {
+    pub(crate) fn map_of_own(&self, at: u64, ssn: Ssn, bytes: &[u8]) -> Mapping {
         map_at(self.own_dsn(at), ssn, bytes, self.checksum)
     }
 
     /// A DSS of the peer.
-    pub fn dss(&self, mapping: Option<Mapping>) -> MptcpOption {
+    pub(crate) fn dss(&self, mapping: Option<Mapping>) -> MptcpOption {
         MptcpOption::Dss(Dss {
             data_ack: Some(self.data_ack()),
             mapping,
@@ -230,18 +230,18 @@ impl Session {
     }
 
     /// A segment with bytes of the peer's stream at a position.
-    pub fn segment(&self, flow: usize, at: u64, bytes: &[u8]) -> Pkt {
+    pub(crate) fn segment(&self, flow: usize, at: u64, bytes: &[u8]) -> Pkt {
         data(bytes).opt(self.dss(Some(self.map(flow, at, bytes))))
     }
 
     /// Sends bytes of the peer's stream.
-    pub fn send(&mut self, flow: usize, at: u64, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, flow: usize, at: u64, bytes: &[u8]) {
         let pkt = self.segment(flow, at, bytes);
         self.w.inject(flow, &pkt);
     }
 
     /// Sends a mapping whose checksum is wrong.
-    pub fn send_damaged(&mut self, flow: usize, at: u64, bytes: &[u8]) {
+    pub(crate) fn send_damaged(&mut self, flow: usize, at: u64, bytes: &[u8]) {
         let mut map = self.map(flow, at, bytes);
         map.checksum = map.checksum.map(|sum| sum ^ 0x5555);
         let pkt = data(bytes).opt(self.dss(Some(map)));
@@ -249,13 +249,13 @@ impl Session {
     }
 
     /// An acknowledgement with a Data ACK.
-    pub fn ack(&mut self, flow: usize) {
+    pub(crate) fn ack(&mut self, flow: usize) {
         let pkt = ack().opt(self.dss(None));
         self.w.inject(flow, &pkt);
     }
 
     /// A bare DATA_FIN of the peer at a position.
-    pub fn data_fin(&self, at: u64) -> MptcpOption {
+    pub(crate) fn data_fin(&self, at: u64) -> MptcpOption {
         let (dsn, ssn) = (self.peer_dsn(at), Ssn::new(0));
         let checksum = self.checksum.then(|| checksum::dss(dsn, ssn, 1, Sum::ZERO));
         MptcpOption::Dss(Dss {
@@ -271,14 +271,14 @@ impl Session {
     }
 
     /// An MP_FAIL of the peer for a position of the stack's stream.
-    pub fn fail_at(&self, at: u64) -> MptcpOption {
+    pub(crate) fn fail_at(&self, at: u64) -> MptcpOption {
         MptcpOption::Fail(Fail {
             dsn: self.own_dsn(at),
         })
     }
 
     /// The application of the stack writes.
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         let now = self.w.now;
         let n = self.w.stack.write(now, self.conn, bytes);
         assert_eq!(n, Ok(bytes.len()), "{}", self.w.log());
@@ -286,7 +286,7 @@ impl Session {
     }
 
     /// What the application of the stack can read now.
-    pub fn read(&mut self) -> Vec<u8> {
+    pub(crate) fn read(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut part = [0; 4096];
         let now = self.w.now;
@@ -297,48 +297,48 @@ impl Session {
         out
     }
 
-    pub fn shutdown(&mut self) {
+    pub(crate) fn shutdown(&mut self) {
         let now = self.w.now;
         let done = self.w.stack.shutdown_write(now, self.conn);
         assert_eq!(done, Ok(()));
         self.w.flush();
     }
 
-    pub fn abort(&mut self) {
+    pub(crate) fn abort(&mut self) {
         let now = self.w.now;
         assert_eq!(self.w.stack.abort(now, self.conn), Ok(()));
         self.w.flush();
     }
 
-    pub fn info(&self) -> ConnInfo {
+    pub(crate) fn info(&self) -> ConnInfo {
         self.w.stack.info(self.conn).expect("the handle is open")
     }
 
     /// Subflows that carry data.
-    pub fn working(&self) -> usize {
+    pub(crate) fn working(&self) -> usize {
         let up = |phase: SubflowPhase| phase == SubflowPhase::Established;
         self.info().subflows.iter().filter(|s| up(s.phase)).count()
     }
 
     /// Bytes that the stack sent on its only subflow.
-    pub fn sent_by_stack(&self) -> u64 {
+    pub(crate) fn sent_by_stack(&self) -> u64 {
         let flow = &self.w.flows[0];
         u64::from(flow.rcv.since(flow.irs + 1))
     }
 
     /// The position in the stack's stream that a mapping of its starts at.
-    pub fn position(&self, map: &Mapping) -> u64 {
+    pub(crate) fn position(&self, map: &Mapping) -> u64 {
         map.dsn.expand(self.own_dsn(0)).since(self.own_dsn(0))
     }
 
     /// The position in the peer's stream that the stack acknowledges.
-    pub fn acked(&self, seg: &Seg) -> Option<u64> {
+    pub(crate) fn acked(&self, seg: &Seg) -> Option<u64> {
         let ack = seg.dss()?.data_ack?;
         Some(ack.expand(self.peer_dsn(0)).since(self.peer_dsn(0)))
     }
 
     /// A join SYN of the peer.
-    pub fn join_syn(&self, id: u8, backup: bool) -> Pkt {
+    pub(crate) fn join_syn(&self, id: u8, backup: bool) -> Pkt {
         syn().opt(MptcpOption::Join(Join::Syn {
             backup,
             addr_id: AddrId(id),
@@ -348,7 +348,7 @@ impl Session {
     }
 
     /// The third packet of a join of the peer, given the SYN/ACK.
-    pub fn join_ack(&self, answer: &Seg) -> Pkt {
+    pub(crate) fn join_ack(&self, answer: &Seg) -> Pkt {
         let Some(&Join::SynAck { hmac, nonce, .. }) = answer.join() else {
             self.w.fail("the SYN/ACK has no MP_JOIN");
         };
@@ -359,7 +359,7 @@ impl Session {
     }
 
     /// The peer joins on a path and the join is complete.
-    pub fn join_in(&mut self, number: u8, id: u8, backup: bool) -> usize {
+    pub(crate) fn join_in(&mut self, number: u8, id: u8, backup: bool) -> usize {
         let flow = self.w.dial(number, 4000 + u16::from(id), PORT);
         let syn = self.join_syn(id, backup);
         self.w.inject(flow, &syn);
@@ -375,7 +375,7 @@ impl Session {
     }
 
     /// Asks the stack for a subflow on a path; its SYN is answered by the script.
-    pub fn open_out(&mut self, number: u8) -> (usize, Seg) {
+    pub(crate) fn open_out(&mut self, number: u8) -> (usize, Seg) {
         let now = self.w.now;
         let remote = SocketAddr::new(theirs(number), PORT);
         let done = self
@@ -387,7 +387,7 @@ impl Session {
     }
 
     /// The SYN/ACK to a join of the stack.
-    pub fn join_answer(&self, syn: &Seg, id: u8, backup: bool) -> Pkt {
+    pub(crate) fn join_answer(&self, syn: &Seg, id: u8, backup: bool) -> Pkt {
         let Some(&Join::Syn { nonce, token, .. }) = syn.join() else {
             self.w.fail("the SYN has no MP_JOIN");
         };
@@ -402,7 +402,7 @@ impl Session {
     }
 
     /// The stack joins on a path and the join is complete.
-    pub fn join_out(&mut self, number: u8, id: u8, backup: bool) -> usize {
+    pub(crate) fn join_out(&mut self, number: u8, id: u8, backup: bool) -> usize {
         let (flow, syn) = self.open_out(number);
         let answer = self.join_answer(&syn, id, backup);
         self.w.inject(flow, &answer);
@@ -415,7 +415,7 @@ impl Session {
     }
 
     /// An announcement of the peer with the right code.
-    pub fn add_addr(&self, id: u8, number: u8, port: Option<u16>) -> AddAddr {
+    pub(crate) fn add_addr(&self, id: u8, number: u8, port: Option<u16>) -> AddAddr {
         let (addr_id, addr) = (AddrId(id), theirs(number));
         let hmac = mac::add_addr(self.keys().reversed(), addr_id, addr, port);
         AddAddr {

@@ -1,0 +1,292 @@
+//! From Multipath TCP to plain TCP on a living connection: MP_FAIL and the infinite mapping (RFC 8684 section 3.7).
+//!
+//! Whoever finds a wrong checksum on the only subflow says MP_FAIL and holds the subflow's bytes back, in the order of
+//! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
+//! stream's order, and what was held is part of it.
+
+use manypath_tcp::time::Instant;
+use manypath_wire::dsn::Dsn;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{Fail, MptcpOption};
+
+use super::ingest::interference;
+use super::mapping::RxMapping;
+use super::offset::Offset;
+use super::recv::Placed;
+use super::send::FinState;
+use super::subflow::{Greeting, Subflow};
+use super::{Conn, Cx};
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::ids::SubflowId;
+
+/// How often an MP_FAIL is sent before its subflow is given up.
+const MOST_FAILS: u8 = 4;
+
+/// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    subflow: SubflowId,
+    /// Where the mapping that failed starts: nothing from here on was acknowledged above the subflow.
+    at: Offset,
+    /// Bytes of the subflow from there on, in place and not counted yet.
+    held: u64,
+    again_at: Instant,
+    sent: u8,
+}
+
+impl Failing {
+    pub(crate) fn deadline(&self) -> Instant {
+        self.again_at
+    }
+
+    pub(crate) fn subflow(&self) -> SubflowId {
+        self.subflow
+    }
+
+    fn end(&self) -> Offset {
+        self.at + self.held
+    }
+}
+
+impl Conn {
+    /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
+    pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+        cx.count.dss_checksum_failed += 1;
+        let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
+        if !(self.is_alone(i) && contiguous) {
+            self.recv.discard(self.subflows[i].id());
+            self.fail_subflow(i, m.at, cx);
+            return;
+        }
+        // The subflow has acknowledged these bytes: nobody will send them again below.
+        self.subflows[i].rx.clear();
+        self.failing = Some(Failing {
+            subflow: self.subflows[i].id(),
+            at: m.at,
+            held: u64::from(m.len),
+            again_at: cx.now,
+            sent: 0,
+        });
+        self.fail_due(cx);
+    }
+
+    /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
+    fn fail_subflow(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        cx.count.fail_sent += 1;
+        let option = self.fail_option(at);
+        self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
+    }
+
+    /// MP_FAIL has 64 bits always. // rfc8684:B6
+    fn fail_option(&self, at: Offset) -> Option<MptcpOption> {
+        let dsn = self.rx_numbers?.dsn(at);
+        Some(MptcpOption::Fail(Fail { dsn }))
+    }
+
+    /// Sends MP_FAIL until it is answered; an acknowledgement that carries it may be lost. // rfc8684:B9
+    pub(crate) fn fail_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(failing) = self.failing.filter(|f| f.again_at <= cx.now) else {
+            return;
+        };
+        let Some(i) = self.position(failing.subflow) else {
+            return;
+        };
+        if failing.sent == MOST_FAILS {
+            self.give_up_held(i, &failing, cx);
+            return;
+        }
+        let pause = self.subflows[i].tcp.rto().times(1 << failing.sent);
+        self.failing = Some(Failing {
+            again_at: cx.now + pause,
+            sent: failing.sent + 1,
+            ..failing
+        });
+        self.say_fail(i, failing.at, cx);
+    }
+
+    fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        let Some(option) = self.fail_option(at) else {
+            return;
+        };
+        cx.count.fail_sent += 1;
+        let sf = &mut self.subflows[i];
+        sf.signals
+            .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
+        sf.signals.push_front(option);
+        sf.signals_welcome();
+        sf.tcp.force_ack();
+    }
+
+    /// What was held back never was. // rfc8684:B8,B11
+    fn give_up_held(&mut self, i: usize, failing: &Failing, cx: &mut Cx<'_>) {
+        self.failing = None;
+        self.recv.discard(failing.subflow);
+        self.fail_subflow(i, failing.at, cx);
+    }
+
+    /// Holds bytes of the subflow whose checksum failed, in its own order.
+    pub(crate) fn hold(&mut self, i: usize, failing: Failing, bytes: &[u8], cx: &mut Cx<'_>) {
+        let (placed, _) = self.recv.place(failing.subflow, failing.end(), bytes, None);
+        self.placed(placed, bytes.len(), cx);
+        if placed == Placed::Stored {
+            let held = failing.held + bytes.len() as u64;
+            self.failing = Some(Failing { held, ..failing });
+        } else {
+            self.give_up_held(i, &failing, cx);
+        }
+    }
+
+    /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
+    pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
+        cx.count.fail_received += 1;
+        if self.failing.is_some() {
+            // The answer: from here on bytes count as they come.
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            return;
+        }
+        let Some(from) = self
+            .tx_numbers
+            .and_then(|numbers| numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()))
+        else {
+            cx.count.option_unexpected += 1;
+            return;
+        };
+        let known = from >= self.send.una() && from <= self.send.next();
+        if !self.is_alone(i) || !known {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        let at = self.recv.next();
+        if self.subflows[i].tx.straight_from(self.send.una()).is_none() || self.has_gaps(i) {
+            // Its order is not the stream's. // rfc8684:B11
+            self.fail_subflow(i, at, cx);
+            return;
+        }
+        self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+        self.say_fail(i, at, cx); // rfc8684:B10
+    }
+
+    /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
+    pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.lattice.cause() == Some(FallbackCause::PeerFailed) {
+            cx.count.fail_received += 1;
+            let at = self.recv.next();
+            self.say_fail(i, at, cx);
+        }
+    }
+
+    /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
+    pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        let from = self.send.una();
+        let start = self.subflows[i]
+            .tx
+            .straight_from(from)
+            .map(|ssn| (ssn, from));
+        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.infinite_from = start;
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
+    pub(crate) fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.is_alone(i) {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        if self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+            // Some of what it speaks of is gone already, or belongs elsewhere.
+            let at = self.recv.next();
+            self.fail_subflow(i, at, cx);
+            return;
+        }
+        let cause = if self.failing.is_some() {
+            FallbackCause::Checksum
+        } else {
+            FallbackCause::PeerInfinite
+        };
+        if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
+    /// which may have fallen back already, will refuse them.
+    pub(crate) fn is_alone(&self, i: usize) -> bool {
+        let idle = |sf: &Subflow| !sf.was_up() || sf.reset_with.is_some();
+        self.subflows
+            .iter()
+            .enumerate()
+            .all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// What the peer sends on this subflow is not the next part of its stream.
+    fn has_gaps(&self, i: usize) -> bool {
+        let ahead = |m: &RxMapping| m.at > self.recv.next();
+        self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
+    }
+
+    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
+    fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+        for other in (0..self.subflows.len()).filter(|other| *other != i) {
+            self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+        }
+        self.count_waiting(i, cx);
+        let sf = &mut self.subflows[i];
+        sf.greeting = Greeting::Plain;
+        sf.rx.clear();
+        sf.signals.clear();
+        let peer_finished = sf.peer_finished;
+        self.send.open_window();
+        self.send.forget_all_reinjections();
+        // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
+        let upto = self.subflows[i].tx.lowest();
+        self.send
+            .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
+        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
+        // a FIN that came before we knew counts now.
+        if matches!(self.send.fin, FinState::Sent | FinState::Acked) {
+            self.send.fin = FinState::Queued;
+        }
+        if peer_finished {
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+        }
+    }
+
+    /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now.
+    fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let owner = self.subflows[i].id();
+        let waiting = match (self.failing.take(), self.subflows[i].rx.partial()) {
+            (Some(failing), _) => Some(failing.at..failing.end()),
+            (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {
+                Some(m.at..m.at + u64::from(m.taken))
+            }
+            (None, _) => None,
+        };
+        match waiting {
+            Some(range) => {
+                let advanced = self.recv.verified(owner, range);
+                self.advanced(advanced, cx);
+            }
+            None => self.recv.discard(owner),
+        }
+    }
+
+    /// In-order bytes after the fall: they are the stream.
+    pub(crate) fn take_plain(&mut self, i: usize, bytes: &[u8], cx: &mut Cx<'_>) {
+        self.subflows[i].bytes_received += bytes.len() as u64;
+        // The subflow kept to its own window, which is this one.
+        self.recv.told(self.recv.room());
+        let (placed, advanced) = self.recv.accept(self.recv.next(), bytes);
+        self.placed(placed, bytes.len(), cx);
+        self.advanced(advanced, cx);
+    }
+
+    /// Where our infinite mapping starts: it counts from the first byte that the peer may not have. // rfc8684:B9
+    pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
+        self.infinite_from.unwrap_or((ssn, at))
+    }
+}

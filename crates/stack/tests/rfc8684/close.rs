@@ -1,0 +1,274 @@
+//! DATA_FIN and FIN: section 3.3.3 and appendix D.
+
+use manypath_stack::{CloseCause, ConnState, EventKind, ReadOutcome, StackError};
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
+
+use crate::script::packet::{ack, data, fin};
+use crate::script::plain_options;
+use crate::script::session::Session;
+
+fn at_end(s: &mut Session) -> bool {
+    let now = s.w.now;
+    s.w.stack.read(now, s.conn, &mut [0; 10]) == Ok(ReadOutcome::End)
+}
+
+#[test]
+fn a_data_fin_takes_one_number_of_the_stream_and_none_of_the_subflow() {
+    // rfc8684:F1,F2,D9
+    let mut s = Session::called();
+    s.write(b"bye");
+    s.w.find(0, "data", |s| s.has_data());
+    s.received = 3;
+    s.ack(0);
+    let before = s.w.flows[0].rcv;
+    s.shutdown();
+    let seg = s.w.find(0, "a DATA_FIN", |s| s.is_data_fin());
+    assert_eq!((seg.len(), seg.seq), (0, before));
+    let map = seg.mapping().expect("with a mapping");
+    let expected = s.map_of_own(3, Ssn::new(0), b"");
+    let sum = manypath_wire::checksum::dss(
+        s.own_dsn(3),
+        Ssn::new(0),
+        1,
+        manypath_wire::checksum::Sum::ZERO,
+    );
+    assert_eq!((map.dsn, map.ssn, map.len), (expected.dsn, Ssn::new(0), 1));
+    assert_eq!(map.checksum, Some(sum), "over the pseudo-header alone");
+    assert_eq!(s.info().state, ConnState::FinWait1);
+    // Acknowledged by the number behind it.
+    s.received = 4;
+    s.ack(0);
+    assert_eq!(s.info().state, ConnState::FinWait2);
+}
+
+#[test]
+fn a_data_fin_on_the_last_data_counts_in_their_length() {
+    // rfc8684:F1,F3
+    let mut s = Session::called();
+    s.write(b"first ");
+    s.received = 6;
+    s.ack(0);
+    s.w.drain(0);
+    let now = s.w.now;
+    s.w.stack.write(now, s.conn, b"last").expect("open");
+    s.w.stack.shutdown_write(now, s.conn).expect("open");
+    let seg = s.w.find(0, "data with DATA_FIN", |s| s.has_data());
+    let map = seg.mapping().expect("a mapping");
+    assert_eq!((seg.payload.len(), map.len), (4, 5));
+    assert!(seg.is_data_fin() && !seg.is_fin());
+    // Its own DATA_FIN with data: the stack's Data ACK counts it once everything before is here.
+    let bytes = b"answer";
+    let whole = {
+        let (dsn, ssn) = (s.peer_dsn(0), s.ssn(0));
+        let sum = manypath_wire::checksum::Sum::of(bytes);
+        Mapping {
+            len: 7,
+            checksum: Some(manypath_wire::checksum::dss(dsn, ssn, 7, sum)),
+            ..s.map(0, 0, bytes)
+        }
+    };
+    s.received = 11;
+    let option = MptcpOption::Dss(Dss {
+        data_ack: Some(s.data_ack()),
+        mapping: Some(whole),
+        data_fin: true,
+    });
+    s.w.inject(0, &data(bytes).opt(option));
+    let reply = s.w.find(0, "its Data ACK", |s| !s.has_data());
+    assert_eq!(s.acked(&reply), Some(7));
+    assert_eq!(s.read(), bytes);
+    assert!(at_end(&mut s));
+}
+
+#[test]
+fn a_data_fin_is_acknowledged_only_when_everything_before_it_is_here() {
+    // rfc8684:F3
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    let early = ack().opt(s.data_fin(8));
+    s.w.inject(other, &early);
+    let reply = s.w.find(other, "an acknowledgement", |s| s.is_bare());
+    assert_eq!(s.acked(&reply), Some(0));
+    s.send(0, 4, b"5678");
+    assert!(!at_end(&mut s));
+    s.send(0, 0, b"1234");
+    let reply = s.w.drain(0).pop().expect("an acknowledgement");
+    assert_eq!(s.acked(&reply), Some(9));
+    assert_eq!(s.read(), b"12345678");
+    assert!(at_end(&mut s));
+    assert_eq!(s.info().state, ConnState::CloseWait);
+}
+
+#[test]
+fn a_data_fin_is_repeated_until_it_is_acknowledged() {
+    // rfc8684:F1,D4
+    let mut s = Session::called();
+    s.shutdown();
+    s.w.find(0, "a DATA_FIN", |s| s.is_data_fin());
+    s.w.advance_ms(5000);
+    s.w.find(0, "the DATA_FIN again", |s| s.is_data_fin());
+    assert_eq!(s.info().state, ConnState::FinWait1);
+}
+
+#[test]
+fn the_connection_is_closed_when_both_data_fins_are_acknowledged_and_not_before() {
+    // rfc8684:F4,F6,F9,F11,D4
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    s.shutdown();
+    s.w.advance_ms(3000);
+    for flow in [0, other] {
+        let fins = s.w.drain(flow).iter().any(|seg| seg.is_fin());
+        s.w.check(!fins, "no FIN while the DATA_FIN is outstanding");
+    }
+    s.received = 1;
+    s.ack(0);
+    assert_eq!(s.info().state, ConnState::FinWait2);
+    for flow in [0, other] {
+        let fins = s.w.drain(flow).iter().any(|seg| seg.is_fin());
+        s.w.check(!fins, "the peer may still send");
+    }
+    s.send(0, 0, b"more");
+    assert_eq!(s.read(), b"more");
+    let last = ack().opt(s.data_fin(4));
+    s.w.inject(0, &last);
+    assert!(s.w.happened(|e| *e == EventKind::Closed(CloseCause::Finished)));
+    for flow in [0, other] {
+        s.w.find(flow, "a FIN", |s| s.is_fin());
+        let answer = fin().opt(s.dss(None));
+        s.w.inject(flow, &answer);
+    }
+    assert_eq!(s.info().state, ConnState::Closed);
+    assert_eq!(s.w.stack.time_waits(), 2);
+}
+
+#[test]
+fn data_in_flight_keeps_the_subflows_open() {
+    // rfc8684:F4
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    s.write(&[7; 2000]);
+    s.shutdown();
+    // The peer is done; its DATA_FIN is taken, ours not acknowledged, nor the data.
+    let done = ack().opt(s.data_fin(0));
+    s.w.inject(other, &done);
+    assert_eq!(s.info().state, ConnState::Closing);
+    s.w.advance_ms(100);
+    for flow in [0, other] {
+        let fins = s.w.drain(flow).iter().any(|seg| seg.is_fin());
+        s.w.check(!fins, "no FIN while data is outstanding");
+    }
+    s.received = 2001;
+    s.ack(0);
+    assert!(s.w.happened(|e| *e == EventKind::Closed(CloseCause::Finished)));
+    s.w.find(0, "a FIN", |s| s.is_fin());
+    s.w.find(other, "a FIN", |s| s.is_fin());
+}
+
+#[test]
+fn both_may_close_at_once() {
+    // rfc8684:F11
+    let mut s = Session::called();
+    s.shutdown();
+    let crossed = ack().opt(s.data_fin(0));
+    s.w.inject(0, &crossed);
+    assert_eq!(s.info().state, ConnState::Closing);
+    s.received = 1;
+    s.ack(0);
+    assert_eq!(s.info().state, ConnState::TimeWait);
+    // The other order: the peer first.
+    let mut s = Session::called();
+    let first = ack().opt(s.data_fin(0));
+    s.w.inject(0, &first);
+    assert_eq!(s.info().state, ConnState::CloseWait);
+    s.shutdown();
+    assert_eq!(s.info().state, ConnState::LastAck);
+}
+
+#[test]
+fn the_last_subflow_is_not_closed_over_data() {
+    // rfc8684:F4,A21,S1
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    s.write(b"data");
+    let now = s.w.now;
+    let ids: Vec<_> = s.info().subflows.iter().map(|sub| sub.id).collect();
+    let removed = s.w.stack.remove_subflow(now, s.conn, ids[1]);
+    assert_eq!(removed, Ok(()));
+    // A working subflow goes by FIN; no REMOVE_ADDR, no RST.
+    let seg = s.w.find(other, "a FIN", |s| s.is_fin());
+    assert!(!seg.is_rst() && seg.options.mptcp.remove_addrs().next().is_none());
+    let refused = s.w.stack.remove_subflow(now, s.conn, ids[0]);
+    assert_eq!(refused, Err(StackError::InvalidState));
+    // A FIN of the peer on it closes neither the connection nor our direction.
+    s.w.inject(0, &fin());
+    s.w.advance_ms(50);
+    let fins = s.w.drain(0).iter().any(|seg| seg.is_fin());
+    s.w.check(!fins, "data has no Data ACK yet");
+    assert_eq!(s.info().closed, None);
+    s.received = 4;
+    s.ack(0);
+    s.w.find(0, "a FIN", |s| s.is_fin());
+}
+
+#[test]
+fn without_subflows_the_connection_waits_for_a_new_one() {
+    // rfc8684:F10,D4,S1,S2
+    let mut s = Session::accepted_with(2, plain_options());
+    s.write(b"unfinished");
+    s.w.find(0, "data", |s| s.has_data());
+    s.received = 10;
+    s.w.inject(0, &fin().opt(s.dss(None)));
+    s.w.find(0, "a FIN", |s| s.is_fin());
+    s.w.inject(0, &ack());
+    let info = s.info();
+    assert_eq!((info.subflows.len(), info.closed), (0, None));
+    assert_eq!(info.remote, s.w.flows[0].tuple.remote);
+    s.w.advance_ms(10_000);
+    // The peer comes back by another path and everything goes on.
+    let again = s.join_in(1, 5, false);
+    s.write(b" business");
+    let seg = s.w.find(again, "data", |s| s.has_data());
+    let map = seg.mapping().expect("a mapping");
+    assert_eq!(s.position(&map), 10);
+    s.send(again, 0, b"hello again");
+    assert_eq!(s.read(), b"hello again");
+    // And not for ever.
+    s.received = 19;
+    let end = fin().opt(s.dss(None));
+    s.w.inject(again, &end);
+    s.w.inject(again, &ack());
+    s.w.advance_ms(59_000);
+    assert_eq!(s.info().closed, None);
+    s.w.advance_ms(2_000);
+    assert_eq!(s.info().closed, Some(CloseCause::NoSubflow));
+}
+
+#[test]
+fn a_fin_goes_on_every_subflow() {
+    // rfc8684:F6,F7
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    // The other subflow fails: its data is never acknowledged there, and goes by the first.
+    s.w.flows[0].window = 0;
+    s.w.inject(0, &ack());
+    s.write(b"lost");
+    s.w.find(other, "data", |s| s.has_data());
+    s.w.flows[0].window = 60_000;
+    s.ack(0);
+    s.w.advance_ms(250);
+    s.w.find(0, "the data", |s| s.has_data());
+    s.received = 4;
+    s.ack(0);
+    s.shutdown();
+    s.received = 5;
+    let done = ack().opt(s.data_fin(0));
+    s.w.inject(0, &done);
+    s.w.find(0, "a FIN", |s| s.is_fin());
+    s.w.advance_ms(3000);
+    // Below, the failed subflow owes its data first; the FIN follows when they are acknowledged.
+    s.ack(other);
+    s.w.advance_ms(3000);
+    s.w.find(other, "a FIN on the failed subflow", |s| s.is_fin());
+}
