@@ -610,14 +610,15 @@ impl Conn {
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         let una = self.send.una();
-        let head_in_flight = self.subflows.iter().any(|sf| {
-            sf.tx
-                .iter()
-                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
-        });
-        if una < self.send.next() && !head_in_flight {
-            // The subflows think that it arrived; the connection at the other end does not have it.
-            let upto = (una + 64 * 1024).min(self.send.next());
+        let in_flight = || self.subflows.iter().flat_map(|sf| sf.tx.iter());
+        let behind = in_flight().filter(|m| m.at + u64::from(m.len) > una);
+        // The subflows think that this arrived; the connection at the other end does not have it.
+        let upto = behind
+            .map(|m| m.at)
+            .chain([una + 64 * 1024, self.send.next()])
+            .min()
+            .unwrap_or(una);
+        if una < upto {
             self.send.reinject(una..upto, None);
         }
         if let Some(i) = self.best_subflow() {

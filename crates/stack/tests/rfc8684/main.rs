@@ -4,6 +4,9 @@ mod script;
 
 mod close;
 mod data;
+mod fallback;
 mod handshake;
 mod join;
+mod paths;
+mod reset;
 mod windows;

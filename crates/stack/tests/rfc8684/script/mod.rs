@@ -77,6 +77,8 @@ pub(crate) struct World {
     pub(crate) sent: VecDeque<Seg>,
     pub(crate) flows: Vec<Flow>,
     pub(crate) events: Vec<Event>,
+    /// The stack's SYNs that have become flows.
+    answered: Vec<(FourTuple, SeqNum)>,
     log: Vec<String>,
 }
 
@@ -106,6 +108,7 @@ impl World {
             sent: VecDeque::new(),
             flows: Vec::new(),
             events: Vec::new(),
+            answered: Vec::new(),
             log: Vec::new(),
         };
         for number in 0..paths {
@@ -158,18 +161,21 @@ impl World {
     /// Waits for a SYN of the stack and makes a flow of it.
     pub(crate) fn answer(&mut self) -> (usize, Seg) {
         self.flush();
-        let known = |world: &Self, seg: &Seg| world.flows.iter().any(|f| f.tuple == seg.tuple);
-        let at = self
-            .sent
-            .iter()
-            .position(|seg| seg.is_syn() && !known(self, seg));
+        let known = |seg: &Seg| self.answered.contains(&(seg.tuple, seg.seq));
+        let at = self.sent.iter().position(|seg| seg.is_syn() && !known(seg));
         let Some(syn) = at.and_then(|at| self.sent.remove(at)) else {
             self.fail("no new SYN from the stack");
         };
         let IpAddr::V4(addr) = syn.tuple.local.ip() else {
             self.fail("the script speaks IPv4");
         };
-        let isn = SeqNum::new(5000 + 1000 * u32::from(addr.octets()[2]));
+        let isn = SeqNum::new(5000 + 1000 * self.answered.len() as u32);
+        self.answered.push((syn.tuple, syn.seq));
+        // A new subflow between the same ports replaces the old one.
+        self.flows
+            .iter_mut()
+            .filter(|flow| flow.tuple == syn.tuple)
+            .for_each(|old| old.tuple = old.tuple.reversed());
         let flow = self.add_flow(syn.tuple, addr.octets()[2], isn);
         self.flows[flow].irs = syn.seq;
         self.flows[flow].rcv = syn.seq + 1;

@@ -1,0 +1,374 @@
+//! The way down to TCP: section 3.7.
+
+use manypath_stack::{EventKind, FallbackCause, ProtocolLevel, ReadOutcome, SubflowEnd};
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{Dss, MapDsn, Mapping, MptcpOption, ResetReason};
+
+use crate::script::packet::{Seg, ack, data, fin, rst};
+use crate::script::plain_options;
+use crate::script::session::Session;
+
+fn failed(s: &Session, seg: &Seg) -> Option<u64> {
+    let fail = seg.options.mptcp.fail()?;
+    Some(fail.dsn.since(s.peer_dsn(0)))
+}
+
+/// An infinite mapping of the peer for bytes of its stream.
+fn infinite(s: &Session, flow: usize, at: u64) -> MptcpOption {
+    MptcpOption::Dss(Dss {
+        data_ack: None,
+        mapping: Some(Mapping {
+            dsn: MapDsn::Long(s.peer_dsn(at).get()),
+            ssn: s.ssn(flow),
+            len: 0,
+            checksum: Some(0),
+        }),
+        data_fin: false,
+    })
+}
+
+fn is_infinite(seg: &Seg) -> bool {
+    seg.mapping().is_some_and(|map| map.is_infinite())
+}
+
+#[test]
+fn every_segment_has_a_mapping_until_one_is_acknowledged() {
+    // rfc8684:B2
+    let mut s = Session::accepted();
+    s.write(&[1; 9000]);
+    let sent = s.w.drain(0);
+    assert!(sent.len() >= 6);
+    for seg in &sent {
+        let map = seg.mapping().expect("a mapping on each");
+        let payload = seg.payload.len();
+        let ssn = Ssn::of(seg.seq, s.w.flows[0].irs);
+        assert_eq!((usize::from(map.len), map.ssn), (payload, ssn));
+    }
+    // Also on what is sent again.
+    s.w.advance_ms(1000);
+    let again = s.w.drain(0);
+    assert!(again.iter().any(Seg::has_data));
+    let mapped = again
+        .iter()
+        .filter(|s| s.has_data())
+        .all(|s| s.mapping().is_some());
+    s.w.check(mapped, "a mapping on each repetition");
+}
+
+#[test]
+fn an_acknowledgement_without_options_on_the_first_subflow_means_tcp() {
+    // rfc8684:B2,B4,B13,B14,B16,D18
+    let mut s = Session::greeted(1, plain_options());
+    s.w.drain(0);
+    s.write(b"first");
+    s.w.drain(0);
+    // Options are removed on the way to us.
+    s.w.inject(0, &ack());
+    let cause = FallbackCause::FirstDataWithout;
+    assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+    // What the subflow acknowledged is free, without any Data ACK.
+    assert_eq!((s.info().bytes_acked, s.info().send_queue), (5, 0));
+    s.w.drain(0);
+    s.write(b"second");
+    let seg =
+        s.w.expect(0, "data with an infinite mapping", |s| s.has_data());
+    let map = seg.mapping().expect("a mapping");
+    assert!(map.is_infinite() && seg.dss().is_some_and(|d| d.data_ack.is_none()));
+    // It counts from the first byte that was never Data-ACKed.
+    assert_eq!(
+        (s.position(&map), map.ssn, map.checksum),
+        (0, Ssn::new(1), Some(0))
+    );
+    s.w.inject(0, &ack());
+    s.write(b"third");
+    s.w.expect(0, "plain data", |s| s.has_data() && s.is_plain());
+    s.w.inject(0, &data(b"answer"));
+    assert_eq!(s.read(), b"answer");
+    // No way back: neither options nor joins are taken any more.
+    let add = s.add_addr(7, 1, None);
+    s.w.inject(0, &ack().opt(MptcpOption::AddAddr(add)));
+    s.w.inject(0, &data(b" more").opt(s.dss(Some(s.map(0, 6, b" more")))));
+    assert_eq!(s.read(), b" more");
+    let plain = s.w.drain(0).iter().all(Seg::is_plain);
+    s.w.check(plain, "no option any more");
+    let flow = s.w.dial(0, 4500, 80);
+    let join = s.join_syn(5, false);
+    s.w.inject(flow, &join);
+    s.w.expect(flow, "a reset", |s| s.is_rst());
+    assert_eq!(s.info().level, ProtocolLevel::PlainTcp);
+}
+
+#[test]
+fn data_without_options_on_the_first_subflow_means_tcp() {
+    // rfc8684:B4,C31
+    let mut s = Session::greeted(1, plain_options());
+    s.w.drain(0);
+    s.w.inject(0, &data(b"plain"));
+    assert_eq!(s.read(), b"plain");
+    assert_eq!(s.info().fallback, Some(FallbackCause::FirstDataWithout));
+    s.w.inject(0, &fin());
+    let now = s.w.now;
+    let end = s.w.stack.read(now, s.conn, &mut [0; 4]);
+    assert_eq!(
+        end,
+        Ok(ReadOutcome::End),
+        "a FIN is the end of the stream now"
+    );
+}
+
+#[test]
+fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
+    // rfc8684:B3,P1
+    let mut s = Session::called_with(2, plain_options());
+    // The first subflow has no window, so data goes on the other.
+    s.w.flows[0].window = 0;
+    s.w.inject(0, &ack());
+    let (other, syn) = s.open_out(1);
+    let answer = s.join_answer(&syn, 9, false);
+    s.w.inject(other, &answer);
+    s.w.inject(other, &ack());
+    s.w.drain(other);
+    s.write(b"data");
+    s.w.find(other, "data", |s| s.has_data());
+    s.w.inject(other, &ack());
+    let reset = s.w.find(other, "a reset", |s| s.is_rst());
+    assert_eq!(reset.reason(), Some(ResetReason::MiddleboxInterference));
+    assert_eq!(s.info().level, ProtocolLevel::Multipath);
+    // The data is not lost.
+    s.w.flows[0].window = 60_000;
+    s.ack(0);
+    s.w.advance_ms(3000);
+    s.w.find(0, "the data", |s| s.payload == b"data");
+}
+
+#[test]
+fn a_wrong_checksum_among_several_subflows_resets_the_one_it_came_on() {
+    // rfc8684:B6,B8
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    s.send(0, 0, b"good");
+    s.send_damaged(other, 4, b"evil");
+    let reset = s.w.expect(other, "a reset with MP_FAIL", |s| s.is_rst());
+    assert_eq!(failed(&s, &reset), Some(4), "where the mapping starts");
+    assert_eq!(s.read(), b"good");
+    assert_eq!(
+        s.info().ended.last().map(|e| e.end),
+        Some(SubflowEnd::Checksum)
+    );
+    // It comes again elsewhere.
+    s.send(0, 4, b"fine");
+    let reply = s.w.drain(0).pop().expect("an acknowledgement");
+    assert_eq!(s.acked(&reply), Some(8));
+    assert_eq!(s.read(), b"fine");
+    assert_eq!(s.info().level, ProtocolLevel::Multipath);
+}
+
+#[test]
+fn an_mp_fail_with_a_reset_sends_the_data_elsewhere() {
+    // rfc8684:B6,B7,R4
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    s.w.flows[0].window = 0;
+    s.w.inject(0, &ack());
+    s.write(b"damaged");
+    s.w.find(other, "data", |s| s.has_data());
+    s.w.flows[0].window = 60_000;
+    s.ack(0);
+    s.w.drain(0);
+    s.w.inject(other, &rst().opt(s.fail_at(0)));
+    let again = s.w.find(0, "the data", |s| s.has_data());
+    assert_eq!(again.payload, b"damaged");
+    let map = again.mapping().expect("still mapped");
+    assert_eq!(s.position(&map), 0);
+    assert_eq!(s.info().level, ProtocolLevel::Multipath);
+}
+
+#[test]
+fn a_wrong_checksum_on_the_only_subflow_is_told_and_waits_for_the_answer() {
+    // rfc8684:B8,B9,B10,B13,B14,B16
+    let mut s = Session::accepted();
+    s.send(0, 0, b"good ");
+    assert_eq!(s.read(), b"good ");
+    s.w.drain(0);
+    s.send_damaged(0, 5, b"rewritten ");
+    let nxt = s.w.flows[0].nxt;
+    let told =
+        s.w.expect(0, "MP_FAIL on an acknowledgement", |s| s.is_bare());
+    assert_eq!(failed(&s, &told), Some(5));
+    assert_eq!(
+        (told.ack, s.acked(&told)),
+        (nxt, Some(5)),
+        "never Data-ACKed"
+    );
+    // What else was in flight, whatever it says of itself.
+    s.send(0, 15, b"and more ");
+    assert_eq!(s.read(), b"");
+    // The answer: MP_FAIL, and an infinite mapping on the next new data.
+    s.w.drain(0);
+    let answer = ack().opt(s.fail_at(0));
+    s.w.inject(0, &answer);
+    let cause = FallbackCause::Checksum;
+    assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+    assert_eq!(s.read(), b"rewritten and more ");
+    let pkt = data(b"as it comes").opt(infinite(&s, 0, 24));
+    s.w.inject(0, &pkt);
+    s.w.inject(0, &data(b", plain"));
+    assert_eq!(s.read(), b"as it comes, plain");
+    let fails = s.w.drain(0).iter().filter(|s| !s.is_plain()).count();
+    assert_eq!(fails, 0, "the answer is not answered\n{}", s.w.log());
+    // Our direction says so once, too.
+    s.write(b"mine");
+    s.w.expect(0, "an infinite mapping", |s| s.has_data() && is_infinite(s));
+    s.write(b"too");
+    s.w.expect(0, "plain data", |s| s.has_data() && s.is_plain());
+}
+
+#[test]
+fn the_infinite_mapping_alone_is_answer_enough() {
+    // rfc8684:B9,B14,D18
+    let mut s = Session::accepted();
+    s.send_damaged(0, 0, b"rewritten ");
+    let pkt = data(b"plain").opt(infinite(&s, 0, 10));
+    s.w.inject(0, &pkt);
+    assert_eq!(s.read(), b"rewritten plain");
+    assert_eq!(s.info().level, ProtocolLevel::PlainTcp);
+    let last = s.w.drain(0).pop().expect("an acknowledgement");
+    assert!(last.is_plain(), "no Data ACK any more\n{}", s.w.log());
+}
+
+#[test]
+fn an_infinite_mapping_counts_although_checksums_were_agreed_on() {
+    // rfc8684:B4,D18,D3,B16
+    let mut s = Session::accepted();
+    s.send(0, 0, b"mapped ");
+    // Half of a mapping is here when the peer gives up.
+    let whole = s.map(0, 7, b"half and half");
+    s.w.inject(0, &data(b"half ").opt(s.dss(Some(whole))));
+    assert_eq!(s.read(), b"mapped ");
+    let pkt = data(b"plain").opt(infinite(&s, 0, 12));
+    s.w.inject(0, &pkt);
+    assert_eq!(s.read(), b"half plain");
+    assert_eq!(s.info().fallback, Some(FallbackCause::PeerInfinite));
+    s.write(b"answer");
+    s.w.find(0, "plain data", |s| s.has_data() && s.is_plain());
+    s.w.inject(0, &fin());
+    let now = s.w.now;
+    let end = s.w.stack.read(now, s.conn, &mut [0; 4]);
+    assert_eq!(end, Ok(ReadOutcome::End));
+}
+
+#[test]
+fn an_mp_fail_on_the_only_subflow_is_answered_and_ends_in_tcp() {
+    // rfc8684:B9,B10,B13,B16
+    let mut s = Session::called();
+    s.write(b"known ");
+    s.received = 6;
+    s.ack(0);
+    s.write(b"damaged ");
+    s.w.drain(0);
+    let flow = &s.w.flows[0];
+    let (irs, start) = (flow.irs, flow.rcv);
+    s.w.inject(0, &ack().opt(s.dss(None)).opt(s.fail_at(6)));
+    let cause = FallbackCause::PeerFailed;
+    assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+    let answer = s.w.expect(0, "MP_FAIL in return", |s| s.is_bare());
+    assert_eq!(failed(&s, &answer), Some(0));
+    // The subflow's acknowledgement was for everything, and is the only one that counts.
+    assert_eq!((s.info().bytes_acked, s.info().send_queue), (14, 0));
+    s.write(b"new");
+    let seg = s.w.expect(0, "an infinite mapping", |s| s.has_data());
+    let map = seg.mapping().expect("a mapping");
+    assert_eq!(seg.payload, b"new");
+    assert!(map.is_infinite());
+    // It counts from the first byte that was not Data-ACKed.
+    assert_eq!((s.position(&map), map.ssn), (6, Ssn::new(7)));
+    assert_eq!((seg.seq, map.checksum), (start, Some(0)));
+    assert_eq!(Ssn::of(start, irs), Ssn::new(15));
+    s.w.inject(0, &data(b"plain"));
+    assert_eq!(s.read(), b"plain");
+    // Our answer was lost: the peer asks again.
+    s.w.drain(0);
+    s.w.inject(0, &ack().opt(s.fail_at(6)));
+    let again = s.w.expect(0, "MP_FAIL in return", |s| s.is_bare());
+    assert!(failed(&s, &again).is_some());
+    s.write(b"er");
+    s.w.expect(0, "plain data", |s| s.has_data() && s.is_plain());
+}
+
+#[test]
+fn an_mp_fail_is_repeated_and_in_the_end_resets() {
+    // rfc8684:B8,B9,B11
+    let mut s = Session::accepted();
+    s.send_damaged(0, 0, b"rewritten");
+    s.w.advance_ms(30_000);
+    let sent = s.w.drain(0);
+    let told = sent.iter().filter(|seg| failed(&s, seg) == Some(0)).count();
+    assert!(told >= 3, "repeated\n{}", s.w.log());
+    let last = sent.last().expect("something was sent");
+    assert!(
+        last.is_rst() && failed(&s, last) == Some(0),
+        "{}",
+        s.w.log()
+    );
+    assert_eq!(s.read(), b"", "what was held never counted");
+    // Multipath TCP goes on where a subflow works: the same bytes again on a new one.
+    let flow = s.join_in(0, 5, false);
+    s.send(flow, 0, b"unchanged");
+    assert_eq!(s.read(), b"unchanged");
+}
+
+#[test]
+fn a_wrong_checksum_behind_a_hole_resets_the_only_subflow() {
+    // rfc8684:B11,B8
+    let mut s = Session::accepted();
+    s.send_damaged(0, 100, b"beyond a hole");
+    let reset = s.w.find(0, "a reset", |s| s.is_rst());
+    assert_eq!(failed(&s, &reset), Some(100));
+    assert_eq!(s.read(), b"");
+    assert_eq!(s.info().closed, None);
+}
+
+#[test]
+fn an_mp_fail_for_data_out_of_order_resets_the_only_subflow() {
+    // rfc8684:B11
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    // Data goes on the other subflow, which dies, so that its data comes late on the first.
+    s.w.flows[0].window = 0;
+    s.w.inject(0, &ack());
+    s.write(b"lost");
+    s.w.find(other, "data", |s| s.has_data());
+    s.w.flows[0].window = 60_000;
+    s.ack(0);
+    s.w.flows[other].window = 0;
+    s.w.inject(other, &ack());
+    s.write(b"later");
+    s.w.find(0, "later data", |s| s.payload == b"later");
+    s.w.inject(other, &rst());
+    s.w.advance_ms(1500);
+    s.w.find(0, "the lost data", |s| s.payload == b"lost");
+    s.w.inject(0, &ack().opt(s.fail_at(0)));
+    let reset = s.w.find(0, "a reset", |s| s.is_rst());
+    assert!(failed(&s, &reset).is_some());
+    assert_eq!(s.info().level, ProtocolLevel::Multipath);
+}
+
+#[test]
+fn a_close_after_the_fall_is_a_fin() {
+    // rfc8684:B13,B16
+    let mut s = Session::called();
+    s.write(b"bye");
+    s.shutdown();
+    s.w.drain(0);
+    // The DATA_FIN was on its way when the peer said MP_FAIL.
+    s.w.inject(0, &ack().opt(s.fail_at(0)));
+    s.w.advance_ms(50);
+    let fin_seg = s.w.find(0, "a FIN", |s| s.is_fin());
+    assert!(fin_seg.dss().is_none());
+    s.w.inject(0, &fin());
+    assert!(
+        s.w.happened(|e| matches!(e, EventKind::Closed(_))),
+        "{}",
+        s.w.log()
+    );
+}
