@@ -100,12 +100,14 @@ impl TxMaps {
         })
     }
 
-    /// The subflow number of a position from which on everything was sent in the order of the stream, once; absent
-    /// if something was not. // rfc8684:B9,B11
-    pub(crate) fn straight_from(&self, at: Offset) -> Option<Ssn> {
+    /// The subflow number of a position of the stream, if everything from there up to `end`, where new data starts, went
+    /// in the order of the stream, once. // rfc8684:B9,B11
+    pub(crate) fn straight(&self, at: Offset, end: Offset) -> Option<Ssn> {
         match self.straight {
-            None => Some(Ssn::new(1)).filter(|_| at == Offset::ZERO),
-            Some(run) if run.at <= at && at <= run.next.1 => Some(run.ssn + (at - run.at) as u32),
+            _ if at > end => None,
+            None => Some(Ssn::new(1)).filter(|_| at == end),
+            Some(run) if at == end => Some(run.next.0),
+            Some(run) if run.at <= at && run.next.1 == end => Some(run.ssn + (at - run.at) as u32),
             Some(_) => None,
         }
     }
@@ -289,6 +291,26 @@ mod tests {
         assert_eq!(maps.lowest(), Some(Offset(300)));
         maps.acked(Ssn::new(41));
         assert!(maps.is_empty() && maps.lowest().is_none());
+    }
+
+    #[test]
+    fn a_straight_run_ends_where_something_is_sent_again() {
+        // rfc8684:B9,B11
+        let ssn = |n| Some(Ssn::new(n));
+        let mut maps = TxMaps::default();
+        assert_eq!(maps.straight(Offset(7), Offset(7)), ssn(1));
+        assert_eq!(maps.straight(Offset(0), Offset(7)), None);
+        maps.push(tx(1, 100, 10));
+        maps.push(tx(11, 110, 10));
+        assert_eq!(maps.straight(Offset(105), Offset(120)), ssn(6));
+        assert_eq!(maps.straight(Offset(90), Offset(120)), None);
+        assert_eq!(maps.straight(Offset(105), Offset(130)), None);
+        maps.push(tx(21, 105, 5));
+        assert_eq!(maps.straight(Offset(105), Offset(120)), None);
+        assert_eq!(maps.straight(Offset(120), Offset(120)), ssn(26));
+        maps.acked(Ssn::new(26));
+        maps.push(tx(26, 120, 5));
+        assert_eq!(maps.straight(Offset(122), Offset(125)), ssn(28));
     }
 
     #[test]

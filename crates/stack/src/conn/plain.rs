@@ -157,7 +157,7 @@ impl Conn {
             return;
         }
         let at = self.recv.next();
-        if self.subflows[i].tx.straight_from(self.send.una()).is_none() || self.has_gaps(i) {
+        if self.straight(i).is_none() || self.has_gaps(i) {
             // Its order is not the stream's. // rfc8684:B11
             self.fail_subflow(i, at, cx);
             return;
@@ -177,11 +177,7 @@ impl Conn {
 
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        let from = self.send.una();
-        let start = self.subflows[i]
-            .tx
-            .straight_from(from)
-            .map(|ssn| (ssn, from));
+        let start = self.straight(i);
         if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
@@ -220,6 +216,13 @@ impl Conn {
             .iter()
             .enumerate()
             .all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
+    fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
+        let (una, next) = (self.send.una(), self.send.next());
+        let ssn = self.subflows[i].tx.straight(una, next)?;
+        Some((ssn, una))
     }
 
     /// What the peer sends on this subflow is not the next part of its stream.

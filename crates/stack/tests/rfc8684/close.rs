@@ -202,7 +202,8 @@ fn the_last_subflow_is_not_closed_over_data() {
     let refused = s.w.stack.remove_subflow(now, s.conn, ids[0]);
     assert_eq!(refused, Err(StackError::InvalidState));
     // A FIN of the peer on it closes neither the connection nor our direction.
-    s.w.inject(0, &fin());
+    let theirs = fin().opt(s.dss(None));
+    s.w.inject(0, &theirs);
     s.w.advance_ms(50);
     let fins = s.w.drain(0).iter().any(|seg| seg.is_fin());
     s.w.check(!fins, "data has no Data ACK yet");

@@ -341,7 +341,7 @@ fn an_mp_fail_for_data_out_of_order_resets_the_only_subflow() {
     s.w.flows[0].window = 60_000;
     s.ack(0);
     s.w.flows[other].window = 0;
-    s.w.inject(other, &ack());
+    s.ack(other);
     s.write(b"later");
     s.w.find(0, "later data", |s| s.payload == b"later");
     s.w.inject(other, &rst());
