@@ -12,9 +12,7 @@ use super::send::FinState;
 use super::subflow::Greeting;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
-use crate::api::{
-    CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase,
-};
+use crate::api::{CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
 use crate::pm;
