@@ -1,6 +1,8 @@
 //! What must hold for any bytes: nothing panics, and what was understood can be written and read back unchanged.
 #![forbid(unsafe_code)]
 
+mod stack;
+
 use manypath_wire::checksum::Sum;
 use manypath_wire::cursor::Writer;
 use manypath_wire::emit::{self, Checksum, Outgoing};
@@ -12,6 +14,8 @@ use manypath_wire::tcp::mptcp::{self, MptcpOption, Subtype};
 use manypath_wire::tcp::options::Options;
 use manypath_wire::{describe, tcp};
 
+pub use stack::stack;
+
 /// Options with room for the largest header.
 const MAX_OPTIONS: usize = 40;
 
@@ -20,9 +24,17 @@ pub fn segment(packet: &[u8]) {
     // Both must hold up; only the second gets past a checksum that a fuzzer cannot guess.
     let _ = Segment::parse(packet, Verify::Full);
     let _ = describe::packet(packet);
-    let Ok(segment) = Segment::parse(packet, Verify::Trusted) else { return };
+    let Ok(segment) = Segment::parse(packet, Verify::Trusted) else {
+        return;
+    };
     let _ = describe::segment(&segment);
-    let fitted = layout::fit(&Wanted { options: segment.options, prefer: Prefer::Data }, MAX_OPTIONS);
+    let fitted = layout::fit(
+        &Wanted {
+            options: segment.options,
+            prefer: Prefer::Data,
+        },
+        MAX_OPTIONS,
+    );
     let out = Outgoing {
         tuple: segment.tuple.reversed(),
         ecn: segment.ip.ecn,
@@ -31,58 +43,90 @@ pub fn segment(packet: &[u8]) {
         options: &fitted,
     };
     let mut buf = vec![0; emit::header_len(&out.tuple, &fitted) + segment.payload.len()];
-    let Ok(at) = emit::headers(&mut buf, &out, segment.payload.len()) else { return };
+    let Ok(at) = emit::headers(&mut buf, &out, segment.payload.len()) else {
+        return;
+    };
     buf[at..].copy_from_slice(segment.payload);
-    emit::finish(&mut buf, Sum::of(segment.payload), Checksum::Full).expect("headers were just written");
+    emit::finish(&mut buf, Sum::of(segment.payload), Checksum::Full)
+        .expect("headers were just written");
     let again = Segment::parse(&buf, Verify::Full).expect("what we write can be read");
     assert_eq!(again.tuple, segment.tuple);
     assert_eq!(again.header.seq, segment.header.seq);
     assert_eq!(again.header.flags, segment.header.flags);
     assert_eq!(again.payload, segment.payload);
-    assert_eq!(again.options, Options { ignored: 0, ..*fitted.options() });
+    assert_eq!(
+        again.options,
+        Options {
+            ignored: 0,
+            ..*fitted.options()
+        }
+    );
 }
 
 /// A list of TCP options behind a byte of flags.
 pub fn options(data: &[u8]) {
-    let Some((&flags, list)) = data.split_first() else { return };
+    let Some((&flags, list)) = data.split_first() else {
+        return;
+    };
     let list = &list[..list.len().min(MAX_OPTIONS)];
     let flags = Flags::from_bits(flags);
-    let Ok(options) = Options::parse(list, flags) else { return };
+    let Ok(options) = Options::parse(list, flags) else {
+        return;
+    };
     for prefer in [Prefer::Data, Prefer::Signals] {
         for limit in (0..=MAX_OPTIONS).step_by(4) {
             let fitted = layout::fit(&Wanted { options, prefer }, limit);
             assert!(fitted.len() <= limit);
             let mut area = [0; MAX_OPTIONS];
             let area = &mut area[..fitted.len()];
-            fitted.options().emit(area).expect("what fits can be written");
+            fitted
+                .options()
+                .emit(area)
+                .expect("what fits can be written");
             let again = Options::parse(area, flags).expect("what we write can be read");
-            assert_eq!(again, Options { ignored: 0, ..*fitted.options() });
+            assert_eq!(
+                again,
+                Options {
+                    ignored: 0,
+                    ..*fitted.options()
+                }
+            );
         }
     }
 }
 
 /// One Multipath TCP option of a kind: a byte of flags, then the body behind kind, length and subtype.
 pub fn option(subtype: Subtype, data: &[u8]) {
-    let Some((&[flags, third], body)) = data.split_first_chunk::<2>() else { return };
+    let Some((&[flags, third], body)) = data.split_first_chunk::<2>() else {
+        return;
+    };
     let body = &body[..body.len().min(MAX_OPTIONS - 3)];
     let mut option = vec![mptcp::KIND, 0, subtype.number() << 4 | third & 0x0f];
     option.extend_from_slice(body);
     // At most 40 bytes, see above.
     option[1] = option.len() as u8;
     let flags = Flags::from_bits(flags);
-    let Some(value) = MptcpOption::parse(&option, flags) else { return };
+    let Some(value) = MptcpOption::parse(&option, flags) else {
+        return;
+    };
     assert_eq!(value.subtype(), subtype);
     let mut buf = vec![0; value.wire_len()];
-    value.emit(&mut Writer::new(&mut buf)).expect("the option has the length it says");
+    value
+        .emit(&mut Writer::new(&mut buf))
+        .expect("the option has the length it says");
     assert_eq!(MptcpOption::parse(&buf, flags), Some(value));
 }
 
 /// An ICMP message of either IP version: a byte that chooses, then the message.
 pub fn icmp(data: &[u8]) {
-    let Some((&version, message)) = data.split_first() else { return };
+    let Some((&version, message)) = data.split_first() else {
+        return;
+    };
     let mut packet = header(version & 1 == 1, message.len());
     packet.extend_from_slice(message);
-    let Ok((meta, _)) = ip::parse(&packet) else { return };
+    let Ok((meta, _)) = ip::parse(&packet) else {
+        return;
+    };
     // As it is, and with a checksum that lets it through.
     let _ = icmp::parse(&meta, message);
     let mut message = message.to_vec();
