@@ -1,8 +1,8 @@
 //! The neighbour cache: states after RFC 4861, section 7.3.2, used for ARP as well.
 
 use super::arp::{Arp, Operation};
-use super::nd::{self, Discovery, Message};
-use super::{EtherType, Frame, Mac};
+use super::nd::{Discovery, Message};
+use super::{EtherType, Frame, Link, Mac};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -21,47 +21,7 @@ const ENTRIES_MAX: usize = 1024;
 const PARKED_MAX: usize = 64;
 const PARKED_BYTES_MAX: usize = 512 * 1024;
 /// Frames waiting to be sent; questions beyond are not asked, they would be repeated anyway.
-const OUTPUT_MAX: usize = 256;
-
-/// One of our addresses on the link, and how to leave the link from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
-    /// Our address.
-    pub addr: IpAddr,
-    /// Length of the on-link prefix, bits.
-    pub prefix: u8,
-    /// Where packets for other networks go.
-    pub gateway: Option<IpAddr>,
-    /// The address is ours alone: answer questions about it.
-    pub owned: bool,
-}
-
-impl Link {
-    fn on_link(&self, dst: IpAddr) -> bool {
-        fn same(a: &[u8], b: &[u8], bits: u8) -> bool {
-            let (whole, rest) = (usize::from(bits / 8), bits % 8);
-            let mask = !(0xffu16 >> rest) as u8;
-            a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) & mask == 0)
-        }
-        match (self.addr, dst) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(&a.octets(), &b.octets(), self.prefix.min(32)),
-            (IpAddr::V6(a), IpAddr::V6(b)) => {
-                b.is_unicast_link_local() || same(&a.octets(), &b.octets(), self.prefix.min(128))
-            }
-            _ => false,
-        }
-    }
-
-    /// The neighbour to hand a packet for `dst` to: the destination itself on the link, otherwise the gateway. Without a
-    /// gateway the destination is asked for directly, as on a link whose routers answer for what is behind them.
-    #[must_use]
-    pub fn next_hop(&self, dst: IpAddr) -> IpAddr {
-        match self.gateway {
-            Some(gateway) if !self.on_link(dst) => gateway,
-            _ => dst,
-        }
-    }
-}
+pub(super) const OUTPUT_MAX: usize = 256;
 
 /// The answer to "may I send to this neighbour?".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,13 +90,13 @@ struct Parked {
 /// The cache of one interface.
 #[derive(Debug)]
 pub struct Neighbours {
-    mac: Mac,
-    links: Vec<Link>,
+    pub(super) mac: Mac,
+    pub(super) links: Vec<Link>,
     entries: BTreeMap<IpAddr, Entry>,
     parked: VecDeque<Parked>,
     parked_bytes: usize,
-    output: VecDeque<Output>,
-    counters: Counters,
+    pub(super) output: VecDeque<Output>,
+    pub(super) counters: Counters,
 }
 
 impl Neighbours {
@@ -254,6 +214,11 @@ impl Neighbours {
         }
     }
 
+    /// The hardware address of `addr`, if it is known.
+    pub(super) fn known(&self, addr: IpAddr) -> Option<Mac> {
+        self.entries.get(&addr).and_then(|e| e.mac)
+    }
+
     /// Enters a neighbour learnt elsewhere (the kernel's table).
     pub fn learn(&mut self, now: Duration, hop: IpAddr, mac: Mac) {
         let asker = match hop {
@@ -367,32 +332,6 @@ impl Neighbours {
         }
     }
 
-    fn answer_v6(&mut self, d: &Discovery, source_mac: Option<Mac>) {
-        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        // To somebody who checks for duplicates the answer goes to all (RFC 4861, section 7.2.4).
-        let solicited = !d.src.is_unspecified();
-        let dst = if solicited { d.src } else { all_nodes };
-        let dst_mac = match (solicited, source_mac) {
-            (true, Some(mac)) => mac,
-            (true, None) => match self.entries.get(&IpAddr::V6(d.src)).and_then(|e| e.mac) {
-                Some(mac) => mac,
-                None => nd::multicast_mac(nd::solicited_node(d.src)),
-            },
-            (false, _) => nd::multicast_mac(all_nodes),
-        };
-        let advert = Discovery {
-            src: d.target,
-            dst,
-            target: d.target,
-            message: Message::Advert {
-                target_mac: Some(self.mac),
-                solicited,
-                overrides: true,
-            },
-        };
-        self.emit(advert.to_frame(self.mac, dst_mac));
-    }
-
     fn fill(&mut self, now: Duration, hop: IpAddr, mac: Mac, asker: IpAddr) {
         let until = now + REACHABLE;
         self.entries
@@ -429,81 +368,6 @@ impl Neighbours {
                     until: now + REACHABLE,
                 };
             }
-        }
-    }
-
-    /// Tells the link that our owned addresses are here: unasked announcements (RFC 5227, section 3; RFC 4861, 7.2.6).
-    pub fn announce(&mut self) {
-        let owned: Vec<IpAddr> = self
-            .links
-            .iter()
-            .filter(|l| l.owned)
-            .map(|l| l.addr)
-            .collect();
-        for addr in owned {
-            match addr {
-                IpAddr::V4(addr) => self.announce_v4(addr),
-                IpAddr::V6(addr) => {
-                    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-                    let advert = Discovery {
-                        src: addr,
-                        dst: all_nodes,
-                        target: addr,
-                        message: Message::Advert {
-                            target_mac: Some(self.mac),
-                            solicited: false,
-                            overrides: true,
-                        },
-                    };
-                    self.emit(advert.to_frame(self.mac, nd::multicast_mac(all_nodes)));
-                }
-            }
-        }
-    }
-
-    fn announce_v4(&mut self, addr: Ipv4Addr) {
-        let claim = Arp {
-            operation: Operation::Request,
-            sender_mac: self.mac,
-            sender: addr,
-            target_mac: Mac([0; 6]),
-            target: addr,
-        };
-        self.emit(claim.to_frame(Mac::BROADCAST));
-    }
-
-    fn ask(&mut self, src: IpAddr, hop: IpAddr, known: Option<Mac>) {
-        let frame = match (src, hop) {
-            (IpAddr::V4(src), IpAddr::V4(hop)) => Arp {
-                operation: Operation::Request,
-                sender_mac: self.mac,
-                sender: src,
-                target_mac: Mac([0; 6]),
-                target: hop,
-            }
-            .to_frame(known.unwrap_or(Mac::BROADCAST)),
-            (IpAddr::V6(src), IpAddr::V6(hop)) => {
-                let group = nd::solicited_node(hop);
-                Discovery {
-                    src,
-                    dst: if known.is_some() { hop } else { group },
-                    target: hop,
-                    message: Message::Solicit {
-                        source_mac: Some(self.mac),
-                    },
-                }
-                .to_frame(self.mac, known.unwrap_or(nd::multicast_mac(group)))
-            }
-            // A gateway of the other family cannot be asked; the entry fails by itself.
-            _ => return,
-        };
-        self.counters.asked += 1;
-        self.emit(frame);
-    }
-
-    fn emit(&mut self, frame: Vec<u8>) {
-        if self.output.len() < OUTPUT_MAX {
-            self.output.push_back(Output::Control(frame));
         }
     }
 
@@ -584,6 +448,7 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nd;
     use super::*;
 
     const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);

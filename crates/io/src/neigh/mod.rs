@@ -8,9 +8,12 @@
 
 pub mod arp;
 mod cache;
+mod link;
 pub mod nd;
+mod speak;
 
-pub use cache::{Counters, Link, Lookup, Neighbours, Output};
+pub use cache::{Counters, Lookup, Neighbours, Output};
+pub use link::Link;
 
 /// A 48-bit Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
