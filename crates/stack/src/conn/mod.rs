@@ -17,22 +17,22 @@ mod paths;
 mod plain;
 mod recv;
 mod ring;
+mod segment;
 mod send;
 mod subflow;
+mod timeout;
 mod timers;
 mod transmit;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use manypath_tcp::cc::{GroupView, PathSample};
-use manypath_tcp::machine::{Context, DeadCause, IcmpOutcome, Machine, Reject, Verdict};
+use manypath_tcp::cc::PathSample;
+use manypath_tcp::machine::{IcmpOutcome, Machine};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::icmp;
-use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::MptcpOption;
 
 use crate::api::{
     CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, Role, StackError, SubflowEnd,
@@ -57,7 +57,7 @@ use recv::ReceiveQueue;
 use send::{FinState, SendQueue};
 use subflow::Subflow;
 pub(crate) use subflow::{Greeting, Seat};
-use timers::{DataTimer, Outstanding, earlier};
+use timers::DataTimer;
 pub(crate) use transmit::Progress;
 
 /// Idle queues keep their memory for so long.
@@ -304,162 +304,6 @@ impl Conn {
         self.push_event(EventKind::FellBack(cause));
     }
 
-    /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
-    /// 9293 section 3.10.7.3).
-    pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
-        let Some(i) = self.position(id) else {
-            return false;
-        };
-        if self.overtook_keys(i, seg) {
-            cx.count.option_unexpected += 1;
-            return false;
-        }
-        // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
-        let congestion_signal_ok = !seg.options.mptcp.has_signal();
-        let ctx = Context {
-            group: GroupView {
-                paths: &self.samples,
-                me: i,
-            },
-            congestion_signal_ok,
-        };
-        let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
-        if outcome.reset {
-            self.on_reset(i, seg, cx);
-            return false;
-        }
-        if let Verdict::Rejected(why) = outcome.verdict {
-            cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
-            cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
-            self.after_input(cx);
-            return why == Reject::Handshake;
-        }
-        self.subflows[i].probe_until = None;
-        if outcome.established {
-            self.on_established(i, seg, cx);
-        } else if !seg.header.flags.syn() {
-            self.join_confirmed(i, cx);
-        }
-        if outcome.acked > 0 || outcome.fin_acked {
-            self.on_subflow_acked(i, cx);
-        }
-        self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
-        if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
-            self.take_options(i, seg, &outcome, cx);
-        }
-        if let Some(part) = &outcome.in_order {
-            let whole = part.range.len() == seg.payload.len();
-            self.take_payload(
-                i,
-                part.ssn,
-                &seg.payload[part.range.clone()],
-                seg.payload_sum.filter(|_| whole),
-                cx,
-            );
-        }
-        self.delivered_ssn = None;
-        if outcome.more_ready {
-            while let Some(chunk) = self.subflows[i].tcp.take_ready() {
-                self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
-            }
-        }
-        if outcome.fin {
-            self.on_subflow_fin(i);
-        }
-        // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
-        if outcome.in_order.is_some() || outcome.acked > 0 {
-            self.subflows[i].signals_welcome();
-        }
-        self.refresh_sample(i);
-        self.take_up(i, cx);
-        self.after_input(cx);
-        false
-    }
-
-    fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        match (self.subflows[i].greeting.clone(), self.role) {
-            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => {
-                self.called_back(i, seg, cx)
-            }
-            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => {
-                self.call_accepted(i, seg, cx)
-            }
-            (Greeting::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
-            (Greeting::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
-            (
-                Greeting::CapableAck
-                | Greeting::CapableKeys
-                | Greeting::JoinAck { .. }
-                | Greeting::Done,
-                _,
-            ) => {}
-        }
-    }
-
-    fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        sf.tx.acked(sf.tcp.snd_una_ssn());
-        sf.release_retained();
-        if sf.stale && sf.tcp.backoffs() == 0 {
-            let healthy = self.has_healthy();
-            self.subflows[i].stale = false;
-            cx.count.subflow_recovered += 1;
-            if !healthy {
-                self.rescue_from_stale(i);
-            }
-        }
-        if !self.lattice.speaks_multipath() {
-            // rfc8684:B13
-            let upto = self.subflows[i]
-                .tx
-                .first_unacked(self.subflows[i].tcp.snd_una_ssn())
-                .unwrap_or_else(|| self.send.next());
-            self.send.subflow_acked(upto);
-        }
-    }
-
-    fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        cx.count.subflow_reset_by_peer += 1;
-        let handshake = !self.subflows[i].was_up() && !self.established;
-        let mut fast_close = None;
-        let (mut reason, mut transient) = (None, false);
-        for option in seg.options.mptcp.iter() {
-            match option {
-                MptcpOption::FastClose(close) => fast_close = Some(close.key),
-                // What it carried travels on the other subflows, or on the next one. // rfc8684:B6,B7
-                MptcpOption::Fail(_) => cx.count.fail_received += 1,
-                MptcpOption::Reset(why) => {
-                    // rfc8684:T1,T2,T3
-                    cx.count.tcprst_received += 1;
-                    reason = Some(why.reason);
-                    transient = why.transient;
-                }
-                MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
-                MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
-            }
-        }
-        let end = if handshake {
-            SubflowEnd::Refused
-        } else {
-            SubflowEnd::ResetByPeer { reason, transient }
-        };
-        self.subflows[i].end.get_or_insert(end);
-        if let Some(key) = fast_close {
-            self.on_fast_close(i, key, cx);
-        } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
-            self.finish(CloseCause::ResetByPeer, cx);
-        }
-        self.after_input(cx);
-    }
-
-    fn on_subflow_fin(&mut self, i: usize) {
-        self.subflows[i].peer_finished = true;
-        if !self.lattice.speaks_multipath() {
-            self.recv.note_end(self.recv.next());
-            self.tell_readable();
-        }
-    }
-
     /// Settles everything that an input may have set in motion.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
         self.advance_close(cx);
@@ -497,137 +341,6 @@ impl Conn {
             }
         }
         self.send.free(None);
-    }
-
-    /// How long data-level acknowledgements may take: the slowest usable path decides.
-    fn data_rto(&self) -> Duration {
-        let slowest = self
-            .subflows
-            .iter()
-            .filter(|sf| sf.carries_data() && !sf.stale)
-            .map(|sf| sf.tcp.rto())
-            .max();
-        slowest.unwrap_or(Duration::from_secs(1)).times(2)
-    }
-
-    /// The earliest moment at which something happens by itself.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let mut soonest = earlier(
-            self.data_timer.deadline(),
-            self.announcements
-                .deadline()
-                .filter(|_| self.may_announce()),
-        );
-        soonest = earlier(
-            soonest,
-            self.manager.as_ref().and_then(pm::Manager::deadline),
-        );
-        soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
-        soonest = earlier(soonest, self.memory_check);
-        soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
-        soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
-        for sf in &self.subflows {
-            soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
-            soonest = earlier(soonest, sf.signal_deadline());
-            if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
-                soonest = earlier(soonest, Some(repeat_at));
-            }
-        }
-        soonest
-    }
-
-    /// Time has passed.
-    pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
-            if self.subflows[i]
-                .tcp
-                .deadline()
-                .is_some_and(|at| at <= cx.now)
-            {
-                self.on_subflow_timeout(i, cx);
-            }
-        }
-        for sf in &mut self.subflows {
-            if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
-                sf.signals_welcome();
-            }
-        }
-        self.repeat_proofs(cx);
-        self.probes_due(cx);
-        self.fast_close_due(cx);
-        self.fail_due(cx);
-        if self.data_timer.fire(cx.now) {
-            self.on_data_timeout(cx);
-        }
-        if self.memory_check.is_some_and(|at| at <= cx.now) {
-            self.memory_check = None;
-            self.send.release_idle();
-            self.recv.release_idle();
-        }
-        if self.lonely_until.is_some_and(|until| until <= cx.now) {
-            self.lonely_until = None;
-            if self.subflows.is_empty() {
-                self.finish(CloseCause::NoSubflow, cx);
-            }
-        }
-        self.linger_due(cx);
-        self.after_input(cx);
-    }
-
-    fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let outcome = self.subflows[i].tcp.on_timeout(cx.now);
-        if outcome.rto_fired {
-            cx.count.rto += 1;
-            if self.subflows[i].carries_data() && !self.subflows[i].stale {
-                self.subflows[i].stale = true;
-                cx.count.subflow_stale += 1;
-                if self.has_healthy() {
-                    self.reinject_all(i);
-                }
-            }
-            let sf = &self.subflows[i];
-            let (subflow, rto) = (sf.id(), sf.tcp.rto());
-            self.push_event(EventKind::Timeout {
-                subflow,
-                rto,
-                backoffs: outcome.backoffs,
-            });
-        }
-        if let Some(cause) = outcome.dead {
-            cx.count.subflow_timed_out += 1;
-            let end = match cause {
-                DeadCause::Timeout
-                | DeadCause::KeepAlive
-                | DeadCause::UserTimeout
-                | DeadCause::SynTimeout => SubflowEnd::TimedOut,
-            };
-            self.subflows[i].end.get_or_insert(end);
-        }
-        self.refresh_sample(i);
-    }
-
-    /// Nothing new was acknowledged at data level for long. // rfc8684:R3
-    fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
-        cx.count.conn_rto += 1;
-        let una = self.send.una();
-        let in_flight = || self.subflows.iter().flat_map(|sf| sf.tx.iter());
-        let behind = in_flight().filter(|m| m.at + u64::from(m.len) > una);
-        // The subflows think that this arrived; the connection at the other end does not have it.
-        let upto = behind
-            .map(|m| m.at)
-            .chain([una + 64 * 1024, self.send.next()])
-            .min()
-            .unwrap_or(una);
-        if una < upto {
-            self.send.reinject(una..upto, None);
-        }
-        if let Some(i) = self.best_subflow() {
-            if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
-                self.subflows[i].tcp.force_ack();
-            } else if self.data_outstanding() == Outstanding::Window {
-                self.subflows[i].tcp.probe_liveness(cx.now);
-            }
-        }
     }
 
     /// Takes bytes of the application.

@@ -1,0 +1,169 @@
+//! One segment from the subflow's verdict to everything that follows from it.
+
+use manypath_tcp::cc::GroupView;
+use manypath_tcp::machine::{Context, Reject, Verdict};
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::MptcpOption;
+
+use super::subflow::Greeting;
+use super::{Conn, Cx};
+use crate::api::{CloseCause, Role, SubflowEnd};
+use crate::ids::SubflowId;
+
+impl Conn {
+    /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
+    /// 9293 section 3.10.7.3).
+    pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
+        let Some(i) = self.position(id) else {
+            return false;
+        };
+        if self.overtook_keys(i, seg) {
+            cx.count.option_unexpected += 1;
+            return false;
+        }
+        // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
+        let congestion_signal_ok = !seg.options.mptcp.has_signal();
+        let ctx = Context {
+            group: GroupView {
+                paths: &self.samples,
+                me: i,
+            },
+            congestion_signal_ok,
+        };
+        let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
+        if outcome.reset {
+            self.on_reset(i, seg, cx);
+            return false;
+        }
+        if let Verdict::Rejected(why) = outcome.verdict {
+            cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
+            cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
+            self.after_input(cx);
+            return why == Reject::Handshake;
+        }
+        self.subflows[i].probe_until = None;
+        if outcome.established {
+            self.on_established(i, seg, cx);
+        } else if !seg.header.flags.syn() {
+            self.join_confirmed(i, cx);
+        }
+        if outcome.acked > 0 || outcome.fin_acked {
+            self.on_subflow_acked(i, cx);
+        }
+        self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
+        if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
+            self.take_options(i, seg, &outcome, cx);
+        }
+        if let Some(part) = &outcome.in_order {
+            let whole = part.range.len() == seg.payload.len();
+            self.take_payload(
+                i,
+                part.ssn,
+                &seg.payload[part.range.clone()],
+                seg.payload_sum.filter(|_| whole),
+                cx,
+            );
+        }
+        self.delivered_ssn = None;
+        if outcome.more_ready {
+            while let Some(chunk) = self.subflows[i].tcp.take_ready() {
+                self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
+            }
+        }
+        if outcome.fin {
+            self.on_subflow_fin(i);
+        }
+        // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
+        if outcome.in_order.is_some() || outcome.acked > 0 {
+            self.subflows[i].signals_welcome();
+        }
+        self.refresh_sample(i);
+        self.take_up(i, cx);
+        self.after_input(cx);
+        false
+    }
+
+    fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        match (self.subflows[i].greeting.clone(), self.role) {
+            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => {
+                self.called_back(i, seg, cx)
+            }
+            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => {
+                self.call_accepted(i, seg, cx)
+            }
+            (Greeting::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
+            (Greeting::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
+            (
+                Greeting::CapableAck
+                | Greeting::CapableKeys
+                | Greeting::JoinAck { .. }
+                | Greeting::Done,
+                _,
+            ) => {}
+        }
+    }
+
+    fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        sf.tx.acked(sf.tcp.snd_una_ssn());
+        sf.release_retained();
+        if sf.stale && sf.tcp.backoffs() == 0 {
+            let healthy = self.has_healthy();
+            self.subflows[i].stale = false;
+            cx.count.subflow_recovered += 1;
+            if !healthy {
+                self.rescue_from_stale(i);
+            }
+        }
+        if !self.lattice.speaks_multipath() {
+            // rfc8684:B13
+            let upto = self.subflows[i]
+                .tx
+                .first_unacked(self.subflows[i].tcp.snd_una_ssn())
+                .unwrap_or_else(|| self.send.next());
+            self.send.subflow_acked(upto);
+        }
+    }
+
+    fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        cx.count.subflow_reset_by_peer += 1;
+        let handshake = !self.subflows[i].was_up() && !self.established;
+        let mut fast_close = None;
+        let (mut reason, mut transient) = (None, false);
+        for option in seg.options.mptcp.iter() {
+            match option {
+                MptcpOption::FastClose(close) => fast_close = Some(close.key),
+                // What it carried travels on the other subflows, or on the next one. // rfc8684:B6,B7
+                MptcpOption::Fail(_) => cx.count.fail_received += 1,
+                MptcpOption::Reset(why) => {
+                    // rfc8684:T1,T2,T3
+                    cx.count.tcprst_received += 1;
+                    reason = Some(why.reason);
+                    transient = why.transient;
+                }
+                MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
+                MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
+            }
+        }
+        let end = if handshake {
+            SubflowEnd::Refused
+        } else {
+            SubflowEnd::ResetByPeer { reason, transient }
+        };
+        self.subflows[i].end.get_or_insert(end);
+        if let Some(key) = fast_close {
+            self.on_fast_close(i, key, cx);
+        } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
+            self.finish(CloseCause::ResetByPeer, cx);
+        }
+        self.after_input(cx);
+    }
+
+    fn on_subflow_fin(&mut self, i: usize) {
+        self.subflows[i].peer_finished = true;
+        if !self.lattice.speaks_multipath() {
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a connection does because time has passed, and when it next has to.
+
+use manypath_tcp::machine::DeadCause;
+use manypath_tcp::time::{Duration, Instant};
+
+use super::send::FinState;
+use super::subflow::Greeting;
+use super::timers::{Outstanding, earlier};
+use super::{Conn, Cx};
+use crate::api::{CloseCause, EventKind, SubflowEnd};
+use crate::pm;
+
+impl Conn {
+    /// How long data-level acknowledgements may take: the slowest usable path decides.
+    pub(crate) fn data_rto(&self) -> Duration {
+        let slowest = self
+            .subflows
+            .iter()
+            .filter(|sf| sf.carries_data() && !sf.stale)
+            .map(|sf| sf.tcp.rto())
+            .max();
+        slowest.unwrap_or(Duration::from_secs(1)).times(2)
+    }
+
+    /// The earliest moment at which something happens by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let mut soonest = earlier(
+            self.data_timer.deadline(),
+            self.announcements
+                .deadline()
+                .filter(|_| self.may_announce()),
+        );
+        soonest = earlier(
+            soonest,
+            self.manager.as_ref().and_then(pm::Manager::deadline),
+        );
+        soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
+        soonest = earlier(soonest, self.memory_check);
+        soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
+        soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
+        for sf in &self.subflows {
+            soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
+            soonest = earlier(soonest, sf.signal_deadline());
+            if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
+                soonest = earlier(soonest, Some(repeat_at));
+            }
+        }
+        soonest
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if self.subflows[i]
+                .tcp
+                .deadline()
+                .is_some_and(|at| at <= cx.now)
+            {
+                self.on_subflow_timeout(i, cx);
+            }
+        }
+        for sf in &mut self.subflows {
+            if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
+                sf.signals_welcome();
+            }
+        }
+        self.repeat_proofs(cx);
+        self.probes_due(cx);
+        self.fast_close_due(cx);
+        self.fail_due(cx);
+        if self.data_timer.fire(cx.now) {
+            self.on_data_timeout(cx);
+        }
+        if self.memory_check.is_some_and(|at| at <= cx.now) {
+            self.memory_check = None;
+            self.send.release_idle();
+            self.recv.release_idle();
+        }
+        if self.lonely_until.is_some_and(|until| until <= cx.now) {
+            self.lonely_until = None;
+            if self.subflows.is_empty() {
+                self.finish(CloseCause::NoSubflow, cx);
+            }
+        }
+        self.linger_due(cx);
+        self.after_input(cx);
+    }
+
+    fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let outcome = self.subflows[i].tcp.on_timeout(cx.now);
+        if outcome.rto_fired {
+            cx.count.rto += 1;
+            if self.subflows[i].carries_data() && !self.subflows[i].stale {
+                self.subflows[i].stale = true;
+                cx.count.subflow_stale += 1;
+                if self.has_healthy() {
+                    self.reinject_all(i);
+                }
+            }
+            let sf = &self.subflows[i];
+            let (subflow, rto) = (sf.id(), sf.tcp.rto());
+            self.push_event(EventKind::Timeout {
+                subflow,
+                rto,
+                backoffs: outcome.backoffs,
+            });
+        }
+        if let Some(cause) = outcome.dead {
+            cx.count.subflow_timed_out += 1;
+            let end = match cause {
+                DeadCause::Timeout
+                | DeadCause::KeepAlive
+                | DeadCause::UserTimeout
+                | DeadCause::SynTimeout => SubflowEnd::TimedOut,
+            };
+            self.subflows[i].end.get_or_insert(end);
+        }
+        self.refresh_sample(i);
+    }
+
+    /// Nothing new was acknowledged at data level for long. // rfc8684:R3
+    fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
+        cx.count.conn_rto += 1;
+        let una = self.send.una();
+        let in_flight = || self.subflows.iter().flat_map(|sf| sf.tx.iter());
+        let behind = in_flight().filter(|m| m.at + u64::from(m.len) > una);
+        // The subflows think that this arrived; the connection at the other end does not have it.
+        let upto = behind
+            .map(|m| m.at)
+            .chain([una + 64 * 1024, self.send.next()])
+            .min()
+            .unwrap_or(una);
+        if una < upto {
+            self.send.reinject(una..upto, None);
+        }
+        if let Some(i) = self.best_subflow() {
+            if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
+                self.subflows[i].tcp.force_ack();
+            } else if self.data_outstanding() == Outstanding::Window {
+                self.subflows[i].tcp.probe_liveness(cx.now);
+            }
+        }
+    }
+}
