@@ -21,7 +21,7 @@ use crate::pm;
 const FAST_CLOSE_REPEATS: u8 = 3;
 /// Ended subflows that are remembered.
 const MOST_ENDED: usize = 32;
-/// How long a connection that the application let go may take to finish.
+/// How long a connection that the application let go may go without progress before it is aborted.
 const ORPHAN: Duration = Duration::from_secs(60);
 
 /// Our MP_FASTCLOSE that the peer has not answered with a reset. // rfc8684:Z1
@@ -67,9 +67,14 @@ impl Conn {
     pub(crate) fn release(&mut self, now: Instant) {
         self.released = true;
         self.shutdown_write();
-        self.orphan_until = Some(now + ORPHAN);
+        self.watch_orphan(now);
         self.bytes_at_release = self.recv.next();
         self.recv.skip();
+    }
+
+    fn watch_orphan(&mut self, now: Instant) {
+        self.orphan_until = Some(now + ORPHAN);
+        self.acked_at_release = self.send.una();
     }
 
     /// The application wants it over at once. // rfc8684:Z1,Z2
@@ -104,7 +109,11 @@ impl Conn {
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
         }
-        self.send.clear();
+        if chosen.is_some() {
+            self.send.cut();
+        } else {
+            self.send.clear();
+        }
         self.recv.clear();
         match (chosen, option) {
             (Some(i), Some(option)) => {
@@ -347,10 +356,16 @@ impl Conn {
         if self.orphan_until.is_none_or(|until| until > cx.now) {
             return;
         }
-        self.orphan_until = None;
         if self.closed.is_none() {
-            self.abort(cx);
+            // As long as the peer takes what was written, it may finish in peace. An abort looks here again.
+            if self.send.una() > self.acked_at_release {
+                self.watch_orphan(cx.now);
+            } else {
+                self.abort(cx);
+            }
+            return;
         }
+        self.orphan_until = None;
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }

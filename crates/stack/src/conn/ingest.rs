@@ -69,7 +69,7 @@ impl Conn {
         self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
         self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
         match dss {
-            Some(dss) => self.on_dss(i, &dss, cx),
+            Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
             // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
             None if seg.options.mptcp.iter().next().is_none() => self.without_dss(i, outcome, cx),
             None => {}
@@ -96,17 +96,17 @@ impl Conn {
         }
     }
 
-    fn on_dss(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
+    fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
         self.proven(i, cx);
         if let Some(ack) = dss.data_ack {
-            self.on_data_ack(i, ack, cx);
+            self.on_data_ack(i, ack, window, cx);
         }
         if let Some(mapping) = dss.mapping {
             self.on_mapping(i, &mapping, dss.data_fin, cx);
         }
     }
 
-    fn on_data_ack(&mut self, i: usize, ack: DataAck, cx: &mut Cx<'_>) {
+    fn on_data_ack(&mut self, i: usize, ack: DataAck, window: u16, cx: &mut Cx<'_>) {
         let Some(numbers) = self.tx_numbers else {
             return;
         };
@@ -121,8 +121,9 @@ impl Conn {
             cx.count.data_ack_invalid += 1;
             return;
         };
-        // The window counts only beside a Data ACK, and relative to it. // rfc8684:D20,W2
-        let window = u64::from(self.subflows[i].tcp.peer_window_field_scaled());
+        // The window counts only beside a Data ACK, and relative to it: the one of this very segment, not the one that
+        // the subflow goes by, which an older segment may have set. // rfc8684:D20,W2
+        let window = u64::from(self.subflows[i].tcp.peer_window_of(window));
         let done = self.send.data_ack(at, window);
         if done.impossible {
             cx.count.data_ack_invalid += 1;

@@ -123,6 +123,8 @@ pub(crate) struct Conn {
     released: bool,
     bytes_at_release: Offset,
     orphan_until: Option<Instant>,
+    /// What the peer had when the application let go, or when that was last looked at.
+    acked_at_release: Offset,
     lonely_until: Option<Instant>,
     /// When it is looked whether the queues' memory is idle.
     memory_check: Option<Instant>,
@@ -181,6 +183,7 @@ impl Conn {
             released: false,
             bytes_at_release: Offset::ZERO,
             orphan_until: None,
+            acked_at_release: Offset::ZERO,
             lonely_until: None,
             memory_check: None,
             fast_close: None,

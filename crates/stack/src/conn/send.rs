@@ -330,6 +330,12 @@ impl SendQueue {
         });
     }
 
+    /// Forgets what was never sent. What is in flight stays, because its subflow may have to repeat it before it ends.
+    pub(crate) fn cut(&mut self) {
+        self.end = self.next;
+        self.reinjections.clear();
+    }
+
     /// Frees all memory at the end of the connection.
     pub(crate) fn clear(&mut self) {
         self.ring.clear();

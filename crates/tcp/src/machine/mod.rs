@@ -306,6 +306,11 @@ impl Machine {
         self.send.window.bytes()
     }
 
+    /// What a window field of the peer's means in bytes, outside of the handshake.
+    pub fn peer_window_of(&self, field: u16) -> u32 {
+        self.agreed.send_scale.expand(field)
+    }
+
     /// Payload bytes of a full data segment on which the caller puts `option_space` bytes of options.
     pub fn data_mss(&self, option_space: u8) -> u32 {
         self.send
