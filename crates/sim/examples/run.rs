@@ -1,5 +1,5 @@
-//! Runs a scenario file: `cargo run --release -p manypath-sim --example run -- FILE [SEED] [CAPTURE]`, prints the report
-//! and how many segments a second were simulated.
+//! Runs a scenario file: `cargo run --release -p manypath-sim --example run -- FILE [SEED] [CAPTURE] [spurious]`, prints the
+//! report and how many segments a second were simulated. With `spurious`, the stacks' timers are called at every event.
 
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seed = arguments.next().map(|seed| seed.parse()).transpose()?;
     let capture = arguments.next().map(std::fs::File::create).transpose()?;
     let options = RunOptions {
+        spurious_timeouts: arguments.next().is_some(),
         seed,
         capture: capture.map(|file| Box::new(std::io::BufWriter::new(file)) as _),
         ..RunOptions::default()

@@ -58,7 +58,7 @@ pub(crate) enum Happening {
 pub struct RunOptions {
     /// Another seed than the scenario's.
     pub seed: Option<u64>,
-    /// Call `handle_timeout` at every event, not only at the deadline: nothing may change.
+    /// Call `handle_timeout` at every event, also before the deadline: nothing may change.
     pub spurious_timeouts: bool,
     /// Where a packet capture goes.
     pub capture: Option<Box<dyn std::io::Write + Send>>,
@@ -205,7 +205,9 @@ impl Simulation {
         self.deliver();
         if self.spurious_timeouts {
             for host in &mut self.hosts {
-                host.stack.handle_timeout(now);
+                if host.stack.poll_deadline().is_none_or(|due| due > now) {
+                    host.stack.handle_timeout(now);
+                }
             }
         }
         for host in 0..self.hosts.len() {

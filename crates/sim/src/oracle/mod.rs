@@ -97,6 +97,13 @@ impl Watch {
     /// A packet reaches the host.
     pub fn received(&mut self, packet: &Summary) {
         let tuple = packet.tuple;
+        let answers_another = |flow: &FlowWatch| flow.isn.is_some_and(|isn| packet.ack != isn + 1);
+        if packet.flags.syn()
+            && packet.flags.ack()
+            && self.flows.get(&tuple).is_some_and(answers_another)
+        {
+            return; // An answer to an older SYN with the same addresses and ports; the host must refuse it.
+        }
         if packet.flags.syn() {
             self.flow_begins(tuple, packet, false);
         }
