@@ -129,6 +129,9 @@ fn shared_addresses_leave_the_host_as_it_was() {
 
 #[test]
 fn tun_behind_the_kernels_translation() {
+    if !common::tun_is_allowed() {
+        return;
+    }
     let Some(lab) = Lab::new(2) else { return };
     lab.address_ours(2);
     for offload in [true, false] {
@@ -212,6 +215,9 @@ fn kernel_connects_to_a_shared_address() {
 
 #[test]
 fn kernel_connects_through_translation() {
+    if !common::tun_is_allowed() {
+        return;
+    }
     let Some(lab) = Lab::new(1) else { return };
     lab.address_ours(1);
     serve_kernel(&lab, &["v1=10.77.1.2"], Attach::Tun, "10.77.1.2:80");
@@ -250,6 +256,9 @@ fn an_address_of_another_host_is_refused() {
 
 #[test]
 fn a_tun_device_without_translation() {
+    if !common::tun_is_allowed() {
+        return;
+    }
     let Some(lab) = Lab::new(1) else { return };
     // Both ends are in one namespace: the kernel's side of the device is the peer.
     for offload in [true, false] {
@@ -390,6 +399,9 @@ fn crash_victim() {
 
 #[test]
 fn a_crash_leaves_nothing_for_long() {
+    if !common::tun_is_allowed() {
+        return;
+    }
     let Some(lab) = Lab::new(1) else { return };
     lab.address_ours(1);
     lab.ours.run(|| {

@@ -5,6 +5,7 @@
 //! next in the same namespace finds journals that nobody locks, undoes what they list, and deletes them.
 
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -76,6 +77,9 @@ impl FromStr for Undo {
     }
 }
 
+/// Directories for journals that are tried in the place for temporary files.
+const DIRECTORIES: u32 = 16;
+
 /// The start of the names of our nftables tables.
 pub(super) const TABLE_PREFIX: &str = "manypath_";
 
@@ -90,7 +94,10 @@ fn directory() -> io::Result<PathBuf> {
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR") {
         candidates.push(Path::new(&runtime).join("manypath"));
     }
-    candidates.push(std::env::temp_dir().join(format!("manypath-{user}")));
+    // In a user namespace everybody may be user 0, so the first name may be somebody else's.
+    candidates.extend(
+        (0..DIRECTORIES).map(|n| std::env::temp_dir().join(format!("manypath-{user}-{n}"))),
+    );
     let mut error = io::Error::from(io::ErrorKind::NotFound);
     for path in candidates {
         match fs::DirBuilder::new()
@@ -105,7 +112,8 @@ fn directory() -> io::Result<PathBuf> {
             }
         }
         let meta = fs::symlink_metadata(&path)?;
-        if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
+        let ours = meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
+        if ours && lock_file(&path).is_ok() {
             return Ok(path);
         }
         error = io::Error::new(
@@ -132,14 +140,18 @@ fn start_time() -> io::Result<u64> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Keeps set-up and clean-up of different processes apart.
-fn exclusive(directory: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new()
+fn lock_file(directory: &Path) -> io::Result<File> {
+    OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(directory.join("lock"))?;
+        .open(directory.join("lock"))
+}
+
+/// Keeps set-up and clean-up of different processes apart.
+fn exclusive(directory: &Path) -> io::Result<File> {
+    let lock = lock_file(directory)?;
     flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
 }
@@ -171,6 +183,7 @@ impl Journal {
         let _guard = exclusive(&directory)?;
         let namespace = namespace()?;
         undo_stale(&directory, namespace, apply)?;
+        forget_gone(&directory);
         // A process may hold several journals (several stacks, several namespaces): a number tells them apart.
         for number in 0u32.. {
             let owner = format!("{}_{}_{number}", std::process::id(), start_time()?);
@@ -244,19 +257,30 @@ fn parse(text: &str) -> Vec<Undo> {
     text.lines().filter_map(|l| l.parse().ok()).collect()
 }
 
-fn journals(directory: &Path, namespace: u64) -> io::Result<Vec<PathBuf>> {
-    let start = format!("{namespace}-");
+/// All journals, with their namespaces.
+fn journals_of_all(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(&start) && name.ends_with(".undo") {
-            found.push(entry.path());
-        }
+        let namespace = name
+            .strip_suffix(".undo")
+            .and_then(|n| n.split_once('-'))
+            .and_then(|(namespace, _)| namespace.parse().ok());
+        found.extend(namespace.map(|n| (n, entry.path())));
     }
     found.sort();
     Ok(found)
+}
+
+/// The journals of one namespace.
+fn journals(directory: &Path, namespace: u64) -> io::Result<Vec<PathBuf>> {
+    let all = journals_of_all(directory)?.into_iter();
+    Ok(all
+        .filter(|(n, _)| *n == namespace)
+        .map(|(_, path)| path)
+        .collect())
 }
 
 /// Undoes the journals that nobody locks.
@@ -292,6 +316,63 @@ fn undo_stale(
         fs::remove_file(&path)?;
     }
     Ok(())
+}
+
+/// Deletes the journals of dead processes in network namespaces that are gone: everything they list went with the
+/// namespace.
+fn forget_gone(directory: &Path) {
+    let dead = |path: &PathBuf| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    };
+    let Ok(all) = journals_of_all(directory) else {
+        return;
+    };
+    let left: Vec<(u64, PathBuf)> = all.into_iter().filter(|(_, path)| dead(path)).collect();
+    if left.is_empty() {
+        return;
+    }
+    let Some(known) = namespaces() else { return };
+    for (namespace, path) in left {
+        if !known.contains(&namespace) {
+            // If it stays, the next start tries again.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// The network namespaces that exist: those of processes and those with a name. `None` if some cannot be seen.
+fn namespaces() -> Option<BTreeSet<u64>> {
+    let mut known = BTreeSet::new();
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+        {
+            match fs::metadata(entry.path().join("ns/net")) {
+                Ok(meta) => {
+                    known.insert(meta.ino());
+                }
+                // The process has ended meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => return None,
+            }
+        }
+    }
+    if let Ok(named) = fs::read_dir("/run/netns") {
+        known.extend(
+            named
+                .flatten()
+                .filter_map(|e| fs::metadata(e.path()).ok())
+                .map(|m| m.ino()),
+        );
+    }
+    Some(known)
 }
 
 #[cfg(test)]
@@ -343,6 +424,21 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<Undo>(), Err(()), "{bad}");
         }
+    }
+
+    #[test]
+    fn journals_of_namespaces_that_are_gone_are_forgotten() {
+        let directory = scratch("gone");
+        let gone = directory.join("1-99_1_0.undo");
+        let here = directory.join(format!("{}-99_1_0.undo", namespace().expect("/proc")));
+        for path in [&gone, &here] {
+            fs::write(path, "routes 5\n").expect("our own directory");
+        }
+        forget_gone(&directory);
+        // Who may not look into every process cannot know.
+        assert_eq!(gone.exists(), namespaces().is_none());
+        assert!(here.exists());
+        fs::remove_dir_all(directory).expect("our own directory");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
+const DEVICE: &str = "/dev/net/tun";
+
 /// Longest interface name, without the terminating zero byte.
 const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
@@ -36,7 +38,8 @@ pub(crate) fn create(name: &str, vnet_header: bool) -> io::Result<(File, String)
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open("/dev/net/tun")?;
+        .open(DEVICE)
+        .map_err(|e| io::Error::new(e.kind(), format!("{DEVICE} cannot be opened: {e}")))?;
     // SAFETY: `ifreq` is plain old data for which all-zero bytes are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {

@@ -145,6 +145,21 @@ impl Lab {
     }
 }
 
+/// Whether TUN devices can be made at all; says why not.
+pub fn tun_is_allowed() -> bool {
+    match std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+    {
+        Ok(_) => true,
+        Err(e) => {
+            eprintln!("skipped: /dev/net/tun cannot be opened ({e})");
+            false
+        }
+    }
+}
+
 /// A listener of the kernel's Multipath TCP.
 pub fn kernel_mptcp_listener(addr: SocketAddr) -> io::Result<TcpListener> {
     use rustix::net::{AddressFamily, SocketType, bind, ipproto, listen, socket, sockopt};
