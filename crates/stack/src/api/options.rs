@@ -72,7 +72,7 @@ impl Default for ConnOptions {
             scheduler: Scheduler::default(),
             congestion: Algorithm::Cubic,
             path_manager: PathManager::Passive,
-            checksum: true, // rfc8684:C16
+            checksum: true, // rfc8684:C16,D8
             long_dsn: true,
             send_buffer: 8 << 20, // rfc8684:W8: never smaller than the receive buffer
             recv_buffer: 8 << 20,

@@ -254,6 +254,7 @@ impl Conn {
         }
     }
 
+    /// Without subflows a connection that is not closed waits for a new one. // rfc8684:D4,F10
     fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
         if self.closed.is_some() {
             return;
@@ -302,7 +303,7 @@ impl Conn {
     /// Moves closing on after anything that may have brought it nearer.
     pub(crate) fn advance_close(&mut self, cx: &mut Cx<'_>) {
         if self.lattice.speaks_multipath() {
-            // rfc8684:F6,F9
+            // FINs go when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);

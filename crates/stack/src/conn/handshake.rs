@@ -115,7 +115,7 @@ impl Conn {
                 self.no_joins_to_first |= capable.no_joins_here;
                 self.subflows[i].greeting = Greeting::CapableAck;
             }
-            // rfc8684:C29,B1
+            // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
         }
         self.opened_for_use(i, cx);

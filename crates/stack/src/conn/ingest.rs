@@ -275,6 +275,7 @@ impl Conn {
                 rest = &rest[gap..];
                 continue;
             };
+            // However many segments it takes, and whichever of them said so. // rfc8684:D17
             let into = ssn.since(mapping.ssn);
             let n = rest.len().min((u32::from(mapping.len) - into) as usize);
             // The whole segment's sum serves when the whole segment is in one mapping.

@@ -53,7 +53,7 @@ impl Conn {
         if self.lattice.infinite_due() { 28 } else { 0 }
     }
 
-    /// The options of a segment.
+    /// The options of a segment. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
     pub(crate) fn options_for(
         &self,
         i: usize,

@@ -125,6 +125,7 @@ impl Conn {
         }
     }
 
+    /// A RST ends this one subflow, unless it says more. // rfc8684:S1
     fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         cx.count.subflow_reset_by_peer += 1;
         let handshake = !self.subflows[i].was_up() && !self.established;
@@ -159,6 +160,7 @@ impl Conn {
         self.after_input(cx);
     }
 
+    /// A FIN ends one direction of this one subflow; the stream goes on elsewhere. // rfc8684:S1
     fn on_subflow_fin(&mut self, i: usize) {
         self.subflows[i].peer_finished = true;
         if !self.lattice.speaks_multipath() {

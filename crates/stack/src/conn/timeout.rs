@@ -90,6 +90,7 @@ impl Conn {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
         if outcome.rto_fired {
             cx.count.rto += 1;
+            // One time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
             if self.subflows[i].carries_data() && !self.subflows[i].stale {
                 self.subflows[i].stale = true;
                 cx.count.subflow_stale += 1;

@@ -261,7 +261,7 @@ pub struct Config {
     pub policy: Policy,
     /// Bounds.
     pub limits: Limits,
-    /// Longest randomised wait between the connection's establishment and its first join. // rfc8684:H4
+    /// Longest randomised wait between the connection's establishment and its first join. // rfc8684:H3,H4
     pub open_wait: Duration,
 }
 

@@ -760,7 +760,7 @@ fn an_identifier_learnt_by_a_join_is_kept() {
 
 #[test]
 fn the_first_join_waits_a_random_moment() {
-    // rfc8684:H4
+    // rfc8684:H3,H4
     let open_wait = Duration::from_millis(500);
     let mut waits = Vec::new();
     for seed in 0..8 {

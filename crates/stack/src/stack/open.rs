@@ -115,11 +115,18 @@ impl Stack {
     ) -> Option<FourTuple> {
         let range = path.ports.clone().unwrap_or(DYNAMIC);
         let (demux, time_wait) = (&self.demux, &self.time_wait);
-        let in_use = |port: u16| {
-            let tuple = FourTuple::new(SocketAddr::new(path.addr, port), remote);
+        let taken = |addr: IpAddr, port: u16| {
+            let tuple = FourTuple::new(SocketAddr::new(addr, port), remote);
             demux.subflow(&tuple).is_some()
                 || demux.listener(tuple.local).is_some()
                 || time_wait.contains(&tuple)
+        };
+        // A new connection takes a port that its joins from the other addresses can have as well. // rfc8684:H2
+        let others = self.paths.iter().map(|other| other.addr);
+        let others = others.filter(|_| preferred.is_none());
+        let in_use = |port: u16| {
+            let elsewhere = |addr: IpAddr| addr.is_ipv4() == remote.is_ipv4() && taken(addr, port);
+            taken(path.addr, port) || others.clone().any(elsewhere)
         };
         let port = self
             .ports

@@ -113,7 +113,7 @@ fn a_data_fin_is_repeated_until_it_is_acknowledged() {
 
 #[test]
 fn the_connection_is_closed_when_both_data_fins_are_acknowledged_and_not_before() {
-    // rfc8684:F4,F6,F9,F11,D4
+    // rfc8684:F4,F5,F6,F9,F11,D4
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
     s.shutdown();
@@ -135,7 +135,8 @@ fn the_connection_is_closed_when_both_data_fins_are_acknowledged_and_not_before(
     s.w.inject(0, &last);
     assert!(s.w.happened(|e| *e == EventKind::Closed(CloseCause::Finished)));
     for flow in [0, other] {
-        s.w.find(flow, "a FIN", |s| s.is_fin());
+        let last = s.w.find(flow, "a FIN", |s| s.is_fin());
+        s.w.check(!last.is_data_fin(), "the DATA_FIN went long before");
         let answer = fin().opt(s.dss(None));
         s.w.inject(flow, &answer);
     }

@@ -209,6 +209,16 @@ fn data_without_a_mapping_is_acknowledged_below_and_never_above() {
 }
 
 #[test]
+fn urgent_data_of_the_peer_is_data() {
+    // rfc8684:D10
+    let mut s = Session::accepted();
+    let mut pkt = s.segment(0, 0, b"urgent").patch(|tcp| tcp[19] = 3);
+    pkt.flags |= manypath_wire::tcp::header::Flags::URG;
+    s.w.inject(0, &pkt);
+    assert_eq!(s.read(), b"urgent");
+}
+
+#[test]
 fn a_mapping_may_cover_several_segments() {
     // rfc8684:D17
     let mut s = Session::accepted();

@@ -258,6 +258,19 @@ fn an_infinite_mapping_counts_although_checksums_were_agreed_on() {
 }
 
 #[test]
+fn an_infinite_mapping_among_several_subflows_is_not_believed() {
+    // rfc8684:B15,D18
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    let pkt = data(b"which order?").opt(infinite(&s, 0, 0));
+    s.w.inject(0, &pkt);
+    assert_eq!(s.read(), b"");
+    assert_eq!((s.info().level, s.working()), (ProtocolLevel::Multipath, 2));
+    s.send(other, 0, b"this one");
+    assert_eq!(s.read(), b"this one");
+}
+
+#[test]
 fn an_mp_fail_on_the_only_subflow_is_answered_and_ends_in_tcp() {
     // rfc8684:B9,B10,B13,B16
     let mut s = Session::called();

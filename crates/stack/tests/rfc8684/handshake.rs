@@ -12,7 +12,7 @@ use crate::script::{World, ours, plain_options, theirs};
 
 #[test]
 fn the_syn_offers_version_one_without_a_key() {
-    // rfc8684:C1,C4,C16,C17,C20
+    // rfc8684:C1,C4,C16,C17,C20,D8
     let mut w = World::new(1);
     connect(&mut w, plain_options());
     let (_, syn) = w.answer();

@@ -11,7 +11,7 @@ use crate::script::{ours, path, plain_options};
 
 #[test]
 fn a_join_of_the_stack_proves_both_ends() {
-    // rfc8684:J1,J3,J4,J5,J9,J11,J12
+    // rfc8684:J1,J3,J4,J5,J9,J11,J12,C28
     let mut s = Session::called_with(2, plain_options());
     let (flow, syn) = s.open_out(1);
     let Some(&Join::Syn {
@@ -24,6 +24,7 @@ fn a_join_of_the_stack_proves_both_ends() {
         s.w.fail("no MP_JOIN");
     };
     assert_eq!((backup, token), (false, s.peer.token));
+    assert!(syn.capable().is_none(), "MP_CAPABLE opens connections only");
     assert_ne!(addr_id, AddrId(0), "0 is the first subflow's address");
     assert_eq!(syn.raw_option(1).map(|o| (o.len(), o[2])), Some((12, 0x10)));
     let answer = s.join_answer(&syn, 9, false);
@@ -230,6 +231,28 @@ fn backup_is_asked_for_in_the_handshake() {
     s.w.inject(0, &crate::script::packet::rst());
     s.w.advance_ms(100);
     s.w.find(flow, "the data on the backup", |seg| seg.has_data());
+}
+
+#[test]
+fn a_port_is_taken_at_all_addresses_at_once() {
+    // rfc8684:H1,H2
+    let mut s = Session::called_with(2, plain_options());
+    let (_, first) = s.open_out(1);
+    let port = first.tuple.local.port();
+    assert_eq!(port, s.w.flows[0].tuple.local.port());
+    // Connections that begin at the second address stay clear of the ports of the first, and the other way round.
+    let mut ports = vec![port];
+    for number in [0, 1, 0, 1] {
+        let mut opts = crate::script::session::call(plain_options());
+        opts.local = Some(ours(number));
+        let now = s.w.now;
+        s.w.stack.connect(now, opts).expect("a path leads there");
+        let (_, syn) = s.w.answer();
+        ports.push(syn.tuple.local.port());
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 5);
 }
 
 #[test]

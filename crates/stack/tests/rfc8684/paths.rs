@@ -7,7 +7,7 @@ use manypath_stack::{ConnOptions, EventKind, PathManager, SubflowEnd};
 use manypath_wire::ids::AddrId;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, RemoveAddr};
 
-use crate::script::packet::{Pkt, Seg, ack, data};
+use crate::script::packet::{Pkt, Seg, ack};
 use crate::script::session::Session;
 use crate::script::{ours, path, plain_options, theirs};
 
@@ -33,7 +33,7 @@ fn remove(ids: &[u8]) -> MptcpOption {
 
 #[test]
 fn addresses_are_announced_with_a_code_until_they_are_echoed() {
-    // rfc8684:A2,A6,A8,A9,A14
+    // rfc8684:A2,A6,A8,A9,A10,A14
     let mut s = Session::accepted_with(1, plain_options());
     s.w.path_up(path(1, false));
     s.w.path_up(path(2, false));
@@ -196,6 +196,27 @@ fn a_withdrawn_address_is_tested_before_its_subflows_are_given_up() {
 }
 
 #[test]
+fn announcements_are_soft_state_and_bounded() {
+    // rfc8684:A4,S3
+    let mut s = Session::accepted();
+    for id in 1..=200 {
+        let add = s.add_addr(id, id, None);
+        s.w.inject(0, &with(add));
+    }
+    let (taken, ignored) = (s.w.count().add_addr_accepted, s.w.count().add_addr_ignored);
+    assert!(
+        (8..=32).contains(&taken) && taken + ignored == 200,
+        "{taken} taken"
+    );
+    // What is known may be refreshed, and the connection does not mind.
+    let add = s.add_addr(1, 1, None);
+    s.w.inject(0, &with(add));
+    assert_eq!(s.w.count().add_addr_accepted, taken + 1);
+    s.send(0, 0, b"fine");
+    assert_eq!(s.read(), b"fine");
+}
+
+#[test]
 fn a_withdrawn_address_gets_no_new_subflows() {
     // rfc8684:A17
     let mut s = Session::called_with(1, mesh());
@@ -277,5 +298,4 @@ fn announcements_belong_to_one_connection() {
             .any(|d| format!("{d}").contains(&ip.to_string()))
     };
     assert!(!spoke_of(theirs(1)), "{decisions:?}");
-    let _ = data;
 }

@@ -128,6 +128,28 @@ fn two_fast_closes_that_cross_end_by_reset() {
     assert!(s.w.stack.conns().is_empty());
 }
 
+#[test]
+fn keys_are_on_the_wire_in_two_options_only() {
+    // rfc8684:S4
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    let keep = |s: &mut Session| [s.w.drain(0), s.w.drain(other)].concat();
+    s.write(b"data");
+    let mut segs = keep(&mut s);
+    let add = s.add_addr(7, 3, None);
+    s.w.inject(0, &ack().opt(MptcpOption::AddAddr(add)));
+    segs.extend(keep(&mut s));
+    let key = s.own.key.0;
+    let shows = |seg: &Seg| seg.bytes.windows(8).any(|part| part == key);
+    s.w.check(!segs.is_empty() && !segs.iter().any(shows), "no key");
+    s.abort();
+    let last = keep(&mut s);
+    let peers = s.peer.key.0;
+    let told = |seg: &Seg| seg.bytes.windows(8).any(|part| part == peers);
+    s.w.check(last.iter().any(told), "the peer's key, to end it");
+    s.w.check(!last.iter().any(shows), "not ours");
+}
+
 fn told(reason: ResetReason, transient: bool) -> MptcpOption {
     MptcpOption::Reset(Reset { transient, reason })
 }

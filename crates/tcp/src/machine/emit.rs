@@ -32,7 +32,7 @@ impl Machine {
             },
             flags: self.flags(plan),
             window: self.window_field(plan),
-            urgent: 0,
+            urgent: 0, // rfc8684:D10
         };
         (header, self.options(now, plan))
     }

@@ -54,19 +54,20 @@ pub(crate) fn listen(w: &mut World, conn: ConnOptions) -> ListenerId {
         .expect("the port is free")
 }
 
+/// A call to port 80 of the peer.
+pub(crate) fn call(conn: ConnOptions) -> ConnectOptions {
+    ConnectOptions {
+        remote: SocketAddr::new(theirs(0), PORT),
+        local: None,
+        conn,
+    }
+}
+
 /// The stack calls port 80 of the peer.
 pub(crate) fn connect(w: &mut World, conn: ConnOptions) -> ConnId {
-    let remote = SocketAddr::new(theirs(0), PORT);
     let id = w
         .stack
-        .connect(
-            w.now,
-            ConnectOptions {
-                remote,
-                local: None,
-                conn,
-            },
-        )
+        .connect(w.now, call(conn))
         .expect("a path leads there");
     w.flush();
     id
