@@ -73,10 +73,6 @@ fn as_much_may_wait_to_be_sent_as_to_be_read() {
     // rfc8684:W8
     let opts = ConnOptions::default();
     assert!(opts.send_buffer >= opts.recv_buffer);
-    let mut s = Session::called();
-    let bytes = vec![1; opts.recv_buffer as usize];
-    let now = s.w.now;
-    assert_eq!(s.w.stack.write(now, s.conn, &bytes), Ok(bytes.len()));
 }
 
 fn sent_upto(s: &mut Session, flow: usize) -> u64 {
