@@ -70,6 +70,22 @@ fn a_fast_close_is_repeated_three_times_and_then_ends_with_a_reset() {
 }
 
 #[test]
+fn what_is_in_flight_at_an_abort_is_sent_again_as_it_was_and_nothing_new_is() {
+    // rfc8684:Z1
+    let mut s = Session::called();
+    s.write(b"lost on the way");
+    let first = s.w.drain(0);
+    assert!(first.iter().any(|seg| seg.payload == b"lost on the way"));
+    s.abort();
+    s.w.advance_ms(60_000);
+    for seg in s.w.drain(0) {
+        let again = seg.payload.is_empty() || b"lost on the way".ends_with(&seg.payload);
+        assert!(again, "{:?}: {}", seg.payload, s.w.log());
+    }
+    assert!(s.w.stack.conns().is_empty());
+}
+
+#[test]
 fn a_peer_that_may_not_know_us_yet_gets_a_reset_with_the_option() {
     // rfc8684:Z2
     let mut s = Session::greeted(1, plain_options());
