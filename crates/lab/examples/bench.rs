@@ -1,4 +1,4 @@
-//! The benchmark without the command around it. Arguments: `kernel` measures the kernel's arms only, a number is the
+//! The benchmark without the command around it. Arguments: `kernel`, `sends`, `receives` and `ours` choose arms, a number is the
 //! count of rounds, and a path names the program that has the `perf` command.
 
 use manypath_lab::bench::{Arm, Options, run};
@@ -7,7 +7,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = Options::default();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "kernel" => options.arms = vec![Arm::KernelTcp, Arm::KernelMptcp],
+            "kernel" => options.arms.extend([Arm::KernelTcp, Arm::KernelMptcp]),
+            "sends" => options.arms.push(Arm::OursSends),
+            "receives" => options.arms.push(Arm::OursReceives),
+            "ours" => options.arms.push(Arm::Ours),
             other => match other.parse() {
                 Ok(rounds) => options.rounds = rounds,
                 Err(_) => options.program = Some(other.into()),
