@@ -168,6 +168,10 @@ impl Receive for PacketReceive {
                 &mut self.lens[..self.ask],
             ) {
                 Ok(count) => {
+                    if count < self.ask {
+                        // The queue is empty: wait for the next arrival without asking in vain.
+                        guard.clear_ready_matching(Ready::READABLE);
+                    }
                     self.count = count;
                     let bytes: usize = self.lens[..count].iter().map(|l| *l as usize).sum();
                     self.ask = next_ask(count, bytes);

@@ -121,10 +121,6 @@ impl Lab {
                 run(&format!("ip addr add fd77:{n}::1/64 dev v{n} nodad"));
             }
             run("ip mptcp limits set subflows 8 add_addr_accepted 8");
-            // Not every kernel knows it, and some forbid it within a namespace.
-            let _ = Command::new("sysctl")
-                .args(["-qw", "net.ipv4.tcp_congestion_control=cubic"])
-                .output();
         });
         ours.run(move || {
             for n in 1..=cables {
@@ -170,6 +166,8 @@ pub fn kernel_mptcp_listener(addr: SocketAddr) -> io::Result<TcpListener> {
     };
     let socket: OwnedFd = socket(family, SocketType::STREAM, Some(ipproto::MPTCP))?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Where the kernel's default is BBR, its pacing would be measured instead.
+    let _ = sockopt::set_tcp_congestion(&socket, "cubic");
     bind(&socket, &addr)?;
     listen(&socket, 128)?;
     Ok(socket.into())
