@@ -27,11 +27,11 @@ demo:
 
 test:
 	@scripts/setup test
-	$(CARGO) xtask check
+	$(CARGO) xtask check --strict
 
 check:
 	@scripts/setup build
-	$(CARGO) xtask check --skip test
+	$(CARGO) xtask check --strict --skip test
 
 bench:
 	@scripts/setup bench
