@@ -113,14 +113,18 @@ fn the_largest_window_of_all_subflows_counts() {
     // rfc8684:W5,W6
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
-    s.w.flows[0].window = 3000;
+    s.write(&[1; 9_000]);
+    s.received = 9_000;
+    s.w.flows[0].window = 3_000;
     s.ack(0);
+    // The first window of all was 65535, from the start of the stream.
+    assert_eq!(s.info().peer_window, 65_535 - 9_000);
     s.w.flows[other].window = 60_000;
     s.ack(other);
-    assert!(s.info().peer_window >= 60_000);
-    // An older, smaller offer does not take it back.
+    assert_eq!(s.info().peer_window, 60_000, "relative to the Data ACK");
+    // A smaller offer does not take it back.
     s.ack(0);
-    assert!(s.info().peer_window >= 60_000);
+    assert_eq!(s.info().peer_window, 60_000);
 }
 
 #[test]
