@@ -249,6 +249,9 @@ fn nothing_is_taken_from_a_segment_that_tcp_does_not_accept() {
     s.join_out(1, 5, false);
     s.write(b"data");
     s.w.drain(0);
+    let old = s.w.flows[0].nxt;
+    s.send(0, 0, b"old");
+    assert_eq!(s.read(), b"old");
     let far = s.w.flows[0].nxt + 500_000;
     let all = MptcpOption::Dss(Dss {
         data_ack: Some(DataAck::Long(s.own_dsn(4).get())),
@@ -261,6 +264,7 @@ fn nothing_is_taken_from_a_segment_that_tcp_does_not_accept() {
     for option in [all, close, fail, add, prio] {
         s.w.inject(0, &ack().opt(option).seq(far));
         s.w.inject(0, &data(b"x").opt(option).seq(far));
+        s.w.inject(0, &data(b"old").opt(option).seq(old));
         s.w.inject(0, &rst().opt(option).seq(far));
         // And for an acknowledgement of what was never sent.
         let unsent = s.w.flows[0].rcv + 100_000;
