@@ -41,7 +41,7 @@ impl Ledger {
         Noted::Accepted
     }
 
-    /// See [`super::Manager::local_id`].
+    /// See [`crate::pm::Manager::local_id`].
     pub(in crate::pm) fn local_id(&mut self, iface: IfaceId, addr: IpAddr) -> Option<AddrId> {
         if let Some(local) = self
             .locals
