@@ -134,10 +134,14 @@ impl Conn {
         if una < upto {
             self.send.reinject(una..upto, None);
         }
-        if let Some(i) = self.best_subflow() {
-            if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
-                self.subflows[i].tcp.force_ack();
-            } else if self.data_outstanding() == Outstanding::Window {
+        if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
+            // A bare DATA_FIN is no data of the subflow, which therefore cannot know that its path is dead: say it on all.
+            // rfc8684:F2
+            for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
+                sf.tcp.force_ack();
+            }
+        } else if self.data_outstanding() == Outstanding::Window {
+            if let Some(i) = self.best_subflow() {
                 self.subflows[i].tcp.probe_liveness(cx.now);
             }
         }

@@ -43,6 +43,26 @@ fn a_data_fin_takes_one_number_of_the_stream_and_none_of_the_subflow() {
 }
 
 #[test]
+fn a_data_fin_that_stays_unanswered_is_said_on_every_subflow() {
+    // rfc8684:F2,R3
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    s.ack(other);
+    s.w.drain(0);
+    s.w.drain(other);
+    s.shutdown();
+    let said = |s: &mut Session, flow: usize| {
+        let all = s.w.drain(flow);
+        all.iter().filter(|seg| seg.is_data_fin()).count()
+    };
+    let once = (said(&mut s, 0), said(&mut s, other));
+    assert_eq!(once.0 + once.1, 1, "first where it gets there soonest");
+    // That path may be dead, and no data on it will ever tell.
+    s.w.advance_ms(2000);
+    assert!(said(&mut s, 0) > 0 && said(&mut s, other) > 0);
+}
+
+#[test]
 fn a_data_fin_on_the_last_data_counts_in_their_length() {
     // rfc8684:F1,F3
     let mut s = Session::called();
