@@ -29,8 +29,8 @@ impl MpListener {
     /// stack shares an address with the host, the port is taken away from the host.
     ///
     /// # Errors
-    /// `AddrInUse` when stack or host have a listener there; where addresses are shared, what the change of the
-    /// firewall reports.
+    /// `AddrNotAvailable` when no path has that address, `AddrInUse` when stack or host have a listener there; where
+    /// addresses are shared, what the change of the firewall reports.
     pub fn bind(context: &Context, addr: SocketAddr) -> io::Result<Self> {
         Self::bind_with(context, addr, BACKLOG, context.accept_options().clone())
     }
@@ -45,6 +45,11 @@ impl MpListener {
         backlog: usize,
         options: ConnOptions,
     ) -> io::Result<Self> {
+        let ip = addr.ip().to_canonical();
+        if !ip.is_unspecified() && context.paths().iter().all(|path| path.addr != ip) {
+            let text = format!("no path has the address {ip}");
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
+        }
         context.claim_port(addr)?;
         let mut session = context.shared().session();
         let id = session
