@@ -15,7 +15,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         spurious_timeouts: arguments.next().is_some(),
         seed,
         capture: capture.map(|file| Box::new(std::io::BufWriter::new(file)) as _),
-        ..RunOptions::default()
     };
     let scenario = Scenario::parse(&std::fs::read_to_string(&file)?)?;
     let simulation = Simulation::new(scenario, options)?;
