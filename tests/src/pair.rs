@@ -154,7 +154,7 @@ impl<'net> Route<'net> {
         &self.listener
     }
 
-    /// Where the side that connects goes to, from [`Route::connecting_side`].
+    /// Where the side that connects goes to, from `Route`.
     #[must_use]
     pub fn target(&self) -> SocketAddr {
         self.target

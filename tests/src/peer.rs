@@ -51,7 +51,7 @@ pub fn listen(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> TcpListener {
 /// The next connection of a listener, with the same limits as any other.
 ///
 /// # Errors
-/// Those of `accept`; `TimedOut` after [`STUCK`].
+/// Those of `accept`; `TimedOut` after `STUCK`.
 pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = listener.accept()?;
     stream.set_read_timeout(Some(STUCK))?;
