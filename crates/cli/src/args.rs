@@ -11,7 +11,7 @@ use manypath_stack::sched::Scheduler;
 use manypath_tcp::cc::Algorithm;
 
 use crate::exit::CODES;
-use crate::units::{parse_bytes, parse_duration};
+use crate::units::{parse_bytes, parse_duration, parse_period};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -208,7 +208,7 @@ pub(crate) struct MeasureArgs {
     pub(crate) seed: u64,
 
     /// Time between two measurements of the rates
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "500ms")]
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "500ms")]
     pub(crate) interval: Duration,
 
     /// The result as JSON on standard output, no progress
@@ -239,7 +239,7 @@ pub(crate) struct StatusArgs {
     pub(crate) watch: bool,
 
     /// Time between two looks
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1s")]
     pub(crate) interval: Duration,
 
     /// Only this process
@@ -335,7 +335,7 @@ pub(crate) struct BenchArgs {
     pub(crate) rounds: u32,
 
     /// How long a sender sends in one measurement
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "2s")]
     pub(crate) time: Duration,
 
     /// The result as JSON on standard output
@@ -476,15 +476,25 @@ mod tests {
             SERVE_EXAMPLES,
             MEASURE_EXAMPLES,
             STATUS_EXAMPLES,
+            DEMO_EXAMPLES,
+            SIM_EXAMPLES,
+            BENCH_EXAMPLES,
+            include_str!("../../../README.md"),
         ] {
             for line in text.lines().map(str::trim) {
                 let line = line.strip_prefix("sudo ").unwrap_or(line);
                 if !line.starts_with("manypath ") {
                     continue;
                 }
-                let line = line.split(['|', '>']).next().unwrap_or(line);
+                let line = line.split(['|', '>', '#']).next().unwrap_or(line);
                 let parsed = Cli::try_parse_from(line.split_whitespace());
                 assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("checked"));
+                let scenario = line.split(' ').find(|word| word.starts_with("scenarios/"));
+                let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+                assert!(
+                    scenario.is_none_or(|file| root.join(file).is_file()),
+                    "{line}"
+                );
             }
         }
     }

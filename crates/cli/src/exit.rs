@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
+
+use crate::runtime::say_always;
 
 /// What the help texts say about the codes.
 pub(crate) const CODES: &str = "\
@@ -13,7 +16,7 @@ Exit codes:
   3    a privilege is missing
   4    the network or the peer: refused, unreachable, no answer, address in use
   130  interrupted by Ctrl-C
-  143  terminated";
+  143  terminated (forward, a service, ends with 0 then)";
 
 /// The kinds of ends, with their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,36 @@ impl Failure {
         }
     }
 
+    /// A file that could not be written. The capabilities that networks need would not help with it.
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
+        let failure = Self::from_io(
+            format!("cannot write {}: {error}", path.display()),
+            error.kind(),
+        );
+        Self {
+            code: Code::Failure,
+            hint: failure
+                .hint
+                .filter(|_| error.kind() != io::ErrorKind::PermissionDenied),
+            ..failure
+        }
+    }
+
+    /// Standard output could not be written. A reader that went away (`| head`) has seen enough: it hears nothing of it.
+    pub(crate) fn stdout(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Code::Failure, "");
+        }
+        Self::file(Path::new("standard output"), error)
+    }
+
+    /// Says on standard error why, if there is anything to say.
+    pub(crate) fn tell(&self) {
+        if !self.message.is_empty() {
+            say_always(&format!("manypath: {self}"));
+        }
+    }
+
     /// The code for the shell.
     pub(crate) fn exit_code(&self) -> ExitCode {
         // Every code is below 256 by its definition.
@@ -139,6 +172,25 @@ impl From<manypath_proxy::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_need_no_network_privilege() {
+        let failure = Failure::file(Path::new("x"), &io::ErrorKind::PermissionDenied.into());
+        assert_eq!((failure.code, failure.hint), (Code::Failure, None));
+        let failure = Failure::file(Path::new("x"), &io::ErrorKind::StorageFull.into());
+        assert!(failure.code == Code::Failure && failure.hint.is_some());
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure_of_the_network() {
+        let failure = Failure::stdout(&io::ErrorKind::BrokenPipe.into());
+        assert_eq!(
+            (failure.code, failure.message.as_str()),
+            (Code::Failure, "")
+        );
+        let failure = Failure::stdout(&io::ErrorKind::StorageFull.into());
+        assert!(!failure.message.is_empty());
+    }
 
     #[test]
     fn kinds_have_the_documented_codes() {

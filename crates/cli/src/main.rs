@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("manypath: {failure}");
+            failure.tell();
             failure.exit_code()
         }
     }

@@ -1,6 +1,8 @@
 //! What every command that talks to the network needs: a log, a runtime, signals.
 
 use std::future::Future;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
@@ -11,8 +13,24 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Code, Failure};
 
+/// Whether nothing but errors is wanted.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Says on standard error how things go, unless only errors are wanted.
+pub(crate) fn say(line: &str) {
+    if !QUIET.load(Ordering::Relaxed) {
+        say_always(line);
+    }
+}
+
+/// Writes a line on standard error. Nobody may read there any more; that must not end what the command does.
+pub(crate) fn say_always(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Sends the log to standard error. `MANYPATH_LOG` (such as `info,manypath_io=trace`) overrides the flags.
 pub(crate) fn start_log(verbose: u8, quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
     let level = match (quiet, verbose) {
         (true, _) => Level::ERROR,
         (false, 0) => Level::WARN,
@@ -26,7 +44,11 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
         Ok(Err(error)) => (by_flags, Some(error)),
         Err(_) => (by_flags, None),
     };
-    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // It would tell of a broken standard error there, and panic over it.
+        .log_internal_errors(false);
     tracing_subscriber::registry()
         .with(filter)
         .with(lines)

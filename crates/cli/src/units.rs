@@ -54,6 +54,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
+/// Reads a time between two things that repeat: as [`parse_duration`], but not zero, which would never rest.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        period => Ok(period),
+    }
+}
+
 fn scaled(value: f64, unit: &str) -> String {
     const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
     let mut value = value;
@@ -126,6 +134,7 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert!(parse_period("0ms").is_err() && parse_period("1ms").is_ok());
         assert!(parse_duration("s").is_err() && parse_duration("1d").is_err());
     }
 

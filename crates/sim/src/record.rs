@@ -47,7 +47,7 @@ impl std::fmt::Display for Digest {
 /// A packet capture in pcapng format: one interface for each end of each link, times in nanoseconds.
 pub struct Capture {
     writer: PcapNgWriter<Box<dyn Write + Send>>,
-    error: Option<String>,
+    error: Option<CaptureError>,
 }
 
 impl std::fmt::Debug for Capture {
@@ -92,14 +92,14 @@ impl Capture {
             options: Vec::new(),
         };
         if let Err(error) = self.writer.write_pcapng_block(block) {
-            self.error = Some(error.to_string());
+            self.error = Some(CaptureError::from(error));
         }
     }
 
     /// Ends the capture and says whether all of it was written.
     pub fn finish(mut self) -> Result<(), CaptureError> {
         if let Some(error) = self.error {
-            return Err(CaptureError(error));
+            return Err(error);
         }
         let flushed = self.writer.get_mut().flush();
         flushed.map_err(|error| CaptureError(error.to_string()))
@@ -113,7 +113,11 @@ pub struct CaptureError(String);
 
 impl From<PcapError> for CaptureError {
     fn from(error: PcapError) -> Self {
-        Self(error.to_string())
+        match error {
+            // The crate's own words for it speak of reading.
+            PcapError::IoError(source) => Self(source.to_string()),
+            error => Self(error.to_string()),
+        }
     }
 }
 
@@ -175,5 +179,27 @@ mod tests {
             }
         }
         assert_eq!(packets, [(1_000_000_007, 1, b"packet".to_vec())]);
+    }
+
+    /// A disk that is full from the beginning.
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_in_the_words_of_the_system() {
+        let error = Capture::new(Box::new(Full), ["a"])
+            .err()
+            .map(|e| e.to_string());
+        let system = std::io::Error::from(std::io::ErrorKind::StorageFull).to_string();
+        assert!(error.is_some_and(|text| text.ends_with(&system)));
     }
 }

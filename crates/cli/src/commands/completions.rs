@@ -13,5 +13,5 @@ pub(crate) fn run(args: CompletionsArgs) -> Result<(), Failure> {
     clap_complete::generate(args.shell, &mut Cli::command(), "manypath", &mut script);
     std::io::stdout()
         .write_all(&script)
-        .map_err(|e| Failure::from_io(format!("cannot write the script: {e}"), e.kind()))
+        .map_err(|e| Failure::stdout(&e))
 }

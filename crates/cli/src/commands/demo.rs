@@ -48,7 +48,7 @@ fn failure(error: DemoError) -> Failure {
             Failure::new(Code::Interrupted, "interrupted; everything was taken down")
         }
         DemoError::Network(network) => namespace_failure(&network),
-        DemoError::File { path: _, source } => Failure::from_io(message, source.kind()),
+        DemoError::File { path, source } => Failure::file(&path, &source),
         DemoError::Program { .. } => Failure::new(Code::Failure, message)
             .hint("`make demo` installs what takes part: nginx, curl, mptcpize, iproute2"),
         DemoError::TooSlow { .. } => Failure::new(Code::Failure, message),

@@ -8,7 +8,7 @@ use manypath_proxy::forward::{self, Forward, Totals};
 use crate::args::ForwardArgs;
 use crate::commands::open;
 use crate::exit::Failure;
-use crate::runtime::{Signal, block_on, end_signal, limit_privileges};
+use crate::runtime::{Signal, block_on, end_signal, limit_privileges, say};
 use crate::units;
 
 /// Relays until a signal comes.
@@ -19,10 +19,10 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
         let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title)?;
         let listener = opened.sockets.listen(&args.listen).await?;
         if let Ok(addr) = listener.local_addr() {
-            eprintln!(
+            say(&format!(
                 "manypath: {}:{addr} goes to {}; Ctrl-C ends it",
                 args.listen.proto, args.to
-            );
+            ));
         }
         let totals = Arc::new(Totals::default());
         let forward = Forward {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
         .await;
         opened.close().await;
         let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-        eprintln!(
+        say(&format!(
             "manypath: {} connections ({} to the end, {} broken, {} could not be carried), {} forth, {} back",
             get(&totals.accepted),
             get(&totals.finished),
@@ -49,7 +49,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             get(&totals.unreachable),
             units::bytes(get(&totals.bytes_forth)),
             units::bytes(get(&totals.bytes_back)),
-        );
+        ));
         match ended_by {
             // How a service manager ends a service that did nothing wrong.
             Signal::Terminate => Ok(()),

@@ -1,7 +1,7 @@
 //! `manypath lab`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use manypath_sim::{Report, RunOptions, Simulation};
 use crate::args::{BenchArgs, LabArgs, LabCommand, SimArgs};
 use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
+use crate::runtime::{say, say_always};
 
 /// Runs the wanted experiment. It may replace this process, so it comes before any thread or runtime.
 pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
@@ -72,10 +73,10 @@ fn sim(args: &SimArgs) -> Result<(), Failure> {
         print_json(&report)?;
     } else {
         print_text(&format!("{report}\n"))?;
-        eprintln!(
+        say(&format!(
             "manypath: {:.0} segments a second",
             report.segments as f64 / wall.max(1e-9)
-        );
+        ));
     }
     if let (Some(path), Err(error)) = (&args.pcap, written) {
         let message = format!("{}: {error}", path.display());
@@ -95,9 +96,7 @@ fn read(path: &Path) -> Result<Scenario, Failure> {
 }
 
 fn create(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
-    let file = File::create(path).map_err(|e: io::Error| {
-        Failure::from_io(format!("cannot write {}: {e}", path.display()), e.kind())
-    })?;
+    let file = File::create(path).map_err(|e| Failure::file(path, &e))?;
     Ok(Box::new(BufWriter::new(file)))
 }
 
@@ -127,10 +126,10 @@ fn many(scenario: &Scenario, first: u64, runs: u64, json: bool) -> Result<(), Fa
         segments += report.segments + again.segments;
         if report.hash != again.hash {
             unequal += 1;
-            eprintln!(
+            say_always(&format!(
                 "manypath: seed {seed}: two runs differ, {} and {}",
                 report.hash, again.hash
-            );
+            ));
         }
         if !report.is_good() {
             bad += 1;
@@ -142,11 +141,11 @@ fn many(scenario: &Scenario, first: u64, runs: u64, json: bool) -> Result<(), Fa
         }
     }
     let wall = started.elapsed().as_secs_f64();
-    eprintln!(
+    say(&format!(
         "manypath: {runs} seeds from {first}: {bad} failed, {unequal} differed from their repetition; \
          {segments} segments in {wall:.1} s, {:.0} a second",
         segments as f64 / wall.max(1e-9)
-    );
+    ));
     verdict(bad == 0 && unequal == 0)
 }
 

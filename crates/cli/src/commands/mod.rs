@@ -83,7 +83,7 @@ pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|e| Failure::from_io(format!("cannot write to standard output: {e}"), e.kind()))
+        .map_err(|e| Failure::stdout(&e))
 }
 
 /// What to do when private networks cannot be had.

@@ -16,7 +16,7 @@ use crate::args::{MeasureArgs, PerfArgs, PerfCommand, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
-use crate::runtime::{block_on, end_signal, limit_privileges, unless_stopped};
+use crate::runtime::{block_on, end_signal, limit_privileges, say, unless_stopped};
 use crate::units::{bits_per_second, bytes};
 
 /// Runs the wanted side.
@@ -48,7 +48,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         let opened = open(&args.stack, &[args.proto], title)?;
         let listener = opened.sockets.listen(&endpoint).await?;
         if let Ok(addr) = listener.local_addr() {
-            eprintln!("manypath: serving at {}:{addr}; Ctrl-C ends it", args.proto);
+            say(&format!(
+                "manypath: serving at {}:{addr}; Ctrl-C ends it",
+                args.proto
+            ));
         }
         let options = ServeOptions {
             source: args.source,
@@ -354,7 +357,7 @@ impl View {
                 } else {
                     format!(" = {}", each.join(" + "))
                 };
-                eprintln!("{:6.1} s  {sum}{each}", interval.at);
+                say(&format!("{:6.1} s  {sum}{each}", interval.at));
             }
             Self::Bars {
                 all,
