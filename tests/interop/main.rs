@@ -1,5 +1,11 @@
 //! Real packets between the Linux kernel's Multipath TCP and ours, in network namespaces that the tests make themselves.
 //! Where namespaces or the kernel's Multipath TCP are not to be had, the tests say why they are skipped.
 
+mod bad_input;
+mod cuts;
 mod demo;
+mod many;
+mod paths;
+mod peers;
 mod transfers;
+mod wire;

@@ -1,17 +1,23 @@
 //! What was on the wire, recorded and then judged by an independent decoder.
 
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use manypath_lab::netns::{NetNs, Process};
+use manypath_lab::netns::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::net::tool;
+use crate::net::{Family, Net, Own, tool};
+use crate::pair::PORT;
 use crate::until::wait_for;
 
-/// A recording in progress.
+/// What the packet that ends a recording carries, to the discard service.
+const LAST: &[u8] = b"the recording ends with this packet";
+const LAST_PORT: u16 = 9;
+
+/// A recording in progress, of the cables from the first on.
 #[derive(Debug)]
 pub struct Capture {
     recorders: Vec<Process>,
@@ -33,29 +39,29 @@ pub fn is_possible() -> bool {
 }
 
 impl Capture {
-    /// Records everything on these interfaces of a namespace from now on.
+    /// Records everything at the kernel's end of every cable from now on.
     ///
     /// # Panics
     /// When the recorder cannot be started.
     #[must_use]
-    pub fn start(ns: &NetNs, interfaces: &[&str]) -> Self {
+    pub fn start(net: &Net) -> Self {
         let folder = tempfile::tempdir().expect("a folder for captures");
         let mut capture = Self {
             recorders: Vec::new(),
             files: Vec::new(),
             folder,
         };
-        for interface in interfaces {
+        for interface in (1..=net.cables()).map(|n| format!("v{n}")) {
             let file = capture.folder.path().join(format!("{interface}.pcap"));
             let mut command = tool("tcpdump");
             command
                 .args([
-                    "-i", interface, "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w",
+                    "-i", &interface, "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w",
                 ])
                 .arg(&file)
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped());
-            let mut process = ns.spawn(command).expect("tcpdump starts");
+            let mut process = net.kernel.spawn(command).expect("tcpdump starts");
             let stderr = process.child().stderr.take().expect("stderr is a pipe");
             let mut said = String::new();
             let mut lines = BufReader::new(stderr);
@@ -71,12 +77,24 @@ impl Capture {
         capture
     }
 
-    /// Ends the recording.
+    /// Ends the recording, once everything that has passed until now is in it.
     ///
     /// # Panics
     /// When the recorder does not end, or the parts cannot be joined.
     #[must_use]
-    pub fn stop(mut self) -> Recording {
+    pub fn stop(mut self, net: &Net) -> Recording {
+        // What the recorder has not written when it ends is lost, so a last packet goes behind all others.
+        for (n, file) in (1..).zip(&self.files) {
+            let to = SocketAddr::new(Net::our_address(Family::V4, Own::Shared, n), LAST_PORT);
+            net.kernel
+                .run(move || UdpSocket::bind("0.0.0.0:0")?.send_to(LAST, to))
+                .expect("the address is on the cable");
+            wait_for("the recording to be complete", || {
+                let bytes = std::fs::read(file).expect("tcpdump has made it");
+                let tail = &bytes[bytes.len().saturating_sub(64 * 1024)..];
+                tail.windows(LAST.len()).any(|w| w == LAST).then_some(())
+            });
+        }
         for process in &mut self.recorders {
             let pid = i32::try_from(process.child().id()).expect("process ids are small");
             kill(Pid::from_raw(pid), Signal::SIGINT).expect("it is still running");
@@ -119,12 +137,13 @@ impl Recording {
         for preference in [
             "tcp.check_checksum:TRUE",
             "ip.check_checksum:TRUE",
-            "tcp.analyze_mptcp:TRUE",
-            "mptcp.relative_sequence_numbers:TRUE",
+            "mptcp.relative_sequence_numbers:FALSE",
             "mptcp.analyze_mappings:TRUE",
         ] {
             command.args(["-o", preference]);
         }
+        // Random bytes are no well-formed packets of whatever else is usual on that port.
+        command.args(["-d", &format!("tcp.port=={PORT},data")]);
         command
             .arg("-n")
             .arg("-r")

@@ -206,8 +206,8 @@ impl Net {
     pub fn swallow(&self, n: u8) {
         let middle = self.middle.as_ref().expect("the network has switches");
         let rules = format!(
-            "add table bridge cut{n}; add chain bridge cut{n} all {{ type filter hook forward priority 0; policy accept; }}; \
-             add rule bridge cut{n} all iifname {{ k{n}, o{n} }} drop"
+            "add table bridge cut{n}; add chain bridge cut{n} frames {{ type filter hook forward priority 0; policy accept; }}; \
+             add rule bridge cut{n} frames iifname {{ k{n}, o{n} }} drop"
         );
         let mut command = tool("nft");
         command.arg(rules);

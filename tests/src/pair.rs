@@ -1,11 +1,12 @@
 //! A connection through `manypath forward`: an application at either end, the kernel on one side, `manypath` on the other.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::ExitStatus;
 
 use crate::net::{Family, Net, Own};
 use crate::peer::{self, Speaks};
 use crate::program::Program;
-use crate::until::wait_for;
+use crate::until::wait_until;
 
 /// Which side begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum Role {
 pub const ROLES: [Role; 2] = [Role::Client, Role::Server];
 
 /// The port of the side that listens.
-const PORT: u16 = 5000;
+pub(crate) const PORT: u16 = 5000;
 
 /// How the two sides talk.
 #[derive(Debug, Clone)]
@@ -111,11 +112,13 @@ impl<'net> Route<'net> {
         let (program, listener, target) = match role {
             Role::Client => {
                 let at = SocketAddr::new(Net::kernel_address(family, 1), PORT);
-                let bound = if plan.is_mixed() {
-                    SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT)
+                // The kernel accepts a join only where it listens, so on every address that it may announce.
+                let any: IpAddr = if plan.is_mixed() || family == Family::V6 {
+                    Ipv6Addr::UNSPECIFIED.into()
                 } else {
-                    at
+                    Ipv4Addr::UNSPECIFIED.into()
                 };
+                let bound = SocketAddr::new(any, PORT);
                 let listener = peer::listen(&net.kernel, bound, plan.kernel);
                 let program = Program::forward(
                     &net.ours,
@@ -171,6 +174,16 @@ impl<'net> Route<'net> {
         }
     }
 
+    /// Sockets of the side that connects, to be connected to [`Route::target`].
+    #[must_use]
+    pub fn sockets(&self, count: usize) -> Vec<TcpStream> {
+        let (ns, speaks) = match self.role {
+            Role::Client => (&self.net.ours, Speaks::Tcp),
+            Role::Server => (&self.net.kernel, self.plan.kernel),
+        };
+        peer::sockets(ns, self.target, speaks, count)
+    }
+
     /// One connection from end to end.
     ///
     /// # Panics
@@ -191,15 +204,27 @@ impl<'net> Route<'net> {
         }
     }
 
+    /// Waits for the end of the forwarder and frees the addresses. Answers as [`Program::end`].
+    ///
+    /// # Panics
+    /// As [`Program::end`].
+    pub fn end(self) -> (ExitStatus, String) {
+        self.program.end()
+    }
+
     /// Waits until our stack has `count` subflows in its only connection, all of them established.
     ///
     /// # Panics
     /// When they do not come about.
     pub fn wait_for_subflows(&mut self, count: usize) {
-        wait_for(&format!("{count} subflows"), || {
+        wait_until(&format!("{count} subflows"), || {
             let conn = self.program.connection();
             let ready = conn.subflows.iter().filter(|s| s.phase == "established");
-            (ready.count() >= count).then_some(())
+            if ready.count() >= count {
+                Ok(())
+            } else {
+                Err((conn.subflows, conn.ended))
+            }
         });
     }
 }

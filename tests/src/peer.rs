@@ -70,6 +70,23 @@ pub fn connect(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> io::Result<TcpSt
     })
 }
 
+/// Sockets of a namespace that are still to be connected, by whom does not wait for them. They do not block.
+///
+/// # Panics
+/// When so many are not to be had.
+#[must_use]
+pub fn sockets(ns: &NetNs, addr: SocketAddr, speaks: Speaks, count: usize) -> Vec<TcpStream> {
+    ns.run(move || {
+        let one = || {
+            let socket = socket(addr, speaks)?;
+            socket.set_nonblocking(true)?;
+            io::Result::Ok(socket.into())
+        };
+        (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>()
+    })
+    .expect("the system has so many sockets")
+}
+
 /// A port of the namespace that nobody listens on now.
 ///
 /// # Panics

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::net::tool;
-use crate::until::wait_for;
+use crate::until::{wait_for, wait_until};
 
 /// The program's file: `MANYPATH_BIN`, or the one beside this test, which is built first so that it is never an old one.
 ///
@@ -83,6 +83,20 @@ impl Program {
     ) -> Self {
         let mut command = manypath(args);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut program = Self::spawn(ns, command);
+        wait_for("the program to be ready", || {
+            let said = program.said();
+            if said.contains(ready) {
+                return Some(());
+            }
+            let ended = program.process.child().try_wait().expect("it is our child");
+            assert!(ended.is_none(), "it ended before it was ready: {said}");
+            None
+        });
+        program
+    }
+
+    fn spawn(ns: &NetNs, command: Command) -> Self {
         let mut process = ns.spawn(command).expect("the program starts");
         let stderr = process.child().stderr.take().expect("stderr is a pipe");
         let said = Arc::new(Mutex::new(String::new()));
@@ -94,21 +108,21 @@ impl Program {
                 notes.push('\n');
             }
         });
-        let mut program = Self {
+        Self {
             process,
             said,
             ears: Some(ears),
-        };
-        wait_for("the program to be ready", || {
-            let said = program.said();
-            if said.contains(ready) {
-                return Some(());
-            }
-            let ended = program.process.child().try_wait().expect("it is our child");
-            assert!(ended.is_none(), "it ended before it was ready: {said}");
-            None
-        });
-        program
+        }
+    }
+
+    /// Runs a command inside a namespace to its end.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    #[must_use]
+    pub fn run(ns: &NetNs, mut command: Command) -> (ExitStatus, String) {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Self::spawn(ns, command).end()
     }
 
     /// Starts `manypath forward`.
@@ -158,8 +172,9 @@ impl Program {
     /// # Panics
     /// When it does not end in time.
     pub fn end(mut self) -> (ExitStatus, String) {
-        let status = wait_for("the program to end", || {
-            self.process.child().try_wait().expect("it is our child")
+        let status = wait_until("the program to end", || {
+            let ended = self.process.child().try_wait().expect("it is our child");
+            ended.ok_or_else(|| self.said())
         });
         if let Some(ears) = self.ears.take() {
             // The pipe has ended with the program, so this returns.

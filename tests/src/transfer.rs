@@ -171,16 +171,10 @@ pub fn send(
     progress: impl FnMut(u64) + Send,
 ) -> io::Result<Arrived> {
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let result = write(from, len, seed);
-            if result.is_err() {
-                // The reader must not wait for what will never come.
-                let _ = to.shutdown(Shutdown::Both);
-            }
-            result
-        });
+        let writer = scope.spawn(|| write(from, len, seed));
         let read = read(to, len, seed, progress);
         if read.is_err() {
+            // Nobody takes the writer's bytes any more.
             let _ = from.shutdown(Shutdown::Both);
         }
         let sent = writer.join().expect("the writer does not panic");
@@ -219,19 +213,22 @@ pub fn both_ways(a: &TcpStream, b: &TcpStream, len: u64) -> [Arrived; 2] {
 /// # Panics
 /// When one of them sees anything else.
 pub fn finish(a: &TcpStream, b: &TcpStream) {
-    a.shutdown(Shutdown::Write).expect("it is open");
-    expect_end(b);
-    b.shutdown(Shutdown::Write).expect("it is open");
-    expect_end(a);
+    a.shutdown(Shutdown::Write).expect("the first is open");
+    expect_end("second", b);
+    b.shutdown(Shutdown::Write).expect("the second is open");
+    expect_end("first", a);
 }
 
 /// Checks that a stream is at its end.
 ///
 /// # Panics
 /// When there are more bytes or an error.
-pub fn expect_end(mut stream: &TcpStream) {
-    let n = stream.read(&mut [0; 16]).expect("a regular end");
-    assert_eq!(n, 0, "bytes that nobody sent");
+pub fn expect_end(name: &str, mut stream: &TcpStream) {
+    match stream.read(&mut [0; 16]) {
+        Ok(0) => {}
+        Ok(_) => panic!("the {name} stream has bytes that nobody sent"),
+        Err(error) => panic!("the {name} stream has no regular end: {error}"),
+    }
 }
 
 #[cfg(test)]

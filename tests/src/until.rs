@@ -9,25 +9,25 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 /// When that has not happened within [`PATIENCE`].
-pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    wait_within(PATIENCE, what, look)
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    wait_until(what, || look().ok_or("nothing"))
 }
 
-/// The same with a patience of its own.
+/// The same for a `look` that tells what it sees as long as it is not yet what is wanted.
 ///
 /// # Panics
-/// When nothing came within `patience`.
-pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + patience;
+/// When it is not within [`PATIENCE`], with what was seen last.
+pub fn wait_until<T, E: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+    let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look() {
-            return found;
+        match look() {
+            Ok(found) => return found,
+            Err(seen) => assert!(
+                Instant::now() < end,
+                "waited {} s in vain for {what}; seen last: {seen:?}",
+                PATIENCE.as_secs()
+            ),
         }
-        assert!(
-            Instant::now() < end,
-            "waited {} s in vain for {what}",
-            patience.as_secs()
-        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
