@@ -171,7 +171,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) bytes: Option<u64>,
 
-    /// Time to send [default: 10s, without a limit where --bytes is given]
+    /// How long data flows [default: 10s, without a limit where --bytes is given]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) time: Option<Duration>,
 

@@ -122,6 +122,12 @@ fn plan(args: &MeasureArgs, kind: Kind) -> Result<Plan, Failure> {
     };
     let millis = u32::try_from(time.as_millis())
         .map_err(|_| Failure::usage("--time can have 49 days at most"))?;
+    // To the protocol zero says that there is no limit.
+    if args.bytes == Some(0) || (args.time.is_some() && millis == 0) {
+        return Err(Failure::usage(
+            "--bytes must be 1 at least, and --time 1ms at least",
+        ));
+    }
     let header = Header {
         kind,
         hash: args.sha256,
@@ -465,4 +471,38 @@ fn describe(summary: &Summary) -> String {
         None => {}
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn is_a_plan(line: &str) -> bool {
+        let line = format!("manypath perf send 192.0.2.1:1 {line}");
+        let command = Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.command);
+        let Ok(Command::Perf(args)) = command else {
+            panic!("{line} is no measurement");
+        };
+        match args.command {
+            PerfCommand::Send(args) => plan(&args, Kind::Send).is_ok(),
+            PerfCommand::Serve(_) | PerfCommand::Receive(_) => false,
+        }
+    }
+
+    #[test]
+    fn nothing_to_send_is_not_taken_for_no_limit() {
+        for line in ["", "--bytes 1", "--time 1ms", "--requests 1"] {
+            assert!(is_a_plan(line), "{line}");
+        }
+        for line in [
+            "--bytes 0",
+            "--time 0",
+            "--time 100us",
+            "--bytes 1 --time 0",
+        ] {
+            assert!(!is_a_plan(line), "{line}");
+        }
+    }
 }
