@@ -17,8 +17,9 @@ const TRIES: u8 = 3;
 const FAILED: Duration = Duration::from_secs(1);
 /// Entries kept at most; on an ordinary link one gateway or a handful of hosts are used.
 const ENTRIES_MAX: usize = 1024;
-/// Packets that wait for an answer, of all hops together, and their bytes.
-const PARKED_MAX: usize = 64;
+/// Packets that wait for an answer, of all hops together, and their bytes. A SYN that is dropped here costs its
+/// connection a second, so that hundreds of connections opened at once have to fit.
+const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 512 * 1024;
 /// Frames waiting to be sent; questions beyond are not asked, they would be repeated anyway.
 pub(super) const OUTPUT_MAX: usize = 256;
@@ -664,6 +665,21 @@ mod tests {
         assert!(n.output.len() <= OUTPUT_MAX);
         n.park(ip("10.0.0.2"), vec![0; PARKED_BYTES_MAX + 1]);
         assert_eq!(n.parked_bytes, 0);
+    }
+
+    #[test]
+    fn many_connections_opened_at_once_wait_together() {
+        let mut n = cache("10.0.0.1", false);
+        let them = ip("10.0.0.2");
+        assert_eq!(n.resolve(secs(0), ip("10.0.0.1"), them), Lookup::Wait);
+        for _ in 0..1000 {
+            n.park(them, vec![0; 74]);
+        }
+        n.on_frame(secs(0), &reply("10.0.0.2", "10.0.0.1"));
+        let left = std::iter::from_fn(|| n.output.pop_front())
+            .filter(|out| matches!(out, Output::Parked { .. }))
+            .count();
+        assert_eq!((left, n.counters().dropped), (1000, 0));
     }
 
     #[test]
