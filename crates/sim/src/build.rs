@@ -158,6 +158,10 @@ fn build_host(
         for address in &interface.addresses {
             fabric.add_address(*address, port);
         }
+        if interface.coalesce.is_some() && interface.offload.is_none() {
+            let what = format!("interface {end} coalesces, which needs `offload`");
+            return Err(ScenarioError::Senseless(what));
+        }
         let max_burst = interface
             .offload
             .map_or(0, |size| u32::try_from(size.0).unwrap_or(65_000));
@@ -173,6 +177,7 @@ fn build_host(
                     checksum: interface.offload.is_some(),
                     max_burst,
                 },
+                coalesce: interface.coalesce.map(|span| span.0),
                 device_queue: interface.device_queue.map(|size| size.0),
                 counters: InterfaceCounters::default(),
             },

@@ -374,11 +374,11 @@ impl Endpoint {
             turn.acted |= taken > 0;
             self.used += taken;
             self.sent += taken as u64;
-            if let Gate::Pause(pause) = self.plan.gate
-                && taken > 0
-                && (self.sent - self.own_header().min(self.sent)) % self.plan.piece == 0
-            {
-                self.next_piece = now + pause;
+            let body = self.sent - self.own_header().min(self.sent);
+            if taken > 0 && body % self.plan.piece == 0 {
+                if let Gate::Pause(pause) = self.plan.gate {
+                    self.next_piece = now + pause;
+                }
             }
             if taken < offered {
                 return;

@@ -352,9 +352,8 @@ impl Fabric {
         let link = &mut self.links[port.link.0 as usize];
         let next = link.lines[port.side.other().index()].next_arrival();
         let scheduled = &mut link.scheduled[port.side.index()];
-        if let Some(next) = next
-            && scheduled.is_none_or(|scheduled| next < scheduled)
-        {
+        let Some(next) = next else { return };
+        if scheduled.is_none_or(|scheduled| next < scheduled) {
             *scheduled = Some(next);
             self.events.push(next, Event::Arrival(port));
         }
@@ -402,10 +401,10 @@ impl Fabric {
                 Complaint::TooBig { mtu }
             }
         };
-        if self.nodes[router.0 as usize].complains
-            && let Some(reply) = icmp::message(packet.bytes(), complaint, &mut self.pool)
-        {
-            self.send(now, from, reply);
+        if self.nodes[router.0 as usize].complains {
+            if let Some(reply) = icmp::message(packet.bytes(), complaint, &mut self.pool) {
+                self.send(now, from, reply);
+            }
         }
         let why = match complaint {
             Complaint::NoRoute => "no route",

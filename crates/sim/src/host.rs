@@ -4,17 +4,18 @@ use core::net::IpAddr;
 
 use manypath_stack::api::{
     CloseCause, ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent,
-    RxMeta, Slots, Transmit, TxMeta,
+    RxMeta, Transmit,
 };
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{Stack, StackConfig};
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::{ParseError, Verify};
 use rustc_hash::FxHashMap;
 
+use crate::card::{Cards, Desk};
+use crate::coalesce;
 use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, Port};
-use crate::offload::{self, Job};
 use crate::oracle::{Violation, Watch};
 use crate::packet::Packet;
 use crate::summary::Summary;
@@ -36,6 +37,8 @@ pub struct Interface {
     pub offload: Offload,
     /// The card takes packets only while less than this many bytes wait for its line.
     pub device_queue: Option<u64>,
+    /// The card hands received packets over in batches this long after the first, runs of segments merged.
+    pub coalesce: Option<Duration>,
     /// What went through it.
     pub counters: InterfaceCounters,
 }
@@ -83,17 +86,20 @@ pub struct Host {
     /// The earliest timer event that the queue holds for this host.
     pub timer: Option<Instant>,
     desk: Desk,
-}
-
-/// Buffers that every packet of a host passes.
-struct Desk {
-    burst: Vec<u8>,
-    outbox: Vec<(usize, Box<Packet>)>,
+    /// Packets that cards keep for a while, with their interface, and when they hand them over.
+    arrivals: Vec<(usize, Box<Packet>)>,
+    arrivals_due: Option<Instant>,
+    /// Those of other cards while one hands its own over.
+    others: Vec<(usize, Box<Packet>)>,
+    /// One card's packets while they are handed over.
+    // Boxes that travel on to the pool.
+    #[expect(clippy::vec_box)]
+    batch: Vec<Box<Packet>>,
+    /// A run of segments as one packet.
+    joined: Vec<u8>,
+    /// What applications read into.
     scratch: Vec<u8>,
 }
-
-/// Room for the largest IP packet.
-const BURST: usize = 66_000;
 
 impl Host {
     /// A host whose stack draws from `seed`.
@@ -111,11 +117,13 @@ impl Host {
             eager: Vec::new(),
             wakes: Vec::new(),
             timer: None,
-            desk: Desk {
-                burst: vec![0; BURST],
-                outbox: Vec::new(),
-                scratch: vec![0; 64 << 10],
-            },
+            desk: Desk::default(),
+            arrivals: Vec::new(),
+            arrivals_due: None,
+            others: Vec::new(),
+            batch: Vec::new(),
+            joined: Vec::new(),
+            scratch: vec![0; 64 << 10],
         }
     }
 
@@ -210,32 +218,95 @@ impl Host {
         self.endpoints.push(endpoint);
     }
 
-    /// A packet arrives on the interface at `port`.
-    pub fn receive(&mut self, now: Instant, port: Port, packet: &mut Packet) {
-        let Some(index) = self
+    /// A packet arrives on the interface at `port`. One that the card does not keep for a while is given back.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        port: Port,
+        mut packet: Box<Packet>,
+    ) -> Option<Box<Packet>> {
+        let at = self
             .interfaces
             .iter()
-            .position(|interface| interface.port == port)
-        else {
-            return;
+            .position(|interface| interface.port == port);
+        let Some(index) = at else {
+            return Some(packet);
         };
-        if packet.summary().is_none()
-            && let Ok(summary) = Summary::read(packet.bytes(), Verify::Full)
-        {
-            packet.set_summary(summary);
+        if packet.summary().is_none() {
+            if let Ok(summary) = Summary::read(packet.bytes(), Verify::Full) {
+                packet.set_summary(summary);
+            }
         }
         let interface = &mut self.interfaces[index];
         interface.counters.received += 1;
         if let Some(summary) = packet.summary() {
             interface.counters.received_payload += u64::from(summary.payload);
+        }
+        self.stirred = true;
+        if let Some(wait) = interface.coalesce {
+            let due = now + wait;
+            self.arrivals_due = Some(self.arrivals_due.map_or(due, |known| known.min(due)));
+            self.arrivals.push((index, packet));
+            return None;
+        }
+        self.take_in(now, index, &packet);
+        Some(packet)
+    }
+
+    /// Hands a single packet to the stack.
+    fn take_in(&mut self, now: Instant, index: usize, packet: &Packet) {
+        if let Some(summary) = packet.summary() {
             self.watch.received(summary);
         }
         // A card that computes checksums also checks them; only what it found right has a summary.
-        let checksum_ok = interface.offload.checksum && packet.summary().is_some();
+        let checksum_ok = self.interfaces[index].offload.checksum && packet.summary().is_some();
         let meta = RxMeta { checksum_ok };
         self.stack
             .handle_packet(now, IfaceId(index as u32), packet.bytes(), meta);
-        self.stirred = true;
+    }
+
+    /// The cards hand over what has arrived, in order, runs of segments as one.
+    fn take_arrivals(&mut self, now: Instant, fabric: &mut Fabric) {
+        if self.arrivals_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.arrivals_due = None;
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let mut packets = std::mem::take(&mut self.batch);
+        let mut joined = std::mem::take(&mut self.joined);
+        // Each card keeps its own order; the cards take turns in theirs.
+        for index in 0..self.interfaces.len() {
+            let mut others = std::mem::take(&mut self.others);
+            for (at, packet) in arrivals.drain(..) {
+                if at == index {
+                    packets.push(packet);
+                } else {
+                    others.push((at, packet));
+                }
+            }
+            self.others = std::mem::replace(&mut arrivals, others);
+            let mut from = 0;
+            while from < packets.len() {
+                let count = coalesce::run_length(&packets[from..]);
+                let run = &packets[from..from + count];
+                if count == 1 {
+                    self.take_in(now, index, &run[0]);
+                } else {
+                    coalesce::join(run, &mut joined);
+                    for summary in run.iter().filter_map(|packet| packet.summary()) {
+                        self.watch.received(summary);
+                    }
+                    let meta = RxMeta { checksum_ok: true };
+                    self.stack
+                        .handle_packet(now, IfaceId(index as u32), &joined, meta);
+                }
+                from += count;
+            }
+            for packet in packets.drain(..) {
+                fabric.pool().give(packet);
+            }
+        }
+        (self.arrivals, self.batch, self.joined) = (arrivals, packets, joined);
     }
 
     /// Time has come: for the stack's deadline, and for endpoints that wanted a turn.
@@ -262,6 +333,7 @@ impl Host {
         found: &mut Vec<Violation>,
     ) -> Option<Instant> {
         self.stirred = false;
+        self.take_arrivals(now, fabric);
         let retry = loop {
             // The driver's loop is the same: transmit until nothing is left or nothing fits, then hear the events.
             let retry = loop {
@@ -279,7 +351,7 @@ impl Host {
             }
         };
         let wake = self.wakes.iter().map(|(due, _)| *due).min();
-        [self.stack.poll_deadline(), wake, retry]
+        [self.stack.poll_deadline(), wake, retry, self.arrivals_due]
             .into_iter()
             .flatten()
             .min()
@@ -291,17 +363,18 @@ impl Host {
         fabric: &mut Fabric,
         found: &mut Vec<Violation>,
     ) -> Transmit {
-        let mut tx = Tx {
-            now,
-            fabric,
-            interfaces: &self.interfaces,
-            desk: &mut self.desk,
-        };
+        let mut tx = Cards::new(now, fabric, &self.interfaces, &mut self.desk);
         let done = self.stack.poll_transmit(now, &mut tx);
-        for (index, mut packet) in self.desk.outbox.drain(..) {
+        for (index, mut packet) in self.desk.sent() {
             let interface = &mut self.interfaces[index];
             interface.counters.sent += 1;
-            let verdict = match Summary::read(packet.bytes(), Verify::Full) {
+            // What a card computes is right; what the stack computes has to show it.
+            let verify = if interface.offload.checksum {
+                Verify::Trusted
+            } else {
+                Verify::Full
+            };
+            let verdict = match Summary::read(packet.bytes(), verify) {
                 Ok(summary) => {
                     interface.counters.sent_payload += u64::from(summary.payload);
                     let verdict = self.watch.sent(&summary);
@@ -352,7 +425,7 @@ impl Host {
             EventKind::Established => endpoint.established(now),
             EventKind::Closed(cause) => {
                 // What arrived before the end can still be read.
-                let turn = endpoint.turn(now, &mut self.stack, &mut self.desk.scratch);
+                let turn = endpoint.turn(now, &mut self.stack, &mut self.scratch);
                 if let Some(what) = turn.wrong {
                     note(
                         found,
@@ -415,7 +488,7 @@ impl Host {
         eager.dedup();
         for index in eager.drain(..) {
             let endpoint = &mut self.endpoints[index];
-            let turn = endpoint.turn(now, &mut self.stack, &mut self.desk.scratch);
+            let turn = endpoint.turn(now, &mut self.stack, &mut self.scratch);
             acted |= turn.acted;
             if let Some(what) = turn.wrong {
                 note(
@@ -425,13 +498,11 @@ impl Host {
                     format!("{}: {what}", event_place(endpoint)),
                 );
             }
-            if let Some(wake) = turn.wake
-                && !self
-                    .wakes
-                    .iter()
-                    .any(|(due, other)| *other == index && *due <= wake)
-            {
-                self.wakes.push((wake, index));
+            if let Some(wake) = turn.wake {
+                let sooner = |(due, other): &(Instant, usize)| *other == index && *due <= wake;
+                if !self.wakes.iter().any(sooner) {
+                    self.wakes.push((wake, index));
+                }
             }
         }
         self.eager = eager;
@@ -468,57 +539,6 @@ fn note(found: &mut Vec<Violation>, host: &str, time: Instant, what: String) {
             host: host.to_owned(),
             what,
         });
-    }
-}
-
-/// A host's transmit buffers: the interface cards.
-struct Tx<'a> {
-    now: Instant,
-    fabric: &'a mut Fabric,
-    interfaces: &'a [Interface],
-    desk: &'a mut Desk,
-}
-
-impl Slots for Tx<'_> {
-    fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        let interface = self.interfaces.get(iface.0 as usize)?;
-        if let Some(limit) = interface.device_queue {
-            let waiting = self
-                .desk
-                .outbox
-                .iter()
-                .filter(|(index, _)| *index == iface.0 as usize);
-            let waiting: u64 = waiting.map(|(_, packet)| packet.len() as u64).sum();
-            if waiting + self.fabric.backlog(self.now, interface.port) >= limit {
-                return None;
-            }
-        }
-        if self.desk.burst.len() < room {
-            self.desk.burst.resize(room, 0);
-        }
-        Some(&mut self.desk.burst)
-    }
-
-    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        let job = Job {
-            gso_size: meta.gso_size,
-            header_len: meta.header_len,
-            l4_offset: meta.l4_offset,
-            ipv6: meta.ipv6,
-            partial_checksum: meta.partial_checksum,
-        };
-        let index = iface.0 as usize;
-        let Desk { burst, outbox, .. } = &mut *self.desk;
-        let bytes = &burst[..meta.len];
-        if job.splits(bytes.len()) {
-            offload::split(bytes, &job, self.fabric.pool(), |packet| {
-                outbox.push((index, packet))
-            });
-        } else {
-            let mut packet = self.fabric.pool().copy_of(bytes);
-            offload::complete(packet.bytes_mut(), &job);
-            outbox.push((index, packet));
-        }
     }
 }
 

@@ -34,6 +34,8 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod card;
+mod coalesce;
 pub mod endpoint;
 pub mod fabric;
 pub mod host;

@@ -21,13 +21,9 @@ impl Pattern {
     }
 
     fn word(self, index: u32) -> [u8; WORD] {
-        // Multiply, shift, multiply: enough to make neighbours differ everywhere, and little enough to be made several
-        // words at a time.
-        let mut word = (index ^ self.seed).wrapping_mul(0x9e37_79b1);
-        word ^= word >> 15;
-        word = word.wrapping_mul(0x85eb_ca6b);
-        word ^= word >> 13;
-        word.to_le_bytes()
+        // Enough to make neighbours differ everywhere, and little enough to be made several words at a time.
+        let word = (index ^ self.seed).wrapping_mul(0x9e37_79b1);
+        (word ^ (word >> 15)).to_le_bytes()
     }
 
     /// Writes the bytes from `position` on.

@@ -229,6 +229,10 @@ impl Author {
         if self.percent(50) {
             let burst = self.rng.log_between(3_000, 65_000);
             let _ = writeln!(extra, "offload = \"{burst}\"");
+            if self.percent(40) {
+                let wait = self.rng.log_between(1, 300);
+                let _ = writeln!(extra, "coalesce = \"{wait}us\"");
+            }
         }
         if self.percent(20) {
             let queue = self.rng.log_between(3_000, 100_000);

@@ -219,11 +219,13 @@ impl Simulation {
 
     fn deliver(&mut self) {
         let mut inbox = std::mem::take(self.fabric.inbox());
-        for mut delivery in inbox.drain(..) {
+        for delivery in inbox.drain(..) {
             // Hosts were added first, so node numbers are host numbers.
             let host = self.fabric.node_at(delivery.port).0 as usize;
-            self.hosts[host].receive(self.now, delivery.port, &mut delivery.packet);
-            self.fabric.pool().give(delivery.packet);
+            if let Some(packet) = self.hosts[host].receive(self.now, delivery.port, delivery.packet)
+            {
+                self.fabric.pool().give(packet);
+            }
         }
         *self.fabric.inbox() = inbox;
     }

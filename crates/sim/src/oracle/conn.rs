@@ -50,11 +50,11 @@ impl Maps {
             }
         }
         // Usually it continues the newest mapping, or repeats a part of some.
-        if let Some(last) = self.list.back_mut()
-            && last.start.before_eq(map.start)
-            && map.start.before_eq(last.end)
-            && last.dsn_at(map.start) == map.dsn
-        {
+        let continues = |last: &&mut Map| {
+            let touches = last.start.before_eq(map.start) && map.start.before_eq(last.end);
+            touches && last.dsn_at(map.start) == map.dsn
+        };
+        if let Some(last) = self.list.back_mut().filter(continues) {
             last.end = last.end.max(map.end);
             return Ok(());
         }
@@ -262,9 +262,8 @@ impl ConnWatch {
         self.acked = ack;
         // rfc8684:W1
         let edge = ack + u64::from(flow.window(packet, true));
-        if let Some(before) = self.offered
-            && edge.before(before - u64::from(flow.own_unit() - 1))
-        {
+        let unit = u64::from(flow.own_unit() - 1);
+        if let Some(before) = self.offered.filter(|before| edge.before(*before - unit)) {
             return Err(format!(
                 "{} moves the data level's right edge left: {before}, then {edge} ({} bytes)",
                 own(packet),

@@ -179,9 +179,9 @@ impl FlowWatch {
         let edge = ack + self.window(packet, true);
         // In Multipath TCP the window counts from the Data ACK; what arrives on other subflows may use it up.
         let own_window = self.conn.is_none() || self.infinite;
-        if let Some(before) = self.offered.filter(|_| own_window)
-            && edge.before(before - (self.own_unit() - 1))
-        {
+        let unit = self.own_unit() - 1;
+        let taken_back = |before: &SeqNum| own_window && edge.before(*before - unit);
+        if let Some(before) = self.offered.filter(taken_back) {
             return Err(format!(
                 "{} moves its right edge left: {before}, then {edge} ({} bytes)",
                 own(packet),

@@ -143,17 +143,12 @@ impl Watch {
             self.flows.insert(tuple, FlowWatch::default());
         } else if !ours && known.irs.is_some_and(|irs| irs != packet.seq) {
             known.rival = Some(Box::new(packet.clone()));
-        } else if ours
-            && packet.flags.ack()
-            && known.isn.is_some_and(|isn| isn != packet.seq)
-            && known
-                .rival
-                .as_ref()
-                .is_some_and(|rival| packet.ack == rival.seq + 1)
-            && let Some(rival) = known.rival.take()
-        {
-            self.flows.insert(tuple, FlowWatch::default());
-            self.received(&rival);
+        } else if ours && packet.flags.ack() && known.isn.is_some_and(|isn| isn != packet.seq) {
+            let answers = |rival: &mut Box<Summary>| packet.ack == rival.seq + 1;
+            if let Some(rival) = known.rival.take_if(answers) {
+                self.flows.insert(tuple, FlowWatch::default());
+                self.received(&rival);
+            }
         }
     }
 

@@ -91,6 +91,9 @@ pub struct InterfaceSpec {
     pub backup: bool,
     /// The card splits bursts of up to this much payload and computes checksums; without it the stack does both.
     pub offload: Option<Size>,
+    /// The card hands received packets over this long after the first of them, runs of segments merged into one. Needs
+    /// `offload`.
+    pub coalesce: Option<Span>,
     /// The card takes packets only while less than this waits for its line; without it the line's buffer drops.
     pub device_queue: Option<Size>,
 }

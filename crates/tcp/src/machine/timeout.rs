@@ -5,7 +5,6 @@ use super::outcome::{DeadCause, TimeoutOutcome};
 use super::state::{Change, State};
 use crate::send::Alarm;
 use crate::time::Instant;
-use crate::timer::earliest;
 
 impl Machine {
     /// The earliest time at which [`on_timeout`](Self::on_timeout) changes something, or at which something that
@@ -15,15 +14,18 @@ impl Machine {
             return None;
         }
         let send = &self.send;
-        earliest([
-            self.time_wait.deadline(),
-            self.recv.ack.deadline(),
-            send.loss.deadline(),
-            send.persist.deadline(),
-            self.prober.deadline(),
-            self.user_deadline(),
-            self.pacing_deadline(),
-        ])
+        // Asked several times for each segment. One number passed along, not a list of options in memory: reading such a
+        // list back right after it was written stalls the processor.
+        let mut soonest = Instant::MAX;
+        let mut consider = |at: Option<Instant>| soonest = soonest.min(at.unwrap_or(Instant::MAX));
+        consider(self.time_wait.deadline());
+        consider(self.recv.ack.deadline());
+        consider(send.loss.deadline());
+        consider(send.persist.deadline());
+        consider(self.prober.deadline());
+        consider(self.user_deadline());
+        consider(self.pacing_deadline());
+        (soonest < Instant::MAX).then_some(soonest)
     }
 
     /// When pacing lets something go that the windows allow.
