@@ -204,7 +204,14 @@ impl Conn {
         if first {
             self.subflows[i].greeting = Greeting::Done;
         }
-        if !self.fully_established {
+        if self.fully_established {
+            return;
+        }
+        // While data is on its way it is the better proof: a path that strips options from data would strip those of
+        // every subflow that is made now, and then there is no falling back to TCP any more.
+        let sf = &self.subflows[i];
+        let by_data = sf.data_came_mapped || sf.data_was_acked;
+        if by_data || self.send.una() == self.send.next() {
             self.fully_established = true;
             if self.no_joins_to_first {
                 self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19

@@ -60,6 +60,7 @@ impl Conn {
             .and_then(Self::capable_mapping);
         if let Some(mapping) = mapping {
             // It stands for a DSS. // rfc8684:C11
+            self.subflows[i].data_came_mapped |= !seg.payload.is_empty();
             self.proven(i, cx);
             if self.checksum_as_agreed(i, mapping.checksum, cx) {
                 self.note_mapping(i, mapping, cx);
@@ -215,13 +216,16 @@ impl Conn {
     }
 
     fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
-        let was_finished = self.recv.finished();
+        let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
         if !self.recv.note_end(end) {
             cx.count.dss_mapping_invalid += 1;
             return;
         }
-        // A repeated DATA_FIN wants its acknowledgement again.
-        self.subflows[i].tcp.force_ack();
+        // A repeated DATA_FIN wants its acknowledgement again, but only who has everything before it can give one. Two
+        // hosts that both miss data would answer each other's DATA_FIN with their own without end.
+        if self.recv.finished() || !was_known {
+            self.subflows[i].tcp.force_ack();
+        }
         if self.recv.finished() && !was_finished {
             self.tell_readable();
         }

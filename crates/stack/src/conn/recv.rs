@@ -92,6 +92,11 @@ impl ReceiveQueue {
         self.next + u64::from(self.finished())
     }
 
+    /// The peer said where its stream ends.
+    pub(crate) fn knows_end(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// The peer closed and everything before that is here.
     pub(crate) fn finished(&self) -> bool {
         self.end == Some(self.next)

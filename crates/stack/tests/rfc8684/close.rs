@@ -294,3 +294,15 @@ fn a_fin_goes_on_every_subflow() {
     s.w.advance_ms(3000);
     s.w.find(other, "a FIN on the failed subflow", |s| s.is_fin());
 }
+
+#[test]
+fn a_repeated_data_fin_is_not_answered_while_data_is_missing() {
+    // rfc8684:F3: two hosts that both wait for data would answer each other for ever.
+    let mut s = Session::accepted_with(2, plain_options());
+    s.shutdown();
+    let early = ack().opt(s.data_fin(8));
+    s.w.inject(0, &early);
+    s.w.drain(0);
+    s.w.inject(0, &early);
+    assert!(s.w.drain(0).is_empty());
+}
