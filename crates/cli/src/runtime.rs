@@ -1,7 +1,7 @@
 //! What every command that talks to the network needs: a log, a runtime, signals.
 
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,11 +44,15 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
         Ok(Err(error)) => (by_flags, Some(error)),
         Err(_) => (by_flags, None),
     };
-    let lines = fmt::layer()
+    let mut lines = fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false)
         // It would tell of a broken standard error there, and panic over it.
         .log_internal_errors(false);
+    if !std::io::stderr().is_terminal() {
+        // Files and journals are no place for colours. On a terminal, NO_COLOR decides.
+        lines.set_ansi(false);
+    }
     tracing_subscriber::registry()
         .with(filter)
         .with(lines)
