@@ -72,7 +72,7 @@ impl Failure {
             ),
             Kind::AddrNotAvailable => (
                 Code::Network,
-                "no interface of this host has that address; `ip address` shows those that it has",
+                "no interface, and no path, of this host has that address; `ip address` shows those that it has; behind a TUN device, listen on 0.0.0.0 or [::]",
             ),
             Kind::ConnectionRefused => (
                 Code::Network,

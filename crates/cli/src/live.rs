@@ -1,7 +1,7 @@
 //! Rates of connections and subflows over time, from two looks at their counters.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use manypath_control::report::{ConnReport, SubflowReport};
 use serde::Serialize;
@@ -13,6 +13,8 @@ type Key = (u32, String, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     last: BTreeMap<Key, (Instant, u64, u64)>,
+    /// When all subflows were looked at: what is younger began with nothing since then.
+    round: Option<Instant>,
 }
 
 /// Rates of one subflow since the last look, bits of stream data per second.
@@ -25,7 +27,8 @@ pub(crate) struct SubflowRate {
 }
 
 impl Rates {
-    /// The rates of a connection's subflows since the last look, in their order; zero at the first look.
+    /// The rates of a connection's subflows since the last look, in their order; zero at the first look,
+    /// unless a subflow began after the last round.
     pub(crate) fn look(&mut self, pid: u32, conn: &ConnReport, now: Instant) -> Vec<SubflowRate> {
         conn.subflows
             .iter()
@@ -43,8 +46,13 @@ impl Rates {
         let sent = subflow.bytes_sent + subflow.bytes_reinjected;
         let received = subflow.bytes_received;
         let key = (pid, conn.id.clone(), subflow.id);
-        let Some((then, sent_then, received_then)) = self.last.insert(key, (now, sent, received))
-        else {
+        let age = Duration::from_micros(subflow.age_us);
+        let began = self
+            .round
+            .filter(|&round| age <= now.saturating_duration_since(round))
+            .map(|round| (round, 0, 0));
+        let last = self.last.insert(key, (now, sent, received));
+        let Some((then, sent_then, received_then)) = last.or(began) else {
             return SubflowRate::default();
         };
         let seconds = now.saturating_duration_since(then).as_secs_f64();
@@ -62,8 +70,9 @@ impl Rates {
         }
     }
 
-    /// Forgets what was not looked at since `then`.
+    /// Ends a round of looks, which began at `then`: forgets what was not looked at in it.
     pub(crate) fn forget_before(&mut self, then: Instant) {
+        self.round = Some(then);
         self.last.retain(|_, (at, _, _)| *at >= then);
     }
 }
@@ -71,7 +80,25 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn what_began_since_the_last_round_has_a_rate_at_once() {
+        let mut rates = Rates::default();
+        let of = |age_us| ConnReport {
+            subflows: vec![SubflowReport {
+                bytes_sent: 1000,
+                age_us,
+                ..SubflowReport::default()
+            }],
+            ..ConnReport::default()
+        };
+        let start = Instant::now();
+        rates.forget_before(start);
+        let later = start + Duration::from_secs(2);
+        assert_eq!(rates.look(1, &of(1_000_000), later)[0].sent, 4000.0);
+        // What is older has sent at times that nobody knows.
+        assert_eq!(rates.look(2, &of(3_000_000), later)[0].sent, 0.0);
+    }
 
     #[test]
     fn rates_come_from_differences() {

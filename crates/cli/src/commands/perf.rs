@@ -238,6 +238,7 @@ async fn watched(
     let mut rates = Rates::default();
     let mut intervals = Vec::new();
     let started = Instant::now();
+    rates.forget_before(started);
     let (mut then, mut bytes_then) = (started, 0);
     let running = perf::run(job, &opened.sockets, &progress);
     tokio::pin!(running);
