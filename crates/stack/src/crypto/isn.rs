@@ -1,4 +1,4 @@
-//! Initial sequence numbers of subflows (RFC 6528).
+//! Where the numbers of subflows begin: sequence numbers (RFC 6528) and timestamps (RFC 7323).
 
 use core::hash::Hasher as _;
 
@@ -25,11 +25,25 @@ impl IsnSource {
 
     /// A clock of 4 microseconds plus a keyed hash of the four-tuple (RFC 6528 section 3). // rfc8684:G4
     pub fn choose(&self, now: Instant, tuple: &FourTuple) -> SeqNum {
+        let hasher = self.hash(tuple);
+        let clock = (now.as_nanos() / 4_000) as u32;
+        SeqNum::new(clock.wrapping_add(hasher.finish() as u32))
+    }
+
+    /// What to add to the clock of a subflow's timestamps: the same for one four-tuple, so that a peer whose side of the
+    /// earlier connection is in TIME-WAIT sees them rise and lets the new one in at once (RFC 7323 appendix B.2); and
+    /// unlike any other tuple's, so that nobody learns how long this host has been up (section 7.1).
+    pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
+        let mut hasher = self.hash(tuple);
+        hasher.write_u8(b't');
+        hasher.finish() as u32
+    }
+
+    fn hash(&self, tuple: &FourTuple) -> impl core::hash::Hasher + use<> {
         let mut hasher = self.secret.hasher();
         hash_addr(&mut hasher, tuple.local);
         hash_addr(&mut hasher, tuple.remote);
-        let clock = (now.as_nanos() / 4_000) as u32;
-        SeqNum::new(clock.wrapping_add(hasher.finish() as u32))
+        hasher
     }
 }
 
@@ -59,6 +73,20 @@ mod tests {
             source.choose(Instant::from_nanos(1_005_000_000), &one),
             start + 250_000
         );
+    }
+
+    #[test]
+    fn timestamps_go_on_where_the_same_tuple_left_off() {
+        let source = IsnSource::new(&mut Rng::new([3; 32]));
+        let one = tuple("10.0.0.1:1000", "10.0.0.2:80");
+        let other = tuple("10.0.0.1:1001", "10.0.0.2:80");
+        assert_eq!(source.timestamp_offset(&one), source.timestamp_offset(&one));
+        assert_ne!(
+            source.timestamp_offset(&one),
+            source.timestamp_offset(&other)
+        );
+        let isn = source.choose(Instant::from_nanos(0), &one);
+        assert_ne!(source.timestamp_offset(&one), isn.get());
     }
 
     #[test]

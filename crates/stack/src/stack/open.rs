@@ -92,7 +92,7 @@ impl Stack {
             no_joins: false,
         };
         let isn = self.isn.choose(now, &tuple);
-        let stamp = self.rng.next_u32();
+        let stamp = self.isn.timestamp_offset(&tuple);
         let tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
         self.counters.conn_active += 1;
         self.enter(birth, &path, tuple, tcp, None)
@@ -277,7 +277,7 @@ impl Stack {
         };
         let chosen = self.isn.choose(self.now, &seg.tuple);
         let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
-        let stamp = self.rng.next_u32();
+        let stamp = self.isn.timestamp_offset(&seg.tuple);
         let tcp = Machine::accept(
             self.machine_config(&draft.opts, &path, stamp),
             self.now,
@@ -325,7 +325,7 @@ impl Stack {
         let opts = conn.opts.clone();
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &seg.tuple);
-        let stamp = self.rng.next_u32();
+        let stamp = self.isn.timestamp_offset(&seg.tuple);
         let tcp = Machine::accept(self.machine_config(&opts, &path, stamp), self.now, isn, seg);
         let seat = Seat {
             id: subflow,
@@ -383,7 +383,7 @@ impl Stack {
             .ok_or(pm::NotCreated::NoPort)?;
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
-        let stamp = self.rng.next_u32();
+        let stamp = self.isn.timestamp_offset(&tuple);
         let tcp = Machine::connect(self.machine_config(&opts, &path, stamp), self.now, isn);
         let seat = Seat {
             id: subflow,
