@@ -91,14 +91,10 @@ counters! {
         syn_accepted,
         /// SYNs dropped: the listener's backlog is full.
         syn_backlog_full,
+        /// Handshakes given up for a new SYN: the backlog was full and their peers had not answered.
+        half_open_evicted,
         /// SYNs dropped: a limit of the whole stack.
         syn_limit,
-        /// SYNs answered with SYN cookies.
-        syn_cookie_sent,
-        /// Third packets that proved a SYN cookie.
-        syn_cookie_accepted,
-        /// Third packets with a wrong or old SYN cookie.
-        syn_cookie_failed,
         /// Segments answered from TIME-WAIT.
         time_wait_ack,
         /// New connections accepted out of TIME-WAIT (RFC 6191).

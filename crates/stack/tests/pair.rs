@@ -258,3 +258,50 @@ fn sixty_four_subflows_carry_one_stream() {
         pair.stacks[0].counters()
     );
 }
+
+#[test]
+fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
+    const BACKLOG: usize = 4;
+    let mut pair = Pair::new(1);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let listener = pair.stacks[1]
+        .listen(ListenOptions {
+            addr: remote,
+            backlog: BACKLOG,
+            conn: options(PathManager::Passive, true),
+        })
+        .expect("the port is free");
+    let connect = |pair: &mut Pair| {
+        let options = ConnectOptions {
+            remote,
+            local: None,
+            conn: options(PathManager::Passive, true),
+        };
+        pair.stacks[0].connect(pair.now, options).expect("a path")
+    };
+    // A flood: the answers reach nobody.
+    for _ in 0..=BACKLOG {
+        let id = connect(&mut pair);
+        while let Transmit::Sent(_) = pair.stacks[0].poll_transmit(pair.now, &mut pair.wires[0]) {}
+        while let Some((iface, syn)) = pair.wires[0].queue.pop_front() {
+            pair.stacks[1].handle_packet(pair.now, iface, &syn, RxMeta::default());
+        }
+        pair.stacks[0].abort(pair.now, id).expect("open handle");
+        while let Transmit::Sent(_) = pair.stacks[0].poll_transmit(pair.now, &mut pair.wires[0]) {}
+        pair.wires[0].queue.clear();
+    }
+    while let Transmit::Sent(_) = pair.stacks[1].poll_transmit(pair.now, &mut pair.wires[1]) {}
+    pair.wires[1].queue.clear();
+    // Peers that may still answer are not given up.
+    assert_eq!(pair.stacks[1].conns().len(), BACKLOG);
+    assert_eq!(pair.stacks[1].counters().syn_backlog_full, 1);
+    assert_eq!(pair.stacks[1].counters().half_open_evicted, 0);
+
+    pair.now += Duration::from_secs(1);
+    let client = connect(&mut pair);
+    pair.step(Duration::from_secs(0));
+    assert_eq!(pair.stacks[1].counters().half_open_evicted, 1);
+    assert!(pair.stacks[1].accept(listener).is_some());
+    let info = pair.stacks[0].info(client).expect("open handle");
+    assert_eq!(info.state, ConnState::Established);
+}

@@ -2,13 +2,18 @@
 
 use alloc::collections::VecDeque;
 
+use manypath_tcp::time::{Duration, Instant};
+
 use crate::api::ListenOptions;
 use crate::ids::ConnId;
 
+/// A peer that is there has answered our SYN by then: it is when we say it again (RFC 6298, section 2).
+const PATIENCE: Duration = Duration::from_secs(1);
+
 pub(super) struct Listener {
     pub(super) opts: ListenOptions,
-    /// Connections in their handshake.
-    half_open: usize,
+    /// Connections in their handshake and since when, oldest first.
+    half_open: VecDeque<(ConnId, Instant)>,
     /// Established and not accepted.
     queue: VecDeque<ConnId>,
 }
@@ -17,32 +22,46 @@ impl Listener {
     pub(super) fn new(opts: ListenOptions) -> Self {
         Self {
             opts,
-            half_open: 0,
+            half_open: VecDeque::new(),
             queue: VecDeque::new(),
         }
     }
 
     /// There is room for one more handshake.
     pub(super) fn has_room(&self) -> bool {
-        self.half_open + self.queue.len() < self.opts.backlog.max(1)
+        self.half_open.len() + self.queue.len() < self.opts.backlog.max(1)
     }
 
-    pub(super) fn opened(&mut self) {
-        self.half_open += 1;
+    /// Gives up the place of the oldest handshake, if its peer should have answered by now: what a flood of SYNs with
+    /// made-up sources leaves.
+    pub(super) fn evict(&mut self, now: Instant) -> Option<ConnId> {
+        let (id, since) = *self.half_open.front()?;
+        if now.since(since) < PATIENCE {
+            return None;
+        }
+        self.half_open.pop_front();
+        Some(id)
+    }
+
+    pub(super) fn opened(&mut self, id: ConnId, now: Instant) {
+        self.half_open.push_back((id, now));
+    }
+
+    fn left_handshake(&mut self, id: ConnId) {
+        if let Some(at) = self.half_open.iter().position(|(other, _)| *other == id) {
+            self.half_open.remove(at);
+        }
     }
 
     pub(super) fn established(&mut self, id: ConnId) {
-        self.half_open = self.half_open.saturating_sub(1);
+        self.left_handshake(id);
         self.queue.push_back(id);
     }
 
     /// A connection ended before it was accepted.
     pub(super) fn lost(&mut self, id: ConnId) {
-        let before = self.queue.len();
         self.queue.retain(|queued| *queued != id);
-        if self.queue.len() == before {
-            self.half_open = self.half_open.saturating_sub(1);
-        }
+        self.left_handshake(id);
     }
 
     pub(super) fn accept(&mut self) -> Option<ConnId> {

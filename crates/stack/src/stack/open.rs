@@ -22,6 +22,7 @@ use crate::conn::{Birth, Conn, Cx, Greeting, Seat, Unusable, capable_of, usable}
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
+use crate::slab::Handle;
 
 /// What an MP_JOIN SYN says.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +242,7 @@ impl Stack {
         else {
             return;
         };
-        if !listener.has_room() {
+        if !listener.has_room() && !self.make_room(handle) {
             self.counters.syn_backlog_full += 1;
             return;
         }
@@ -249,7 +250,9 @@ impl Stack {
             self.counters.syn_limit += 1;
             return;
         }
-        let opts = listener.opts.conn.clone();
+        let Some(opts) = self.listeners.get(handle).map(|l| l.opts.conn.clone()) else {
+            return;
+        };
         let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
             return;
         };
@@ -285,13 +288,28 @@ impl Stack {
             seg,
         );
         let id = ListenerId(handle);
-        if self.enter(draft, &path, seg.tuple, tcp, Some(id)).is_ok() {
+        if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
             self.counters.syn_accepted += 1;
             self.counters.conn_passive += 1;
             if let Some(listener) = self.listeners.get_mut(handle) {
-                listener.opened();
+                listener.opened(conn, self.now);
             }
         }
+    }
+
+    /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
+    fn make_room(&mut self, listener: Handle) -> bool {
+        let now = self.now;
+        let stale = self.listeners.get_mut(listener).and_then(|l| l.evict(now));
+        let Some(stale) = stale else {
+            return false;
+        };
+        self.counters.half_open_evicted += 1;
+        self.with_conn(stale.0.index(), |conn, cx| {
+            conn.release(cx.now);
+            conn.abort(cx);
+        });
+        true
     }
 
     /// A SYN that wants to join a connection, on whatever port. // rfc8684:J17
