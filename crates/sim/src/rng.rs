@@ -87,6 +87,12 @@ impl Chance {
     pub fn ppm(parts: u32) -> Self {
         Self((u64::from(parts.min(1_000_000)) * u64::from(u32::MAX) / 1_000_000) as u32)
     }
+
+    /// The parts per million that it was made from, or the next ones above.
+    #[must_use]
+    pub fn as_ppm(self) -> u32 {
+        (u64::from(self.0) * 1_000_000).div_ceil(u64::from(u32::MAX)) as u32
+    }
 }
 
 #[cfg(test)]

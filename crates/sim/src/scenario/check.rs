@@ -40,6 +40,11 @@ impl Scenario {
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string()))
     }
+
+    /// The scenario as a file that [`parse`](Self::parse) reads back as the same.
+    pub fn to_toml(&self) -> Result<String, ScenarioError> {
+        toml::to_string(self).map_err(|error| ScenarioError::Syntax(error.to_string()))
+    }
 }
 
 impl LossSpecs {
@@ -295,6 +300,22 @@ mod tests {
         scenario.apps[0].options.apply(&mut options).unwrap();
         assert_eq!(options.congestion, Algorithm::Lia);
         assert_eq!(options.path_manager, PathManager::Ndiffports(3));
+    }
+
+    #[test]
+    fn a_scenario_can_be_written_and_read_back() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+        let files = std::fs::read_dir(folder).unwrap();
+        let paths = files.map(|entry| entry.unwrap().path());
+        let texts = paths
+            .filter(|path| path.is_file())
+            .map(|path| std::fs::read_to_string(path).unwrap());
+        for text in texts.chain([SMALL.to_owned()]) {
+            let scenario = Scenario::parse(&text).unwrap();
+            let written = scenario.to_toml().unwrap();
+            let again = Scenario::parse(&written).unwrap_or_else(|e| panic!("{e}\n{written}"));
+            assert_eq!(again, scenario, "{written}");
+        }
     }
 
     #[test]

@@ -7,19 +7,19 @@ pub mod units;
 
 use core::net::IpAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use check::ScenarioError;
 use units::{Depth, Percent, Size, Span, Speed};
 
 /// A whole scenario.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
     /// One line for people.
     pub title: String,
     /// More for people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// Seed of all randomness.
     #[serde(default = "one")]
@@ -28,7 +28,7 @@ pub struct Scenario {
     #[serde(default = "ten_minutes")]
     pub limit: Span,
     /// Events after which a run counts as spinning.
-    #[serde(default = "many_events")]
+    #[serde(default = "many_events", skip_serializing_if = "is_many_events")]
     pub event_limit: u64,
     /// A sample of the rates on all interfaces this often; none without it.
     pub sample_every: Option<Span>,
@@ -36,7 +36,7 @@ pub struct Scenario {
     #[serde(rename = "host")]
     pub hosts: Vec<HostSpec>,
     /// Routers.
-    #[serde(default, rename = "router")]
+    #[serde(default, rename = "router", skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<RouterSpec>,
     /// Links.
     #[serde(rename = "link")]
@@ -45,10 +45,10 @@ pub struct Scenario {
     #[serde(rename = "app")]
     pub apps: Vec<AppSpec>,
     /// What happens to the network.
-    #[serde(default, rename = "event")]
+    #[serde(default, rename = "event", skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Action>,
     /// What must come out.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Expect::is_empty")]
     pub expect: Expect,
 }
 
@@ -64,8 +64,14 @@ const fn many_events() -> u64 {
     200_000_000
 }
 
+// Serde hands over a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_many_events(limit: &u64) -> bool {
+    *limit == many_events()
+}
+
 /// A host.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostSpec {
     /// Its name.
@@ -76,7 +82,7 @@ pub struct HostSpec {
 }
 
 /// An interface.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InterfaceSpec {
     /// Its name; a link's end is `host.interface`.
@@ -103,7 +109,7 @@ const fn ethernet() -> u16 {
 }
 
 /// A router.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RouterSpec {
     /// Its name.
@@ -118,7 +124,7 @@ const fn yes() -> bool {
 }
 
 /// What one direction of a link is like; in `out` and `back` of a link, what differs from the link's own values.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LineSpec {
     /// Rate; unlimited without it.
@@ -139,8 +145,15 @@ pub struct LineSpec {
     pub mark_above: Option<Size>,
 }
 
+impl LineSpec {
+    /// It says nothing.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A link.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub struct LinkSpec {
     /// Its name.
@@ -148,14 +161,19 @@ pub struct LinkSpec {
     /// Its two ends: `host.interface` or a router.
     pub ends: [String; 2],
     /// Both directions.
+    #[serde(flatten)]
     pub line: LineSpec,
     /// What differs from the first end to the second.
+    #[serde(skip_serializing_if = "LineSpec::is_empty")]
     pub out: LineSpec,
     /// What differs from the second end to the first.
+    #[serde(skip_serializing_if = "LineSpec::is_empty")]
     pub back: LineSpec,
     /// Times between which the link is cut.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<[Span; 2]>,
     /// Middleboxes on it.
+    #[serde(rename = "box", skip_serializing_if = "Vec::is_empty")]
     pub boxes: Vec<BoxSpec>,
 }
 
@@ -184,12 +202,13 @@ impl TryFrom<toml::Table> for LinkSpec {
 }
 
 /// Loss models: one, or a list of which each may lose a packet.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct LossSpecs(pub Vec<LossSpec>);
 
 /// A loss model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum LossSpec {
     /// Each packet with this chance.
     Chance(Percent),
@@ -215,7 +234,7 @@ impl TryFrom<toml::Value> for LossSpecs {
 }
 
 /// Loss models other than plain chance.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
 pub enum LossModel {
     /// Bursts.
@@ -250,7 +269,7 @@ const fn always() -> Percent {
 }
 
 /// Kinds of packets for masks.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the words are those of `loss::Kind`")]
 pub enum KindSpec {
@@ -264,7 +283,7 @@ pub enum KindSpec {
 }
 
 /// Reordering.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReorderSpec {
     /// Chance of each packet.
@@ -274,7 +293,7 @@ pub struct ReorderSpec {
 }
 
 /// The ends of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndSpec {
     /// The first named.
@@ -285,7 +304,7 @@ pub enum EndSpec {
 }
 
 /// A middlebox at one end of a link.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
 pub enum BoxSpec {
     /// Removes Multipath TCP options.
@@ -306,7 +325,7 @@ pub enum BoxSpec {
 }
 
 /// Phases of a subflow.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the words are those of `middlebox::Phase`")]
 pub enum PhaseSpec {
@@ -318,7 +337,7 @@ pub enum PhaseSpec {
 }
 
 /// Ways through a box.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the words are those of `middlebox::Way`")]
 pub enum WaySpec {
@@ -327,7 +346,7 @@ pub enum WaySpec {
 }
 
 /// A client, its server, and what they do.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AppSpec {
     /// Its name.
@@ -375,13 +394,13 @@ pub struct AppSpec {
     #[serde(default)]
     pub close: CloseSpec,
     /// Stack options of both ends.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "OptionsSpec::is_empty")]
     pub options: OptionsSpec,
     /// What differs at the client.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "OptionsSpec::is_empty")]
     pub client_options: OptionsSpec,
     /// What differs at the server.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "OptionsSpec::is_empty")]
     pub server_options: OptionsSpec,
 }
 
@@ -398,7 +417,7 @@ const fn nothing() -> Size {
 }
 
 /// How connections end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloseSpec {
     /// Each end closes its direction when it has sent everything (half-close).
@@ -411,7 +430,7 @@ pub enum CloseSpec {
 }
 
 /// Options of a connection; what is not given is the stack's default.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OptionsSpec {
     /// Plain TCP from the start.
@@ -444,8 +463,15 @@ pub struct OptionsSpec {
     pub max_subflows: Option<u16>,
 }
 
+impl OptionsSpec {
+    /// It says nothing.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Something that happens to the network.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "do")]
 pub enum Action {
     /// A link is cut; hosts do not notice.
@@ -512,7 +538,7 @@ impl Action {
 }
 
 /// What must come out of a run. A value that is not given is not checked.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Expect {
     /// Some connection may end in another way than by both ends closing it.
@@ -533,8 +559,15 @@ pub struct Expect {
     pub share: std::collections::BTreeMap<String, ShareSpec>,
 }
 
+impl Expect {
+    /// It says nothing.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A range of shares in percent.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareSpec {
     /// At least.
@@ -550,7 +583,7 @@ const fn hundred() -> f64 {
 }
 
 /// What a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelSpec {
     /// Full Multipath TCP.

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::rng::Chance;
 
@@ -46,9 +46,18 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         .checked_add(u64::try_from(part).ok()?)
 }
 
-/// Declares a quantity: a wrapper that is read from a string.
+/// The number with the largest unit that leaves no remainder.
+fn shown(number: u64, units: &[(&str, u64)]) -> String {
+    let whole = |(_, factor): &&(&str, u64)| number % factor == 0;
+    match units.iter().rev().find(whole) {
+        Some((unit, factor)) if number > 0 => format!("{}{unit}", number / factor),
+        _ => format!("{number}{}", units.first().map_or("", |(unit, _)| unit)),
+    }
+}
+
+/// Declares a quantity: a wrapper that is read from a string, and written as one that means the same.
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $what:literal, $example:literal, $read:expr) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $what:literal, $example:literal, $read:expr, $write:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name(pub $inner);
@@ -62,6 +71,19 @@ macro_rules! quantity {
                     what: $what,
                     example: $example,
                 })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let write: fn($inner) -> String = $write;
+                f.write_str(&write(self.0))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
             }
         }
 
@@ -83,13 +105,24 @@ macro_rules! quantity {
     };
 }
 
+const TIMES: [(&str, u64); 4] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+const RATES: [(&str, u64); 4] = [
+    ("bit/s", 1),
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+];
+
 quantity!(
     /// A span of time.
     Span(Duration), "time", "20ms",
-    |text| {
-        let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-        quantity(text, &units).map(Duration::from_nanos)
-    }
+    |text| quantity(text, &TIMES).map(Duration::from_nanos),
+    |span| shown(span.as_nanos(), &TIMES)
 );
 
 quantity!(
@@ -99,14 +132,12 @@ quantity!(
         if text.trim() == "unlimited" {
             return Some(Rate::MAX);
         }
-        let units = [
-            ("bit/s", 1),
-            ("kbit/s", 1_000),
-            ("Mbit/s", 1_000_000),
-            ("Gbit/s", 1_000_000_000),
-        ];
-        let bits = quantity(text, &units)?;
+        let bits = quantity(text, &RATES)?;
         (bits >= 8).then(|| Rate::from_bits_per_sec(bits))
+    },
+    |rate| match rate {
+        Rate::MAX => "unlimited".to_owned(),
+        rate => shown(rate.as_bytes_per_sec().saturating_mul(8), &RATES),
     }
 );
 
@@ -125,7 +156,8 @@ quantity!(
             ("GiB", 1 << 30),
         ];
         quantity(text, &units)
-    }
+    },
+    |size| shown(size, &[("", 1), ("KB", 1_000), ("MB", 1_000_000)])
 );
 
 quantity!(
@@ -135,6 +167,14 @@ quantity!(
         let units = [("%", 10_000)];
         let ppm = quantity(text, &units)?;
         u32::try_from(ppm).ok().filter(|ppm| *ppm <= 1_000_000).map(Chance::ppm)
+    },
+    |chance| {
+        let ppm = chance.as_ppm();
+        let fraction = format!("{:04}", ppm % 10_000);
+        match fraction.trim_end_matches('0') {
+            "" => format!("{}%", ppm / 10_000),
+            fraction => format!("{}.{fraction}%", ppm / 10_000),
+        }
     }
 );
 
@@ -157,6 +197,15 @@ impl FromStr for Depth {
                 what: "size or time",
                 example: "80ms",
             })
+    }
+}
+
+impl Serialize for Depth {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Bytes(bytes) => Size(*bytes).serialize(to),
+            Self::Time(time) => Span(*time).serialize(to),
+        }
     }
 }
 
@@ -185,6 +234,24 @@ mod tests {
         assert_eq!("0.1%".parse(), Ok(Percent(Chance::ppm(1000))));
         assert_eq!("80ms".parse(), Ok(Depth::Time(Duration::from_millis(80))));
         assert_eq!("64KB".parse(), Ok(Depth::Bytes(64_000)));
+    }
+
+    #[test]
+    fn what_is_written_means_what_was_read() {
+        for text in ["0ns", "1ns", "1500ms", "20s"] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+        }
+        for text in ["8bit/s", "1504kbit/s", "2Gbit/s", "unlimited"] {
+            assert_eq!(text.parse::<Speed>().unwrap().to_string(), text);
+        }
+        for text in ["0", "1001", "64KB", "3MB"] {
+            assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
+        }
+        for ppm in [0, 1, 99, 100, 3_333, 10_000, 123_456, 999_999, 1_000_000] {
+            let percent = Percent(Chance::ppm(ppm));
+            assert_eq!(percent.to_string().parse(), Ok(percent));
+        }
+        assert_eq!(Percent(Chance::ppm(12_300)).to_string(), "1.23%");
     }
 
     #[test]
