@@ -238,7 +238,7 @@ impl Program {
         });
     }
 
-    /// Bytes of memory that it occupies now.
+    /// Bytes of memory that it occupies now, apart from the pages of its program file, which the kernel can take away.
     ///
     /// # Panics
     /// When it is no longer there.
@@ -248,10 +248,25 @@ impl Program {
             .expect("the process is there");
         text.lines()
             .find_map(|line| {
-                let kilobytes = line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?;
+                let kilobytes = line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB")?;
                 kilobytes.parse::<u64>().ok()
             })
             .expect("Linux tells every process's size")
             * 1024
+    }
+
+    /// Waits until it occupies no more than `allowed` bytes, and answers how many.
+    ///
+    /// # Panics
+    /// When it stays larger.
+    pub fn wait_until_small(&mut self, allowed: u64) -> u64 {
+        wait_until(&format!("at most {} KB of memory", allowed >> 10), || {
+            let now = self.memory();
+            if now <= allowed {
+                Ok(now)
+            } else {
+                Err(format!("{} KB", now >> 10))
+            }
+        })
     }
 }

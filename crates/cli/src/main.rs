@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod exit;
 mod live;
+mod memory;
 mod runtime;
 mod setup;
 mod units;
@@ -15,10 +16,6 @@ use clap::Parser;
 
 use args::{Cli, Command};
 use exit::Failure;
-
-/// The system's allocator keeps the buffers of a thousand connections long after they are gone; this one gives them back.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -60,8 +60,6 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        // A finished task has nothing to say, but it holds memory until it is taken out.
-        while tasks.try_join_next().is_some() {}
         let next = async {
             // The semaphore is never closed.
             let place = Arc::clone(&places).acquire_owned().await.ok();
@@ -69,6 +67,8 @@ pub async fn run(
         };
         tokio::select! {
             () = &mut stop => break,
+            // A finished task has nothing to say, but it holds memory until it is taken out.
+            Some(_) = tasks.join_next() => {}
             (accepted, place) = next => match accepted {
                 Ok((stream, peer)) => {
                     totals.accepted.fetch_add(1, Ordering::Relaxed);

@@ -36,6 +36,11 @@ fn put_buffer(buffer: Box<[u8]>) {
     }
 }
 
+/// Frees the buffers that wait to be used again.
+pub fn release_buffers() {
+    *FREE.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+}
+
 /// Bytes on their way from one stream to the other.
 struct Held {
     bytes: Box<[u8]>,

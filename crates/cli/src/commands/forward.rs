@@ -8,6 +8,7 @@ use manypath_proxy::forward::{self, Forward, Totals};
 use crate::args::ForwardArgs;
 use crate::commands::open;
 use crate::exit::Failure;
+use crate::memory::{Keeper, Load};
 use crate::runtime::{Signal, block_on, end_signal, limit_privileges, say};
 use crate::units;
 
@@ -25,6 +26,10 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             ));
         }
         let totals = Arc::new(Totals::default());
+        let keeper = {
+            let (stack, totals) = (opened.sockets.stack.clone(), Arc::clone(&totals));
+            Keeper::start(move || Load::of_stack(stack.as_ref()).and(Load::of_forwarder(&totals)))
+        };
         let forward = Forward {
             to: args.to,
             max_connections: args.max_connections as usize,
@@ -39,6 +44,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             stop,
         )
         .await;
+        drop(keeper);
         opened.close().await;
         let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
         say(&format!(

@@ -16,6 +16,7 @@ use crate::args::{MeasureArgs, PerfArgs, PerfCommand, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
+use crate::memory::{Keeper, Load};
 use crate::runtime::{block_on, end_signal, limit_privileges, say, unless_stopped};
 use crate::units::{bits_per_second, bytes};
 
@@ -53,6 +54,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
                 args.proto
             ));
         }
+        let stack = opened.sockets.stack.clone();
+        let keeper = Keeper::start(move || Load::of_stack(stack.as_ref()));
         let options = ServeOptions {
             source: args.source,
             stop_after: args.connections,
@@ -66,6 +69,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             stop,
         )
         .await;
+        drop(keeper);
         opened.close().await;
         signal.map_or(Ok(()), |signal| Err(signal.failure()))
     })

@@ -1,10 +1,11 @@
 //! The only module of the workspace with `unsafe` code: thin, safe wrappers over the system calls that no crate we use
-//! covers (TUN and packet-socket set-up, batched packet calls, namespaces, capabilities).
+//! covers (TUN and packet-socket set-up, batched packet calls, namespaces, capabilities, the heap).
 //!
 //! Nothing here decides anything; policy lives in the callers.
 
 pub(crate) mod caps;
 pub mod lab;
+pub mod memory;
 pub mod namespace;
 pub(crate) mod packet;
 pub(crate) mod tun;

@@ -54,12 +54,13 @@ pub async fn serve(
     let mut accepted = 0;
     tokio::pin!(stop);
     while options.stop_after.is_none_or(|limit| accepted < limit) {
-        while tasks.try_join_next().is_some() {}
         tokio::select! {
             () = &mut stop => {
                 tasks.shutdown().await;
                 return;
             }
+            // A finished task has nothing to say, but it holds memory until it is taken out.
+            Some(_) = tasks.join_next() => {}
             next = listener.accept() => match next {
                 Ok((stream, peer)) => {
                     accepted += 1;
