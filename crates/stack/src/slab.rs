@@ -80,6 +80,11 @@ impl<T> Slab<T> {
         self.len() == 0
     }
 
+    /// Bytes of memory held, what the values own not included.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry<T>>() + self.free.len() * size_of::<u32>()
+    }
+
     /// Stores a value under the lowest free index.
     pub fn insert(&mut self, value: T) -> Handle {
         self.insert_with(|_| value)

@@ -93,8 +93,18 @@ counters! {
         syn_backlog_full,
         /// Handshakes given up for a new SYN: the backlog was full and their peers had not answered.
         half_open_evicted,
-        /// SYNs dropped: a limit of the whole stack.
+        /// SYNs dropped: as many connections as there may be.
         syn_limit,
+        /// SYNs dropped: the peer's address has as many connections as it may have.
+        syn_source_limit,
+        /// SYNs dropped: memory is short.
+        syn_memory,
+        /// Segments with payload dropped: memory is short and their connection holds more than its share.
+        drop_memory,
+        /// Connections ended because they got nowhere when a limit was reached.
+        conn_shed,
+        /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.
+        join_evicted,
         /// Segments answered from TIME-WAIT.
         time_wait_ack,
         /// New connections accepted out of TIME-WAIT (RFC 6191).

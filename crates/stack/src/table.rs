@@ -45,6 +45,11 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.entries.capacity()
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.entries.allocation_size()
+    }
+
     /// The value of a key.
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let found = self

@@ -105,6 +105,11 @@ impl<S: Circular> Ranges<S> {
         self.spans.is_empty()
     }
 
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.spans.capacity() * size_of::<Span<S>>()
+    }
+
     /// How many separate ranges there are.
     pub fn count(&self) -> usize {
         self.spans.len()

@@ -74,6 +74,32 @@ pub enum SubflowPhase {
     Closing,
 }
 
+/// Bytes of memory that a stack holds. What an operating system has not yet given to a large buffer does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Connections with their queues and subflows.
+    pub connections: usize,
+    /// Tables that find them.
+    pub tables: usize,
+    /// Records of TIME-WAIT.
+    pub time_wait: usize,
+    /// Events and answers that wait.
+    pub queues: usize,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        let Self {
+            connections,
+            tables,
+            time_wait,
+            queues,
+        } = *self;
+        connections + tables + time_wait + queues
+    }
+}
+
 /// A connection as a whole.
 #[derive(Clone, Debug)]
 pub struct ConnInfo {

@@ -11,7 +11,9 @@ mod slots;
 
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};
-pub use info::{ConnInfo, ConnState, EndedSubflow, ProtocolLevel, Role, SubflowInfo, SubflowPhase};
+pub use info::{
+    ConnInfo, ConnState, EndedSubflow, Memory, ProtocolLevel, Role, SubflowInfo, SubflowPhase,
+};
 pub use options::{ConnOptions, ConnectOptions, ListenOptions, Mode, PathManager};
 pub use path::{IfaceId, Offload, Path, PathEvent};
 pub use slots::{RxMeta, Slots, Transmit, TxMeta};

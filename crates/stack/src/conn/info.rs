@@ -30,13 +30,7 @@ impl Conn {
             bytes_reinjected: self.send.bytes_reinjected,
             send_queue: u32::try_from(self.send.queued()).unwrap_or(u32::MAX),
             recv_queue: u32::try_from(self.recv.readable()).unwrap_or(u32::MAX),
-            memory: self.send.memory()
-                + self.recv.memory()
-                + self
-                    .subflows
-                    .iter()
-                    .map(Subflow::retained_bytes)
-                    .sum::<usize>(),
+            memory: self.memory(),
             peer_window: self.send.edge().since(self.send.next()),
             subflows: self.subflows.iter().map(Subflow::info).collect(),
             ended: self.ended.iter().copied().collect(),

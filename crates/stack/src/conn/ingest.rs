@@ -236,7 +236,11 @@ impl Conn {
         // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
         // so look from the segment's own start.
         let from = self.delivered_ssn.unwrap_or(next);
-        match self.subflows[i].rx.note(mapping, from) {
+        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
+        // shrank meanwhile is no reason to refuse what was allowed.
+        let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
+        let room = self.mapping_room();
+        match self.subflows[i].rx.note(mapping, from, reach, room) {
             Noted::New => cx.count.dss_mapping += 1,
             Noted::Known => cx.count.dss_mapping_repeated += 1,
             Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,

@@ -124,6 +124,12 @@ impl TxMaps {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.queue.capacity() * size_of::<TxMapping>()
+            + self.minima.capacity() * size_of::<Offset>()
+    }
 }
 
 /// A mapping that the peer sent and whose bytes have not all arrived in subflow order.
@@ -176,7 +182,7 @@ pub(crate) enum Noted {
     Known,
     /// Overlaps a known mapping and says something else; the first one stays. // rfc8684:D5
     Conflict,
-    /// More mappings than data could need; ignored.
+    /// More mappings than data could need, or farther ahead than data may be; ignored.
     TooMany,
 }
 
@@ -186,15 +192,29 @@ pub(crate) struct RxMaps {
     queue: VecDeque<RxMapping>,
 }
 
-/// Mappings that may wait on one subflow. A window of 8 MB in segments of 536 bytes needs 15,650.
-const MOST: usize = 16 * 1024;
-
 impl RxMaps {
-    /// Notes a mapping; `next` is the next subflow byte expected.
-    pub(crate) fn note(&mut self, mapping: RxMapping, next: Ssn) -> Noted {
+    /// Mappings that may wait on all subflows of a connection. A window of 8 MB in segments of 536 bytes needs 15,650.
+    pub(crate) const MOST: usize = 16 * 1024;
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.queue.capacity() * size_of::<RxMapping>()
+    }
+
+    /// Notes a mapping; `next` is the next subflow byte expected, `reach` how far behind that it may begin, and `room` how
+    /// many more mappings may wait.
+    pub(crate) fn note(&mut self, mapping: RxMapping, next: Ssn, reach: u32, room: usize) -> Noted {
         let end = mapping.ssn + u32::from(mapping.len);
         if end.before_eq(next) {
             return Noted::Known;
+        }
+        if mapping.ssn.after(next + reach) {
+            return Noted::TooMany;
         }
         let at = self.queue.partition_point(|m| m.ssn.before(mapping.ssn));
         if let Some(same) = self.queue.get(at) {
@@ -213,7 +233,7 @@ impl RxMaps {
                 return Noted::Conflict;
             }
         }
-        if self.queue.len() >= MOST {
+        if room == 0 {
             return Noted::TooMany;
         }
         self.queue.insert(at, mapping);
@@ -253,6 +273,9 @@ impl RxMaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const REACH: u32 = 1 << 20;
+    const ROOM: usize = 100;
 
     fn tx(ssn: u32, at: u64, len: u16) -> TxMapping {
         TxMapping {
@@ -329,24 +352,47 @@ mod tests {
         // rfc8684:D5
         let mut maps = RxMaps::default();
         let next = Ssn::new(1);
-        assert_eq!(maps.note(rx(101, 100, 50), next), Noted::New);
-        assert_eq!(maps.note(rx(101, 100, 50), next), Noted::Known);
-        assert_eq!(maps.note(rx(101, 900, 50), next), Noted::Conflict);
-        assert_eq!(maps.note(rx(90, 100, 12), next), Noted::Conflict);
-        assert_eq!(maps.note(rx(150, 100, 12), next), Noted::Conflict);
-        assert_eq!(maps.note(rx(151, 150, 12), next), Noted::New);
-        assert_eq!(maps.note(rx(1, 0, 100), next), Noted::New);
+        assert_eq!(maps.note(rx(101, 100, 50), next, REACH, ROOM), Noted::New);
+        assert_eq!(maps.note(rx(101, 100, 50), next, REACH, ROOM), Noted::Known);
+        assert_eq!(
+            maps.note(rx(101, 900, 50), next, REACH, ROOM),
+            Noted::Conflict
+        );
+        assert_eq!(
+            maps.note(rx(90, 100, 12), next, REACH, ROOM),
+            Noted::Conflict
+        );
+        assert_eq!(
+            maps.note(rx(150, 100, 12), next, REACH, ROOM),
+            Noted::Conflict
+        );
+        assert_eq!(maps.note(rx(151, 150, 12), next, REACH, ROOM), Noted::New);
+        assert_eq!(maps.note(rx(1, 0, 100), next, REACH, ROOM), Noted::New);
         assert_eq!(maps.current(Ssn::new(1)).map(|m| m.at), Some(Offset(0)));
         assert_eq!(maps.current(Ssn::new(120)).map(|m| m.at), Some(Offset(100)));
-        assert_eq!(maps.note(rx(1, 0, 100), Ssn::new(101)), Noted::Known);
+        assert_eq!(
+            maps.note(rx(1, 0, 100), Ssn::new(101), REACH, ROOM),
+            Noted::Known
+        );
     }
 
     #[test]
     fn bytes_without_a_mapping_have_none() {
         // rfc8684:D11
         let mut maps = RxMaps::default();
-        maps.note(rx(11, 0, 10), Ssn::new(1));
+        maps.note(rx(11, 0, 10), Ssn::new(1), REACH, ROOM);
         assert!(maps.current(Ssn::new(1)).is_none());
         assert_eq!(maps.next_start(), Some(Ssn::new(11)));
+    }
+
+    #[test]
+    fn mappings_are_bounded_in_number_and_reach() {
+        let mut maps = RxMaps::default();
+        let next = Ssn::new(1);
+        assert_eq!(maps.note(rx(101, 0, 10), next, 100, 0), Noted::TooMany);
+        assert_eq!(maps.note(rx(102, 0, 10), next, 100, 9), Noted::TooMany);
+        assert_eq!(maps.note(rx(101, 0, 10), next, 100, 9), Noted::New);
+        assert_eq!(maps.note(rx(101, 0, 10), next, 100, 0), Noted::Known);
+        assert_eq!((maps.len(), maps.memory() > 0), (1, true));
     }
 }

@@ -10,6 +10,7 @@ mod info;
 mod ingest;
 mod join;
 mod mapping;
+mod memory;
 mod offset;
 mod options;
 mod packet;
@@ -49,6 +50,7 @@ use close::FastCloseWait;
 use fallback::Lattice;
 pub(crate) use handshake::{Unusable, capable_of, usable};
 pub(crate) use join::join_of;
+use memory::Advance;
 use offset::{Numbering, Offset};
 pub(crate) use packet::HOP_LIMIT;
 use paths::Announcements;
@@ -128,6 +130,8 @@ pub(crate) struct Conn {
     lonely_until: Option<Instant>,
     /// When it is looked whether the queues' memory is idle.
     memory_check: Option<Instant>,
+    /// When anything moved last.
+    advance: Advance,
     fast_close: Option<FastCloseWait>,
     failing: Option<Failing>,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
@@ -186,6 +190,7 @@ impl Conn {
             acked_at_release: Offset::ZERO,
             lonely_until: None,
             memory_check: None,
+            advance: Advance::new(now),
             fast_close: None,
             failing: None,
             infinite_from: None,
@@ -309,6 +314,7 @@ impl Conn {
 
     /// Settles everything that an input may have set in motion.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
+        self.note_advance(cx);
         self.advance_close(cx);
         self.free_sent(cx);
         self.follow_manager(cx);
@@ -357,6 +363,13 @@ impl Conn {
         let n = self.send.write(bytes);
         self.write_blocked |= n < bytes.len();
         Ok(n)
+    }
+
+    /// Takes nothing of the application for now; it is woken when something was acknowledged.
+    pub(crate) fn write_later(&mut self) -> Result<usize, StackError> {
+        let taken = self.write(&[])?;
+        self.write_blocked = true;
+        Ok(taken)
     }
 
     /// Gives bytes to the application; `None` at the end of the stream.

@@ -112,6 +112,13 @@ impl ReceiveQueue {
         !self.arrived.is_empty()
     }
 
+    /// Begins with a smaller window. Nothing was told yet.
+    pub(crate) fn restrict(&mut self, bytes: u32) {
+        self.capacity = self.capacity.min(bytes);
+        self.edge = Offset(u64::from(self.capacity));
+        self.widest = u64::from(self.capacity);
+    }
+
     pub(crate) fn set_capacity(&mut self, bytes: u32) {
         self.capacity = bytes;
     }
@@ -363,9 +370,15 @@ impl ReceiveQueue {
         self.claims = Vec::new();
     }
 
+    /// Bytes that wait: for the application, for a hole to fill, or for their mapping's checksum.
+    pub(crate) fn held(&self) -> usize {
+        let claimed: u64 = self.claims.iter().map(|c| c.end - c.start).sum();
+        (self.readable() + self.arrived.bytes() + claimed) as usize
+    }
+
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.ring.capacity()
+        self.ring.memory() + self.arrived.memory() + self.claims.capacity() * size_of::<Claim>()
     }
 }
 

@@ -13,10 +13,15 @@ const FIRST: usize = 16 * 1024;
 /// Above this an empty ring gives its memory back.
 const KEEP: usize = 64 * 1024;
 
+/// The unit in which memory is taken from an operating system, where large allocations begin as nothing but addresses.
+const PAGE: usize = 4096;
+
 /// Bytes at absolute stream offsets, kept in a power-of-two buffer.
 #[derive(Debug, Default)]
 pub(crate) struct ByteRing {
     buf: Vec<u8>,
+    /// At most this much of it was ever written, in whole pages: what it takes from an operating system.
+    touched: usize,
     /// Room was asked for since the last call of `release_idle`.
     used: bool,
 }
@@ -25,13 +30,18 @@ impl ByteRing {
     pub(crate) const fn new() -> Self {
         Self {
             buf: Vec::new(),
+            touched: 0,
             used: false,
         }
     }
 
-    /// Bytes of memory held.
-    pub(crate) fn capacity(&self) -> usize {
-        self.buf.len()
+    /// Bytes of memory held. A large buffer that is written in few places takes no more than those.
+    pub(crate) fn memory(&self) -> usize {
+        if self.is_large() {
+            self.touched.min(self.buf.len())
+        } else {
+            self.buf.len()
+        }
     }
 
     /// Makes room so that every offset of `live` and up to `until` can be stored; keeps the bytes of `live`.
@@ -44,6 +54,7 @@ impl ByteRing {
         let size = needed.next_power_of_two().max(FIRST);
         let mut fresh = Self {
             buf: alloc::vec![0; size],
+            touched: 0,
             used: true,
         };
         let len = (live.end - live.start) as usize;
@@ -64,13 +75,14 @@ impl ByteRing {
     /// it is live. A busy stream is empty many times a second, and fresh memory costs more than the copy into it.
     pub(crate) fn release_idle(&mut self) {
         if !core::mem::take(&mut self.used) {
-            self.buf = Vec::new();
+            self.clear();
         }
     }
 
     /// Gives all memory back.
     pub(crate) fn clear(&mut self) {
         self.buf = Vec::new();
+        self.touched = 0;
     }
 
     fn index(&self, at: u64) -> usize {
@@ -92,6 +104,9 @@ impl ByteRing {
     fn slices_mut(&mut self, at: u64, len: usize) -> (&mut [u8], &mut [u8]) {
         if len == 0 {
             return (&mut [], &mut []);
+        }
+        if self.touched < self.buf.len() {
+            self.touched += (len + PAGE - 1).next_multiple_of(PAGE);
         }
         let start = self.index(at);
         let first = len.min(self.buf.len() - start);
@@ -175,12 +190,15 @@ mod tests {
     #[test]
     fn an_idle_ring_returns_large_memory() {
         let mut ring = ByteRing::new();
-        assert_eq!(ring.capacity(), 0);
+        assert_eq!(ring.memory(), 0);
         ring.reserve(0..0, 1 << 20);
         assert!(ring.is_large());
+        assert_eq!(ring.memory(), 0, "nothing of it was touched");
+        ring.write(500_000, b"x");
+        assert_eq!(ring.memory(), PAGE);
         ring.release_idle();
-        assert_eq!(ring.capacity(), 1 << 20, "it was used since");
+        assert_eq!(ring.memory(), PAGE, "it was used since");
         ring.release_idle();
-        assert_eq!(ring.capacity(), 0);
+        assert_eq!(ring.memory(), 0);
     }
 }

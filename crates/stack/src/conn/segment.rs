@@ -21,6 +21,9 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return false;
         }
+        if !seg.payload.is_empty() {
+            self.share_reassembly(i);
+        }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
         let ctx = Context {

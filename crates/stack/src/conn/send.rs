@@ -153,7 +153,7 @@ impl SendQueue {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.ring.capacity()
+        self.ring.memory()
     }
 
     /// New bytes that the peer's window lets go.

@@ -218,8 +218,17 @@ impl Subflow {
         self.retained.push((at, bytes));
     }
 
-    pub(crate) fn retained_bytes(&self) -> usize {
+    fn retained_bytes(&self) -> usize {
         self.retained.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Bytes of memory held beyond itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.tcp.memory()
+            + self.tx.memory()
+            + self.rx.memory()
+            + self.signals.capacity() * size_of::<MptcpOption>()
+            + self.retained_bytes()
     }
 
     /// Forgets what it no longer has to repeat.

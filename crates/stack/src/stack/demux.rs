@@ -72,6 +72,11 @@ impl Demux {
         self.tuples.remove_if(&TupleKey::of(tuple), &target)
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.tuples.memory() + self.tokens.memory() + self.listeners.memory()
+    }
+
     /// How many four-tuples are known.
     #[cfg(test)]
     pub(crate) fn subflows(&self) -> usize {

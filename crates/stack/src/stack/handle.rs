@@ -40,7 +40,11 @@ impl Stack {
     /// Queues bytes for the peer and says how many; zero means that the send buffer is full and a `Writable` event
     /// follows.
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, StackError> {
-        self.on_conn(now, id, |conn, _| conn.write(bytes))?
+        let later = self.overwritten(id.0.index());
+        self.on_conn(now, id, |conn, _| match later {
+            true => conn.write_later(),
+            false => conn.write(bytes),
+        })?
     }
 
     /// Takes received bytes.

@@ -54,6 +54,10 @@ impl Stack {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
         if let Some(target) = self.demux.subflow(&seg.tuple) {
+            if !seg.payload.is_empty() && self.hogs(target.conn) {
+                self.counters.drop_memory += 1;
+                return;
+            }
             let mistaken = self.with_conn(target.conn, |conn, cx| {
                 conn.on_segment(target.subflow, seg, cx)
             });

@@ -5,6 +5,7 @@
 pub(crate) mod demux;
 mod handle;
 mod input;
+mod limits;
 mod listener;
 mod open;
 mod output;
@@ -29,6 +30,7 @@ use crate::ids::{ConnId, ListenerId};
 use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
+use limits::{Source, Usage};
 use listener::Listener;
 use ports::Ports;
 use reply::Replies;
@@ -40,6 +42,16 @@ use wheel::Wheel;
 pub struct StackConfig {
     /// Connections at one time, half-open ones included.
     pub max_connections: usize,
+    /// Established connections at one time that peers of one address may open; of IPv6, of one network of 64 bits.
+    pub max_per_source: usize,
+    /// Bytes of memory that connections may hold. From then on new ones are refused, peers that made a connection hold
+    /// more than its share are not listened to, and connections that get nowhere are ended.
+    pub max_memory: usize,
+    /// How long a connection may get nowhere (a handshake that is not finished, a closed window, a hole that stays open)
+    /// before it makes room for others when `max_connections` or `max_memory` is reached.
+    pub patience: Duration,
+    /// The window, in bytes, of a connection that the application has not accepted yet.
+    pub unaccepted_window: u32,
     /// Keys that are made ahead, so that answering a SYN hashes nothing.
     pub key_pool: usize,
     /// Which tokens lead to this stack, where several share an address.
@@ -62,6 +74,10 @@ impl Default for StackConfig {
     fn default() -> Self {
         Self {
             max_connections: 65_536,
+            max_per_source: 16_384,
+            max_memory: 1 << 30,
+            patience: Duration::from_secs(20),
+            unaccepted_window: 64 << 10,
             key_pool: 64,
             token_home: TokenHome::ANY,
             reset_unknown: true,
@@ -79,6 +95,10 @@ struct Entry {
     conn: Box<Conn>,
     /// Set until the application has accepted it.
     listener: Option<ListenerId>,
+    /// What it cost when it was settled last.
+    memory: usize,
+    /// The address that its established connection counts for.
+    source: Option<Source>,
     /// In the queue of those that may have something to send.
     ready: bool,
 }
@@ -105,6 +125,7 @@ pub struct Stack {
     due: Vec<u32>,
     replies: Replies,
     time_wait: TimeWait,
+    usage: Usage,
     /// The latest time that was told; time never runs backwards in here.
     now: Instant,
 }
@@ -123,6 +144,7 @@ impl Stack {
             paths: Vec::new(),
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
+            usage: Usage::new(&mut rng),
             keys: KeyPool::new(config.key_pool, config.token_home),
             counters: Counters::default(),
             events: VecDeque::new(),
@@ -234,6 +256,9 @@ impl Stack {
             return;
         }
         self.wheel.update(slot, entry.conn.deadline());
+        let memory = entry.conn.memory();
+        self.usage.recharge(entry.memory, memory);
+        entry.memory = memory;
         if !entry.ready {
             entry.ready = true;
             self.ready.push_back(slot);
@@ -291,6 +316,9 @@ impl Stack {
         let newly = entry.conn.is_established() && !entry.conn.offered();
         if let (true, Some(listener_id)) = (newly, entry.listener) {
             entry.conn.set_offered();
+            let source = Source::of(entry.conn.first_tuple().remote.ip());
+            entry.source = Some(source);
+            self.usage.arrived(source);
             if let Some(listener) = self.listeners.get_mut(listener_id.0) {
                 listener.established(id);
                 self.events.push_back(Event {
@@ -315,6 +343,10 @@ impl Stack {
         let Some(entry) = self.conns.remove(handle) else {
             return;
         };
+        self.usage.recharge(entry.memory, 0);
+        if let Some(source) = entry.source {
+            self.usage.left(source);
+        }
         if let Some(token) = entry.conn.token() {
             self.demux.remove_token(token, slot);
         }

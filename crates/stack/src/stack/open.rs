@@ -67,6 +67,8 @@ impl Stack {
         let conn = self.listeners.get_mut(id.0)?.accept()?;
         if let Some(entry) = self.conns.get_mut(conn.0) {
             entry.listener = None;
+            entry.conn.lift_restriction();
+            self.settle(conn.0.index());
         }
         Some(conn)
     }
@@ -186,6 +188,8 @@ impl Stack {
             Entry {
                 conn: Box::new(Conn::new(birth, seat, tcp, now)),
                 listener,
+                memory: 0,
+                source: None,
                 ready: false,
             }
         });
@@ -204,7 +208,11 @@ impl Stack {
             debug_assert!(entered.is_ok(), "two live connections with one token");
         }
         let paths = self.paths.clone();
+        let unread = listener.map(|_| self.config.unaccepted_window);
         self.with_conn(slot, |conn, cx| {
+            if let Some(bytes) = unread {
+                conn.restrict_window(bytes);
+            }
             conn.tell_opening(&seat, cx);
             for path in &paths {
                 conn.local_up(path, cx);
@@ -246,8 +254,7 @@ impl Stack {
             self.counters.syn_backlog_full += 1;
             return;
         }
-        if self.conns.len() >= self.config.max_connections {
-            self.counters.syn_limit += 1;
+        if !self.may_enter(seg.tuple.remote.ip()) {
             return;
         }
         let Some(opts) = self.listeners.get(handle).map(|l| l.opts.conn.clone()) else {
@@ -323,6 +330,12 @@ impl Stack {
         let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
             return;
         };
+        // A place that a silent peer holds is given to the next one: tokens may be overheard, and sources made up.
+        self.with_conn(slot, |conn, cx| {
+            if conn.free_subflow().is_none() {
+                conn.evict_join(cx);
+            }
+        });
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };

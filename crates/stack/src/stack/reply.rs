@@ -48,6 +48,11 @@ impl Replies {
         }
     }
 
+    /// Bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.queue.capacity() * size_of::<Reply>()
+    }
+
     fn allowed(&mut self, now: Instant) -> bool {
         let gained = now
             .since(self.filled)

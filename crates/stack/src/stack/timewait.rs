@@ -111,6 +111,11 @@ impl TimeWait {
         }
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.records.memory() + self.by_tuple.memory() + self.expiry.memory()
+    }
+
     /// How many records there are.
     pub(crate) fn len(&self) -> usize {
         self.records.len()

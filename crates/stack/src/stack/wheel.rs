@@ -27,6 +27,12 @@ impl Wheel {
         }
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.heap.capacity() * size_of::<(Instant, u32)>()
+            + self.place.capacity() * size_of::<u32>()
+    }
+
     /// How many slots have a deadline.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

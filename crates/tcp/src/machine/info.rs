@@ -115,6 +115,16 @@ pub struct Info {
 }
 
 impl super::Machine {
+    /// Bytes of memory held beyond the machine itself: out-of-order payload and the notes of what is in flight.
+    pub fn memory(&self) -> usize {
+        self.recv.memory() + self.send.loss.memory()
+    }
+
+    /// Bytes of memory that out-of-order payload takes, what small pieces cost included.
+    pub fn reassembly_memory(&self) -> usize {
+        self.recv.memory()
+    }
+
     /// A snapshot for people and programs that watch.
     pub fn info(&self) -> Info {
         let loss = &self.send.loss;

@@ -23,7 +23,7 @@ mod timeout;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::{SeqNum, Ssn};
 
-pub use crate::recv::Chunk;
+pub use crate::recv::{Chunk, reassembly_grant};
 pub use config::{Config, Keepalive};
 pub use icmp::IcmpOutcome;
 pub use info::{Counters, Info};
@@ -153,6 +153,12 @@ impl Machine {
     pub fn share_recv_window(&mut self, bytes: u32) {
         self.recv.window.set_shared(bytes);
         self.tell_larger_window();
+    }
+
+    /// Out-of-order payload may take this many bytes of memory, what is held already included. At the start that is twice
+    /// the largest window and a little; a caller with several subflows has them share it.
+    pub fn grant_reassembly(&mut self, bytes: usize) {
+        self.recv.grant(bytes);
     }
 
     fn tell_larger_window(&mut self) {

@@ -14,13 +14,23 @@ const PIECE_COST: usize = 96;
 /// Memory that is granted whatever the window is, so that a few small pieces always fit.
 const FLOOR: usize = 16 * 1024;
 
+/// Pieces that are held at most: a window of 8 MB in segments of 536 bytes needs 15,650. It bounds the work that one
+/// more piece makes among its neighbours.
+const MOST_PIECES: usize = 16 * 1024;
+
+/// Arrivals that are remembered for the reports of most recent runs; some of them fall into one run.
+const LATEST: usize = 8;
+
+/// Memory for out-of-order payload that goes with a receive window: as much again for what small pieces cost.
+pub(crate) const fn grant(window: u32) -> usize {
+    (window as usize).saturating_mul(2).saturating_add(FLOOR)
+}
+
 /// A run of held bytes without a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Island {
     start: u64,
     end: u64,
-    /// Grows with every arrival; the largest is the most recent (RFC 2018 section 4: report that one first).
-    stamp: u64,
 }
 
 /// What became of payload handed to [`Assembler::insert`].
@@ -39,7 +49,8 @@ pub(crate) struct Inserted {
 pub(crate) struct Assembler {
     pieces: BTreeMap<u64, Box<[u8]>>,
     islands: Vec<Island>,
-    stamp: u64,
+    /// Where the last pieces arrived, most recent first (RFC 2018 section 4: report that run first).
+    latest: [Option<u64>; LATEST],
     bytes: usize,
 }
 
@@ -54,7 +65,8 @@ impl Assembler {
         self.bytes
     }
 
-    fn cost(&self) -> usize {
+    /// Bytes of memory held.
+    pub(crate) fn cost(&self) -> usize {
         self.bytes + self.pieces.len() * PIECE_COST
     }
 
@@ -63,8 +75,8 @@ impl Assembler {
         self.islands.first().map(|i| i.start)
     }
 
-    /// Copies the parts of `data` (which starts at `at`) that are not held yet. `limit` is the memory granted, in
-    /// bytes of payload.
+    /// Copies the parts of `data` (which starts at `at`) that are not held yet. `limit` is the memory granted
+    /// for all of it, in bytes.
     pub(crate) fn insert(&mut self, at: u64, data: &[u8], limit: usize) -> Inserted {
         let mut result = Inserted {
             stored: 0,
@@ -91,10 +103,9 @@ impl Assembler {
                 }
             }
         }
-        let allowed = limit.saturating_mul(2).saturating_add(FLOOR);
         for (from, to) in gaps {
             let len = (to - from) as usize;
-            if self.cost() + len + PIECE_COST > allowed {
+            if self.cost() + len + PIECE_COST > limit || self.pieces.len() >= MOST_PIECES {
                 result.refused += len as u32;
                 continue;
             }
@@ -111,25 +122,16 @@ impl Assembler {
         result
     }
 
-    /// Marks the island around `at` as the most recent.
+    /// Remembers an arrival at `at` as the most recent one.
     fn touch(&mut self, at: u64) {
-        let index = self.islands.partition_point(|i| i.end <= at);
-        if let Some(island) = self.islands.get_mut(index)
-            && island.start <= at
-        {
-            self.stamp += 1;
-            island.stamp = self.stamp;
-        }
+        self.latest.rotate_right(1);
+        self.latest[0] = Some(at);
     }
 
     /// Adds a run that no island covers, joining its neighbours.
     fn join(&mut self, start: u64, end: u64) {
-        self.stamp += 1;
-        let mut new = Island {
-            start,
-            end,
-            stamp: self.stamp,
-        };
+        self.touch(start);
+        let mut new = Island { start, end };
         let first = self.islands.partition_point(|i| i.end < start);
         let mut last = first;
         while let Some(island) = self.islands.get(last)
@@ -168,20 +170,15 @@ impl Assembler {
 
     /// Held runs, most recent first.
     pub(crate) fn recent(&self, max: usize) -> impl Iterator<Item = (u64, u64)> + use<> {
-        // At most four are wanted, so repeated selection over the few islands beats sorting a copy of them.
         let mut chosen: [Option<Island>; 4] = [None; 4];
-        let mut below = u64::MAX;
-        for slot in chosen.iter_mut().take(max) {
-            let Some(best) = self
-                .islands
-                .iter()
-                .filter(|i| i.stamp < below)
-                .max_by_key(|i| i.stamp)
-            else {
-                break;
-            };
-            below = best.stamp;
-            *slot = Some(*best);
+        let mut count = 0;
+        for at in self.latest.into_iter().flatten() {
+            let index = self.islands.partition_point(|i| i.end <= at);
+            let island = self.islands.get(index).filter(|i| i.start <= at).copied();
+            if count < max.min(chosen.len()) && island.is_some() && !chosen.contains(&island) {
+                chosen[count] = island;
+                count += 1;
+            }
         }
         chosen.into_iter().flatten().map(|i| (i.start, i.end))
     }
@@ -243,9 +240,19 @@ mod tests {
         let mut a = Assembler::default();
         let mut refused = 0;
         for i in 0..10_000u64 {
-            refused += a.insert(1 + 2 * i, &[7], 4096).refused;
+            refused += a.insert(1 + 2 * i, &[7], grant(4096)).refused;
         }
         assert!(refused > 9_000);
-        assert!(a.cost() <= 2 * 4096 + FLOOR);
+        assert!(a.cost() <= grant(4096));
+    }
+
+    #[test]
+    fn the_number_of_pieces_is_bounded_whatever_the_window() {
+        let mut a = Assembler::default();
+        let stored: u32 = (0..20_000u64)
+            .map(|i| a.insert(1 + 2 * i, &[7], usize::MAX).stored)
+            .sum();
+        assert_eq!(stored as usize, MOST_PIECES);
+        assert_eq!(a.recent(4).count(), 4);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use stamps::Recent;
 pub(crate) use window::RecvWindow;
 
 use crate::time::{Duration, Instant};
-use assembler::Assembler;
+use assembler::{Assembler, grant};
 
 /// Payload that had arrived out of order and is now next in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,12 @@ pub(crate) struct Received {
     pub(crate) refused: u32,
     /// Payload beyond the peer's own FIN, which no sane peer sends.
     pub(crate) after_fin: bool,
+}
+
+/// Bytes of memory that out-of-order payload may take where the receive window is `window` bytes: as much again for what
+/// small pieces cost, and a little so that a few always fit.
+pub const fn reassembly_grant(window: u32) -> usize {
+    grant(window)
 }
 
 /// The receiving half.
@@ -79,7 +85,7 @@ impl Receiver {
             assembler: Assembler::default(),
             dsack: None,
             last_ack_sent: zero,
-            memory: largest_window as usize,
+            memory: grant(largest_window),
             window: RecvWindow::new(zero, largest_window, WindowScale::NONE),
             ack: AckPolicy::new(),
             recent: None,
@@ -110,6 +116,16 @@ impl Receiver {
 
     pub(crate) fn held(&self) -> u32 {
         self.assembler.bytes() as u32
+    }
+
+    /// Bytes of memory that out-of-order payload takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.assembler.cost()
+    }
+
+    /// Grants memory to out-of-order payload; what is held stays.
+    pub(crate) fn grant(&mut self, bytes: usize) {
+        self.memory = bytes;
     }
 
     pub(crate) fn last_ack_sent(&self) -> SeqNum {

@@ -249,6 +249,11 @@ impl Flight {
         self.sampler.delivered()
     }
 
+    /// Bytes of memory that the entries take.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// The oldest entry.
     pub fn head(&self) -> Option<&Entry> {
         self.entries.front()

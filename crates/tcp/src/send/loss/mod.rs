@@ -441,6 +441,11 @@ impl LossRecovery {
         self.flight.pipe().saturating_sub(self.duplicate_bytes)
     }
 
+    /// Bytes of memory held beyond itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.flight.memory()
+    }
+
     /// Something is unacknowledged.
     pub(crate) fn outstanding(&self) -> bool {
         !self.flight.is_empty()

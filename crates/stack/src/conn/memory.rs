@@ -1,0 +1,151 @@
+//! What a connection costs in memory, what of it the peer decides, and whether it still gets anywhere.
+//!
+//! Owns the bounds that hold for the connection as a whole: out-of-order payload and mappings are granted to all
+//! subflows together, so that a peer gains nothing by opening more of them.
+
+use manypath_tcp::machine::reassembly_grant;
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
+
+use super::mapping::RxMaps;
+use super::offset::Offset;
+use super::subflow::{Greeting, Subflow};
+use super::{Conn, Cx};
+use crate::api::{CloseCause, SubflowEnd};
+
+/// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2).
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How far a connection had come when it was last looked at, and when that was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advance {
+    received: Offset,
+    read: u64,
+    acked: Offset,
+    at: Instant,
+}
+
+impl Advance {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            received: Offset::ZERO,
+            read: 0,
+            acked: Offset::ZERO,
+            at: now,
+        }
+    }
+}
+
+impl Conn {
+    /// Bytes of memory in all. Untouched parts of large buffers, which cost an operating system nothing, do not count.
+    pub(crate) fn memory(&self) -> usize {
+        let subflows: usize = self.subflows.iter().map(Subflow::memory).sum();
+        size_of::<Self>()
+            + self.send.memory()
+            + self.recv.memory()
+            + self.subflows.capacity() * size_of::<Subflow>()
+            + subflows
+            + self.ended.capacity() * size_of::<crate::api::EndedSubflow>()
+    }
+
+    /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
+    pub(crate) fn held(&self) -> usize {
+        self.recv.held() + self.reassembly()
+    }
+
+    fn reassembly(&self) -> usize {
+        let each = self.subflows.iter().map(|sf| sf.tcp.reassembly_memory());
+        each.sum()
+    }
+
+    /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share.
+    pub(crate) fn share_reassembly(&mut self, i: usize) {
+        let own = self.subflows[i].tcp.reassembly_memory();
+        let others = self.reassembly() - own;
+        let grant = reassembly_grant(self.opts.recv_buffer).saturating_sub(others);
+        self.subflows[i].tcp.grant_reassembly(grant);
+    }
+
+    /// Mappings that wait for their bytes may be this many more.
+    pub(crate) fn mapping_room(&self) -> usize {
+        let waiting: usize = self.subflows.iter().map(|sf| sf.rx.len()).sum();
+        RxMaps::MOST.saturating_sub(waiting)
+    }
+
+    /// Notes whether anything moved since the last look.
+    pub(crate) fn note_advance(&mut self, cx: &Cx<'_>) {
+        let (received, read) = (self.recv.next(), self.recv.bytes_read());
+        let acked = self.send.una();
+        let last = &self.advance;
+        if (received, read, acked) != (last.received, last.read, last.acked) {
+            self.advance = Advance {
+                received,
+                read,
+                acked,
+                at: cx.now,
+            };
+        }
+    }
+
+    /// Since when it has been holding memory or a place in a queue without getting anywhere: the peer does not finish its
+    /// handshake, does not take what was written (its window is closed, or it is silent) or leaves a hole open, or the
+    /// application does not read. Nothing for a connection that is idle.
+    pub(crate) fn stuck_since(&self) -> Option<Instant> {
+        let waits = !self.established
+            || self.send.queued() > 0
+            || self.held() > 0
+            || self.subflows.is_empty();
+        waits.then_some(self.advance.at)
+    }
+
+    /// Bytes that the application wrote and the peer has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.send.queued()
+    }
+
+    /// Nobody has accepted it: until then it is told a small window.
+    pub(crate) fn restrict_window(&mut self, bytes: u32) {
+        self.recv.restrict(bytes);
+    }
+
+    /// Somebody has accepted it.
+    pub(crate) fn lift_restriction(&mut self) {
+        self.recv.set_capacity(self.opts.recv_buffer);
+    }
+
+    /// Gives up the oldest join of the peer that has not proved itself in time, if there is one.
+    pub(crate) fn evict_join(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        let silent = |sf: &&mut Subflow| {
+            matches!(sf.greeting, Greeting::JoinSynAck { .. })
+                && sf.reset_with.is_none()
+                && now.since(sf.opened) >= PATIENCE
+        };
+        let oldest = self
+            .subflows
+            .iter_mut()
+            .filter(silent)
+            .min_by_key(|sf| sf.opened);
+        let Some(sf) = oldest else { return };
+        cx.count.join_evicted += 1;
+        sf.end.get_or_insert(SubflowEnd::TimedOut);
+        sf.tcp.forget();
+        self.after_input(cx);
+    }
+
+    /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1
+    pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
+        let why = MptcpOption::Reset(Reset {
+            transient: true,
+            reason: ResetReason::LackOfResources,
+        });
+        let why = self.lattice.speaks_multipath().then_some(why);
+        for i in 0..self.subflows.len() {
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+        }
+        self.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::Aborted, cx);
+        self.after_input(cx);
+    }
+}

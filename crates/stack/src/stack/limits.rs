@@ -1,0 +1,171 @@
+//! What one peer, and all of them together, may cost: memory, connections for each address, and who has to go when a
+//! limit is reached.
+//!
+//! Owns the sums. They are brought up to date each time that a connection is settled, so asking costs nothing.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+use manypath_tcp::time::{Duration, Instant};
+
+use super::Stack;
+use crate::api::Memory;
+use crate::conn::Conn;
+use crate::crypto::rng::Rng;
+use crate::table::Table;
+
+/// What every connection may hold whatever the pressure: enough for requests and short answers.
+const MODEST: usize = 64 * 1024;
+/// Pause between two looks for connections that get nowhere: the look goes over all of them.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Connections that one look may end.
+const MOST_SHED: usize = 64;
+
+/// An address as limits see it: of IPv6, what one subscriber has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source(IpAddr);
+
+impl Source {
+    pub(super) fn of(addr: IpAddr) -> Self {
+        Self(match addr {
+            IpAddr::V4(_) => addr,
+            IpAddr::V6(v6) => {
+                let [a, b, c, d, ..] = v6.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+/// The sums of one stack.
+pub(super) struct Usage {
+    /// Memory of all connections, as they were settled last.
+    connections: usize,
+    /// Established connections that peers opened, by address. Half-open ones do not count: their sources may be made up.
+    sources: Table<Source, u32>,
+    look_at: Instant,
+}
+
+impl Usage {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        Self {
+            connections: 0,
+            sources: Table::new(rng),
+            look_at: Instant::ZERO,
+        }
+    }
+
+    /// A connection cost `before` and costs `now`.
+    pub(super) fn recharge(&mut self, before: usize, now: usize) {
+        self.connections = self.connections - before + now;
+    }
+
+    /// A peer proved its address.
+    pub(super) fn arrived(&mut self, source: Source) {
+        let count = self.sources.remove(&source).unwrap_or(0) + 1;
+        let entered = self.sources.insert(source, count);
+        debug_assert!(entered.is_ok(), "it was taken out just before");
+    }
+
+    /// One of its connections is gone.
+    pub(super) fn left(&mut self, source: Source) {
+        match self.sources.remove(&source) {
+            None | Some(0 | 1) => {}
+            Some(count) => {
+                let entered = self.sources.insert(source, count - 1);
+                debug_assert!(entered.is_ok(), "it was taken out just before");
+            }
+        }
+    }
+
+    fn of(&self, source: Source) -> usize {
+        self.sources.get(&source).map_or(0, |count| *count as usize)
+    }
+}
+
+impl Stack {
+    /// Bytes of memory held now.
+    pub fn memory(&self) -> Memory {
+        let tables = self.conns.memory()
+            + self.listeners.memory()
+            + self.demux.memory()
+            + self.wheel.memory()
+            + self.usage.sources.memory();
+        Memory {
+            connections: self.usage.connections,
+            tables,
+            time_wait: self.time_wait.memory(),
+            queues: self.replies.memory()
+                + self.events.capacity() * size_of::<crate::api::Event>()
+                + (self.ready.capacity() + self.due.capacity()) * size_of::<u32>(),
+        }
+    }
+
+    /// More memory is held than is allowed.
+    pub(super) fn is_short(&self) -> bool {
+        self.usage.connections >= self.config.max_memory
+    }
+
+    /// What one connection may hold while memory is short: a quarter of its equal share, so that those who keep to it
+    /// do not notice that others do not.
+    fn fair_share(&self) -> usize {
+        (self.config.max_memory / 4 / self.conns.len().max(1)).max(MODEST)
+    }
+
+    /// Memory is short and this connection's peer is among those who hold it.
+    pub(super) fn hogs(&self, slot: u32) -> bool {
+        let share = self.fair_share();
+        let hogs = |conn: &Conn| conn.held() > share;
+        self.is_short() && self.conns.at(slot).is_some_and(|entry| hogs(&entry.conn))
+    }
+
+    /// Memory is short and the application has written more to this connection than its share.
+    pub(super) fn overwritten(&self, slot: u32) -> bool {
+        let share = self.fair_share() as u64;
+        self.is_short()
+            && self
+                .conns
+                .at(slot)
+                .is_some_and(|entry| entry.conn.unacknowledged() > share)
+    }
+
+    /// Whether a peer at that address may have one more connection. Counts the refusal.
+    pub(super) fn may_enter(&mut self, remote: IpAddr) -> bool {
+        if self.usage.of(Source::of(remote)) >= self.config.max_per_source {
+            self.counters.syn_source_limit += 1;
+            return false;
+        }
+        if self.is_short() {
+            self.shed();
+            self.counters.syn_memory += 1;
+            return false;
+        }
+        if self.conns.len() >= self.config.max_connections {
+            self.shed();
+            self.counters.syn_limit += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Ends connections that hold memory or a place and get nowhere, the longest first. RFC 9293 section 3.8.6.1 wants a
+    /// connection with a closed window kept open; RFC 6429 section 3 lets a system that runs out of resources end it.
+    fn shed(&mut self) {
+        let now = self.now;
+        if self.usage.look_at > now {
+            return;
+        }
+        self.usage.look_at = now + LOOK_AGAIN;
+        let patience = self.config.patience;
+        let mut stuck: alloc::vec::Vec<(Instant, u32)> = self
+            .conns
+            .iter()
+            .filter_map(|(handle, entry)| Some((entry.conn.stuck_since()?, handle.index())))
+            .filter(|(since, _)| now.since(*since) >= patience)
+            .collect();
+        stuck.sort_unstable();
+        for (_, slot) in stuck.into_iter().take(MOST_SHED) {
+            self.counters.conn_shed += 1;
+            self.with_conn(slot, Conn::shed);
+        }
+    }
+}
