@@ -13,9 +13,7 @@ use crate::host::{Host, Interface, InterfaceCounters, Service, options};
 use crate::record::Capture;
 use crate::rng::Rng;
 use crate::scenario::units::Span;
-use crate::scenario::{
-    Action, AppSpec, BoxSpec, CloseSpec, EndSpec, HostSpec, Scenario, ScenarioError,
-};
+use crate::scenario::{Action, AppSpec, CloseSpec, EndSpec, HostSpec, Scenario, ScenarioError};
 use crate::simulation::{App, Happening, RunOptions, Simulation};
 
 /// Number of the randomness of the first host's stack; links have lower ones.
@@ -127,9 +125,8 @@ fn build_network(fabric: &mut Fabric, scenario: &Scenario) -> Result<Names, Scen
                 )));
             }
         }
-        for spec in &spec.boxes {
-            let BoxSpec::Strip { at, .. } = spec;
-            fabric.add_box(port(link, *at), spec.build());
+        for placed in &spec.boxes {
+            fabric.add_box(port(link, placed.at), placed.spec.build());
         }
     }
     Ok(names)

@@ -478,6 +478,26 @@ impl Fabric {
         })
     }
 
+    /// All middleboxes, in the order of links and ends: the link, the end, the box's name, and how many packets it touched.
+    pub fn boxes(&self) -> impl Iterator<Item = (&str, Side, &'static str, u64)> {
+        let ends = self
+            .links
+            .iter()
+            .flat_map(|link| [(link, Side::A), (link, Side::B)]);
+        ends.flat_map(|(link, side)| {
+            let slots = link.boxes[side.index()].iter();
+            slots.map(move |slot| {
+                let middlebox = &slot.middlebox;
+                (
+                    link.name.as_str(),
+                    side,
+                    middlebox.name(),
+                    middlebox.touched(),
+                )
+            })
+        })
+    }
+
     /// Packets that routers and middleboxes dropped, by reason, in a fixed order.
     #[must_use]
     pub fn drops(&self) -> Vec<(&'static str, u64)> {

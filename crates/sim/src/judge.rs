@@ -4,7 +4,10 @@ use manypath_stack::api::{ProtocolLevel, SubflowInfo};
 use manypath_tcp::time::Instant;
 
 use crate::endpoint::Endpoint;
-use crate::report::{ConnectionReport, EndReport, HostReport, LinkReport, Report, SubflowReport};
+use crate::fabric::Side;
+use crate::report::{
+    BoxReport, ConnectionReport, EndReport, HostReport, LinkReport, Report, SubflowReport,
+};
 use crate::scenario::{Expect, LevelSpec};
 use crate::simulation::Simulation;
 
@@ -47,6 +50,15 @@ impl Simulation {
                 out,
                 back,
             });
+        let boxes = self
+            .fabric
+            .boxes()
+            .map(|(link, side, kind, touched)| BoxReport {
+                link: link.to_owned(),
+                at_second: side == Side::B,
+                kind,
+                touched,
+            });
         let mut report = Report {
             title: self.scenario.title.clone(),
             seed: self.seed,
@@ -57,6 +69,7 @@ impl Simulation {
             connections: self.connections(),
             links: links.collect(),
             hosts: hosts.collect(),
+            boxes: boxes.collect(),
             drops: self.fabric.drops(),
             samples: self.samples.clone(),
             violations: self.found.iter().map(ToString::to_string).collect(),

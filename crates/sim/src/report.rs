@@ -28,6 +28,8 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     /// Hosts.
     pub hosts: Vec<HostReport>,
+    /// Middleboxes, in the order of links and their ends.
+    pub boxes: Vec<BoxReport>,
     /// Packets that routers and middleboxes dropped, by reason.
     pub drops: Vec<(&'static str, u64)>,
     /// Rates over time, if asked for.
@@ -112,6 +114,19 @@ pub struct LinkReport {
     pub back: LineCounters,
 }
 
+/// A middlebox.
+#[derive(Clone, Debug, Serialize)]
+pub struct BoxReport {
+    /// Its link.
+    pub link: String,
+    /// It is at the link's second end.
+    pub at_second: bool,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Packets that it changed, ended, held back or made.
+    pub touched: u64,
+}
+
 /// A host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
@@ -178,6 +193,13 @@ impl fmt::Display for Report {
                     line.delivered, line.overflowed, line.lost, line.cut, line.deepest
                 )?;
             }
+        }
+        for middlebox in &self.boxes {
+            writeln!(
+                f,
+                "  box {} on {}: touched {} packets",
+                middlebox.kind, middlebox.link, middlebox.touched
+            )?;
         }
         for (why, count) in &self.drops {
             writeln!(f, "  dropped: {count} ({why})")?;

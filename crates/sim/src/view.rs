@@ -43,6 +43,10 @@ impl TcpView {
             4 => {
                 let header = usize::from(packet[0] & 0x0f) * 4;
                 let end = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
+                let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff;
+                if fragment != 0 || header < 20 {
+                    return None;
+                }
                 (false, header, end, *packet.get(9)?)
             }
             6 => {
@@ -75,6 +79,24 @@ impl TcpView {
     #[must_use]
     pub fn seq(&self, packet: &[u8]) -> u32 {
         get_u32(packet, self.tcp + 4)
+    }
+
+    /// The acknowledgement number, if the packet has one.
+    #[must_use]
+    pub fn ack(&self, packet: &[u8]) -> Option<u32> {
+        (self.flags & ACK != 0).then(|| get_u32(packet, self.tcp + 8))
+    }
+
+    /// The window field, unscaled.
+    #[must_use]
+    pub fn window(&self, packet: &[u8]) -> u16 {
+        get_u16(packet, self.tcp + 14)
+    }
+
+    /// Sequence numbers that the packet takes: its payload, SYN and FIN.
+    #[must_use]
+    pub const fn sequence_len(&self) -> u32 {
+        self.payload_len() as u32 + (self.flags & SYN != 0) as u32 + (self.flags & FIN != 0) as u32
     }
 
     /// Source and destination port.
@@ -241,6 +263,27 @@ pub(crate) mod tests {
         bytes.extend(options);
         bytes.extend(payload);
         let view = TcpView::of(&bytes).expect("made well-formed above");
+        view.fix_checksums(&mut bytes);
+        bytes
+    }
+
+    /// The same packet with this acknowledgement number.
+    pub(crate) fn acking(mut bytes: Vec<u8>, ack: u32) -> Vec<u8> {
+        let view = TcpView::of(&bytes).expect("made well-formed above");
+        bytes[view.tcp + 13] |= ACK;
+        put_u32(&mut bytes, view.tcp + 8, ack);
+        view.fix_checksums(&mut bytes);
+        bytes
+    }
+
+    /// The same packet with source and destination exchanged.
+    pub(crate) fn reversed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let view = TcpView::of(&bytes).expect("made well-formed above");
+        let (at, len) = if view.ipv6 { (8, 16) } else { (12, 4) };
+        for (from, len) in [(at, len), (view.tcp, 2)] {
+            let (first, second) = bytes[from..].split_at_mut(len);
+            first.swap_with_slice(&mut second[..len]);
+        }
         view.fix_checksums(&mut bytes);
         bytes
     }

@@ -126,6 +126,10 @@ impl Middlebox for Mark {
             _ => desk.forward(way, packet),
         }
     }
+
+    fn touched(&self) -> u64 {
+        0
+    }
 }
 
 #[test]

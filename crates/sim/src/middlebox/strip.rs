@@ -1,17 +1,21 @@
 //! A box that removes Multipath TCP options from some packets, as firewalls and "normalizers" do.
 
+use manypath_tcp::time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+use super::edit::{MPTCP, cut_options, pad_over, subtype};
+use super::flows::{Flows, USUAL_FLOWS};
 use super::{Desk, Middlebox, Way};
 use crate::packet::Packet;
+use crate::scenario::units::{Size, Span};
 use crate::view::{ACK, SYN, TcpView};
 
-/// The option kind of Multipath TCP (RFC 8684 section 3).
-const MPTCP: u8 = 30;
 /// MP_CAPABLE and MP_JOIN, the subtypes that a third ACK carries.
 const HANDSHAKE: [u8; 2] = [0x0, 0x1];
-const NOP: u8 = 1;
 
 /// Where in the life of a subflow a packet stands, as far as one packet tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// First packet of a handshake.
     Syn,
@@ -26,6 +30,15 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Syn,
+        Self::SynAck,
+        Self::ThirdAck,
+        Self::Data,
+        Self::Other,
+    ];
+
     /// The phase that `packet` shows.
     #[must_use]
     pub fn of(packet: &[u8], view: &TcpView) -> Self {
@@ -43,70 +56,101 @@ impl Phase {
     }
 }
 
-fn subtype(packet: &[u8], option: &core::ops::Range<usize>) -> u8 {
-    packet.get(option.start + 2).map_or(0xff, |byte| byte >> 4)
+/// Parameters of [`Strip`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct StripSpec {
+    /// From which packets.
+    pub phases: Vec<Phase>,
+    /// Only options with these subtypes (RFC 8684 section 8.1).
+    pub subtypes: Option<Vec<u8>>,
+    /// Only packets that go this way.
+    pub way: Option<Way>,
+    /// Lets this many packets of those phases through first.
+    pub after: u64,
+    /// Begins so long after its first packet.
+    pub after_time: Span,
+    /// Begins, for each connection, when so much payload has crossed it, both ways together.
+    pub after_bytes: Size,
+    /// Makes the header shorter, instead of overwriting the option with padding.
+    pub cut: bool,
 }
 
-/// Overwrites Multipath TCP options with padding, so that nothing else moves.
-#[derive(Clone, Debug)]
+impl Default for StripSpec {
+    fn default() -> Self {
+        Self {
+            phases: Phase::ALL.to_vec(),
+            subtypes: None,
+            way: None,
+            after: 0,
+            after_time: Span(Duration::ZERO),
+            after_bytes: Size(0),
+            cut: false,
+        }
+    }
+}
+
+/// Removes Multipath TCP options.
+#[derive(Debug)]
 pub struct Strip {
-    phases: Vec<Phase>,
-    subtypes: Option<Vec<u8>>,
-    way: Option<Way>,
+    spec: StripSpec,
     spare: u64,
-    stripped: u64,
+    first: Option<Instant>,
+    /// Payload seen.
+    flows: Flows<u64>,
+    touched: u64,
 }
 
 impl Strip {
-    /// Strips every Multipath TCP option from packets of these phases.
+    /// A box with these parameters.
     #[must_use]
-    pub fn new(phases: impl Into<Vec<Phase>>) -> Self {
+    pub fn new(spec: StripSpec) -> Self {
         Self {
-            phases: phases.into(),
-            subtypes: None,
-            way: None,
-            spare: 0,
-            stripped: 0,
+            spare: spec.after,
+            spec,
+            first: None,
+            flows: Flows::new(USUAL_FLOWS),
+            touched: 0,
         }
     }
 
-    /// Only options with these subtypes (RFC 8684 section 8.1).
-    #[must_use]
-    pub fn subtypes(mut self, subtypes: impl Into<Vec<u8>>) -> Self {
-        self.subtypes = Some(subtypes.into());
-        self
+    /// The packet has come late enough to be stripped, if its phase is a wrong one.
+    fn has_begun(&mut self, way: Way, packet: &[u8], view: &TcpView, now: Instant) -> bool {
+        let begins = *self.first.get_or_insert(now) + self.spec.after_time.0;
+        if self.spec.after_bytes.0 > 0 {
+            let Some(seen) = self.flows.of(packet, view, way, || 0) else {
+                return false;
+            };
+            let before = *seen;
+            *seen += view.payload_len() as u64;
+            if before < self.spec.after_bytes.0 {
+                return false;
+            }
+        }
+        now >= begins
     }
 
-    /// Only packets that go this way.
-    #[must_use]
-    pub fn way(mut self, way: Way) -> Self {
-        self.way = Some(way);
-        self
-    }
-
-    /// Begins after this many packets of the phases have passed unharmed.
-    #[must_use]
-    pub fn after(mut self, packets: u64) -> Self {
-        self.spare = packets;
-        self
-    }
-
-    fn strip(&self, packet: &mut [u8], view: &TcpView) -> bool {
+    fn strip(&mut self, packet: &mut Box<Packet>, view: &TcpView) {
+        let bytes = packet.bytes();
+        let wanted = |at: &core::ops::Range<usize>| {
+            let listed = |list: &Vec<u8>| list.contains(&subtype(bytes, at));
+            self.spec.subtypes.as_ref().is_none_or(listed)
+        };
         let victims: Vec<_> = view
-            .options(packet)
-            .filter(|(kind, at)| {
-                let listed = |list: &Vec<u8>| list.contains(&subtype(packet, at));
-                *kind == MPTCP && self.subtypes.as_ref().is_none_or(listed)
-            })
+            .options(bytes)
+            .filter(|(kind, at)| *kind == MPTCP && wanted(at))
             .map(|(_, at)| at)
             .collect();
-        for at in &victims {
-            packet[at.clone()].fill(NOP);
+        if victims.is_empty() {
+            return;
         }
-        if !victims.is_empty() {
-            view.fix_checksums(packet);
+        self.touched += 1;
+        if self.spec.cut {
+            cut_options(packet.bytes_mut(), view, &victims);
+        } else {
+            pad_over(packet.bytes_mut(), &victims);
+            view.fix_checksums(packet.bytes_mut());
         }
-        !victims.is_empty()
     }
 }
 
@@ -116,48 +160,45 @@ impl Middlebox for Strip {
     }
 
     fn handle(&mut self, way: Way, mut packet: Box<Packet>, desk: &mut Desk<'_>) {
-        let concerned = self.way.is_none_or(|wanted| wanted == way);
-        let view = TcpView::of(packet.bytes())
-            .filter(|view| concerned && self.phases.contains(&Phase::of(packet.bytes(), view)));
-        match view {
-            Some(_) if self.spare > 0 => self.spare -= 1,
-            Some(view) => self.stripped += u64::from(self.strip(packet.bytes_mut(), &view)),
-            None => {}
+        if let Some(view) = TcpView::of(packet.bytes()) {
+            let begun = self.has_begun(way, packet.bytes(), &view, desk.now);
+            let concerned = way.is_meant_by(self.spec.way)
+                && self.spec.phases.contains(&Phase::of(packet.bytes(), &view));
+            match begun && concerned {
+                true if self.spare > 0 => self.spare -= 1,
+                true => self.strip(&mut packet, &view),
+                false => {}
+            }
         }
         desk.forward(way, packet);
+    }
+
+    fn touched(&self) -> u64 {
+        self.touched
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::middlebox::Verdict;
-    use crate::packet::Pool;
-    use crate::rng::Rng;
-    use crate::view::tests::{checksums_hold, packet};
-    use manypath_tcp::time::Instant;
+    use crate::middlebox::bench::Bench;
+    use crate::view::tests::packet;
 
     const CAPABLE: [u8; 4] = [MPTCP, 4, 0x01, 0x81];
     const DSS: [u8; 8] = [MPTCP, 8, 0x20, 0x01, 0, 0, 0, 9];
 
+    fn only(phases: impl Into<Vec<Phase>>) -> StripSpec {
+        StripSpec {
+            phases: phases.into(),
+            ..StripSpec::default()
+        }
+    }
+
     /// The option kinds that survive the box.
-    fn through(strip: &mut Strip, way: Way, bytes: &[u8]) -> Vec<u8> {
-        let (mut pool, mut rng, mut verdicts) = (Pool::default(), Rng::new(1), Vec::new());
-        let packet = pool.copy_of(bytes);
-        let mut desk = Desk {
-            now: Instant::ZERO,
-            pool: &mut pool,
-            rng: &mut rng,
-            verdicts: &mut verdicts,
-        };
-        strip.handle(way, packet, &mut desk);
-        let Some(Verdict::Forward(to, packet)) = verdicts.pop() else {
-            panic!("a stripping box forwards everything");
-        };
-        assert!(to == way && verdicts.is_empty());
-        assert!(checksums_hold(packet.bytes()));
-        let view = TcpView::of(packet.bytes()).unwrap();
-        view.options(packet.bytes()).map(|(kind, _)| kind).collect()
+    fn through(bench: &mut Bench<Strip>, way: Way, bytes: &[u8]) -> Vec<u8> {
+        let out = bench.one(way, bytes).expect("it drops nothing");
+        let view = TcpView::of(&out).unwrap();
+        view.options(&out).map(|(kind, _)| kind).collect()
     }
 
     #[test]
@@ -169,18 +210,11 @@ mod tests {
         let data = packet(true, ACK, 2, &DSS, b"data");
         let bare = packet(true, ACK, 2, &DSS, b"");
         let all = [&syn, &syn_ack, &third, &data, &bare];
-        let survivors = |phase| all.map(|bytes| through(&mut Strip::new([phase]), Way::Out, bytes));
+        let survivors = |phase| {
+            all.map(|bytes| through(&mut Bench::new(Strip::new(only([phase]))), Way::Out, bytes))
+        };
         let whole = [vec![2, 30], vec![2, 30], vec![30], vec![30], vec![30]];
-        for (index, phase) in [
-            Phase::Syn,
-            Phase::SynAck,
-            Phase::ThirdAck,
-            Phase::Data,
-            Phase::Other,
-        ]
-        .into_iter()
-        .enumerate()
-        {
+        for (index, phase) in Phase::ALL.into_iter().enumerate() {
             let mut expected = whole.clone();
             expected[index].retain(|kind| *kind != MPTCP);
             assert_eq!(survivors(phase), expected, "{phase:?}");
@@ -190,14 +224,56 @@ mod tests {
     #[test]
     fn way_subtype_and_patience_are_obeyed() {
         let data = packet(false, ACK, 2, &DSS, b"data");
-        let mut strip = Strip::new([Phase::Data])
-            .way(Way::In)
-            .subtypes([2])
-            .after(1);
-        assert_eq!(through(&mut strip, Way::Out, &data), [30]);
-        assert_eq!(through(&mut strip, Way::In, &data), [30]);
-        assert_eq!(through(&mut strip, Way::In, &data), []);
-        let mut other = Strip::new([Phase::Data]).subtypes([0]);
+        let mut bench = Bench::new(Strip::new(StripSpec {
+            subtypes: Some(vec![2]),
+            way: Some(Way::In),
+            after: 1,
+            ..only([Phase::Data])
+        }));
+        assert_eq!(through(&mut bench, Way::Out, &data), [30]);
+        assert_eq!(through(&mut bench, Way::In, &data), [30]);
+        assert_eq!(through(&mut bench, Way::In, &data), []);
+        assert_eq!(bench.middlebox.touched(), 1);
+        let mut other = Bench::new(Strip::new(StripSpec {
+            subtypes: Some(vec![0]),
+            ..StripSpec::default()
+        }));
         assert_eq!(through(&mut other, Way::In, &data), [30]);
+    }
+
+    #[test]
+    fn it_may_begin_in_the_middle() {
+        let data = packet(true, ACK, 2, &DSS, b"data");
+        let mut late = Bench::new(Strip::new(StripSpec {
+            after_time: Span(Duration::from_millis(5)),
+            ..StripSpec::default()
+        }));
+        late.now = Instant::from_millis(100);
+        assert_eq!(through(&mut late, Way::Out, &data), [30]);
+        late.now = Instant::from_millis(105);
+        assert_eq!(through(&mut late, Way::Out, &data), []);
+        let mut bytes = Bench::new(Strip::new(StripSpec {
+            after_bytes: Size(8),
+            ..StripSpec::default()
+        }));
+        assert_eq!(through(&mut bytes, Way::Out, &data), [30]);
+        let back = crate::view::tests::reversed(data.clone());
+        assert_eq!(through(&mut bytes, Way::In, &back), [30]);
+        assert_eq!(through(&mut bytes, Way::Out, &data), []);
+    }
+
+    #[test]
+    fn a_cut_header_is_shorter_and_whole() {
+        for ipv6 in [false, true] {
+            let options = [&[8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1], &DSS[..]].concat();
+            let data = packet(ipv6, ACK, 2, &options, b"data");
+            let mut bench = Bench::new(Strip::new(StripSpec {
+                cut: true,
+                ..StripSpec::default()
+            }));
+            let out = bench.one(Way::Out, &data).unwrap();
+            assert_eq!(out.len(), data.len() - DSS.len());
+            assert_eq!(out, packet(ipv6, ACK, 2, &options[..12], b"data"));
+        }
     }
 }

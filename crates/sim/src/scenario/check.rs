@@ -5,13 +5,9 @@ use manypath_tcp::cc::Algorithm;
 use manypath_tcp::units::Rate;
 
 use super::units::Depth;
-use super::{
-    BoxSpec, KindSpec, LineSpec, LossModel, LossSpec, LossSpecs, OptionsSpec, PhaseSpec, Scenario,
-    WaySpec,
-};
+use super::{KindSpec, LineSpec, LossModel, LossSpec, LossSpecs, OptionsSpec, Scenario};
 use crate::line::{Buffer, LineConfig, Reorder};
 use crate::loss::{Kind, Loss};
-use crate::middlebox::{Middlebox, Phase, Strip, Way};
 use crate::rng::Chance;
 
 /// What is wrong with a scenario.
@@ -109,45 +105,6 @@ impl LineSpec {
                 .map_or(Chance::NEVER, |chance| chance.0),
             mark_above: over.mark_above.or(self.mark_above).map(|size| size.0),
         }
-    }
-}
-
-impl BoxSpec {
-    /// The middlebox meant.
-    #[must_use]
-    pub fn build(&self) -> Box<dyn Middlebox> {
-        match self {
-            Self::Strip {
-                at: _,
-                phases,
-                subtypes,
-                way,
-                after,
-            } => {
-                let phases: Vec<Phase> = phases.iter().copied().map(phase).collect();
-                let mut strip = Strip::new(phases).after(*after);
-                if let Some(subtypes) = subtypes {
-                    strip = strip.subtypes(subtypes.clone());
-                }
-                if let Some(way) = way {
-                    strip = strip.way(match way {
-                        WaySpec::Out => Way::Out,
-                        WaySpec::In => Way::In,
-                    });
-                }
-                Box::new(strip)
-            }
-        }
-    }
-}
-
-fn phase(spec: PhaseSpec) -> Phase {
-    match spec {
-        PhaseSpec::Syn => Phase::Syn,
-        PhaseSpec::SynAck => Phase::SynAck,
-        PhaseSpec::ThirdAck => Phase::ThirdAck,
-        PhaseSpec::Data => Phase::Data,
-        PhaseSpec::Other => Phase::Other,
     }
 }
 

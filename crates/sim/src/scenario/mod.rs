@@ -3,6 +3,7 @@
 //! Owns the words of the file and nothing of a run. Everything has a default except what has none by nature.
 
 mod check;
+mod placed;
 pub mod units;
 
 use core::net::IpAddr;
@@ -10,6 +11,7 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use check::ScenarioError;
+pub use placed::PlacedBox;
 use units::{Depth, Percent, Size, Span, Speed};
 
 /// A whole scenario.
@@ -174,7 +176,7 @@ pub struct LinkSpec {
     pub outages: Vec<[Span; 2]>,
     /// Middleboxes on it.
     #[serde(rename = "box", skip_serializing_if = "Vec::is_empty")]
-    pub boxes: Vec<BoxSpec>,
+    pub boxes: Vec<PlacedBox>,
 }
 
 impl TryFrom<toml::Table> for LinkSpec {
@@ -301,48 +303,6 @@ pub enum EndSpec {
     First,
     /// The second.
     Second,
-}
-
-/// A middlebox at one end of a link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
-pub enum BoxSpec {
-    /// Removes Multipath TCP options.
-    Strip {
-        /// Which end it is at.
-        #[serde(default)]
-        at: EndSpec,
-        /// From which packets.
-        phases: Vec<PhaseSpec>,
-        /// Only these option subtypes (their numbers).
-        subtypes: Option<Vec<u8>>,
-        /// Only packets that leave the end (`out`) or arrive at it (`in`).
-        way: Option<WaySpec>,
-        /// Lets this many packets through first.
-        #[serde(default)]
-        after: u64,
-    },
-}
-
-/// Phases of a subflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the words are those of `middlebox::Phase`")]
-pub enum PhaseSpec {
-    Syn,
-    SynAck,
-    ThirdAck,
-    Data,
-    Other,
-}
-
-/// Ways through a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the words are those of `middlebox::Way`")]
-pub enum WaySpec {
-    Out,
-    In,
 }
 
 /// A client, its server, and what they do.
