@@ -175,8 +175,12 @@ counters! {
         subflow_timed_out,
         /// Subflows declared stale after a time-out.
         subflow_stale,
+        /// Subflows on which nothing was acknowledged for two round trips.
+        subflow_suspect,
         /// Subflows that answered again after they were stale.
         subflow_recovered,
+        /// Silent subflows tried at once because of a sign that their path works again.
+        subflow_hinted,
         /// DSS mappings noted.
         dss_mapping,
         /// DSS mappings ignored: repeated.

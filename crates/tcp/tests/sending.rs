@@ -103,7 +103,7 @@ fn the_peers_window_is_obeyed_and_silly_ones_are_not_used() {
 fn a_closed_window_is_probed_with_growing_pauses() {
     // RFC 9293 3.8.6.1
     let mut s = Script::established(Config {
-        data_retries: 3,
+        give_up: Duration::from_secs(10),
         ..Script::config()
     });
     s.window = 0;
@@ -234,7 +234,7 @@ fn the_users_patience_ends_it() {
 fn data_is_sent_again_with_growing_pauses_and_given_up() {
     // RFC 6298 5.5, RFC 9293 3.8.3
     let mut s = Script::established(Config {
-        data_retries: 4,
+        give_up: Duration::from_secs(5),
         sack: false,
         ..Script::config()
     });

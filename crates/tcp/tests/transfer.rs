@@ -125,7 +125,7 @@ fn a_slow_reader_is_never_overrun() {
 fn a_reader_that_stops_for_minutes_is_probed_and_waited_for() {
     let cfg = Config {
         recv_window: 20_000,
-        data_retries: 3,
+        give_up: manypath_tcp::time::Duration::from_secs(10),
         ..Config::default()
     };
     let mut net = ends([100_000, 0], Link::default(), &cfg, 4);
@@ -198,7 +198,7 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn a_dead_network_ends_the_connection() {
     let cfg = Config {
-        data_retries: 5,
+        give_up: manypath_tcp::time::Duration::from_secs(10),
         ..Config::default()
     };
     let mut net = ends(

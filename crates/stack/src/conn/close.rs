@@ -197,22 +197,6 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// Everything that a subflow has in flight shall also travel elsewhere. // rfc8684:R1
-    pub(crate) fn reinject_all(&mut self, i: usize) {
-        if !self.lattice.speaks_multipath() {
-            return;
-        }
-        let avoid = Some(self.subflows[i].id());
-        let una = self.send.una();
-        for m in self.subflows[i]
-            .tx
-            .iter()
-            .filter(|m| m.at + u64::from(m.len) > una)
-        {
-            self.send.reinject(m.at..m.at + u64::from(m.len), avoid);
-        }
-    }
-
     /// Takes a dead subflow out; says whether it did.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         self.reinject_all(i);
@@ -401,7 +385,7 @@ impl Conn {
         let usable = |i: &usize| self.subflows[*i].carries_data();
         (0..self.subflows.len())
             .filter(usable)
-            .min_by_key(|&i| (self.subflows[i].stale, self.subflows[i].tcp.srtt()))
+            .min_by_key(|&i| (!self.subflows[i].answers(), self.subflows[i].tcp.srtt()))
     }
 
     /// What waits for the peer at data level.

@@ -228,20 +228,4 @@ impl Conn {
         self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
         self.rescue_from_stale(i);
     }
-
-    /// What waits on paths that went silent can travel here.
-    pub(crate) fn rescue_from_stale(&mut self, i: usize) {
-        for j in 0..self.subflows.len() {
-            if self.subflows[j].stale && j != i {
-                self.reinject_all(j);
-            }
-        }
-    }
-
-    /// Some subflow carries data and answers.
-    pub(crate) fn has_healthy(&self) -> bool {
-        self.subflows
-            .iter()
-            .any(|sf| sf.carries_data() && !sf.stale)
-    }
 }

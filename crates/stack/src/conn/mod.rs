@@ -17,6 +17,7 @@ mod packet;
 mod paths;
 mod plain;
 mod recv;
+mod rescue;
 mod ring;
 mod segment;
 mod send;
@@ -279,7 +280,11 @@ impl Conn {
         let Some(i) = self.position(id) else { return };
         match self.subflows[i].tcp.on_icmp(cx.now, error) {
             IcmpOutcome::Ignored => cx.count.icmp_ignored += 1,
-            IcmpOutcome::MtuReduced | IcmpOutcome::Unreachable => cx.count.icmp_accepted += 1,
+            IcmpOutcome::MtuReduced => cx.count.icmp_accepted += 1,
+            IcmpOutcome::Unreachable => {
+                cx.count.icmp_accepted += 1;
+                self.on_unreachable(i, cx);
+            }
             IcmpOutcome::Refused => {
                 cx.count.icmp_accepted += 1;
                 self.subflows[i].end.get_or_insert(SubflowEnd::Unreachable);
@@ -316,6 +321,7 @@ impl Conn {
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx);
         self.advance_close(cx);
+        self.watch_silence(cx);
         self.free_sent(cx);
         self.follow_manager(cx);
         if self.write_blocked && self.send.room_is_worth_telling() {

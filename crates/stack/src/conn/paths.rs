@@ -63,6 +63,12 @@ impl Conn {
             },
             cx,
         );
+        for i in 0..self.subflows.len() {
+            let seat = &self.subflows[i].seat;
+            if seat.iface == path.iface && seat.tuple.local.ip() == path.addr {
+                self.try_at_once(i, cx);
+            }
+        }
     }
 
     /// A local address is gone: what lives on it is reset, so that the peer stops using it. // rfc8684:A16,A19

@@ -52,6 +52,8 @@ impl Conn {
         }
         if outcome.acked > 0 || outcome.fin_acked {
             self.on_subflow_acked(i, cx);
+        } else if outcome.acceptable() {
+            self.on_sign_of_life(i, cx);
         }
         self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
         if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
@@ -110,13 +112,8 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.tx.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
-        if sf.stale && sf.tcp.backoffs() == 0 {
-            let healthy = self.has_healthy();
-            self.subflows[i].stale = false;
-            cx.count.subflow_recovered += 1;
-            if !healthy {
-                self.rescue_from_stale(i);
-            }
+        if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
+            self.answers_again(i, cx);
         }
         if !self.lattice.speaks_multipath() {
             // rfc8684:B13

@@ -28,6 +28,9 @@ const SHORT_QUEUE: u64 = 256 * 1024;
 /// Reinjections that may wait; more are merged into their neighbours by position.
 const MOST_REINJECTIONS: usize = 4096;
 
+/// Reinjections among which the next one is chosen.
+const MOST_LOOKED_AT: usize = 16;
+
 /// How far the close of our direction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinState {
@@ -284,28 +287,42 @@ impl SendQueue {
             return;
         }
         if self.reinjections.len() < MOST_REINJECTIONS {
-            self.reinjections.push_back(Reinjection {
+            // The oldest first: it is what the reader waits for.
+            let at = self.reinjections.partition_point(|r| r.from <= from);
+            let part = Reinjection {
                 from,
                 to: range.end,
                 avoid,
-            });
+            };
+            self.reinjections.insert(at, part);
         }
     }
 
-    /// What should be sent again next.
-    pub(crate) fn reinjection(&self) -> Option<Reinjection> {
-        self.reinjections.front().copied()
+    /// What should be sent again next: the oldest part for which another subflow can be found than the one to be avoided.
+    pub(crate) fn reinjection(
+        &self,
+        possible: impl Fn(Option<SubflowId>) -> bool,
+    ) -> Option<Reinjection> {
+        let looked_at = self.reinjections.iter().take(MOST_LOOKED_AT);
+        looked_at.copied().find(|r| possible(r.avoid))
     }
 
-    /// The first bytes of the next reinjection are on their way.
-    pub(crate) fn reinjected(&mut self, bytes: u32) {
+    /// The first bytes of a reinjection from here on are on their way.
+    pub(crate) fn reinjected(&mut self, from: Offset, bytes: u32) {
         self.bytes_reinjected += u64::from(bytes);
-        if let Some(front) = self.reinjections.front_mut() {
-            front.from += u64::from(bytes);
-            if front.from >= front.to {
-                self.reinjections.pop_front();
+        let known = self.reinjections.iter().take(MOST_LOOKED_AT);
+        if let Some(at) = known.clone().position(|r| r.from == from) {
+            let part = &mut self.reinjections[at];
+            part.from += u64::from(bytes);
+            if part.from >= part.to {
+                self.reinjections.remove(at);
             }
         }
+    }
+
+    /// What waits to be sent elsewhere because this subflow was silent need not be: it was only late.
+    pub(crate) fn forget_reinjections_from(&mut self, late: SubflowId) {
+        self.reinjections.retain(|r| r.avoid != Some(late));
     }
 
     /// A subflow is gone: nobody has to avoid it any more.
@@ -416,20 +433,40 @@ mod tests {
         q.reinject(Offset(200)..Offset(300), bad);
         q.reinject(Offset(150)..Offset(250), bad);
         assert_eq!(
-            q.reinjection(),
+            q.reinjection(|_| true),
             Some(Reinjection {
                 from: Offset(100),
                 to: Offset(300),
                 avoid: bad
             })
         );
-        q.reinjected(50);
+        q.reinjected(Offset(100), 50);
         q.data_ack(Offset(180), 10_000);
-        assert_eq!(q.reinjection().map(|r| r.from), Some(Offset(180)));
+        assert_eq!(q.reinjection(|_| true).map(|r| r.from), Some(Offset(180)));
         q.unavoid(SubflowId(1));
-        assert_eq!(q.reinjection().and_then(|r| r.avoid), None);
+        assert_eq!(q.reinjection(|_| true).and_then(|r| r.avoid), None);
         q.data_ack(Offset(300), 10_000);
-        assert_eq!(q.reinjection(), None);
+        assert_eq!(q.reinjection(|_| true), None);
         assert_eq!(q.bytes_reinjected, 50);
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_what_has_no_way_holds_nothing_back() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let (one, two) = (Some(SubflowId(1)), Some(SubflowId(2)));
+        q.reinject(Offset(500)..Offset(600), one);
+        q.reinject(Offset(100)..Offset(200), two);
+        q.reinject(Offset(300)..Offset(400), one);
+        let first = |q: &SendQueue, not| q.reinjection(|avoid| avoid != not).map(|r| r.from);
+        assert_eq!(first(&q, None), Some(Offset(100)));
+        assert_eq!(first(&q, two), Some(Offset(300)));
+        q.reinjected(Offset(300), 40);
+        assert_eq!(first(&q, two), Some(Offset(340)));
+        q.reinjected(Offset(340), 60);
+        assert_eq!(first(&q, two), Some(Offset(500)));
+        q.forget_reinjections_from(SubflowId(1));
+        assert_eq!(first(&q, two), None);
+        assert_eq!(first(&q, None), Some(Offset(100)));
     }
 }

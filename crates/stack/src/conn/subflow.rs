@@ -12,6 +12,7 @@ use manypath_tcp::machine::{Kind, Machine, Plan, State};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::Sum;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce};
+use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
@@ -86,6 +87,12 @@ pub(crate) struct Subflow {
     pub(crate) signals_again: Option<Instant>,
     /// A retransmission time-out is pending; its data was reinjected.
     pub(crate) stale: bool,
+    /// Nothing was acknowledged on it for two round trips.
+    pub(crate) suspect: bool,
+    /// What is mapped before this number was put up for other subflows since it last answered.
+    pub(crate) rescued: Option<Ssn>,
+    /// When it was last tried at once because of a sign of life.
+    pub(crate) hinted: Option<Instant>,
     /// Send FIN when all that was mapped is sent.
     pub(crate) finish: bool,
     /// The peer sent its FIN.
@@ -125,6 +132,9 @@ impl Subflow {
             bare_signals: 0,
             signals_again: None,
             stale: false,
+            suspect: false,
+            rescued: None,
+            hinted: None,
             finish: false,
             peer_finished: false,
             data_came_mapped: false,
@@ -185,6 +195,11 @@ impl Subflow {
             && matches!(self.tcp.state(), State::Established | State::CloseWait)
     }
 
+    /// It carries data and nothing speaks against its path.
+    pub(crate) fn answers(&self) -> bool {
+        self.carries_data() && !self.stale && !self.suspect
+    }
+
     /// Either end wants it only when nothing better is left. // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
         self.seat.backup_there
@@ -198,7 +213,7 @@ impl Subflow {
 
     pub(crate) fn sample(&self) -> PathSample {
         let mut sample = self.tcp.path_sample();
-        sample.usable = sample.usable && self.carries_data() && !self.stale;
+        sample.usable = sample.usable && self.answers();
         sample
     }
 

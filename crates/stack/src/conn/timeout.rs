@@ -88,16 +88,12 @@ impl Conn {
 
     fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
+        if outcome.silent {
+            self.becomes_suspect(i, cx);
+        }
         if outcome.rto_fired {
             cx.count.rto += 1;
-            // One time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
-            if self.subflows[i].carries_data() && !self.subflows[i].stale {
-                self.subflows[i].stale = true;
-                cx.count.subflow_stale += 1;
-                if self.has_healthy() {
-                    self.reinject_all(i);
-                }
-            }
+            self.becomes_stale(i, cx);
             let sf = &self.subflows[i];
             let (subflow, rto) = (sf.id(), sf.tcp.rto());
             self.push_event(EventKind::Timeout {

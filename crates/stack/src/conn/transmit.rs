@@ -135,13 +135,13 @@ impl Conn {
             cwnd_room: sf.tcp.cwnd().saturating_sub(sf.tcp.inflight()),
             can_send,
             backup: sf.is_backup(),
-            stale: sf.stale,
+            stale: sf.stale || sf.suspect,
             established: sf.carries_data(),
         }
     }
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        let reinjection = self.send.reinjection();
+        let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
         let (bytes, avoid, source) = match reinjection {
             Some(r) => {
                 let avoid = r.avoid.map_or(SubflowSet::EMPTY, SubflowSet::of);
@@ -327,10 +327,10 @@ impl Conn {
                 sf.bytes_sent += u64::from(plan.len);
                 self.send.sent(plan.len);
             }
-            Source::Reinjected(_) => {
+            Source::Reinjected(from) => {
                 sf.bytes_reinjected += u64::from(plan.len);
                 cx.count.reinjected_bytes += u64::from(plan.len);
-                self.send.reinjected(plan.len);
+                self.send.reinjected(from, plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Empty => {}

@@ -278,6 +278,16 @@ impl Congestion {
         self.window.set_cwnd(self.window.mss());
     }
 
+    /// A path that carried nothing for several timeouts in a row answers again. Nothing of ours is left in its queues,
+    /// and nothing is known of them: like a connection that begins, or that was idle for long, it starts with the
+    /// restart window of `segments` segments (RFC 5681 section 4.1, RFC 6928), but not above the threshold that the
+    /// first of the timeouts set.
+    pub fn after_outage(&mut self, segments: u32) {
+        let restart = self.window.mss().saturating_mul(segments.max(1));
+        let target = restart.min(self.window.ssthresh());
+        self.window.set_cwnd(self.window.cwnd().max(target));
+    }
+
     /// The peer echoed a congestion mark: the same reduction as for a loss, at once and without retransmission (RFC 3168
     /// section 6.1.2). The caller sees to it that this happens once a window ([`EcnEcho`]).
     pub fn on_ecn(&mut self, _now: Instant, flight: u32) {

@@ -42,8 +42,9 @@ pub struct Config {
     pub max_rto: Duration,
     /// Retransmissions of a SYN or SYN+ACK before giving up.
     pub syn_retries: u8,
-    /// Consecutive timeouts of data before giving up (RFC 9293 section 3.8.3, R2).
-    pub data_retries: u8,
+    /// Time without any acknowledgement after which the next timeout of data gives up (RFC 9293 section 3.8.3, R2: at
+    /// least 100 s). A time and not a number of timeouts, because a path that is probed often must not die sooner.
+    pub give_up: Duration,
     /// How long TIME-WAIT lasts (RFC 9293: twice the maximum segment lifetime).
     pub time_wait: Duration,
 }
@@ -68,7 +69,7 @@ impl Default for Config {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             syn_retries: 6,
-            data_retries: 15,
+            give_up: Duration::from_secs(900),
             time_wait: Duration::from_secs(60),
         }
     }

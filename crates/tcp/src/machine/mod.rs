@@ -56,8 +56,6 @@ pub struct Machine {
     syn_again: bool,
     /// RST is the next and last thing to send.
     reset_due: bool,
-    /// When the peer sent something acceptable last.
-    last_heard: Instant,
     /// The latest time that was told.
     clock: Instant,
     counters: Counters,
@@ -103,7 +101,6 @@ impl Machine {
             time_wait: Timer::OFF,
             syn_again: false,
             reset_due: false,
-            last_heard: now,
             clock: now,
             counters: Counters::default(),
             cfg,
@@ -184,6 +181,20 @@ impl Machine {
         }
     }
 
+    /// While another subflow can carry the data, a silent path is asked at least this often whether it works again: the
+    /// back-off of the retransmission timer ends there, unless the path's own round trip needs longer. `None`: RFC 6298.
+    pub fn set_probe_interval(&mut self, now: Instant, longest: Option<Duration>) {
+        self.tick(now);
+        self.send.loss.set_rto_ceiling(now, longest);
+    }
+
+    /// The path may work again: its link is up, its address is back, a route changed. What timed out is tried at once
+    /// instead of when the timer expires next. True if a segment leaves for it.
+    pub fn on_path_hint(&mut self, now: Instant) -> bool {
+        self.tick(now);
+        self.state != State::Closed && !self.reset_due && self.send.loss.try_again(now)
+    }
+
     /// Changes the keepalive setting; the present silence counts from now.
     pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) {
         self.cfg.keepalive = keepalive;
@@ -206,7 +217,6 @@ impl Machine {
 
     /// The peer lives.
     fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
         self.prober.heard(now, self.cfg.keepalive.as_ref());
     }
 

@@ -125,7 +125,7 @@ impl Outcome {
 /// Why the machine gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadCause {
-    /// Too many retransmissions of data in a row.
+    /// Nothing was acknowledged for as long as the configuration allows.
     Timeout,
     /// Keepalive probes stayed unanswered.
     KeepAlive,
@@ -140,6 +140,9 @@ pub enum DeadCause {
 pub struct TimeoutOutcome {
     /// The retransmission timer fired: everything in flight is held to be lost.
     pub rto_fired: bool,
+    /// Nothing was heard for two round trips although something is in flight: the time after which a tail loss probe is
+    /// due (RFC 8985 section 7.2). The path is suspect.
+    pub silent: bool,
     /// Consecutive timeouts, this one included.
     pub backoffs: u8,
     /// The machine gave up; it is closed.

@@ -76,20 +76,11 @@ impl Machine {
         }
         let effect = self.send.loss.on_timeout(now);
         out.rto_fired = effect.rto_fired;
+        out.silent = effect.silent;
         out.backoffs = effect.backoffs;
         if effect.rto_fired {
             self.counters.timeouts += 1;
-            let (limit, cause) = match self.state {
-                State::SynSent | State::SynReceived => {
-                    (self.cfg.syn_retries, DeadCause::SynTimeout)
-                }
-                _ => (self.cfg.data_retries, DeadCause::Timeout),
-            };
-            // RFC 9293 3.8.6.1: a peer with a closed window that answers must be allowed to keep it closed.
-            let patient = self.send.window.bytes() == 0
-                && self.state.is_synchronized()
-                && self.answered_lately(now);
-            if effect.backoffs > limit && !patient {
+            if let Some(cause) = self.given_up(now, effect.backoffs) {
                 return self.die(cause, out);
             }
         }
@@ -97,9 +88,25 @@ impl Machine {
         out
     }
 
-    /// The peer was heard during the last two back-off periods.
-    fn answered_lately(&self, now: Instant) -> bool {
-        now.since(self.last_heard) < self.send.loss.rto().times(2)
+    /// The timer has expired too often, or for too long. A peer whose window is closed and that answers makes progress by
+    /// that (RFC 9293 section 3.8.6.1).
+    fn given_up(&self, now: Instant, timeouts: u8) -> Option<DeadCause> {
+        match self.state {
+            State::SynSent | State::SynReceived => {
+                (timeouts > self.cfg.syn_retries).then_some(DeadCause::SynTimeout)
+            }
+            State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait
+            | State::Closing
+            | State::LastAck
+            | State::TimeWait
+            | State::Closed => {
+                let since = self.send.waiting_since?;
+                (now.since(since) >= self.cfg.give_up).then_some(DeadCause::Timeout)
+            }
+        }
     }
 
     fn die(&mut self, cause: DeadCause, mut out: TimeoutOutcome) -> TimeoutOutcome {

@@ -38,6 +38,10 @@ pub struct Pmtu {
     probe: Option<Probe>,
     failures: u8,
     search_again: Option<Instant>,
+    /// The largest size that was seen to arrive since it was last doubted.
+    proven: u32,
+    /// The proven size that timeouts made smaller and that no answer has spoken for yet.
+    doubted: Option<u32>,
 }
 
 impl Pmtu {
@@ -51,6 +55,8 @@ impl Pmtu {
             probe: None,
             failures: 0,
             search_again: None,
+            proven: 0,
+            doubted: None,
         }
     }
 
@@ -74,6 +80,7 @@ impl Pmtu {
             return None;
         }
         self.too_large = self.too_large.min(size + 1);
+        self.doubted = None;
         self.lower_to(now, size);
         Some(size)
     }
@@ -86,10 +93,31 @@ impl Pmtu {
         if in_a_row < BLACK_HOLE_TIMEOUTS || size <= target || self.current <= target {
             return None;
         }
+        if self.proven >= self.current {
+            self.doubted.get_or_insert(self.current);
+        }
         self.too_large = self.too_large.min(self.current);
         self.lower_to(now, target);
         self.search_again = Some(now);
         Some(target)
+    }
+
+    /// Segments of `size` bytes arrived at the peer.
+    pub fn on_delivered(&mut self, size: u32) {
+        self.proven = self.proven.max(size);
+    }
+
+    /// The path answers after timeouts. Sizes that it had carried before are believed in again, since an outage is more
+    /// common than a route that became narrower; but only once, until they are seen to arrive anew. Returns the new size
+    /// if it is larger.
+    pub fn on_answer(&mut self) -> Option<u32> {
+        let size = self.doubted.take()?;
+        self.proven = 0;
+        self.too_large = self.ceiling + 1;
+        self.search_again = None;
+        let larger = size > self.current;
+        self.current = self.current.max(size);
+        larger.then_some(size)
     }
 
     fn lower_to(&mut self, now: Instant, size: u32) {
@@ -229,6 +257,23 @@ mod tests {
         assert_eq!(pmtu.on_timeout(now, 8_960, 3), Some(BASE));
         assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
         assert_eq!(pmtu.on_timeout(now, FLOOR, 5), None);
+    }
+
+    #[test]
+    fn a_size_that_had_passed_is_believed_in_once_after_an_outage() {
+        let now = Instant::ZERO;
+        let mut pmtu = Pmtu::new(1_460);
+        pmtu.on_delivered(1_460);
+        assert_eq!(pmtu.on_answer(), None, "nothing was doubted");
+        assert_eq!(pmtu.on_timeout(now, 1_460, 3), Some(BASE));
+        assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
+        assert_eq!(pmtu.on_answer(), Some(1_460));
+        assert_eq!((pmtu.current(), pmtu.probe_size(now)), (1_460, None));
+        // Now it was the size after all.
+        assert_eq!(pmtu.on_timeout(now, 1_460, 3), Some(BASE));
+        assert_eq!(pmtu.on_answer(), None);
+        assert_eq!(pmtu.current(), BASE);
+        assert_eq!(pmtu.probe_size(now), Some(1_460), "the search goes on");
     }
 
     /// Runs the search on a path that carries `truth`, and returns the sizes probed.

@@ -18,6 +18,8 @@ pub struct Rto {
     shift: u8,
     /// Timeouts since the peer last acknowledged something new.
     in_a_row: u8,
+    /// The back-off goes no further than this while somebody else carries the data.
+    ceiling: Option<Duration>,
 }
 
 impl Rto {
@@ -33,7 +35,19 @@ impl Rto {
             initial: INITIAL.min(max),
             shift: 0,
             in_a_row: 0,
+            ceiling: None,
         }
+    }
+
+    /// Bounds the back-off from above, or no longer. True if that changed.
+    ///
+    /// RFC 6298 section 2.5 lets no bound be smaller than a minute, because what backs off is the load on a path that
+    /// may be congested. With a bound here the timer carries no load: what was lost travels on another path, and each
+    /// timeout sends the one segment that asks whether this one works again.
+    pub fn set_ceiling(&mut self, ceiling: Option<Duration>) -> bool {
+        let changed = self.ceiling != ceiling;
+        self.ceiling = ceiling;
+        changed
     }
 
     /// The timeout without back-off.
@@ -46,12 +60,23 @@ impl Rto {
 
     /// The timeout as it stands.
     pub fn current(&self, rtt: &Rtt) -> Duration {
-        self.base(rtt).times(1 << self.shift.min(32)).min(self.max)
+        let base = self.base(rtt);
+        let backed_off = base.times(1 << self.shift.min(32)).min(self.max);
+        match self.ceiling {
+            None => backed_off,
+            Some(ceiling) => backed_off.min(ceiling.max(base)),
+        }
     }
 
-    /// The timer expired: the next timeout is twice as long (section 5.5).
-    pub fn back_off(&mut self) {
-        self.shift = self.shift.saturating_add(1).min(32);
+    /// The timer expired: the next timeout is twice as long (section 5.5), as far as the ceiling lets it. Beyond that
+    /// nothing is doubled, so that the end of the ceiling does not reveal a timeout of minutes.
+    pub fn back_off(&mut self, rtt: &Rtt) {
+        if self
+            .ceiling
+            .is_none_or(|ceiling| self.current(rtt) < ceiling)
+        {
+            self.shift = self.shift.saturating_add(1).min(32);
+        }
         self.in_a_row = self.in_a_row.saturating_add(1);
     }
 
@@ -92,11 +117,11 @@ mod tests {
         let rtt = Rtt::new();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert_eq!(rto.current(&rtt), Duration::from_secs(seconds));
-            rto.back_off();
+            rto.back_off(&rtt);
         }
         assert_eq!(rto.backoffs(), 8);
         for _ in 0..300 {
-            rto.back_off();
+            rto.back_off(&rtt);
         }
         assert_eq!(
             (rto.backoffs(), rto.current(&rtt)),
@@ -129,11 +154,41 @@ mod tests {
         let mut rto = Rto::new(ms(200), Duration::from_secs(60));
         let mut rtt = Rtt::new();
         rtt.sample(Instant::ZERO, ms(100), 1);
-        rto.back_off();
-        rto.back_off();
+        rto.back_off(&rtt);
+        rto.back_off(&rtt);
         rto.on_progress();
         assert_eq!((rto.backoffs(), rto.current(&rtt)), (0, ms(1_200)));
         rto.on_sample();
         assert_eq!(rto.current(&rtt), ms(300));
+    }
+
+    #[test]
+    fn a_ceiling_bounds_the_back_off_but_never_the_timeout_itself() {
+        let mut rtt = Rtt::new();
+        rtt.sample(Instant::ZERO, ms(100), 1);
+        let mut rto = Rto::new(ms(200), Duration::from_secs(60));
+        assert!(rto.set_ceiling(Some(ms(1_000))));
+        assert!(!rto.set_ceiling(Some(ms(1_000))));
+        let mut waits = alloc::vec::Vec::new();
+        for _ in 0..20 {
+            waits.push(rto.current(&rtt).as_millis());
+            rto.back_off(&rtt);
+        }
+        assert_eq!(waits[..4], [300, 600, 1_000, 1_000]);
+        assert_eq!((waits[19], rto.backoffs()), (1_000, 20));
+        rto.set_ceiling(None);
+        assert_eq!(
+            rto.current(&rtt),
+            ms(1_200),
+            "alone again, it goes on from where the ceiling held it"
+        );
+        // A path with a long round trip is given its time.
+        let mut slow = Rtt::new();
+        slow.sample(Instant::ZERO, ms(2_000), 1);
+        rto.on_sample();
+        rto.set_ceiling(Some(ms(1_000)));
+        assert_eq!(rto.current(&slow), rto.base(&slow));
+        rto.back_off(&slow);
+        assert_eq!(rto.current(&slow), rto.base(&slow));
     }
 }

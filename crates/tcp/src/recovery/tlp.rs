@@ -72,13 +72,19 @@ impl Tlp {
         if self.probe.is_some() || !view.sack || view.disorder || view.outstanding == 0 {
             return None;
         }
+        Some(Tlp::silence(view))
+    }
+
+    /// When it has been silent for so long that something should have been heard, probe or not, or when the retransmission
+    /// timer fires.
+    pub fn silence(view: &View) -> Instant {
         let timeout = match view.srtt {
             None => INITIAL,
             Some(srtt) if view.outstanding <= view.mss => srtt.times(2) + MAX_ACK_DELAY,
             Some(srtt) => srtt.times(2),
         };
         let at = view.now + timeout.max(SMALLEST);
-        Some(view.rto_at.map_or(at, |rto_at| at.min(rto_at)))
+        view.rto_at.map_or(at, |rto_at| at.min(rto_at))
     }
 
     /// A probe left; `nxt` is the first number never sent after it (section 7.3).

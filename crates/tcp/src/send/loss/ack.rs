@@ -5,11 +5,14 @@ use crate::cc::{AckSample, GroupView};
 use crate::recovery::prr::Prr;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
 use crate::recovery::spurious::{Frto, FrtoVerdict};
-use crate::recovery::tlp;
+use crate::recovery::tlp::{self, Tlp};
 use crate::time::{Duration, Instant};
 
 /// Duplicate acknowledgements that mean a loss when the peer has no SACK (RFC 5681 section 3.2).
 const DUP_THRESH: u32 = 3;
+
+/// Timeouts in a row after which a path was not congested, but out of order. The next acknowledgement finds it empty.
+const OUTAGE: u8 = 3;
 
 /// What the window's adaptation depends on.
 struct News<'a> {
@@ -59,8 +62,16 @@ impl LossRecovery {
         if report.syn_acked {
             self.on_syn_acked(ack, &report, &before);
         }
+        let silence = self.rto.backoffs();
         if report.acked > 0 {
             self.rto.on_progress();
+            if silence > 0 {
+                if let Some(larger) = self.pmtu.on_answer() {
+                    self.set_mss(larger);
+                }
+            } else if report.acked >= self.mss {
+                self.pmtu.on_delivered(self.mss);
+            }
         }
         self.rack
             .on_ack(&report, self.flight.una(), self.flight.nxt());
@@ -84,6 +95,9 @@ impl LossRecovery {
             settled,
         };
         self.adapt_window(now, &news, group);
+        if report.acked > 0 && silence >= OUTAGE && !undone {
+            self.cc.after_outage(self.setup.initial_window);
+        }
         self.rearm(now, &report);
         AckEffect {
             newly_acked: report.acked,
@@ -387,6 +401,7 @@ impl LossRecovery {
             self.rto_timer.stop();
             self.rack_timer.stop();
             self.tlp_timer.stop();
+            self.silence_timer.stop();
             self.probe_due = false;
             self.duplicate_bytes = 0;
             return;
@@ -408,7 +423,7 @@ impl LossRecovery {
         let syn = self.flight.head().is_some_and(|head| head.control.syn);
         let disorder =
             syn || self.phase != Phase::Open || self.flight.sacked() > 0 || self.flight.lost() > 0;
-        let at = self.tlp.deadline(&tlp::View {
+        let view = tlp::View {
             now,
             srtt: self.rtt.srtt(),
             outstanding: self.flight.outstanding(),
@@ -416,10 +431,22 @@ impl LossRecovery {
             sack: self.setup.sack,
             disorder,
             rto_at: self.rto_timer.deadline(),
-        });
-        match at {
-            Some(at) => self.tlp_timer.set(at),
-            None => self.tlp_timer.stop(),
+        };
+        match self.tlp.deadline(&view) {
+            Some(at) => {
+                self.tlp_timer.set(at);
+                self.silence_timer.stop();
+            }
+            None => {
+                self.tlp_timer.stop();
+                // After a timeout nothing is suspected any more: it is known.
+                let repairing = disorder && !syn && !matches!(self.phase, Phase::Loss { .. });
+                if repairing && !self.tlp.probing() {
+                    self.silence_timer.set(Tlp::silence(&view));
+                } else {
+                    self.silence_timer.stop();
+                }
+            }
         }
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct AckEffect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimerEffect {
     pub(crate) rto_fired: bool,
+    /// Nothing was heard for two round trips, the time after which a tail loss probe is due (RFC 8985 section 7.2).
+    pub(crate) silent: bool,
     /// Retransmission timeouts since the peer last acknowledged something new.
     pub(crate) backoffs: u8,
 }
@@ -165,6 +167,8 @@ pub(crate) struct LossRecovery {
     rto_timer: Timer,
     rack_timer: Timer,
     tlp_timer: Timer,
+    /// Stands in for the probe's timer where no probe is sent because losses are being repaired.
+    silence_timer: Timer,
 }
 
 impl LossRecovery {
@@ -198,6 +202,7 @@ impl LossRecovery {
             rto_timer: Timer::OFF,
             rack_timer: Timer::OFF,
             tlp_timer: Timer::OFF,
+            silence_timer: Timer::OFF,
         }
     }
 
@@ -395,12 +400,20 @@ impl LossRecovery {
         true
     }
 
+    /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.
+    pub(crate) fn set_rto_ceiling(&mut self, now: Instant, ceiling: Option<Duration>) {
+        if self.rto.set_ceiling(ceiling) && self.rto_timer.is_set() {
+            self.rto_timer.set_at_latest(now + self.rto());
+        }
+    }
+
     /// When to call [`on_timeout`](Self::on_timeout) if nothing else happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         earliest([
             self.rto_timer.deadline(),
             self.rack_timer.deadline(),
             self.tlp_timer.deadline(),
+            self.silence_timer.deadline(),
         ])
     }
 

@@ -17,7 +17,9 @@ impl LossRecovery {
                 self.enter_recovery(now, outstanding, undelivered);
             }
         }
+        let mut silent = self.silence_timer.take_due(now);
         if self.tlp_timer.take_due(now) {
+            silent = true;
             // RFC 8985 section 7.3. The probe leaves as soon as the caller has room for it.
             self.probe_due = true;
             self.rto_timer.set(now + self.rto());
@@ -28,6 +30,7 @@ impl LossRecovery {
         }
         TimerEffect {
             rto_fired,
+            silent,
             backoffs: self.rto.backoffs(),
         }
     }
@@ -35,8 +38,24 @@ impl LossRecovery {
     /// RFC 6298 section 5.4 to 5.6, RFC 5681 section 3.1, RFC 8985 section 6.3, RFC 5682 section 2.1 step 1.
     fn on_retransmission_timeout(&mut self, now: Instant) {
         let repeated = self.rto.backoffs() > 0;
-        self.rto.back_off();
+        self.rto.back_off(&self.rtt);
         self.rto_timer.set(now + self.rto());
+        self.begin_again(now, repeated);
+    }
+
+    /// Somebody knows that a path which let timers expire may work again: what is outstanding is tried at once, as when
+    /// the timer expires, but without backing off further. True if something is sent for it.
+    pub(crate) fn try_again(&mut self, now: Instant) -> bool {
+        let silent = self.rto.backoffs() > 0 && !self.flight.is_empty();
+        if silent {
+            self.rto_timer.set(now + self.rto());
+            self.begin_again(now, true);
+        }
+        silent
+    }
+
+    /// Everything that the timer's expiry means but its own length.
+    fn begin_again(&mut self, now: Instant, repeated: bool) {
         let Some(head) = self.flight.head().copied() else {
             return;
         };
@@ -70,6 +89,7 @@ impl LossRecovery {
         self.tlp.forget();
         self.tlp_timer.stop();
         self.rack_timer.stop();
+        self.silence_timer.stop();
         self.probe_due = false;
         self.head_due = true;
         self.pacer.reset();

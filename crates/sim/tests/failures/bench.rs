@@ -1,0 +1,168 @@
+//! Two paths, a bulk transfer, and what a reader and a sender see of a failure.
+
+use manypath_sim::scenario::Scenario;
+use manypath_sim::{RunOptions, Simulation};
+use manypath_stack::api::{ConnInfo, SubflowInfo};
+use manypath_tcp::time::{Duration, Instant};
+
+/// A path: rate, one-way delay and what its buffer holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) mbit: u32,
+    pub(crate) delay_ms: u32,
+    pub(crate) buffer_ms: u32,
+}
+
+impl Line {
+    pub(crate) const fn new(mbit: u32, delay_ms: u32, buffer_ms: u32) -> Self {
+        Self {
+            mbit,
+            delay_ms,
+            buffer_ms,
+        }
+    }
+}
+
+/// Which way the bytes go: from the client, which made the subflows, or to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Up,
+    Down,
+}
+
+/// What a failure looked like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Time-out of the path that failed, just before it did.
+    pub(crate) rto: Duration,
+    /// Its round trip without queues.
+    pub(crate) round_trip: Duration,
+    /// Longest time without a byte for the reader, from the failure to two seconds after its end.
+    pub(crate) stall: Duration,
+    /// From the end of the failure until the sender heard from the path.
+    pub(crate) learnt: Option<Duration>,
+    /// From then until the path carried stream bytes that no other had carried.
+    pub(crate) fresh: Option<Duration>,
+}
+
+pub(crate) struct Bench {
+    pub(crate) sim: Simulation,
+    way: Way,
+    a: Line,
+}
+
+const STEP: Duration = Duration::from_millis(1);
+
+fn at(seconds: f64) -> Instant {
+    Instant::ZERO + Duration::from_micros((seconds * 1e6) as u64)
+}
+
+impl Bench {
+    /// A client with the paths `a` and `b` to a server; `a` is silent during `outages`. `extra` is more of the scenario.
+    pub(crate) fn new(a: Line, b: Line, way: Way, extra: &str, outages: &[(f64, f64)]) -> Self {
+        let outages: Vec<String> = outages
+            .iter()
+            .map(|(from, to)| format!("[\"{from}s\", \"{to}s\"]"))
+            .collect();
+        let link = |name: &str, line: Line, outages: &str| {
+            format!(
+                "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"{}Mbit/s\"\n\
+                 delay = \"{}ms\"\nbuffer = \"{}ms\"\noutages = [{outages}]\n",
+                line.mbit, line.delay_ms, line.buffer_ms
+            )
+        };
+        let word = match way {
+            Way::Up => "upload",
+            Way::Down => "download",
+        };
+        let text = format!(
+            "title = \"failure\"\n\
+             [[host]]\nname = \"client\"\ninterface = [{{ name = \"a\", addresses = [\"10.1.0.2\"] }}, \
+             {{ name = \"b\", addresses = [\"10.2.0.2\"] }}]\n\
+             [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
+             [[router]]\nname = \"internet\"\n{}{}\
+             [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"10Gbit/s\"\n\
+             [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\n{word} = \"1000MB\"\n{extra}",
+            link("a", a, &outages.join(", ")),
+            link("b", b, ""),
+        );
+        let scenario = Scenario::parse(&text).expect("the bench writes well-formed scenarios");
+        let sim = Simulation::new(scenario, RunOptions::default())
+            .expect("the bench writes sensible scenarios");
+        Self { sim, way, a }
+    }
+
+    fn hosts(&self) -> (usize, usize) {
+        match self.way {
+            Way::Up => (0, 1),
+            Way::Down => (1, 0),
+        }
+    }
+
+    /// What the sender's stack says of the connection.
+    pub(crate) fn sender(&self) -> ConnInfo {
+        let host = &self.sim.hosts()[self.hosts().0];
+        let conn = host.endpoints()[0].conn;
+        host.stack
+            .info(conn)
+            .expect("the transfer outlasts the test")
+    }
+
+    /// The sender's newest subflow over path `a`.
+    pub(crate) fn over_a(&self) -> Option<SubflowInfo> {
+        let of_a = |sf: &&SubflowInfo| {
+            let client = match self.way {
+                Way::Up => sf.tuple.local,
+                Way::Down => sf.tuple.remote,
+            };
+            client.ip() == core::net::Ipv4Addr::new(10, 1, 0, 2)
+        };
+        self.sender().subflows.iter().rfind(of_a).cloned()
+    }
+
+    /// Bytes that the reader has read.
+    pub(crate) fn read(&self) -> u64 {
+        let host = &self.sim.hosts()[self.hosts().1];
+        host.endpoints().first().map_or(0, |end| end.record.read)
+    }
+
+    /// Watches from `from`, when path `a` fails, beyond `to`, when it works again.
+    pub(crate) fn cut(&mut self, from: f64, to: f64) -> Seen {
+        self.sim.run_until(at(from) - STEP);
+        let before = self.over_a().expect("both paths carry a subflow");
+        let mut seen = Seen {
+            rto: before.tcp.rto,
+            round_trip: Duration::from_millis(u64::from(2 * self.a.delay_ms)),
+            stall: Duration::ZERO,
+            learnt: None,
+            fresh: None,
+        };
+        let (mut now, mut last, mut moved) = (at(from), self.read(), at(from) - STEP);
+        let (mut learnt_at, mut carried) = (None, before.bytes_sent);
+        while now < at(to + 5.0) {
+            self.sim.run_until(now);
+            let read = self.read();
+            if read > last {
+                seen.stall = seen.stall.max(now.since(moved));
+                (last, moved) = (read, now);
+            }
+            if now >= at(to) {
+                let a = self.over_a();
+                let silent = a.as_ref().is_none_or(|a| a.stale);
+                if learnt_at.is_none() && !silent {
+                    learnt_at = Some(now);
+                    seen.learnt = Some(now.since(at(to)));
+                    carried = a.as_ref().map_or(0, |a| a.bytes_sent);
+                }
+                if let (Some(learnt), Some(a), None) = (learnt_at, &a, seen.fresh) {
+                    if a.bytes_sent > carried {
+                        seen.fresh = Some(now.since(learnt));
+                    }
+                }
+            }
+            now += STEP;
+        }
+        seen.stall = seen.stall.max(now.since(moved) - STEP);
+        seen
+    }
+}
