@@ -10,6 +10,7 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::endpoint::{Closing, Gate, Plan};
 use crate::fabric::{Fabric, LinkId, NodeId, Port, Side};
 use crate::host::{Host, Interface, InterfaceCounters, Service, options};
+use crate::middlebox::{BoxSpec, NatSpec, Way};
 use crate::record::Capture;
 use crate::rng::Rng;
 use crate::scenario::units::Span;
@@ -129,7 +130,26 @@ fn build_network(fabric: &mut Fabric, scenario: &Scenario) -> Result<Names, Scen
             fabric.add_box(port(link, placed.at), placed.spec.build());
         }
     }
+    for spec in &scenario.links {
+        let link = names.link("a translation", &spec.name)?;
+        for placed in &spec.boxes {
+            if let BoxSpec::Nat(nat) = &placed.spec {
+                route_outside(fabric, port(link, placed.at), nat);
+            }
+        }
+    }
     Ok(names)
+}
+
+/// Makes routers send what is meant for the outside addresses of a translation at `port` to its outer side.
+fn route_outside(fabric: &mut Fabric, port: Port, nat: &NatSpec) {
+    let inner = match nat.inside {
+        Way::Out => port,
+        Way::In => port.peer(),
+    };
+    for address in &nat.addresses {
+        fabric.add_address(*address, inner);
+    }
 }
 
 fn port(link: LinkId, end: EndSpec) -> Port {

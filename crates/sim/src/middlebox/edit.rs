@@ -1,5 +1,6 @@
 //! Changes that boxes make to TCP packets, each of which leaves every length and checksum right.
 
+use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
 use manypath_wire::seq::SeqNum;
@@ -22,7 +23,7 @@ pub const TIMESTAMPS: u8 = 8;
 /// Multipath TCP (RFC 8684).
 pub const MPTCP: u8 = 30;
 /// Largest number of option bytes in a TCP header.
-const MOST_OPTIONS: usize = 40;
+pub const MOST_OPTIONS: usize = 40;
 
 /// Subtype of a Multipath TCP option.
 #[must_use]
@@ -120,6 +121,29 @@ fn sack_edges(packet: &[u8], view: &TcpView) -> Vec<(usize, Number)> {
     edges
 }
 
+/// Which end of a packet an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// Who sent it.
+    Source,
+    /// Who shall get it.
+    Destination,
+}
+
+/// Writes another address and port of the same family into an IP packet whose TCP header is at `tcp`. Checksums are the
+/// caller's.
+pub fn readdress(packet: &mut [u8], tcp: usize, party: Party, to: SocketAddr) {
+    let (ip_v4, ip_v6, port) = match party {
+        Party::Source => (12, 8, tcp),
+        Party::Destination => (16, 24, tcp + 2),
+    };
+    match to.ip() {
+        IpAddr::V4(ip) => packet[ip_v4..ip_v4 + 4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => packet[ip_v6..ip_v6 + 16].copy_from_slice(&ip.octets()),
+    }
+    put_u16(packet, port, to.port());
+}
+
 /// Sets the acknowledgement number.
 pub fn set_ack(packet: &mut [u8], view: &TcpView, ack: SeqNum) {
     put_u32(packet, view.tcp + 8, ack.get());
@@ -139,17 +163,18 @@ pub enum Keep {
     Last,
 }
 
-/// Divides a packet into pieces of at most `size` bytes of payload, in order, as segmentation offload does: PSH and FIN
-/// stay with the last, CWR with the first. All other options are on every piece.
+/// Divides a packet, whose payload shall be `payload`, into pieces of at most `size` bytes, in order, as segmentation
+/// offload does: PSH and FIN stay with the last, CWR with the first. All other options are on every piece.
 pub fn divide(
     pool: &mut Pool,
     packet: &Packet,
     view: &TcpView,
+    payload: &[u8],
     size: usize,
     keep: Keep,
 ) -> Vec<Box<Packet>> {
     let bytes = packet.bytes();
-    let (size, len) = (size.max(1), view.payload_len());
+    let (size, len) = (size.max(1), payload.len());
     let count = len.div_ceil(size).max(1);
     let piece = |index: usize| {
         let from = index * size;
@@ -158,7 +183,7 @@ pub fn divide(
         let mut piece = pool.copy_of(&bytes[..view.payload]);
         piece.set_link_header(*packet.link_header());
         let out = piece.bytes_mut();
-        out.extend(&bytes[view.payload + from..view.payload + to]);
+        out.extend(&payload[from..to]);
         put_u32(out, view.tcp + 4, view.seq(bytes).wrapping_add(from as u32));
         if !first {
             out[view.tcp + 13] &= !CWR;
@@ -214,12 +239,12 @@ pub fn bare(
     let mut packet = pool.take();
     let out = packet.bytes_mut();
     match (ends.0, ends.1) {
-        (core::net::IpAddr::V4(source), core::net::IpAddr::V4(destination)) => {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
             out.extend([0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0]);
             out.extend(source.octets());
             out.extend(destination.octets());
         }
-        (core::net::IpAddr::V6(source), core::net::IpAddr::V6(destination)) => {
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
             out.extend([0x60, 0, 0, 0, 0, 20, TCP, 64]);
             out.extend(source.octets());
             out.extend(destination.octets());

@@ -4,11 +4,12 @@ use manypath_wire::seq::SeqNum;
 use serde::{Deserialize, Serialize};
 
 use super::edit::{Number, renumber};
-use super::flows::{Flows, USUAL_FLOWS};
+use super::flows::{FlowKey, Flows, USUAL_FLOWS};
+use super::quoted::Quoted;
 use super::{Desk, Middlebox, Way};
 use crate::packet::Packet;
 use crate::rng::Rng;
-use crate::view::{SYN, TcpView};
+use crate::view::{SYN, TcpView, get_u32, put_u32};
 
 /// Parameters of [`Isn`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,24 @@ impl Isn {
             false => 0,
         })
     }
+
+    /// Corrects the sequence number that an ICMP error quotes: its packet went the other way, and crossed the box.
+    fn correct_error(&mut self, way: Way, packet: &mut Packet) {
+        let Some(quoted) = Quoted::of(packet.bytes()) else {
+            return;
+        };
+        let (near, far) = match way {
+            Way::In => (quoted.source, quoted.destination),
+            Way::Out => (quoted.destination, quoted.source),
+        };
+        if let Some(offsets) = self.flows.get(&FlowKey { near, far }) {
+            let at = quoted.seq_at();
+            let seq = SeqNum::new(get_u32(packet.bytes(), at)) - offsets[way.reversed().index()];
+            put_u32(packet.bytes_mut(), at, seq.get());
+            quoted.fix_checksums(packet.bytes_mut());
+            self.touched += 1;
+        }
+    }
 }
 
 impl Middlebox for Isn {
@@ -80,6 +99,7 @@ impl Middlebox for Isn {
                 self.touched += 1;
             }
         }
+        self.correct_error(way, &mut packet);
         desk.forward(way, packet);
     }
 
@@ -90,10 +110,11 @@ impl Middlebox for Isn {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quoted::tests::{complaint, is_whole};
     use super::*;
     use crate::middlebox::bench::Bench;
+    use crate::view::ACK;
     use crate::view::tests::{acking, packet, reversed};
-    use crate::view::{ACK, get_u32};
 
     fn numbers(bytes: &[u8]) -> (u32, Option<u32>) {
         let view = TcpView::of(bytes).unwrap();
@@ -131,6 +152,21 @@ mod tests {
             let ack = bench.one(Way::In, &ack).unwrap();
             let at = TcpView::of(&ack).unwrap().tcp + 24;
             assert_eq!((get_u32(&ack, at), get_u32(&ack, at + 4)), (111, 121));
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_the_number_that_its_sender_knows() {
+        for ipv6 in [false, true] {
+            let mut bench = Bench::new(Isn::new(IsnSpec::default()));
+            bench.one(Way::Out, &packet(ipv6, SYN, 100, &[], b""));
+            let data = packet(ipv6, ACK, 101, &[], b"data");
+            let out = bench.one(Way::Out, &data).unwrap();
+            bench.expect_checksums = false;
+            let error = bench.one(Way::In, &complaint(&out)).unwrap();
+            assert!(is_whole(&error));
+            let quoted = Quoted::of(&error).unwrap();
+            assert_eq!(get_u32(&error, quoted.seq_at()), 101);
         }
     }
 

@@ -7,14 +7,20 @@
 
 mod ack_check;
 mod blackhole;
+mod coalesce;
 mod corrupt;
 pub mod edit;
+mod edits;
 pub mod flows;
 mod hole;
 mod isn;
+mod nat;
+mod original;
 mod police;
+mod quoted;
 mod remove;
 mod reset;
+mod rewrite;
 mod spec;
 mod split;
 mod strip;
@@ -29,12 +35,16 @@ use crate::rng::Rng;
 
 pub use ack_check::{AckCheck, AckCheckSpec, WrongAck};
 pub use blackhole::{Blackhole, BlackholeSpec};
+pub use coalesce::{Coalesce, CoalesceSpec, JoinedOptions};
 pub use corrupt::{Corrupt, CorruptSpec};
 pub use hole::{DropAfterHole, DropAfterHoleSpec};
 pub use isn::{Isn, IsnSpec};
+pub use nat::{Nat, NatSpec, Unknown};
+pub use original::{Original, OriginalSpec};
 pub use police::{Police, PoliceSpec};
 pub use remove::{RemovableOption, RemoveOption, RemoveOptionSpec};
 pub use reset::{Reset, ResetSpec};
+pub use rewrite::{Rewrite, RewriteSpec};
 pub use spec::BoxSpec;
 pub use split::{Split, SplitSpec};
 pub use strip::{Phase, Strip, StripSpec};

@@ -46,16 +46,24 @@ boxes! {
     Strip(StripSpec) = "strip",
     /// Drops packets with unknown options.
     DropUnknown(DropUnknownSpec) = "drop-unknown",
+    /// Translates addresses and ports, and forgets silent connections.
+    Nat(NatSpec) = "nat",
     /// Gives connections other sequence numbers.
     Isn(IsnSpec) = "isn",
     /// Divides segments.
     Split(SplitSpec) = "split",
+    /// Joins segments.
+    Coalesce(CoalesceSpec) = "coalesce",
+    /// Rewrites what applications say.
+    Rewrite(RewriteSpec) = "rewrite",
     /// Damages payload.
     Corrupt(CorruptSpec) = "corrupt",
     /// Drops data after a hole.
     DropAfterHole(DropAfterHoleSpec) = "drop-after-hole",
     /// Drops or corrects acknowledgements of data that it did not see.
     AckCheck(AckCheckSpec) = "ack-check",
+    /// Makes retransmissions say what was sent first.
+    Original(OriginalSpec) = "original",
     /// Makes windows smaller.
     ShrinkWindow(ShrinkWindowSpec) = "shrink-window",
     /// Removes one of TCP's own options.
@@ -72,7 +80,7 @@ impl BoxSpec {
     /// It may change payload, so that applications over TCP read something else than was written.
     #[must_use]
     pub const fn rewrites(&self) -> bool {
-        matches!(self, Self::Corrupt(_))
+        matches!(self, Self::Corrupt(_) | Self::Rewrite(_))
     }
 }
 

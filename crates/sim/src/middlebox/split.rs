@@ -60,7 +60,8 @@ impl Middlebox for Split {
             return desk.forward(way, packet);
         };
         self.touched += 1;
-        for piece in divide(desk.pool, &packet, &view, size, self.spec.keep) {
+        let payload = &packet.bytes()[view.payload..view.end];
+        for piece in divide(desk.pool, &packet, &view, payload, size, self.spec.keep) {
             desk.forward(way, piece);
         }
         desk.pool.give(packet);
