@@ -396,6 +396,11 @@ pub(crate) struct StackArgs {
     )]
     pub(crate) checksum: Switch,
 
+    /// TCP Fast Open (RFC 7413): first bytes go along with the SYN to peers that gave a cookie, and are taken from
+    /// peers that show one. A SYN that the network duplicates can deliver them twice: only for data that bears it
+    #[arg(long)]
+    pub(crate) fast_open: bool,
+
     /// Let devices split large packets and compute checksums
     #[arg(
         long,

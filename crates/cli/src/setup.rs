@@ -25,6 +25,7 @@ fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, F
         scheduler: args.scheduler,
         congestion: args.congestion,
         checksum: args.checksum.is_on(),
+        fast_open: args.fast_open,
         send_buffer: buffer,
         recv_buffer: buffer,
         ..ConnOptions::default()

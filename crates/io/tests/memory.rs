@@ -1,7 +1,7 @@
 //! The whole driver over a cable in memory: no privileges, no kernel.
 
 use manypath_io::{Connect, Context, MpListener};
-use manypath_stack::{Mode, ProtocolLevel};
+use manypath_stack::{ConnOptions, Mode, ProtocolLevel};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -161,4 +161,35 @@ async fn plain_tcp_when_asked_for() {
         .await
         .expect("a round trip over IPv6");
     assert_eq!(level, ProtocolLevel::Multipath);
+}
+
+#[tokio::test]
+async fn the_second_call_has_its_first_bytes_in_the_syn() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let fast = ConnOptions {
+        fast_open: true,
+        ..ConnOptions::default()
+    };
+    let at = "10.0.0.2:80".parse().expect("an address");
+    let listener = MpListener::bind_with(&server, at, 8, fast.clone()).expect("free");
+    for round in 0..2u64 {
+        let connect = Connect::new(&client).options(fast.clone());
+        let (asked, served) =
+            tokio::join!(connect.connect_with(at, b"question"), listener.accept());
+        let (mut stream, written) = asked.expect("connected");
+        let (mut served, _) = served.expect("accepted");
+        assert_eq!(written, 8);
+        let mut question = [0; 8];
+        served.read_exact(&mut question).await.expect("read");
+        assert_eq!(&question, b"question");
+        served.write_all(b"answer").await.expect("written");
+        served.shutdown().await.expect("closed");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("read");
+        assert_eq!(answer, "answer");
+        stream.shutdown().await.expect("closed");
+        assert_eq!(stream.info().expect("open").level, ProtocolLevel::Multipath);
+        let accepted = server.with_stack(|stack, _| stack.counters().fast_open_accepted);
+        assert_eq!(accepted, round);
+    }
 }

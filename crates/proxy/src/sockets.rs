@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use manypath_io::{Context, MpListener, MpStream};
+use manypath_io::{Connect, Context, MpListener};
+use tokio::io::AsyncWriteExt;
 
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
@@ -72,12 +73,27 @@ impl Sockets {
     /// # Errors
     /// None of them did, or not in time.
     pub async fn connect(&self, endpoint: &Endpoint) -> Result<Stream, Error> {
+        self.connect_with(endpoint, &[]).await
+    }
+
+    /// First bytes that are known before the connection is opened can go along with its SYN.
+    pub fn opens_fast(&self, proto: Proto) -> bool {
+        let ours = self.stack.as_ref().filter(|_| proto == Proto::Mptcp);
+        ours.is_some_and(|stack| stack.conn_options().fast_open)
+    }
+
+    /// Connects as [`Sockets::connect`] does, and writes the stream's first bytes: with TCP Fast Open along with the SYN,
+    /// otherwise as soon as the connection is open.
+    ///
+    /// # Errors
+    /// None of the addresses answered, or not in time.
+    pub async fn connect_with(&self, endpoint: &Endpoint, early: &[u8]) -> Result<Stream, Error> {
         let what = || format!("connect to {endpoint}");
         let addrs = endpoint.at.resolve().await?;
         let attempt = async {
             let mut last = None;
             for addr in addrs {
-                match self.connect_one(endpoint.proto, addr).await {
+                match self.connect_one(endpoint.proto, addr, early).await {
                     Ok(stream) => return Ok(stream),
                     Err(error) => last = Some(error),
                 }
@@ -96,12 +112,29 @@ impl Sockets {
         }
     }
 
-    async fn connect_one(&self, proto: Proto, addr: SocketAddr) -> io::Result<Stream> {
+    async fn connect_one(
+        &self,
+        proto: Proto,
+        addr: SocketAddr,
+        early: &[u8],
+    ) -> io::Result<Stream> {
         let congestion = self.host_congestion.as_deref();
-        match proto {
-            Proto::Tcp => Ok(Stream::Host(host::connect(addr, false, congestion).await?)),
-            Proto::KernelMptcp => Ok(Stream::Host(host::connect(addr, true, congestion).await?)),
-            Proto::Mptcp => Ok(Stream::Ours(MpStream::connect(self.stack()?, addr).await?)),
-        }
+        let (mut stream, written) = match proto {
+            Proto::Tcp => (
+                Stream::Host(host::connect(addr, false, congestion).await?),
+                0,
+            ),
+            Proto::KernelMptcp => (
+                Stream::Host(host::connect(addr, true, congestion).await?),
+                0,
+            ),
+            Proto::Mptcp => {
+                let connect = Connect::new(self.stack()?);
+                let (stream, written) = connect.connect_with(addr, early).await?;
+                (Stream::Ours(stream), written)
+            }
+        };
+        stream.write_all(&early[written..]).await?;
+        Ok(stream)
     }
 }

@@ -105,6 +105,20 @@ counters! {
         conn_shed,
         /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.
         join_evicted,
+        /// Fast Open: SYNs of ours that carried payload.
+        fast_open_sent,
+        /// Fast Open: SYNs of ours of whose payload the peer took something.
+        fast_open_taken,
+        /// Fast Open: cookies that peers gave us.
+        fast_open_cookie,
+        /// Fast Open: cookies that we gave to peers.
+        fast_open_granted,
+        /// Fast Open: SYNs of peers whose payload was taken.
+        fast_open_accepted,
+        /// Fast Open: cookies of peers that were not good, or not any more.
+        fast_open_refused,
+        /// Fast Open: good cookies that counted for nothing because too many handshakes were under way with payload.
+        fast_open_limited,
         /// Segments answered from TIME-WAIT.
         time_wait_ack,
         /// New connections accepted out of TIME-WAIT (RFC 6191).

@@ -96,6 +96,22 @@ impl Connect {
     /// `NetworkUnreachable` without a path of the right family, `AddrNotAvailable` without a free port,
     /// `ConnectionRefused`, `TimedOut`, `HostUnreachable` as with TCP.
     pub async fn connect(self, remote: SocketAddr) -> io::Result<MpStream> {
+        self.connect_with(remote, &[])
+            .await
+            .map(|(stream, _)| stream)
+    }
+
+    /// Opens the connection and writes its first bytes before the SYN leaves, so that with
+    /// [`fast_open`](ConnOptions::fast_open) and a cookie of the peer they go along with it. Says how many of them were
+    /// taken; fewer than all only if they fill the send buffer.
+    ///
+    /// # Errors
+    /// Those of [`Connect::connect`].
+    pub async fn connect_with(
+        self,
+        remote: SocketAddr,
+        early: &[u8],
+    ) -> io::Result<(MpStream, usize)> {
         let Connect {
             context,
             local,
@@ -106,21 +122,26 @@ impl Connect {
             local,
             conn: options.clone(),
         };
-        let id = {
+        let (id, taken) = {
             let mut session = context.shared().session();
             let now = session.now();
             let inner = session.inner();
             let id = inner.stack.connect(now, request).map_err(error::of_call)?;
+            let taken = match early {
+                [] => Ok(0),
+                bytes => inner.stack.write(now, id, bytes).map_err(error::of_call),
+            };
             inner.wakers.follow(id, false);
             session.pump();
-            id
+            (id, taken)
         };
         // From here on the connection is closed if the caller gives up waiting.
         let handle = Handle::new(context, id, options)?;
         poll_fn(|cx| poll_open(&handle, cx)).await?;
-        Ok(MpStream {
+        let stream = MpStream {
             handle: Arc::new(handle),
-        })
+        };
+        Ok((stream, taken?))
     }
 }
 

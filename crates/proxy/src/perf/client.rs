@@ -86,6 +86,9 @@ pub async fn run(job: &Job, sockets: &Sockets, progress: &Arc<Progress>) -> Resu
     Ok(gathered.summary(elapsed))
 }
 
+/// What requests are made of.
+const FILL: u8 = 0xa5;
+
 async fn one(
     job: &Job,
     sockets: &Sockets,
@@ -93,13 +96,18 @@ async fn one(
     gathered: &Gathered,
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
-    let mut stream = sockets.connect(&job.to).await?;
+    let fast = sockets.opens_fast(job.to.proto);
+    let opening = opening(&job.plan, fast);
+    let mut stream = sockets.connect_with(&job.to, &opening).await?;
     let connect = began.elapsed();
     let result = match job.plan {
         Plan::Measure { header, rounds } => match header.kind {
             Kind::Send => send(&mut stream, &header, progress).await,
             Kind::Receive => receive(&mut stream, &header, progress).await,
-            Kind::Requests => requests(&mut stream, &header, rounds, progress, gathered).await,
+            Kind::Requests => {
+                let asked = fast.then_some(began);
+                requests(&mut stream, &header, rounds, asked, progress, gathered).await
+            }
         },
         Plan::Plain { header } => plain(&mut stream, &header, progress).await,
     };
@@ -108,9 +116,20 @@ async fn one(
         .map_err(|source| Error::new(format!("exchange data with {}", job.to), source))
 }
 
+/// What a connection begins with. With Fast Open the first request goes along, or nothing would be gained.
+fn opening(plan: &Plan, fast: bool) -> Vec<u8> {
+    let Plan::Measure { header, rounds } = plan else {
+        return Vec::new();
+    };
+    let mut bytes = header.to_bytes().to_vec();
+    if fast && header.kind == Kind::Requests && *rounds > 0 {
+        bytes.resize(bytes.len() + header.request as usize, FILL);
+    }
+    bytes
+}
+
 async fn send(stream: &mut Stream, header: &Header, progress: &Progress) -> io::Result<Outcome> {
     let started = Instant::now();
-    stream.write_all(&header.to_bytes()).await?;
     let half = transfer::send(stream, header, |n| progress.count_bytes(n)).await?;
     stream.shutdown().await?;
     let mut tail = [0; Trailer::LEN];
@@ -129,7 +148,6 @@ async fn send(stream: &mut Stream, header: &Header, progress: &Progress) -> io::
 
 async fn receive(stream: &mut Stream, header: &Header, progress: &Progress) -> io::Result<Outcome> {
     let started = Instant::now();
-    stream.write_all(&header.to_bytes()).await?;
     stream.shutdown().await?;
     let (half, trailer) = transfer::receive(stream, header.hash, true, |n| progress.count_bytes(n))
         .await
@@ -146,24 +164,31 @@ async fn receive(stream: &mut Stream, header: &Header, progress: &Progress) -> i
     })
 }
 
+/// Requests and responses. The first request went along with the opening if it was `asked` already.
 async fn requests(
     stream: &mut Stream,
     header: &Header,
     rounds: u64,
+    asked: Option<Instant>,
     progress: &Progress,
     gathered: &Gathered,
 ) -> io::Result<Outcome> {
     let started = Instant::now();
     stream.set_nodelay(true)?;
-    stream.write_all(&header.to_bytes()).await?;
     // The sizes were checked against the server's limit when the command line was read, or the server refuses.
-    let request = vec![0xa5; header.request as usize];
+    let request = vec![FILL; header.request as usize];
     let mut response = vec![0; header.response as usize];
     let mut times = Vec::new();
-    for _ in 0..rounds {
-        let sent = Instant::now();
-        stream.write_all(&request).await?;
-        stream.flush().await?;
+    for round in 0..rounds {
+        let sent = match asked.filter(|_| round == 0) {
+            Some(asked) => asked,
+            None => {
+                let sent = Instant::now();
+                stream.write_all(&request).await?;
+                stream.flush().await?;
+                sent
+            }
+        };
         stream.read_exact(&mut response).await.map_err(no_answer)?;
         times.push(sent.elapsed());
         progress.count_round();

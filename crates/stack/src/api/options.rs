@@ -53,6 +53,11 @@ pub struct ConnOptions {
     pub nodelay: bool,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
+    /// TCP Fast Open (RFC 7413). A connection that is opened asks the peer for a cookie, and once it has one its SYN
+    /// takes along what was written before it left. A listener gives cookies, and takes what SYNs with good cookies
+    /// bring. Such data may reach the application twice if the network duplicates a SYN at the wrong time: only for
+    /// applications that can bear it, hence off unless asked for.
+    pub fast_open: bool,
     /// Spread transmissions over the round trip.
     pub pacing: bool,
     /// Probe idle subflows.
@@ -78,6 +83,7 @@ impl Default for ConnOptions {
             recv_buffer: 8 << 20,
             nodelay: false,
             ecn: false,
+            fast_open: false,
             pacing: true,
             keepalive: None,
             user_timeout: None,

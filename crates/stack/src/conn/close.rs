@@ -295,7 +295,9 @@ impl Conn {
             } else if self.established && self.send.fin == FinState::Queued && self.send.all_sent()
             {
                 // Everything is on its way already: no data is left for the DATA_FIN to ride on. // rfc8684:F1
-                if let Some(i) = self.best_subflow() {
+                // Before the keys are here it has nowhere to go.
+                let i = self.best_subflow();
+                if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {
                     self.subflows[i].tcp.force_ack();
                 }
             }

@@ -8,7 +8,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
 
 use super::mapping::RxMapping;
-use super::offset::{Numbering, Offset};
+use super::offset::Numbering;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{EventKind, FallbackCause, ProtocolLevel};
@@ -94,6 +94,7 @@ pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
 impl Conn {
     /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        self.early_answered(i, seg, cx);
         let answer =
             capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
@@ -156,7 +157,7 @@ impl Conn {
 
     fn learn_key(&mut self, key: Key) {
         let remote = KeyMaterial::derive(key);
-        self.rx_numbers = Some(Numbering::new(remote.idsn)); // rfc8684:C23
+        self.rx_numbers = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
         self.remote = Some(remote);
     }
 
@@ -170,25 +171,27 @@ impl Conn {
     }
 
     /// The first subflow can carry data; the peer's first window applies.
-    fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
-        cx.count.conn_established += 1;
+    pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
+        cx.count.conn_established += u64::from(!self.established);
         self.established = true;
         if self.lattice.speaks_multipath() {
-            self.send
-                .data_ack(Offset::ZERO, u64::from(self.subflows[i].tcp.peer_window()));
+            self.send.data_ack(
+                self.send.una(),
+                u64::from(self.subflows[i].tcp.peer_window()),
+            );
         } else {
             self.send.open_window();
         }
     }
 
     /// An MP_CAPABLE that came with data is a mapping of the first bytes. // rfc8684:C11,C12
-    pub(crate) fn capable_mapping(capable: &Capable) -> Option<RxMapping> {
+    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
         let CapableKeys::Data { len, checksum, .. } = capable.keys else {
             return None;
         };
         Some(RxMapping::new(
             manypath_wire::seq::Ssn::new(1),
-            Offset::ZERO,
+            self.rx_start,
             len,
             len,
             checksum,

@@ -57,7 +57,7 @@ impl Conn {
         }
         let mapping = capable_of(seg)
             .filter(|_| self.subflows[i].is_first())
-            .and_then(Self::capable_mapping);
+            .and_then(|capable| self.capable_mapping(capable));
         if let Some(mapping) = mapping {
             // It stands for a DSS. // rfc8684:C11
             self.subflows[i].data_came_mapped |= !seg.payload.is_empty();
@@ -98,7 +98,9 @@ impl Conn {
     }
 
     fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
-        self.proven(i, cx);
+        if self.proves_keys(dss.data_ack.is_some()) {
+            self.proven(i, cx);
+        }
         if let Some(ack) = dss.data_ack {
             self.on_data_ack(i, ack, window, cx);
         }

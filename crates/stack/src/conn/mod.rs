@@ -4,6 +4,7 @@
 //! siblings never call each other.
 
 mod close;
+mod early;
 mod fallback;
 mod handshake;
 mod info;
@@ -48,6 +49,7 @@ use crate::stats::Counters;
 
 pub(crate) use close::Departed;
 use close::FastCloseWait;
+pub(crate) use early::Learnt;
 use fallback::Lattice;
 pub(crate) use handshake::{Unusable, capable_of, usable};
 pub(crate) use join::join_of;
@@ -98,6 +100,11 @@ pub(crate) struct Conn {
     remote: Option<KeyMaterial>,
     tx_numbers: Option<Numbering>,
     rx_numbers: Option<Numbering>,
+    /// Where the streams enter the data sequence space: behind what the SYNs carried. // rfc8684:O3
+    tx_start: Offset,
+    rx_start: Offset,
+    /// What the handshake told about Fast Open.
+    learnt: Option<Learnt>,
     checksum: bool,
     /// The peer's last mapping had a 64-bit number. // rfc8684:D19
     peer_long: bool,
@@ -165,6 +172,9 @@ impl Conn {
             local: birth.local,
             remote: None,
             rx_numbers: None,
+            tx_start: Offset::ZERO,
+            rx_start: Offset::ZERO,
+            learnt: None,
             checksum: birth.opts.checksum || birth.offered_checksum,
             peer_long: true,
             send: SendQueue::new(birth.opts.send_buffer),

@@ -62,6 +62,14 @@ impl Numbering {
         Self { first: idsn + 1 }
     }
 
+    /// As `new` for a stream of which everything before `start` went along with the SYN, outside of the data sequence.
+    // rfc8684:O3
+    pub(crate) fn behind(idsn: Dsn, start: Offset) -> Self {
+        Self {
+            first: Dsn::new((idsn + 1).get().wrapping_sub(start.0)),
+        }
+    }
+
     /// The 64-bit number of a position. // rfc8684:D13
     pub(crate) fn dsn(self, at: Offset) -> Dsn {
         self.first + at.0
@@ -83,6 +91,16 @@ impl Numbering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_byte_behind_the_payload_of_a_syn_is_the_second_number() {
+        // rfc8684:O3
+        let n = Numbering::behind(Dsn::new(5), Offset(20));
+        assert_eq!(n.dsn(Offset(20)), Dsn::new(6));
+        assert_eq!(n.offset(Dsn::new(7), Offset(20)), Some(Offset(21)));
+        assert_eq!(n.offset32(16, Offset(20)), Some(Offset(30)));
+        assert_eq!(n.offset(Dsn::new(5), Offset(20)), Some(Offset(19)), "old");
+    }
 
     #[test]
     fn positions_translate_across_both_wraps() {

@@ -87,6 +87,10 @@ impl Conn {
                 }
             }
             Greeting::CapableSynAck => {
+                // Data that leaves before the keys are here has a mapping and no Data ACK. // rfc8684:O5
+                if let Some(m) = mapping {
+                    list.push(self.dss(Some(m)));
+                }
                 if let (Kind::SynAck, Some(local)) = (plan.kind, &self.local) {
                     let keys = CapableKeys::SynAck { sender: local.key };
                     list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));

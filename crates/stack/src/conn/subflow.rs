@@ -169,6 +169,9 @@ impl Subflow {
         match self.greeting {
             Greeting::JoinAck { .. } => SubflowPhase::PreEstablished,
             Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => SubflowPhase::Handshake,
+            Greeting::CapableSynAck | Greeting::Plain if self.tcp.is_open_early() => {
+                SubflowPhase::Established
+            }
             Greeting::CapableSyn | Greeting::CapableSynAck => SubflowPhase::Handshake,
             Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => {
                 SubflowPhase::Established
@@ -189,10 +192,10 @@ impl Subflow {
             Greeting::CapableSyn | Greeting::CapableSynAck => false,
             Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done | Greeting::Plain => true,
         };
-        introduced
+        let open = matches!(self.tcp.state(), State::Established | State::CloseWait);
+        (introduced && open || self.tcp.is_open_early())
             && self.reset_with.is_none()
             && !self.finish
-            && matches!(self.tcp.state(), State::Established | State::CloseWait)
     }
 
     /// It carries data and nothing speaks against its path.

@@ -38,6 +38,8 @@ enum Source {
     Reinjected(Offset),
     /// Mapped on this subflow before.
     Mapped(TxMapping),
+    /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
+    Early,
     /// No payload.
     Empty,
 }
@@ -203,9 +205,9 @@ impl Conn {
         if self.subflows[i].signal_ready() {
             self.subflows[i].tcp.force_ack();
         }
-        let offer = self.offer(i, 0, true);
+        let offer = self.offer(i, self.early_bytes(i), true);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
-            Decision::Send(plan) => self.emit(i, plan, Source::Empty, slots, cx),
+            Decision::Send(plan) => self.emit(i, plan, Source::Early, slots, cx),
             Decision::Idle => Progress::Nothing,
         }
     }
@@ -260,7 +262,7 @@ impl Conn {
                 )
             }
             Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
-            Source::Empty => (None, Offset::ZERO),
+            Source::Early | Source::Empty => (None, Offset::ZERO),
         };
         let list = self.options_for(i, &plan, mapping.as_ref());
         let sf = &self.subflows[i];
@@ -288,7 +290,7 @@ impl Conn {
         self.lattice.speaks_multipath()
             && self.send.fin == FinState::Queued
             && at + u64::from(len) == self.send.end()
-            && at > Offset::ZERO
+            && at > self.tx_start
     }
 
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
@@ -333,6 +335,7 @@ impl Conn {
                 self.send.reinjected(from, plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
+            Source::Early => cx.count.fast_open_sent += 1,
             Source::Empty => {}
         }
         if let (Source::New(_) | Source::Reinjected(_), Some(m)) = (source, mapping) {

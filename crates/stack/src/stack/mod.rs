@@ -3,12 +3,15 @@
 //! Owns who gets which packet and who may send next. What a connection does with its turn is its own business.
 
 pub(crate) mod demux;
+mod fastopen;
 mod handle;
 mod input;
+mod jar;
 mod limits;
 mod listener;
 mod open;
 mod output;
+mod passive;
 pub use handle::ReadOutcome;
 pub(crate) mod ports;
 mod reply;
@@ -23,6 +26,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path, PathEvent};
 use crate::conn::{Conn, Cx};
+use crate::crypto::early::FastOpenCookies;
 use crate::crypto::isn::IsnSource;
 use crate::crypto::keypool::{KeyPool, TokenHome};
 use crate::crypto::rng::Rng;
@@ -30,6 +34,7 @@ use crate::ids::{ConnId, ListenerId};
 use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
+use jar::CookieJar;
 use limits::{Source, Usage};
 use listener::Listener;
 use ports::Ports;
@@ -60,6 +65,8 @@ pub struct StackConfig {
     pub reset_unknown: bool,
     /// Resets and the like that may be sent for nothing in particular, each second.
     pub replies_per_second: u32,
+    /// Connections that may have data of their SYN while the handshake goes on (RFC 7413 section 5.1).
+    pub max_early: usize,
     /// Lower bound of the retransmission time-out.
     pub min_rto: Duration,
     /// How long TIME-WAIT lasts.
@@ -82,6 +89,7 @@ impl Default for StackConfig {
             token_home: TokenHome::ANY,
             reset_unknown: true,
             replies_per_second: 1_000,
+            max_early: 256,
             min_rto: Duration::from_millis(200),
             time_wait: Duration::from_secs(60),
             max_time_wait: 32_768,
@@ -99,6 +107,8 @@ struct Entry {
     memory: usize,
     /// The address that its established connection counts for.
     source: Option<Source>,
+    /// It counts among those that have data of their SYN.
+    early: bool,
     /// In the queue of those that may have something to send.
     ready: bool,
 }
@@ -117,6 +127,10 @@ pub struct Stack {
     paths: Vec<Path>,
     rng: Rng,
     isn: IsnSource,
+    early_cookies: FastOpenCookies,
+    jar: CookieJar,
+    /// Connections that have data of their SYN and whose handshake goes on.
+    early: usize,
     keys: KeyPool,
     counters: Counters,
     events: VecDeque<Event>,
@@ -145,6 +159,9 @@ impl Stack {
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             usage: Usage::new(&mut rng),
+            early_cookies: FastOpenCookies::new(&mut rng),
+            jar: CookieJar::default(),
+            early: 0,
             keys: KeyPool::new(config.key_pool, config.token_home),
             counters: Counters::default(),
             events: VecDeque::new(),
@@ -240,6 +257,7 @@ impl Stack {
 
     /// Brings the tables up to date with a connection that was touched.
     fn settle(&mut self, slot: u32) {
+        self.settle_early(slot);
         self.settle_departed(slot);
         self.settle_wanted(slot);
         self.settle_events(slot);

@@ -7,7 +7,6 @@ use manypath_tcp::machine::Machine;
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce, Token};
 use manypath_wire::segment::Segment;
-use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::mptcp::ResetReason;
 
 use super::demux::Target;
@@ -18,11 +17,10 @@ use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError,
     SubflowOrigin,
 };
-use crate::conn::{Birth, Conn, Cx, Greeting, Seat, Unusable, capable_of, usable};
+use crate::conn::{Birth, Conn, Cx, Greeting, Seat};
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
-use crate::slab::Handle;
 
 /// What an MP_JOIN SYN says.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +94,10 @@ impl Stack {
         };
         let isn = self.isn.choose(now, &tuple);
         let stamp = self.isn.timestamp_offset(&tuple);
-        let tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
+        let mut tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
+        if birth.opts.fast_open {
+            self.ask_fast_open(&mut tcp, &tuple);
+        }
         self.counters.conn_active += 1;
         self.enter(birth, &path, tuple, tcp, None)
     }
@@ -138,7 +139,7 @@ impl Stack {
     }
 
     /// Keys for a connection that may speak Multipath TCP. // rfc8684:C5,C6
-    fn own_keys(&mut self, mode: Mode) -> Option<KeyMaterial> {
+    pub(super) fn own_keys(&mut self, mode: Mode) -> Option<KeyMaterial> {
         match mode {
             Mode::PlainTcp => None,
             Mode::Multipath => {
@@ -149,7 +150,7 @@ impl Stack {
         }
     }
 
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         draft: Draft,
         path: &Path,
@@ -190,6 +191,7 @@ impl Stack {
                 listener,
                 memory: 0,
                 source: None,
+                early: false,
                 ready: false,
             }
         });
@@ -236,87 +238,6 @@ impl Stack {
             backup: path.backup,
         };
         pm::Manager::new(config, first)
-    }
-
-    /// A SYN for a listener. Out of TIME-WAIT the new sequence numbers start `beyond` the old ones (RFC 9293 section
-    /// 3.10.7.4).
-    pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
-        let Some(slot) = self.demux.listener(seg.tuple.local) else {
-            self.counters.no_socket += 1;
-            self.reset_reply(iface, seg, None);
-            return;
-        };
-        let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot))
-        else {
-            return;
-        };
-        if !listener.has_room() && !self.make_room(handle) {
-            self.counters.syn_backlog_full += 1;
-            return;
-        }
-        if !self.may_enter(seg.tuple.remote.ip()) {
-            return;
-        }
-        let Some(opts) = self.listeners.get(handle).map(|l| l.opts.conn.clone()) else {
-            return;
-        };
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
-            return;
-        };
-        let offer = capable_of(seg).filter(|_| opts.mode == Mode::Multipath);
-        let offer = match offer.map(|capable| (capable, usable(capable, false))) {
-            Some((capable, Ok(()))) => Some(*capable),
-            Some((_, Err(Unusable::NoCrypto))) => {
-                self.counters.capable_no_crypto += 1;
-                None
-            }
-            Some((_, Err(Unusable::Unsupported))) => {
-                self.counters.capable_unsupported += 1;
-                None
-            }
-            None => None,
-        };
-        // rfc8684:C30
-        let local = offer.and_then(|_| self.own_keys(Mode::Multipath));
-        let draft = Draft {
-            role: Role::Responder,
-            local,
-            offered_checksum: offer.is_some_and(|capable| capable.checksum_required), // rfc8684:C24
-            no_joins: offer.is_some_and(|capable| capable.no_joins_here),
-            opts,
-        };
-        let chosen = self.isn.choose(self.now, &seg.tuple);
-        let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
-        let stamp = self.isn.timestamp_offset(&seg.tuple);
-        let tcp = Machine::accept(
-            self.machine_config(&draft.opts, &path, stamp),
-            self.now,
-            isn,
-            seg,
-        );
-        let id = ListenerId(handle);
-        if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
-            self.counters.syn_accepted += 1;
-            self.counters.conn_passive += 1;
-            if let Some(listener) = self.listeners.get_mut(handle) {
-                listener.opened(conn, self.now);
-            }
-        }
-    }
-
-    /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
-    fn make_room(&mut self, listener: Handle) -> bool {
-        let now = self.now;
-        let stale = self.listeners.get_mut(listener).and_then(|l| l.evict(now));
-        let Some(stale) = stale else {
-            return false;
-        };
-        self.counters.half_open_evicted += 1;
-        self.with_conn(stale.0.index(), |conn, cx| {
-            conn.release(cx.now);
-            conn.abort(cx);
-        });
-        true
     }
 
     /// A SYN that wants to join a connection, on whatever port. // rfc8684:J17
@@ -501,10 +422,10 @@ impl Stack {
 }
 
 /// A connection that is about to be entered.
-struct Draft {
-    role: Role,
-    opts: ConnOptions,
-    local: Option<KeyMaterial>,
-    offered_checksum: bool,
-    no_joins: bool,
+pub(super) struct Draft {
+    pub(super) role: Role,
+    pub(super) opts: ConnOptions,
+    pub(super) local: Option<KeyMaterial>,
+    pub(super) offered_checksum: bool,
+    pub(super) no_joins: bool,
 }

@@ -5,6 +5,7 @@ mod script;
 mod close;
 mod data;
 mod fallback;
+mod fastopen;
 mod handshake;
 mod join;
 mod paths;

@@ -37,7 +37,7 @@ impl Machine {
     /// congestion control, the peer's window or pacing is in the way, or leaves less than is worth sending; what only
     /// Nagle's rule holds back counts, since it belongs behind the small segment that it waits for.
     pub fn can_send_new(&self, now: Instant, offer: &Offer) -> u32 {
-        let open = self.state.may_send() && !self.reset_due && self.send.fin.is_none();
+        let open = self.may_send() && !self.reset_due && self.send.fin.is_none();
         if !open || offer.available == 0 || !self.pacing_permits(now) {
             return 0;
         }
@@ -61,8 +61,16 @@ impl Machine {
         }
         match self.state {
             State::Closed => None,
-            State::SynSent => self.next_syn(Kind::Syn),
-            State::SynReceived => self.next_syn(Kind::SynAck).or_else(|| self.next_ack(now)),
+            State::SynSent => self.next_syn(Kind::Syn, offer),
+            State::SynReceived => {
+                self.next_syn(Kind::SynAck, offer)
+                    .or_else(|| match self.is_open_early() {
+                        // A bare acknowledgement could not say more than the SYN+ACK, and the peer, which expects an
+                        // option of its layers above on it, might take its absence for a refusal.
+                        true => self.next_new(now, self.pacing_permits(now), offer),
+                        false => self.next_ack(now),
+                    })
+            }
             State::Established
             | State::FinWait1
             | State::FinWait2
@@ -73,13 +81,16 @@ impl Machine {
         }
     }
 
-    fn next_syn(&self, kind: Kind) -> Option<Plan> {
-        let again = || self.syn_again || self.send.loss.next_retransmit(self.mss(), 0).is_some();
+    fn next_syn(&self, kind: Kind, offer: &Offer) -> Option<Plan> {
+        // Data that was sent early waits with its retransmission until the SYN is acknowledged.
+        let lost = || self.send.loss.next_retransmit(self.mss(), 0);
+        let again = || self.syn_again || lost().is_some_and(|lost| lost.syn);
         if self.syn_left() && !again() {
             return None;
         }
         Some(Plan {
             syn: true,
+            len: self.payload_for_syn(kind, offer),
             ..self.plan(kind, self.isn)
         })
     }
@@ -133,7 +144,7 @@ impl Machine {
         Plan {
             kind,
             seq,
-            ssn: Ssn::of(seq, self.isn),
+            ssn: Ssn::of(seq, self.base),
             len: 0,
             fin: false,
             syn: false,
@@ -222,13 +233,15 @@ impl Machine {
     }
 
     fn next_new(&self, now: Instant, paced: bool, offer: &Offer) -> Option<Plan> {
-        if !self.state.may_send() || self.send.fin.is_some() {
+        if !self.may_send() || self.send.fin.is_some() {
             return None;
         }
+        // A FIN waits until the handshake is over.
+        let fin = offer.fin && self.state.may_send();
         let (nxt, room) = (self.send.nxt(), self.send.window_room());
         if offer.available == 0 {
             // A FIN alone waits for the window, but neither for the congestion window nor for the pacer.
-            return (offer.fin && room > 0).then(|| Plan {
+            return (fin && room > 0).then(|| Plan {
                 fin: true,
                 push: true,
                 ..self.plan(Kind::Fin, nxt)
@@ -243,7 +256,7 @@ impl Machine {
         let mss = self.data_mss(offer.option_space);
         let len = self.choose_new(offer).ok()?;
         let last = len == offer.available;
-        let fin = offer.fin && last && room > len;
+        let fin = fin && last && room > len;
         Some(Plan {
             len,
             fin,

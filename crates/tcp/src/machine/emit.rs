@@ -97,7 +97,10 @@ impl Machine {
 
     fn options(&self, now: Instant, plan: &Plan) -> Options {
         let mut options = match plan.kind {
-            Kind::Syn | Kind::SynAck => syn_options(&self.cfg, &self.agreed),
+            Kind::Syn | Kind::SynAck => Options {
+                fastopen: self.fast_open_option(plan.kind),
+                ..syn_options(&self.cfg, &self.agreed)
+            },
             Kind::Reset => return Options::EMPTY,
             Kind::Data
             | Kind::Fin
@@ -157,6 +160,7 @@ impl Machine {
         match plan.kind {
             Kind::Syn | Kind::SynAck => {
                 self.syn_again = false;
+                self.syn_carried(plan.len);
                 let how = if first_syn {
                     Sent::New
                 } else {

@@ -18,7 +18,7 @@ impl Machine {
         ctx: &Context<'_>,
     ) -> Outcome {
         let flags = seg.header.flags;
-        let ack_ok = flags.ack() && seg.header.ack == self.isn + 1 && self.syn_left();
+        let ack_ok = flags.ack() && self.answers_syn(seg.header.ack);
         if flags.ack() && !ack_ok {
             self.counters.rejected_ack += 1;
             // RFC 9293 3.10.7.3: answered by a reset at the number it acknowledges, unless it is one itself.
@@ -86,6 +86,7 @@ impl Machine {
     ) {
         self.syn_again = false;
         self.heard(now);
+        self.settle_early(seg.header.ack);
         self.change(Change::Open);
         out.established = true;
         if seg.header.flags.syn() {
@@ -112,7 +113,7 @@ impl Machine {
             return None;
         }
         if flags.ack() {
-            if seg.header.ack != self.isn + 1 || !self.syn_left() {
+            if !self.answers_syn(seg.header.ack) {
                 self.counters.rejected_ack += 1;
                 return Some(Outcome::rejected(Reject::Handshake));
             }

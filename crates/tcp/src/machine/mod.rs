@@ -8,6 +8,7 @@ mod clock;
 mod closing;
 mod config;
 mod decide;
+mod early;
 mod emit;
 mod handshake;
 mod icmp;
@@ -38,6 +39,7 @@ use crate::send::{LossRecovery, Prober, Sender};
 use crate::time::{Duration, Instant};
 use crate::timer::Timer;
 use clock::StampClock;
+use early::Early;
 use negotiate::{Agreed, TIMESTAMPS_LEN};
 
 /// One TCP subflow.
@@ -46,6 +48,9 @@ pub struct Machine {
     cfg: Config,
     state: State,
     isn: SeqNum,
+    /// What relative numbers of our stream count from: our SYN, or the last byte that was taken with it.
+    base: SeqNum,
+    early: Early,
     agreed: Agreed,
     stamps: StampClock,
     recv: Receiver,
@@ -93,6 +98,8 @@ impl Machine {
         Machine {
             state,
             isn,
+            base: isn,
+            early: Early::default(),
             agreed,
             stamps: StampClock::new(cfg.timestamp_offset),
             recv: Receiver::new(cfg.recv_window),
@@ -267,14 +274,14 @@ impl Machine {
         self.send.nxt()
     }
 
-    /// [`snd_una`](Self::snd_una) relative to our initial sequence number.
+    /// [`snd_una`](Self::snd_una) relative to our initial sequence number, payload of our SYN not counted.
     pub fn snd_una_ssn(&self) -> Ssn {
-        Ssn::of(self.send.una(), self.isn)
+        Ssn::of(self.send.una(), self.base)
     }
 
-    /// [`snd_nxt`](Self::snd_nxt) relative to our initial sequence number.
+    /// [`snd_nxt`](Self::snd_nxt) relative to our initial sequence number, payload of our SYN not counted.
     pub fn snd_nxt_ssn(&self) -> Ssn {
-        Ssn::of(self.send.nxt(), self.isn)
+        Ssn::of(self.send.nxt(), self.base)
     }
 
     /// Next number expected from the peer.
@@ -282,9 +289,9 @@ impl Machine {
         self.recv.next()
     }
 
-    /// [`rcv_nxt`](Self::rcv_nxt) relative to the peer's initial sequence number.
+    /// [`rcv_nxt`](Self::rcv_nxt) relative to the peer's initial sequence number, payload of its SYN not counted.
     pub fn rcv_nxt_ssn(&self) -> Ssn {
-        Ssn::of(self.recv.next(), self.recv.irs())
+        Ssn::of(self.recv.next(), self.recv.base())
     }
 
     /// Congestion window in bytes.

@@ -143,7 +143,7 @@ impl Machine {
     fn check_ack(&mut self, now: Instant, ack: SeqNum) -> Result<(), Outcome> {
         if self.state == State::SynReceived {
             // RFC 9293 3.10.7.4: anything else than our SYN (and what followed) is answered by a reset.
-            if self.syn_left() && ack == self.isn + 1 {
+            if self.answers_syn(ack) {
                 return Ok(());
             }
             self.counters.rejected_ack += 1;

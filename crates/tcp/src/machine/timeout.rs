@@ -35,7 +35,7 @@ impl Machine {
         if ready <= self.clock {
             return None;
         }
-        let new = self.state.may_send()
+        let new = self.may_send()
             && self.send.fin.is_none()
             && loss.allowance() > 0
             && self.send.window_room() > 0;

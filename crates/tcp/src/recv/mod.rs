@@ -53,6 +53,8 @@ pub const fn reassembly_grant(window: u32) -> usize {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     irs: SeqNum,
+    /// What relative numbers of the peer's stream count from: its SYN, or the last byte that was taken with it.
+    base: SeqNum,
     next: SeqNum,
     /// In-order payload bytes since the SYN.
     offset: u64,
@@ -78,6 +80,7 @@ impl Receiver {
         let zero = SeqNum::new(0);
         Receiver {
             irs: zero,
+            base: zero,
             next: zero,
             offset: 0,
             fin_at: None,
@@ -96,6 +99,7 @@ impl Receiver {
     /// The peer's SYN fixes where its stream begins.
     pub(crate) fn begin(&mut self, irs: SeqNum, scale: WindowScale) {
         self.irs = irs;
+        self.base = irs;
         self.next = irs + 1;
         self.last_ack_sent = self.next;
         self.window.restart(self.next, scale);
@@ -103,6 +107,19 @@ impl Receiver {
 
     pub(crate) fn irs(&self) -> SeqNum {
         self.irs
+    }
+
+    /// What relative numbers of the peer's stream count from.
+    pub(crate) fn base(&self) -> SeqNum {
+        self.base
+    }
+
+    /// The peer's SYN carried `len` bytes of payload that the caller takes.
+    pub(crate) fn payload_of_syn(&mut self, len: u32) {
+        self.base = self.irs + len;
+        self.next = self.base + 1;
+        self.last_ack_sent = self.next;
+        self.window.restart(self.next, self.window.scale());
     }
 
     /// The next number expected: what acknowledgements say.
@@ -140,11 +157,11 @@ impl Receiver {
 
     fn seq_at(&self, position: u64) -> SeqNum {
         // Truncation is the meaning: sequence numbers are the low 32 bits.
-        self.irs + 1 + (position as u32)
+        self.base + 1 + (position as u32)
     }
 
     fn ssn_at(&self, position: u64) -> Ssn {
-        Ssn::of(self.seq_at(position), self.irs)
+        Ssn::of(self.seq_at(position), self.base)
     }
 
     /// Takes payload (and FIN) that starts at `seq`. The segment passed the acceptance test.

@@ -312,6 +312,22 @@ impl Flight {
         });
     }
 
+    /// The last transmission turns out to have carried `len` numbers more.
+    pub fn extend_last(&mut self, len: u32) {
+        let Some(last) = self.entries.back_mut() else {
+            return;
+        };
+        last.len += len;
+        match last.state {
+            State::InFlight => self.pipe += len,
+            State::Lost => self.lost += len,
+            State::Sacked => self.sacked += len,
+        }
+        self.nxt += len;
+        self.sent_total += u64::from(len);
+        self.debug_check();
+    }
+
     /// `len` numbers from `seq` on left again at `now`. Parts that are no longer outstanding, or that the peer holds, are
     /// left as they are.
     pub fn sent_again(&mut self, now: Instant, seq: SeqNum, len: u32) {

@@ -220,6 +220,11 @@ impl LossRecovery {
         self.cc.set_mss(mss);
     }
 
+    /// The peer took `len` bytes along with our SYN, which is all that is in flight: they were sent with it.
+    pub(crate) fn syn_took(&mut self, len: u32) {
+        self.flight.extend_last(len);
+    }
+
     /// `len` numbers from `seq` on have left.
     pub(crate) fn sent(
         &mut self,

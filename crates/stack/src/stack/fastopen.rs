@@ -1,0 +1,86 @@
+//! TCP Fast Open of a whole stack (RFC 7413): cookies for peers, cookies of peers, and how much may be taken early.
+
+use core::net::IpAddr;
+
+use manypath_tcp::machine::Machine;
+use manypath_wire::ids::FourTuple;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::options::FastOpen;
+
+use super::Stack;
+use crate::conn::{Cx, Learnt};
+use crate::ids::ConnId;
+
+/// A cookie longer than this leaves no room for MP_CAPABLE beside what every SYN carries.
+const LONGEST_COOKIE: usize = 14;
+
+impl Stack {
+    /// A SYN of ours asks for a cookie, or shows the one we have.
+    pub(super) fn ask_fast_open(&self, tcp: &mut Machine, tuple: &FourTuple) {
+        let between = (tuple.local.ip(), tuple.remote.ip());
+        let asked = self.jar.ask(self.now, between);
+        let fits = |(option, _): &(FastOpen, u16)| option.cookie().len() <= LONGEST_COOKIE;
+        if let Some((option, mss)) = asked.filter(fits) {
+            tcp.offer_fast_open(option, mss);
+        }
+    }
+
+    /// Answers the option of a SYN. True: its payload is to be taken.
+    pub(super) fn grant_fast_open(&mut self, tcp: &mut Machine, seg: &Segment<'_>) -> bool {
+        let Some(shown) = &seg.options.fastopen else {
+            return false;
+        };
+        let (local, peer) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
+        if self.early_cookies.is_good(self.now, local, peer, shown) {
+            if self.early >= self.config.max_early {
+                self.counters.fast_open_limited += 1;
+                return false;
+            }
+            return !seg.payload.is_empty();
+        }
+        self.counters.fast_open_refused += u64::from(!shown.cookie().is_empty());
+        self.counters.fast_open_granted += 1;
+        tcp.grant_fast_open(self.early_cookies.grant(self.now, local, peer));
+        false
+    }
+
+    /// Gives a connection the payload of its SYN, and to its listener the connection.
+    pub(super) fn enter_early(&mut self, conn: ConnId, payload: &[u8]) {
+        self.counters.fast_open_accepted += 1;
+        self.early += 1;
+        if let Some(entry) = self.conns.get_mut(conn.0) {
+            entry.early = true;
+        }
+        self.with_conn(conn.0.index(), |conn, cx: &mut Cx<'_>| {
+            conn.open_early(payload, cx)
+        });
+    }
+
+    /// Takes in what a connection knows about Fast Open after it was touched.
+    pub(super) fn settle_early(&mut self, slot: u32) {
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return;
+        };
+        if entry.early && !entry.conn.is_early() {
+            entry.early = false;
+            self.early -= 1;
+        }
+        let first = entry.conn.first_tuple();
+        if let Some(learnt) = entry.conn.take_learnt() {
+            let between = (first.local.ip(), first.remote.ip());
+            self.jar.learn(self.now, between, learnt);
+        }
+    }
+
+    /// The cookies that peers gave: our address, the peer's, the cookie, and the largest segment that the peer takes.
+    /// Whoever keeps them over a restart gives them back by [`remember_cookie`](Self::remember_cookie).
+    pub fn cookies(&self) -> impl Iterator<Item = (IpAddr, IpAddr, FastOpen, u16)> + '_ {
+        self.jar.cookies()
+    }
+
+    /// Tells of a cookie that a peer gave to one of our addresses earlier.
+    pub fn remember_cookie(&mut self, local: IpAddr, peer: IpAddr, cookie: FastOpen, mss: u16) {
+        let learnt = Learnt::Cookie { cookie, mss };
+        self.jar.learn(self.now, (local, peer), learnt);
+    }
+}

@@ -1,0 +1,96 @@
+//! SYNs for listeners: who gets a connection, and what it starts from.
+
+use manypath_tcp::machine::Machine;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
+use manypath_wire::tcp::mptcp::Capable;
+
+use super::Stack;
+use super::open::Draft;
+use crate::api::{ConnOptions, IfaceId, Mode, Role};
+use crate::conn::{Unusable, capable_of, usable};
+use crate::ids::ListenerId;
+use crate::slab::Handle;
+
+impl Stack {
+    /// A SYN for a listener. Out of TIME-WAIT the new sequence numbers start `beyond` the old ones (RFC 9293 section
+    /// 3.10.7.4).
+    pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
+        let Some(slot) = self.demux.listener(seg.tuple.local) else {
+            self.counters.no_socket += 1;
+            self.reset_reply(iface, seg, None);
+            return;
+        };
+        let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot))
+        else {
+            return;
+        };
+        if !listener.has_room() && !self.make_room(handle) {
+            self.counters.syn_backlog_full += 1;
+            return;
+        }
+        if !self.may_enter(seg.tuple.remote.ip()) {
+            return;
+        }
+        let Some(opts) = self.listeners.get(handle).map(|l| l.opts.conn.clone()) else {
+            return;
+        };
+        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+            return;
+        };
+        let offer = self.offer_of(seg, &opts);
+        // rfc8684:C30
+        let local = offer.and_then(|_| self.own_keys(Mode::Multipath));
+        let draft = Draft {
+            role: Role::Responder,
+            local,
+            offered_checksum: offer.is_some_and(|capable| capable.checksum_required), // rfc8684:C24
+            no_joins: offer.is_some_and(|capable| capable.no_joins_here),
+            opts,
+        };
+        let chosen = self.isn.choose(self.now, &seg.tuple);
+        let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
+        let stamp = self.isn.timestamp_offset(&seg.tuple);
+        let config = self.machine_config(&draft.opts, &path, stamp);
+        let mut tcp = Machine::accept(config, self.now, isn, seg);
+        let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
+        let taken = if early { tcp.take_early(seg) } else { 0..0 };
+        let id = ListenerId(handle);
+        if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
+            self.counters.syn_accepted += 1;
+            self.counters.conn_passive += 1;
+            if let Some(listener) = self.listeners.get_mut(handle) {
+                listener.opened(conn, self.now);
+            }
+            if early {
+                self.enter_early(conn, &seg.payload[taken]);
+            }
+        }
+    }
+
+    /// What a SYN offers, as far as we can speak it and want to.
+    fn offer_of(&mut self, seg: &Segment<'_>, opts: &ConnOptions) -> Option<Capable> {
+        let capable = capable_of(seg).filter(|_| opts.mode == Mode::Multipath)?;
+        match usable(capable, false) {
+            Ok(()) => return Some(*capable),
+            Err(Unusable::NoCrypto) => self.counters.capable_no_crypto += 1,
+            Err(Unusable::Unsupported) => self.counters.capable_unsupported += 1,
+        }
+        None
+    }
+
+    /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
+    fn make_room(&mut self, listener: Handle) -> bool {
+        let now = self.now;
+        let stale = self.listeners.get_mut(listener).and_then(|l| l.evict(now));
+        let Some(stale) = stale else {
+            return false;
+        };
+        self.counters.half_open_evicted += 1;
+        self.with_conn(stale.0.index(), |conn, cx| {
+            conn.release(cx.now);
+            conn.abort(cx);
+        });
+        true
+    }
+}
