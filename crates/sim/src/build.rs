@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use manypath_stack::StackConfig;
 use manypath_stack::api::{ConnOptions, ListenOptions, Offload, PathManager};
@@ -11,6 +12,7 @@ use crate::endpoint::{Closing, Gate, Plan};
 use crate::fabric::{Fabric, LinkId, NodeId, Port, Side};
 use crate::host::{Host, Interface, InterfaceCounters, Service, options};
 use crate::middlebox::{BoxSpec, NatSpec, Way};
+use crate::reading::Alterations;
 use crate::record::Capture;
 use crate::rng::Rng;
 use crate::scenario::units::Span;
@@ -29,9 +31,12 @@ impl Simulation {
         let mut simulation = Self::empty(scenario.clone(), seed);
         simulation.spurious_timeouts = run.spurious_timeouts;
         let names = build_network(&mut simulation.fabric, &scenario)?;
+        let boxes = scenario.links.iter().flat_map(|link| &link.boxes);
+        let alterations = Arc::new(Alterations::of(boxes.map(|placed| &placed.spec)));
         for (index, spec) in scenario.hosts.iter().enumerate() {
             let seed = Rng::stream(seed, STACKS + index as u64).bytes();
-            let host = build_host(spec, &names, seed, &mut simulation.fabric)?;
+            let mut host = build_host(spec, &names, seed, &mut simulation.fabric)?;
+            host.expect_alterations(&alterations);
             simulation.hosts.push(host);
         }
         for (index, spec) in scenario.apps.iter().enumerate() {

@@ -8,7 +8,10 @@ use manypath_stack::{ReadOutcome, api::ProtocolLevel};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
+use std::sync::Arc;
+
 use crate::pattern::Pattern;
+use crate::reading::{Alterations, Reader};
 
 /// What holds the next piece of a stream back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +91,11 @@ pub struct Endpoint {
     header: u64,
     heard: [u8; HEADER as usize],
     sent: u64,
+    /// How much of what the peer sent has been read.
     read: u64,
+    /// What the network may do to it.
+    alterations: Arc<Alterations>,
+    reader: Reader,
     /// Bytes made ahead, and the position of the next one among them.
     prepared: Vec<u8>,
     used: usize,
@@ -122,6 +129,8 @@ pub struct EndRecord {
     pub sent: u64,
     /// Bytes read.
     pub read: u64,
+    /// Places where it read something else than was sent, because boxes rewrite or damage payload.
+    pub altered: u64,
     /// Subflows that came up.
     pub subflows: usize,
     /// Longest time between two reads while bytes were due.
@@ -156,6 +165,8 @@ impl Endpoint {
             heard: [0; HEADER as usize],
             sent: 0,
             read: 0,
+            alterations: Arc::default(),
+            reader: Reader::default(),
             prepared: Vec::new(),
             used: 0,
             next_piece: now,
@@ -171,12 +182,18 @@ impl Endpoint {
                 level: None,
                 sent: 0,
                 read: 0,
+                altered: 0,
                 subflows: 0,
                 longest_stall: Duration::ZERO,
                 info: None,
             },
             last_read: now,
         }
+    }
+
+    /// Lets it expect what boxes on the way may do to the streams.
+    pub fn expect_alterations(&mut self, alterations: &Arc<Alterations>) {
+        self.alterations = Arc::clone(alterations);
     }
 
     /// Makes it one of several connections, whose streams begin with their number.
@@ -266,19 +283,15 @@ impl Endpoint {
             match stack.read(now, self.conn, &mut scratch[..room]) {
                 Ok(ReadOutcome::Data(count)) => {
                     turn.acted = true;
+                    let before = self.read;
                     if let Err(wrong) = self.check(&scratch[..count]) {
                         turn.wrong = Some(wrong);
                         return false;
                     }
-                    self.note_read(now, count as u64);
+                    self.note_read(now, self.read - before);
                 }
                 Ok(ReadOutcome::End) => {
-                    if self.read != self.plan.expect {
-                        turn.wrong = Some(format!(
-                            "the stream ended after {} of {} bytes",
-                            self.read, self.plan.expect
-                        ));
-                    }
+                    turn.wrong = self.check_end().err();
                     return true;
                 }
                 // An error is followed by, or follows, the event that explains it.
@@ -288,7 +301,6 @@ impl Endpoint {
     }
 
     fn note_read(&mut self, now: Instant, count: u64) {
-        self.read += count;
         if let Some(rate) = self.plan.read_rate {
             self.next_read = self.next_read.max(now) + rate.time_for(count);
         }
@@ -297,29 +309,47 @@ impl Endpoint {
     }
 
     fn check(&mut self, bytes: &[u8]) -> Result<(), String> {
-        if self.read + bytes.len() as u64 > self.plan.expect {
-            return Err(format!(
-                "more than the {} bytes that were sent arrived",
-                self.plan.expect
-            ));
-        }
         let mut rest = bytes;
-        let mut position = self.read;
-        while !self.is_client && position < self.header && !rest.is_empty() {
-            self.heard[position as usize] = rest[0];
-            (position, rest) = (position + 1, &rest[1..]);
-            if position == self.header {
+        while !self.is_client && self.read < self.header && !rest.is_empty() {
+            self.heard[self.read as usize] = rest[0];
+            (self.read, rest) = (self.read + 1, &rest[1..]);
+            if self.read == self.header {
                 self.number = Some(u64::from_be_bytes(self.heard));
+                self.reader = Reader::at(self.header);
             }
         }
-        let Some(number) = self.number else {
+        let Some(number) = self.number.filter(|_| !rest.is_empty()) else {
             return Ok(());
         };
         let pattern = self.pattern(!self.is_client, number);
-        match pattern.first_difference(position, rest) {
-            None => Ok(()),
-            Some(at) => Err(format!("byte {at} of the stream is not what was sent")),
+        let read = self
+            .reader
+            .read(&self.alterations, pattern, self.plan.expect, rest);
+        self.read = self.reader.position();
+        self.record.altered = self.reader.altered();
+        read
+    }
+
+    /// Nothing is missing when the stream has ended.
+    fn check_end(&mut self) -> Result<(), String> {
+        let end = self.plan.expect;
+        match self.number {
+            Some(number) if self.read >= self.peer_header() => {
+                let pattern = self.pattern(!self.is_client, number);
+                self.reader.ended(&self.alterations, pattern, end)?;
+                self.read = end;
+                Ok(())
+            }
+            _ => Err(format!(
+                "the stream ended after {} of {end} bytes",
+                self.read
+            )),
         }
+    }
+
+    /// Bytes at the start of the peer's stream that are not of the pattern.
+    fn peer_header(&self) -> u64 {
+        if self.is_client { 0 } else { self.header }
     }
 
     /// Bytes at the start of our stream that are no piece's.

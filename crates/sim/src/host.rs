@@ -1,6 +1,7 @@
 //! A host: a stack with interfaces and applications, driven by the same few lines as on a real network.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use manypath_stack::api::{
     CloseCause, ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent,
@@ -18,6 +19,7 @@ use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, Port};
 use crate::oracle::{Violation, Watch};
 use crate::packet::Packet;
+use crate::reading::Alterations;
 use crate::summary::Summary;
 
 /// A network card and its addresses.
@@ -76,6 +78,8 @@ pub struct Host {
     endpoints: Vec<Endpoint>,
     by_conn: FxHashMap<ConnId, usize>,
     services: FxHashMap<ListenerId, Service>,
+    /// What the network may do to streams.
+    alterations: Arc<Alterations>,
     watch: Watch,
     /// Something came in since the last turn.
     pub stirred: bool,
@@ -112,6 +116,7 @@ impl Host {
             endpoints: Vec::new(),
             by_conn: FxHashMap::default(),
             services: FxHashMap::default(),
+            alterations: Arc::default(),
             watch: Watch::default(),
             stirred: false,
             eager: Vec::new(),
@@ -125,6 +130,11 @@ impl Host {
             joined: Vec::new(),
             scratch: vec![0; 64 << 10],
         }
+    }
+
+    /// Lets its applications expect what boxes on the way may do to streams.
+    pub fn expect_alterations(&mut self, alterations: &Arc<Alterations>) {
+        self.alterations = Arc::clone(alterations);
     }
 
     /// Its name.
@@ -212,7 +222,8 @@ impl Host {
         Ok(())
     }
 
-    fn add_endpoint(&mut self, endpoint: Endpoint) {
+    fn add_endpoint(&mut self, mut endpoint: Endpoint) {
+        endpoint.expect_alterations(&self.alterations);
         self.by_conn.insert(endpoint.conn, self.endpoints.len());
         self.eager.push(self.endpoints.len());
         self.endpoints.push(endpoint);

@@ -72,12 +72,29 @@ impl Simulation {
             boxes: boxes.collect(),
             drops: self.fabric.drops(),
             samples: self.samples.clone(),
-            violations: self.found.iter().map(ToString::to_string).collect(),
+            violations: self.violations(),
             misses: self.refused.clone(),
         };
         let misses = misses(&report, &self.scenario.expect);
         report.misses.extend(misses);
         report
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.found.iter().map(ToString::to_string).collect();
+        for host in &self.hosts {
+            let deceived = host.endpoints().iter().filter(|end| {
+                let checked = end.record.info.as_ref().is_some_and(|info| info.checksum);
+                let level = end.record.level;
+                end.record.altered > 0 && checked && level == Some(ProtocolLevel::Multipath)
+            });
+            // What the checksums are for (RFC 8684 section 3.7): full Multipath TCP hands over nothing that was altered.
+            all.extend(deceived.map(|end| {
+                let (name, count) = (host.name(), end.record.altered);
+                format!("{name}: read altered bytes in {count} places in spite of checksums")
+            }));
+        }
+        all
     }
 
     fn connections(&self) -> Vec<ConnectionReport> {
@@ -148,6 +165,7 @@ fn end(endpoint: &Endpoint) -> EndReport {
     EndReport {
         sent: record.sent,
         read: record.read,
+        altered: record.altered,
         failure: record.failure.map(|cause| format!("{cause:?}")),
         level: record.level.map(|level| format!("{level:?}")),
         fell_back: record.fell_back.map(|cause| format!("{cause:?}")),

@@ -50,6 +50,7 @@ pub mod packet;
 pub mod pattern;
 pub mod queue;
 pub mod random;
+pub mod reading;
 pub mod record;
 pub mod report;
 pub mod rng;

@@ -68,6 +68,8 @@ pub struct EndReport {
     pub sent: u64,
     /// Bytes that it read.
     pub read: u64,
+    /// Places where it read something else than was sent, because boxes rewrite or damage payload.
+    pub altered: u64,
     /// Why it ended too early, if it did.
     pub failure: Option<String>,
     /// Multipath TCP, or how far it fell back.
@@ -237,6 +239,9 @@ impl fmt::Display for ConnectionReport {
             write!(f, "    {name}: sent {}, read {}", end.sent, end.read)?;
             if let Some(level) = &end.level {
                 write!(f, ", {level}")?;
+            }
+            if end.altered > 0 {
+                write!(f, ", altered in {} places", end.altered)?;
             }
             for (word, value) in [("fell back", &end.fell_back), ("failed", &end.failure)] {
                 if let Some(value) = value {
