@@ -93,6 +93,12 @@ counters! {
         syn_backlog_full,
         /// Handshakes given up for a new SYN: the backlog was full and their peers had not answered.
         half_open_evicted,
+        /// SYNs answered by a SYN cookie.
+        syn_cookie_sent,
+        /// Third packets that proved a SYN cookie.
+        syn_cookie_accepted,
+        /// Third packets with a wrong or old SYN cookie, or none.
+        syn_cookie_failed,
         /// SYNs dropped: as many connections as there may be.
         syn_limit,
         /// SYNs dropped: the peer's address has as many connections as it may have.

@@ -294,7 +294,7 @@ fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
     pair.wires[1].queue.clear();
     // Peers that may still answer are not given up.
     assert_eq!(pair.stacks[1].conns().len(), BACKLOG);
-    assert_eq!(pair.stacks[1].counters().syn_backlog_full, 1);
+    assert_eq!(pair.stacks[1].counters().syn_cookie_sent, 1);
     assert_eq!(pair.stacks[1].counters().half_open_evicted, 0);
 
     pair.now += Duration::from_secs(1);

@@ -54,7 +54,7 @@ pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Third {
     /// Both keys, and ours is right.
-    Keys(Key),
+    Keys { peer: Key, own: Key },
     /// Multipath TCP, but the keys are still on their way: it overtook them. Wait for them.
     Early,
     /// No Multipath TCP. // rfc8684:C31
@@ -65,6 +65,11 @@ pub(crate) enum Third {
 
 /// Reads the third packet.
 pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
+    third_of(seg, |echoed| echoed == own)
+}
+
+/// As `third`, for a host that has to recognise its key.
+pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third {
     match capable_of(seg).map(|c| c.keys) {
         Some(
             CapableKeys::Ack { sender, receiver }
@@ -72,8 +77,11 @@ pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
                 sender, receiver, ..
             },
         ) => {
-            if receiver == own {
-                Third::Keys(sender)
+            if is_own(receiver) {
+                Third::Keys {
+                    peer: sender,
+                    own: receiver,
+                }
             } else {
                 Third::WrongKeys
             }
@@ -139,8 +147,8 @@ impl Conn {
         if self.subflows[i].greeting == Greeting::CapableSynAck {
             let own = self.local.as_ref().map(|local| local.key);
             match own.map_or(Third::Plain, |own| third(seg, own)) {
-                Third::Keys(key) => {
-                    self.learn_key(key);
+                Third::Keys { peer, .. } => {
+                    self.learn_key(peer);
                     // The third packet confirms what was agreed. // rfc8684:C24
                     self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
                     self.subflows[i].greeting = Greeting::CapableKeys;

@@ -51,7 +51,7 @@ pub(crate) use close::Departed;
 use close::FastCloseWait;
 pub(crate) use early::Learnt;
 use fallback::Lattice;
-pub(crate) use handshake::{Unusable, capable_of, usable};
+pub(crate) use handshake::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use join::join_of;
 use memory::Advance;
 use offset::{Numbering, Offset};

@@ -3,6 +3,7 @@
 //! Owns: what is derived from a key, the authentication codes of MP_JOIN and ADD_ADDR, the generator that every random
 //! number of a stack comes from, and initial sequence numbers. Must never see a packet, and never print a key.
 
+pub mod cookie;
 pub mod early;
 pub mod isn;
 pub mod keypool;

@@ -116,6 +116,9 @@ impl Stack {
                 _ => self.handle_syn(iface, seg, beyond),
             };
         }
+        if self.handle_third(iface, seg) {
+            return;
+        }
         self.counters.no_socket += 1;
         self.reset_reply(iface, seg, None);
     }

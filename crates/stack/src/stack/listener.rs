@@ -32,6 +32,11 @@ impl Listener {
         self.half_open.len() + self.queue.len() < self.opts.backlog.max(1)
     }
 
+    /// As many wait to be accepted as may: the application is what is slow.
+    pub(super) fn is_congested(&self) -> bool {
+        self.queue.len() >= self.opts.backlog.max(1)
+    }
+
     /// Gives up the place of the oldest handshake, if its peer should have answered by now: what a flood of SYNs with
     /// made-up sources leaves.
     pub(super) fn evict(&mut self, now: Instant) -> Option<ConnId> {

@@ -2,6 +2,7 @@
 //!
 //! Owns who gets which packet and who may send next. What a connection does with its turn is its own business.
 
+mod cookies;
 pub(crate) mod demux;
 mod fastopen;
 mod handle;
@@ -12,6 +13,7 @@ mod listener;
 mod open;
 mod output;
 mod passive;
+pub use cookies::SynCookiePolicy;
 pub use handle::ReadOutcome;
 pub(crate) mod ports;
 mod reply;
@@ -26,6 +28,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path, PathEvent};
 use crate::conn::{Conn, Cx};
+use crate::crypto::cookie::SynCookies;
 use crate::crypto::early::FastOpenCookies;
 use crate::crypto::isn::IsnSource;
 use crate::crypto::keypool::{KeyPool, TokenHome};
@@ -65,6 +68,8 @@ pub struct StackConfig {
     pub reset_unknown: bool,
     /// Resets and the like that may be sent for nothing in particular, each second.
     pub replies_per_second: u32,
+    /// When SYNs are answered without being remembered.
+    pub syn_cookies: SynCookiePolicy,
     /// Connections that may have data of their SYN while the handshake goes on (RFC 7413 section 5.1).
     pub max_early: usize,
     /// Lower bound of the retransmission time-out.
@@ -89,6 +94,7 @@ impl Default for StackConfig {
             token_home: TokenHome::ANY,
             reset_unknown: true,
             replies_per_second: 1_000,
+            syn_cookies: SynCookiePolicy::WhenFull,
             max_early: 256,
             min_rto: Duration::from_millis(200),
             time_wait: Duration::from_secs(60),
@@ -127,6 +133,9 @@ pub struct Stack {
     paths: Vec<Path>,
     rng: Rng,
     isn: IsnSource,
+    syn_cookies: SynCookies,
+    /// Until then a third packet of a forgotten handshake may come.
+    cookies_until: Instant,
     early_cookies: FastOpenCookies,
     jar: CookieJar,
     /// Connections that have data of their SYN and whose handshake goes on.
@@ -159,6 +168,8 @@ impl Stack {
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             usage: Usage::new(&mut rng),
+            syn_cookies: SynCookies::new(&mut rng, config.token_home.mask.count_ones()),
+            cookies_until: Instant::ZERO,
             early_cookies: FastOpenCookies::new(&mut rng),
             jar: CookieJar::default(),
             early: 0,

@@ -5,8 +5,8 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::mptcp::Capable;
 
-use super::Stack;
 use super::open::Draft;
+use super::{Stack, SynCookiePolicy};
 use crate::api::{ConnOptions, IfaceId, Mode, Role};
 use crate::conn::{Unusable, capable_of, usable};
 use crate::ids::ListenerId;
@@ -25,7 +25,17 @@ impl Stack {
         else {
             return;
         };
-        if !listener.has_room() && !self.make_room(handle) {
+        let congested = listener.is_congested();
+        let remembered = match self.config.syn_cookies {
+            SynCookiePolicy::Never | SynCookiePolicy::WhenFull => {
+                listener.has_room() || self.make_room(handle)
+            }
+            SynCookiePolicy::Always => false,
+        };
+        // A cookie cannot continue the numbers of the connection before.
+        let by_cookie =
+            self.config.syn_cookies != SynCookiePolicy::Never && beyond.is_none() && !congested;
+        if !remembered && !by_cookie {
             self.counters.syn_backlog_full += 1;
             return;
         }
@@ -39,6 +49,9 @@ impl Stack {
             return;
         };
         let offer = self.offer_of(seg, &opts);
+        if !remembered {
+            return self.answer_by_cookie(iface, seg, &opts, &path, offer);
+        }
         // rfc8684:C30
         let local = offer.and_then(|_| self.own_keys(Mode::Multipath));
         let draft = Draft {
@@ -80,7 +93,7 @@ impl Stack {
     }
 
     /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
-    fn make_room(&mut self, listener: Handle) -> bool {
+    pub(super) fn make_room(&mut self, listener: Handle) -> bool {
         let now = self.now;
         let stale = self.listeners.get_mut(listener).and_then(|l| l.evict(now));
         let Some(stale) = stale else {

@@ -127,6 +127,26 @@ impl Replies {
         true
     }
 
+    /// Answers a SYN; false when too many answers wait for the device already. One small packet for one, so no rate is kept.
+    pub(super) fn answer(
+        &mut self,
+        iface: IfaceId,
+        tuple: FourTuple,
+        header: Header,
+        options: Options,
+    ) -> bool {
+        let room = self.queue.len() < MOST;
+        if room {
+            self.queue.push_back(Reply {
+                iface,
+                tuple,
+                header,
+                options,
+            });
+        }
+        room
+    }
+
     /// Writes the next one. `Err` names the interface without room.
     pub(super) fn transmit(&mut self, slots: &mut dyn Slots) -> Result<bool, IfaceId> {
         let Some(reply) = self.queue.front() else {

@@ -3,6 +3,7 @@
 mod script;
 
 mod close;
+mod cookies;
 mod data;
 mod fallback;
 mod fastopen;

@@ -140,7 +140,7 @@ impl Machine {
     }
 
     /// An empty plan.
-    fn plan(&self, kind: Kind, seq: SeqNum) -> Plan {
+    pub(super) fn plan(&self, kind: Kind, seq: SeqNum) -> Plan {
         Plan {
             kind,
             seq,

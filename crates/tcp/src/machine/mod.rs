@@ -81,6 +81,21 @@ impl Machine {
         machine
     }
 
+    /// A passive open that was forgotten once its SYN+ACK had left, brought back by the segment that acknowledges it:
+    /// give that to [`on_segment`](Self::on_segment). When the SYN+ACK left is not known, so nothing is measured by it
+    /// but what timestamps tell.
+    pub fn resume(cfg: Config, now: Instant, isn: SeqNum, syn: &Segment<'_>) -> Machine {
+        let mut machine = Machine::accept(cfg, now, isn, syn);
+        let plan = Plan {
+            syn: true,
+            ..machine.plan(Kind::SynAck, isn)
+        };
+        // Twice, since what was repeated says nothing about time (RFC 6298 section 3).
+        machine.sent(now, &plan);
+        machine.sent(now, &plan);
+        machine
+    }
+
     fn new(cfg: Config, now: Instant, isn: SeqNum, state: State) -> Machine {
         let agreed = Agreed::hoped(&cfg);
         let loss = LossRecovery::new(
