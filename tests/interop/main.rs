@@ -4,6 +4,7 @@
 mod bad_input;
 mod cuts;
 mod demo;
+mod leftovers;
 mod many;
 mod paths;
 mod peers;

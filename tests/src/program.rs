@@ -44,7 +44,8 @@ pub fn binary() -> &'static Path {
 }
 
 /// Where the processes of this test program can be asked; nobody else sees them there.
-fn runtime_dir() -> &'static Path {
+#[must_use]
+pub fn runtime_dir() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER
         .get_or_init(|| tempfile::tempdir().expect("a folder for sockets"))
@@ -81,7 +82,15 @@ impl Program {
         args: impl IntoIterator<Item = S>,
         ready: &str,
     ) -> Self {
-        let mut command = manypath(args);
+        Self::start_command(ns, manypath(args), ready)
+    }
+
+    /// The same for a command that starts it.
+    ///
+    /// # Panics
+    /// As [`Program::start`].
+    #[must_use]
+    pub fn start_command(ns: &NetNs, mut command: Command, ready: &str) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut program = Self::spawn(ns, command);
         wait_for("the program to be ready", || {

@@ -103,9 +103,9 @@ pub(crate) enum PerfCommand {
     /// Wait for `perf send` and `perf receive`, or for any TCP client
     Serve(ServeArgs),
     /// Send data to a server, or make requests
-    Send(MeasureArgs),
+    Send(SendArgs),
     /// Receive data from a server
-    Receive(MeasureArgs),
+    Receive(ReceiveArgs),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -143,11 +143,27 @@ pub(crate) struct ServeArgs {
     pub(crate) stack: StackArgs,
 }
 
-const MEASURE_EXAMPLES: &str = "\
+const RECEIVE_EXAMPLES: &str = "\
+Examples:
+  manypath perf receive 192.0.2.1:5201 --path eth0 --path eth1
+      For ten seconds, with the rate of every subflow while it runs.
+  manypath perf receive 192.0.2.1:5201 --bytes 500M --sha256 --json
+      Both ends hash the data; exit code 1 if the hashes differ.
+  manypath perf receive 192.0.2.1:19 --plain
+      From a peer that sends until it is done.";
+
+#[derive(Debug, Args)]
+#[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct ReceiveArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+}
+
+const SEND_EXAMPLES: &str = "\
 Examples:
   manypath perf send 192.0.2.1:5201 --path eth0 --path eth1
       For ten seconds, with the rate of every subflow while it runs.
-  manypath perf receive 192.0.2.1:5201 --bytes 500M --sha256 --json
+  manypath perf send 192.0.2.1:5201 --bytes 500M --sha256 --json
       Both ends hash the data; exit code 1 if the hashes differ.
   manypath perf send 192.0.2.1:5201 --requests 1000 --request-size 64 --response-size 4Ki
       Times from a request to its response.
@@ -157,7 +173,33 @@ Examples:
       To a peer that discards whatever it gets.";
 
 #[derive(Debug, Args)]
-#[command(after_help = MEASURE_EXAMPLES, after_long_help = format!("{MEASURE_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct SendArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub(crate) requests: RequestArgs,
+}
+
+/// Requests in place of bulk data.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// Make so many requests on each connection instead of sending bulk data
+    #[arg(long, value_name = "N", conflicts_with_all = ["bytes", "time", "sha256", "plain"])]
+    pub(crate) requests: Option<u64>,
+
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
+    pub(crate) request_size: u64,
+
+    /// Bytes of a response
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
+    pub(crate) response_size: u64,
+}
+
+/// What both directions of a measurement have.
+#[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// The server
     #[arg(value_name = "HOST:PORT")]
@@ -180,20 +222,8 @@ pub(crate) struct MeasureArgs {
     pub(crate) sha256: bool,
 
     /// The peer is no `perf serve`: it discards what it gets, or sends until it is done
-    #[arg(long, conflicts_with = "requests")]
+    #[arg(long)]
     pub(crate) plain: bool,
-
-    /// Make so many requests on each connection instead of sending bulk data
-    #[arg(long, value_name = "N", conflicts_with_all = ["bytes", "time", "sha256"])]
-    pub(crate) requests: Option<u64>,
-
-    /// Bytes of a request
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
-    pub(crate) request_size: u64,
-
-    /// Bytes of a response
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64", requires = "requests")]
-    pub(crate) response_size: u64,
 
     /// Connections altogether
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -479,7 +509,8 @@ mod tests {
             EXAMPLES,
             FORWARD_EXAMPLES,
             SERVE_EXAMPLES,
-            MEASURE_EXAMPLES,
+            SEND_EXAMPLES,
+            RECEIVE_EXAMPLES,
             STATUS_EXAMPLES,
             DEMO_EXAMPLES,
             SIM_EXAMPLES,

@@ -62,8 +62,12 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
     }
 }
 
-/// Keeps only the privileges that networks need. Comes before any thread: they would keep theirs.
-pub(crate) fn limit_privileges() {
+/// What a command does first that may carry many connections: it takes as many files as it may have, and keeps only the
+/// privileges that networks need. Comes before any thread: they would keep theirs.
+pub(crate) fn prepare_process() {
+    if let Err(error) = manypath_io::raise_file_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
     if let Err(error) = manypath_io::limit_privileges() {
         tracing::warn!(%error, "cannot give up the privileges that are not needed");
     }

@@ -8,37 +8,92 @@ use std::path::{Path, PathBuf};
 /// Ending of the sockets' names; what stands before it is the process id.
 const ENDING: &str = ".sock";
 
-/// The folder for the sockets of this user: below `$XDG_RUNTIME_DIR`, `/run/user/UID`, or else in `/tmp`.
-pub fn folder() -> PathBuf {
-    let uid = rustix::process::getuid().as_raw();
-    choose(
+/// Names that are tried in `/tmp` when the first belongs to somebody else.
+const SPARE_NAMES: u32 = 8;
+
+/// What a user namespace shows for users that it does not know.
+const UNKNOWN_USER: u32 = 65534;
+
+/// Makes or finds the folder for the sockets of this user: below `$XDG_RUNTIME_DIR`, `/run/user/UID`, or else in `/tmp`.
+///
+/// # Errors
+/// Those of [`prepare`] for the best of these places, when none will do.
+pub fn folder() -> io::Result<PathBuf> {
+    let mut error = None;
+    for folder in own_folders() {
+        match prepare(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) => error = error.or(Some(e)),
+        }
+    }
+    Err(error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
+/// The places where sockets of this user may lie, best first.
+fn own_folders() -> Vec<PathBuf> {
+    candidates(
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         Path::new("/run/user"),
         Path::new("/tmp"),
-        uid,
+        user(),
     )
 }
 
-fn choose(runtime: Option<PathBuf>, run_user: &Path, tmp: &Path, uid: u32) -> PathBuf {
-    let of_user = run_user.join(uid.to_string());
-    let usable = |folder: &Path| {
-        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok() && folder.is_dir()
+fn candidates(runtime: Option<PathBuf>, run_user: &Path, tmp: &Path, user: u32) -> Vec<PathBuf> {
+    let usable = |folder: &PathBuf| {
+        folder.is_absolute()
+            && folder.is_dir()
+            && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
     };
-    match runtime {
-        Some(folder) if folder.is_absolute() && usable(&folder) => folder.join("manypath"),
-        _ if usable(&of_user) => of_user.join("manypath"),
-        _ => tmp.join(format!("manypath-{uid}")),
-    }
+    let mut all: Vec<PathBuf> = runtime
+        .into_iter()
+        .chain([run_user.join(user.to_string())])
+        .filter(usable)
+        .map(|folder| folder.join("manypath"))
+        .collect();
+    all.push(tmp.join(format!("manypath-{user}")));
+    all.extend((1..=SPARE_NAMES).map(|n| tmp.join(format!("manypath-{user}-{n}"))));
+    all
+}
+
+/// The user as the host counts, so that two that are root of their own user namespaces are not taken for one. In namespaces
+/// within namespaces it is the number of the next one outside; [`folder`] finds another name if that is taken.
+fn user() -> u32 {
+    let uid = rustix::process::getuid().as_raw();
+    // A kernel without user namespaces has no such file.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&map, uid)
+}
+
+/// What a user is outside of its namespace, by user_namespaces(7): lines of "first inside, first outside, how many".
+fn outside(map: &str, uid: u32) -> u32 {
+    map.lines()
+        .find_map(|line| {
+            let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+            let (Some(Ok(inside)), Some(Ok(outside)), Some(Ok(count))) =
+                (numbers.next(), numbers.next(), numbers.next())
+            else {
+                return None;
+            };
+            let offset = uid.checked_sub(inside).filter(|n| *n < count)?;
+            outside.checked_add(offset)
+        })
+        .unwrap_or(uid)
+}
+
+/// Whether that user, who has opened the socket of a process of ours, may see its connections: ourselves and root. In
+/// a user namespace the host's root has no number; nobody else without one could come through a folder that is closed to
+/// others.
+pub(crate) fn may_ask(uid: u32) -> bool {
+    let own = rustix::process::getuid().as_raw();
+    uid == 0 || uid == own || (uid == UNKNOWN_USER && user() != own)
 }
 
 /// Folders that may hold sockets for us to read: our own, and for root everybody's.
 pub fn folders_to_search() -> Vec<PathBuf> {
-    let mut folders = vec![folder()];
-    let uid = rustix::process::getuid().as_raw();
-    // A process that was started without XDG_RUNTIME_DIR, for example by `sudo`, has put its socket elsewhere.
-    folders.push(PathBuf::from(format!("/run/user/{uid}/manypath")));
-    folders.push(PathBuf::from(format!("/tmp/manypath-{uid}")));
-    if uid == 0 {
+    // A process that was started without XDG_RUNTIME_DIR, for example by `sudo`, has put its socket in a later place.
+    let mut folders = own_folders();
+    if rustix::process::getuid().as_raw() == 0 {
         let below = |parent: &str, pick: &dyn Fn(PathBuf) -> Option<PathBuf>| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
             entries.filter_map(|entry| pick(entry.path())).collect()
@@ -50,7 +105,8 @@ pub fn folders_to_search() -> Vec<PathBuf> {
                 .to_str()?
                 .strip_prefix("manypath-")?
                 .to_owned();
-            name.bytes().all(|b| b.is_ascii_digit()).then_some(path)
+            let of_a_user = |b: u8| b.is_ascii_digit() || b == b'-';
+            name.bytes().all(of_a_user).then_some(path)
         }));
     }
     folders.sort();
@@ -133,17 +189,29 @@ mod tests {
         let base = tempfile::tempdir().expect("folder");
         let (run, tmp) = (base.path().join("run"), base.path().join("tmp"));
         let nowhere = base.path().join("nowhere");
-        assert_eq!(choose(Some(nowhere), &run, &tmp, 5), tmp.join("manypath-5"));
+        let choose = |runtime| candidates(runtime, &run, &tmp, 5)[0].clone();
+        assert_eq!(choose(Some(nowhere)), tmp.join("manypath-5"));
         std::fs::create_dir_all(run.join("5")).expect("folder");
-        assert_eq!(choose(None, &run, &tmp, 5), run.join("5/manypath"));
+        assert_eq!(choose(None), run.join("5/manypath"));
         assert_eq!(
-            choose(Some(base.path().into()), &run, &tmp, 5),
+            choose(Some(base.path().into())),
             base.path().join("manypath")
         );
-        assert_eq!(
-            choose(Some("relative".into()), &run, &tmp, 5),
-            run.join("5/manypath")
-        );
+        assert_eq!(choose(Some("relative".into())), run.join("5/manypath"));
+        let all = candidates(None, &run, &tmp, 5);
+        assert!(all.contains(&tmp.join("manypath-5-1")), "{all:?}");
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_somebody_else_outside() {
+        let host = "         0          0 4294967295\n";
+        assert_eq!((outside(host, 0), outside(host, 1000)), (0, 1000));
+        let own = "         0       1000          1\n         1     100000      65536\n";
+        assert_eq!(outside(own, 0), 1000);
+        assert_eq!(outside(own, 1), 100_000);
+        assert_eq!(outside(own, 65_536), 165_535);
+        assert_eq!(outside(own, 65_537), 65_537, "not in the map");
+        assert_eq!(outside("", 7), 7);
     }
 
     #[test]

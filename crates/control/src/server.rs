@@ -49,7 +49,7 @@ impl Server {
     /// # Errors
     /// The folder or socket cannot be made.
     pub fn start(title: String, reporter: impl Reporter) -> io::Result<Self> {
-        Self::start_in(&place::folder(), std::process::id(), title, reporter)
+        Self::start_in(&place::folder()?, std::process::id(), title, reporter)
     }
 
     /// Like [`Server::start`], in a folder and under a process id of the caller's choice.
@@ -114,13 +114,8 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     }
 }
 
-/// Whether that user may see our connections: ourselves and root.
-fn may_ask(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::getuid().as_raw()
-}
-
 async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
-    if !may_ask(stream.peer_cred()?.uid()) {
+    if !place::may_ask(stream.peer_cred()?.uid()) {
         let message = "this process belongs to another user".to_owned();
         return write(&mut stream, &Reply::Error { message }).await;
     }

@@ -35,5 +35,5 @@ pub mod sys;
 pub mod vnet;
 
 pub use context::{Attach, Builder, Context, DeviceAddress};
-pub use privileges::limit_privileges;
+pub use privileges::{limit_privileges, raise_file_limit};
 pub use socket::{Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, ReuniteError};

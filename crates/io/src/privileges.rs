@@ -1,5 +1,6 @@
-//! Giving up what a running stack does not need.
+//! Giving up the privileges that a running stack does not need, and taking what it may have of files.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
 /// Bits of capabilities(7).
@@ -17,6 +18,21 @@ pub fn limit_privileges() -> io::Result<()> {
     crate::sys::caps::limit(CAP_NET_BIND_SERVICE | CAP_NET_ADMIN | CAP_NET_RAW)
 }
 
+/// Lets this process hold as many open files as the administrator allows (the hard limit): the usual limit of 1,024 is there for
+/// programs that use select(2). Answers that number; `None` if there is no limit.
+///
+/// # Errors
+/// Those of setrlimit(2); the limit is what it was then.
+pub fn raise_file_limit() -> io::Result<Option<u64>> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    Ok(limit.maximum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,6 +44,13 @@ mod tests {
             .find_map(|l| l.strip_prefix("CapEff:"))
             .expect("every kernel tells");
         u64::from_str_radix(line.trim(), 16).expect("a hexadecimal number")
+    }
+
+    #[test]
+    fn as_many_files_as_the_hard_limit_allows() {
+        let hard = getrlimit(Resource::Nofile).maximum;
+        assert_eq!(raise_file_limit().expect("always allowed"), hard);
+        assert_eq!(getrlimit(Resource::Nofile).current, hard);
     }
 
     #[test]

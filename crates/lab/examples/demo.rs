@@ -1,7 +1,7 @@
 //! The demo without the command around it. Arguments: `ours` and `kernel` choose whose Multipath TCP is shown, `quick`
 //! makes it short, and a path names the program that has the `forward` command.
 
-use manypath_lab::demo::{Engine, Options, page_path, run};
+use manypath_lab::demo::{Engine, Options, run, write_page};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = Options::default();
@@ -15,6 +15,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let report = run(&options)?;
     print!("{}", report.table());
-    println!("{}", page_path(&options).display());
+    println!("{}", write_page(&options, &report)?.display());
     Ok(())
 }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use manypath_io::sys::queue;
 use manypath_io::{MpListener, MpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +45,22 @@ impl Stream {
         }
     }
 
+    /// A look at what this stream has still on its way, which works while the stream itself is lent out.
+    #[must_use]
+    pub fn outgoing(&self) -> Outgoing {
+        Outgoing(match self {
+            Self::Host(stream) => {
+                // That it cannot be had, for want of descriptors, is no reason to fail.
+                let socket = stream.as_fd().try_clone_to_owned().ok();
+                Box::new(move || queue::unacknowledged(socket.as_ref()?.as_fd()).ok())
+            }
+            Self::Ours(stream) => {
+                let (context, id) = (stream.context().clone(), stream.id());
+                Box::new(move || Some(context.conn_info(id)?.send_queue.into()))
+            }
+        })
+    }
+
     /// Ends the stream so that the peer sees an error and not a regular end.
     pub fn abort(self) {
         match self {
@@ -52,6 +70,23 @@ impl Stream {
                 let _ = stream.abort();
             }
         }
+    }
+}
+
+/// What a stream has on its way. It keeps a descriptor of the host's open.
+pub struct Outgoing(Box<dyn Fn() -> Option<u64> + Send + Sync>);
+
+impl Outgoing {
+    /// Bytes written and not acknowledged by the peer; `None` where that is not to be known.
+    #[must_use]
+    pub fn waiting(&self) -> Option<u64> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Outgoing").field(&self.waiting()).finish()
     }
 }
 

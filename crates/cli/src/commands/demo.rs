@@ -21,16 +21,20 @@ pub(crate) fn run(args: DemoArgs) -> Result<(), Failure> {
         program: None,
     };
     let report = demo::run(&options).map_err(failure)?;
+    // After a minute and a half nobody wants to lose the result because one of the two places for it is full.
+    let page = demo::write_page(&options, &report).map_err(failure);
     if args.json {
         print_json(&report)?;
     } else {
-        let page = demo::page_path(&options);
-        print_text(&format!(
-            "{}\nThe rate of each path over time: {}\n",
-            report.table(),
-            page.display()
-        ))?;
+        print_text(&format!("{}\n", report.table()))?;
+        if let Ok(page) = &page {
+            print_text(&format!(
+                "The rate of each path over time: {}\n",
+                page.display()
+            ))?;
+        }
     }
+    page?;
     if report.intact() {
         Ok(())
     } else {

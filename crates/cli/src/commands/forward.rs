@@ -9,12 +9,12 @@ use crate::args::ForwardArgs;
 use crate::commands::open;
 use crate::exit::Failure;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{Signal, block_on, end_signal, limit_privileges, say};
+use crate::runtime::{Signal, block_on, end_signal, prepare_process, say};
 use crate::units;
 
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
-    limit_privileges();
+    prepare_process();
     block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
         let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title)?;

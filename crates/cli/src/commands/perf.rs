@@ -12,21 +12,21 @@ use manypath_proxy::perf::{
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
-use crate::args::{MeasureArgs, PerfArgs, PerfCommand, ServeArgs};
+use crate::args::{MeasureArgs, PerfArgs, PerfCommand, RequestArgs, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{block_on, end_signal, limit_privileges, say, unless_stopped};
+use crate::runtime::{block_on, end_signal, prepare_process, say, unless_stopped};
 use crate::units::{bits_per_second, bytes};
 
 /// Runs the wanted side.
 pub(crate) fn run(args: PerfArgs) -> Result<(), Failure> {
-    limit_privileges();
+    prepare_process();
     match args.command {
         PerfCommand::Serve(args) => serve(args),
-        PerfCommand::Send(args) => measure(args, Kind::Send),
-        PerfCommand::Receive(args) => measure(args, Kind::Receive),
+        PerfCommand::Send(args) => measure(&args.measure, Some(&args.requests), Kind::Send),
+        PerfCommand::Receive(args) => measure(&args.measure, None, Kind::Receive),
     }
 }
 
@@ -113,7 +113,7 @@ fn tell(served: &Served, json: bool) {
 }
 
 /// Turns the command line into a plan.
-fn plan(args: &MeasureArgs, kind: Kind) -> Result<Plan, Failure> {
+fn plan(args: &MeasureArgs, requests: Option<&RequestArgs>, kind: Kind) -> Result<Plan, Failure> {
     let size = |bytes: u64, what: &str| {
         u32::try_from(bytes)
             .ok()
@@ -138,13 +138,10 @@ fn plan(args: &MeasureArgs, kind: Kind) -> Result<Plan, Failure> {
         seed: args.seed,
         bytes: args.bytes.unwrap_or(0),
         millis,
-        request: size(args.request_size, "a request")?,
-        response: size(args.response_size, "a response")?,
+        request: size(requests.map_or(0, |r| r.request_size), "a request")?,
+        response: size(requests.map_or(0, |r| r.response_size), "a response")?,
     };
-    match args.requests {
-        Some(_) if kind == Kind::Receive => {
-            Err(Failure::usage("requests are made with `perf send`"))
-        }
+    match requests.and_then(|r| r.requests) {
         Some(_) if header.request == 0 => Err(Failure::usage("a request has one byte at least")),
         Some(rounds) => Ok(Plan::Measure {
             header: Header {
@@ -188,8 +185,8 @@ struct Report {
     intervals: Vec<Interval>,
 }
 
-fn measure(args: MeasureArgs, kind: Kind) -> Result<(), Failure> {
-    let plan = plan(&args, kind)?;
+fn measure(args: &MeasureArgs, requests: Option<&RequestArgs>, kind: Kind) -> Result<(), Failure> {
+    let plan = plan(args, requests, kind)?;
     block_on(async move {
         let to = Endpoint {
             proto: args.proto,
@@ -207,7 +204,7 @@ fn measure(args: MeasureArgs, kind: Kind) -> Result<(), Failure> {
             connections: args.connections,
             parallel: args.parallel.into(),
         };
-        let result = unless_stopped(watched(&args, &job, &opened)).await;
+        let result = unless_stopped(watched(args, &job, &opened)).await;
         opened.close().await;
         let (summary, intervals) = result?;
         let ok = summary.same != Some(false) && summary.failures.is_empty();
@@ -329,7 +326,10 @@ impl View {
         let length = if by_connections {
             Some(job.connections)
         } else {
-            args.bytes.or(args.requests)
+            args.bytes.or(match job.plan {
+                Plan::Measure { rounds, .. } if rounds > 0 => Some(rounds),
+                Plan::Measure { .. } | Plan::Plain { .. } => None,
+            })
         };
         let total = all.add(length.map_or_else(ProgressBar::no_length, ProgressBar::new));
         let template = if length.is_some() {
@@ -491,9 +491,23 @@ mod tests {
             panic!("{line} is no measurement");
         };
         match args.command {
-            PerfCommand::Send(args) => plan(&args, Kind::Send).is_ok(),
+            PerfCommand::Send(args) => {
+                plan(&args.measure, Some(&args.requests), Kind::Send).is_ok()
+            }
             PerfCommand::Serve(_) | PerfCommand::Receive(_) => false,
         }
+    }
+
+    #[test]
+    fn only_a_sender_makes_requests() {
+        let parse = |line: &str| {
+            Cli::try_parse_from(format!("manypath perf {line}").split_whitespace()).is_ok()
+        };
+        assert!(parse("send 192.0.2.1:1 --requests 5"));
+        assert!(!parse("send 192.0.2.1:1 --requests 5 --plain"));
+        assert!(!parse("send 192.0.2.1:1 --requests 5 --time 1s"));
+        assert!(parse("receive 192.0.2.1:1 --time 1s --plain"));
+        assert!(!parse("receive 192.0.2.1:1 --requests 5"));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -87,8 +89,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(TABLE_PREFIX) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The directory of all journals: writable by its owner alone, since whoever writes there decides what a later start undoes.
-fn directory() -> io::Result<PathBuf> {
+/// Where the directory of all journals may be, best first.
+fn candidates() -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let mut candidates = vec![PathBuf::from("/run/manypath")];
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR") {
@@ -98,8 +100,20 @@ fn directory() -> io::Result<PathBuf> {
     candidates.extend(
         (0..DIRECTORIES).map(|n| std::env::temp_dir().join(format!("manypath-{user}-{n}"))),
     );
+    candidates
+}
+
+/// Whether only we can write there: whoever writes there decides what a later start undoes.
+fn is_private(path: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(path)?;
+    let user = rustix::process::geteuid().as_raw();
+    Ok(meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0)
+}
+
+/// The directory of all journals.
+fn directory() -> io::Result<PathBuf> {
     let mut error = io::Error::from(io::ErrorKind::NotFound);
-    for path in candidates {
+    for path in candidates() {
         match fs::DirBuilder::new()
             .mode(0o700)
             .recursive(true)
@@ -111,9 +125,7 @@ fn directory() -> io::Result<PathBuf> {
                 continue;
             }
         }
-        let meta = fs::symlink_metadata(&path)?;
-        let ours = meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0;
-        if ours && lock_file(&path).is_ok() {
+        if is_private(&path)? && lock_file(&path).is_ok() {
             return Ok(path);
         }
         error = io::Error::new(
@@ -195,8 +207,9 @@ impl Journal {
                 .mode(0o600)
                 .open(&path);
             match made {
-                Ok(file) => {
+                Ok(mut file) => {
                     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                    writeln!(file, "mark {}", mark(Path::new("/proc/thread-self"))?)?;
                     return Ok(Journal {
                         directory,
                         path,
@@ -321,58 +334,108 @@ fn undo_stale(
 /// Deletes the journals of dead processes in network namespaces that are gone: everything they list went with the
 /// namespace.
 fn forget_gone(directory: &Path) {
-    let dead = |path: &PathBuf| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
-    };
     let Ok(all) = journals_of_all(directory) else {
         return;
     };
-    let left: Vec<(u64, PathBuf)> = all.into_iter().filter(|(_, path)| dead(path)).collect();
+    let left: Vec<(u64, PathBuf, String)> = all
+        .into_iter()
+        .filter_map(|(namespace, path)| {
+            let mut file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+            let mut text = String::new();
+            file.read_to_string(&mut text).ok()?;
+            Some((namespace, path, text))
+        })
+        .collect();
     if left.is_empty() {
         return;
     }
-    let Some(known) = namespaces() else { return };
-    for (namespace, path) in left {
-        if !known.contains(&namespace) {
+    let (Some(inhabited), Some(mounted)) = (inhabited(), mounted()) else {
+        return;
+    };
+    for (namespace, path, text) in left {
+        let gone = match mark_in(&text) {
+            Some(mark) => !inhabited.contains(&mark) && !mounted.contains(&namespace),
+            // The mark comes first: the process ended before it changed anything.
+            None => text.is_empty(),
+        };
+        if gone {
             // If it stays, the next start tries again.
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// The network namespaces that exist: those of processes and those with a name. `None` if some cannot be seen.
-fn namespaces() -> Option<BTreeSet<u64>> {
-    let mut known = BTreeSet::new();
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        if entry
-            .file_name()
-            .to_string_lossy()
-            .bytes()
-            .all(|b| b.is_ascii_digit())
-        {
-            match fs::metadata(entry.path().join("ns/net")) {
-                Ok(meta) => {
-                    known.insert(meta.ino());
+/// A number by which the network namespace of a process or thread is known from outside. Its number proper
+/// (`ns/net`) shows only to those who may trace the process; that of a file which every network namespace has a copy of
+/// does to everybody.
+fn mark(task: &Path) -> io::Result<u64> {
+    Ok(fs::metadata(task.join("net/dev"))?.ino())
+}
+
+/// The line of a journal that holds the mark of its namespace.
+fn mark_in(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let number = line.strip_prefix("mark ")?;
+        number.parse().ok()
+    })
+}
+
+/// The marks of all network namespaces in which some thread is. `None` if not all can be seen.
+fn inhabited() -> Option<BTreeSet<u64>> {
+    let numbered = |folder: &Path| -> Option<Vec<PathBuf>> {
+        let entries = fs::read_dir(folder).ok()?.flatten();
+        let is_number = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
+        Some(
+            entries
+                .filter(|e| is_number(&e.file_name()))
+                .map(|e| e.path())
+                .collect(),
+        )
+    };
+    let processes = numbered(Path::new("/proc"))?;
+    if !processes.iter().any(|path| path.ends_with("1")) {
+        // Other users' processes are hidden from us.
+        return None;
+    }
+    let mut marks = BTreeSet::new();
+    for process in processes {
+        // A process that has ended meanwhile has no threads.
+        for thread in numbered(&process.join("task")).unwrap_or_default() {
+            match mark(&thread) {
+                Ok(mark) => {
+                    marks.insert(mark);
                 }
-                // The process has ended meanwhile.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                // So has the thread.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+                    ) => {}
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(_) => return None,
             }
         }
     }
+    Some(marks)
+}
+
+/// The network namespaces that are mounted somewhere, as those with a name are.
+fn mounted() -> Option<BTreeSet<u64>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut known: BTreeSet<u64> = mounts.lines().filter_map(mounted_namespace).collect();
+    // Mounts of `ip netns` may be in a mount namespace that we are not in.
     if let Ok(named) = fs::read_dir("/run/netns") {
-        known.extend(
-            named
-                .flatten()
-                .filter_map(|e| fs::metadata(e.path()).ok())
-                .map(|m| m.ino()),
-        );
+        let inodes = named.flatten().filter_map(|e| fs::metadata(e.path()).ok());
+        known.extend(inodes.map(|m| m.ino()));
     }
     Some(known)
+}
+
+/// The network namespace that a line of mountinfo shows, by proc_pid_mountinfo(5): its fourth field is `net:[NUMBER]`.
+fn mounted_namespace(line: &str) -> Option<u64> {
+    let root = line.split_whitespace().nth(3)?;
+    root.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -429,16 +492,32 @@ mod tests {
     #[test]
     fn journals_of_namespaces_that_are_gone_are_forgotten() {
         let directory = scratch("gone");
-        let gone = directory.join("1-99_1_0.undo");
-        let here = directory.join(format!("{}-99_1_0.undo", namespace().expect("/proc")));
-        for path in [&gone, &here] {
-            fs::write(path, "routes 5\n").expect("our own directory");
+        let here = mark(Path::new("/proc/thread-self")).expect("/proc");
+        assert_eq!(mark(Path::new("/proc/self")).expect("/proc"), here);
+        let cases = [
+            ("1-99_1_0.undo", "mark 1\nroutes 5\n".to_owned(), false),
+            ("1-99_1_1.undo", String::new(), false),
+            ("1-99_1_2.undo", "routes 5\n".to_owned(), true),
+            ("1-99_1_3.undo", format!("mark {here}\nroutes 5\n"), true),
+        ];
+        for (name, text, _) in &cases {
+            fs::write(directory.join(name), text).expect("our own directory");
         }
         forget_gone(&directory);
-        // Who may not look into every process cannot know.
-        assert_eq!(gone.exists(), namespaces().is_none());
-        assert!(here.exists());
+        // Where processes are hidden nobody can know.
+        let all_seen = inhabited().is_some();
+        for (name, _, stays) in cases {
+            assert_eq!(directory.join(name).exists(), stays || !all_seen, "{name}");
+        }
         fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn namespaces_with_a_name_are_found_among_the_mounts() {
+        let named = "541 29 0:4 net:[4026532316] /run/netns/a rw shared:1 - nsfs nsfs rw";
+        assert_eq!(mounted_namespace(named), Some(4_026_532_316));
+        let other = "29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw";
+        assert_eq!(mounted_namespace(other), None);
     }
 
     #[test]

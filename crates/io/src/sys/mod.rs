@@ -8,6 +8,7 @@ pub mod lab;
 pub mod memory;
 pub mod namespace;
 pub(crate) mod packet;
+pub mod queue;
 pub(crate) mod tun;
 pub(crate) mod watch;
 

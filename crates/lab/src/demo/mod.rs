@@ -5,6 +5,7 @@
 //! seconds after the same share of the file. Nothing here needs root, and nothing is left behind.
 
 mod chart;
+mod folder;
 mod page;
 mod report;
 mod server;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 use crate::kernel;
 use crate::netns::{self, NetNs, NetNsError, Process};
 use crate::testbed::{SERVER, TestPath, Testbed};
+use folder::Folder;
 pub use report::{Arm, Cut, PathReport, Report, RunReport, Sample};
 pub use show::Show;
 use transfer::{Job, Route};
@@ -136,10 +138,12 @@ fn paths() -> Vec<TestPath> {
 const WEB_PORT: u16 = 8080;
 /// Where the relay listens, on the client's own loopback.
 const RELAY_PORT: u16 = 8000;
+/// How long the relay may take to end.
+const RELAY_PATIENCE: Duration = Duration::from_secs(3);
 /// What the relay says, in the demo's own folder.
 const RELAY_LOG: &str = "relay.log";
 
-/// Runs the demo to its end and writes its page. If need be, this process is replaced by one in a user namespace of its
+/// Runs the demo to its end; [`write_page`] makes the page of its result. If need be, this process is replaced by one in a user namespace of its
 /// own, with the same arguments: call it before doing anything that must not be done twice. Where namespaces are
 /// forbidden the simulator takes their place, and [`Report::arm`] says why.
 ///
@@ -150,7 +154,6 @@ pub fn run(options: &Options) -> Result<Report, DemoError> {
     match netns::acquire() {
         Err(NetNsError::Forbidden(reason)) => {
             let report = simulated::run(Plan::new(options.quick), &reason)?;
-            write_page(options, &report)?;
             return Ok(report);
         }
         other => other?,
@@ -165,14 +168,11 @@ pub fn run(options: &Options) -> Result<Report, DemoError> {
     for hook in hooks {
         signal_hook::low_level::unregister(hook);
     }
-    let report = result?;
-    write_page(options, &report)?;
-    Ok(report)
+    result
 }
 
 /// Where the page of these options goes.
-#[must_use]
-pub fn page_path(options: &Options) -> PathBuf {
+fn page_path(options: &Options) -> PathBuf {
     options
         .out
         .clone()
@@ -196,21 +196,26 @@ fn try_page(options: &Options) -> Result<(), DemoError> {
     Ok(())
 }
 
-fn write_page(options: &Options, report: &Report) -> Result<(), DemoError> {
+/// Writes the page of a result, and says where it is. Apart from [`run`], so that a full disk does not cost the result.
+///
+/// # Errors
+/// [`DemoError::File`].
+pub fn write_page(options: &Options, report: &Report) -> Result<PathBuf, DemoError> {
     let path = page_path(options);
-    std::fs::write(&path, page::html(report)).map_err(|source| DemoError::File { path, source })
+    match std::fs::write(&path, page::html(report)) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(DemoError::File { path, source }),
+    }
 }
 
 /// The demo with real packets.
 fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
     let plan = Plan::new(options.quick);
-    let folder = tempfile::Builder::new()
-        .prefix("manypath-demo-")
-        .tempdir()
-        .map_err(|source| DemoError::File {
-            path: std::env::temp_dir(),
-            source,
-        })?;
+    let parent = std::env::temp_dir();
+    let folder = Folder::new(&parent).map_err(|source| DemoError::File {
+        path: parent,
+        source,
+    })?;
     let sha256 = write_file(&folder.path().join("file.bin"), plan.size)?;
 
     let bed = Testbed::new("demo", &paths(), "cubic", 1)?;
@@ -241,8 +246,10 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
     for engine in engines {
         match engine {
             Engine::Ours => {
-                let _relay = start_relay(options, &bed, folder.path())?;
+                let mut relay = start_relay(options, &bed, folder.path())?;
                 let done = download(Route::Relay { port: RELAY_PORT });
+                // Killed, it would leave notes and a socket behind.
+                relay.stop(RELAY_PATIENCE);
                 done.map_err(|error| explain(error, &folder.path().join(RELAY_LOG)))?;
             }
             Engine::Kernel => {

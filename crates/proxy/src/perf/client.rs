@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::report::{Gathered, Outcome, Progress, Summary};
+use super::stall::unless_stalled;
 use super::transfer;
 use super::wire::{Header, Kind, Trailer};
 use crate::Error;
@@ -100,17 +101,35 @@ async fn one(
     let opening = opening(&job.plan, fast);
     let mut stream = sockets.connect_with(&job.to, &opening).await?;
     let connect = began.elapsed();
-    let result = match job.plan {
-        Plan::Measure { header, rounds } => match header.kind {
-            Kind::Send => send(&mut stream, &header, progress).await,
-            Kind::Receive => receive(&mut stream, &header, progress).await,
-            Kind::Requests => {
-                let asked = fast.then_some(began);
-                requests(&mut stream, &header, rounds, asked, progress, gathered).await
-            }
-        },
-        Plan::Plain { header } => plain(&mut stream, &header, progress).await,
+    let outgoing = stream.outgoing();
+    let moved = AtomicU64::new(0);
+    let count = |n: u64| {
+        progress.count_bytes(n);
+        moved.fetch_add(n, Ordering::Relaxed);
     };
+    let marks = || (moved.load(Ordering::Relaxed), outgoing.waiting());
+    let millis = match job.plan {
+        Plan::Measure { header, .. } | Plan::Plain { header } => u64::from(header.millis),
+    };
+    let time = (millis > 0).then(|| Duration::from_millis(millis));
+    let work = async {
+        match job.plan {
+            Plan::Measure { header, rounds } => match header.kind {
+                Kind::Send => send(&mut stream, &header, count).await,
+                Kind::Receive => receive(&mut stream, &header, count).await,
+                Kind::Requests => {
+                    let asked = fast.then_some(began);
+                    requests(&mut stream, &header, rounds, asked, progress, gathered).await
+                }
+            },
+            Plan::Plain { header } => plain(&mut stream, &header, count).await,
+        }
+    };
+    let result = unless_stalled(time, marks, work).await;
+    if result.is_err() {
+        // A peer that has not everything must not take it for the whole.
+        stream.abort();
+    }
     result
         .map(|outcome| Outcome { connect, ..outcome })
         .map_err(|source| Error::new(format!("exchange data with {}", job.to), source))
@@ -128,9 +147,9 @@ fn opening(plan: &Plan, fast: bool) -> Vec<u8> {
     bytes
 }
 
-async fn send(stream: &mut Stream, header: &Header, progress: &Progress) -> io::Result<Outcome> {
+async fn send(stream: &mut Stream, header: &Header, count: impl Fn(u64)) -> io::Result<Outcome> {
     let started = Instant::now();
-    let half = transfer::send(stream, header, |n| progress.count_bytes(n)).await?;
+    let half = transfer::send(stream, header, count).await?;
     stream.shutdown().await?;
     let mut tail = [0; Trailer::LEN];
     stream.read_exact(&mut tail).await.map_err(no_answer)?;
@@ -146,12 +165,13 @@ async fn send(stream: &mut Stream, header: &Header, progress: &Progress) -> io::
     })
 }
 
-async fn receive(stream: &mut Stream, header: &Header, progress: &Progress) -> io::Result<Outcome> {
+async fn receive(stream: &mut Stream, header: &Header, count: impl Fn(u64)) -> io::Result<Outcome> {
     let started = Instant::now();
-    stream.shutdown().await?;
-    let (half, trailer) = transfer::receive(stream, header.hash, true, |n| progress.count_bytes(n))
+    // Our direction stays open until the end: a kernel that has seen our DATA_FIN takes no further subflows.
+    let (half, trailer) = transfer::receive(stream, header.hash, true, count)
         .await
         .map_err(no_answer)?;
+    stream.shutdown().await?;
     let same = trailer.map(|theirs| {
         theirs.bytes == half.bytes && half.sha256.is_none_or(|ours| ours == theirs.sha256)
     });
@@ -206,20 +226,18 @@ async fn requests(
     })
 }
 
-async fn plain(stream: &mut Stream, header: &Header, progress: &Progress) -> io::Result<Outcome> {
+async fn plain(stream: &mut Stream, header: &Header, count: impl Fn(u64)) -> io::Result<Outcome> {
     let started = Instant::now();
     let half = match header.kind {
         Kind::Send => {
-            let half = transfer::send(stream, header, |n| progress.count_bytes(n)).await?;
+            let half = transfer::send(stream, header, count).await?;
             stream.shutdown().await?;
             // The peer closes when it has read everything; what it says meanwhile is of no interest.
             transfer::receive(stream, false, false, |_| {}).await?;
             half
         }
         Kind::Receive | Kind::Requests => {
-            let reading =
-                transfer::receive(stream, header.hash, false, |n| progress.count_bytes(n));
-            let (half, _) = reading.await?;
+            let (half, _) = transfer::receive(stream, header.hash, false, count).await?;
             stream.shutdown().await?;
             half
         }

@@ -4,6 +4,7 @@ mod client;
 mod pattern;
 mod report;
 mod server;
+mod stall;
 mod transfer;
 mod wire;
 
