@@ -130,6 +130,11 @@ impl<T> Flows<T> {
         all.into_iter().map(|(key, entry)| (*key, &mut entry.value))
     }
 
+    /// What is known of all connections, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.values().map(|entry| &entry.value)
+    }
+
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {

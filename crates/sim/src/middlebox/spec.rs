@@ -58,6 +58,8 @@ boxes! {
     Rewrite(RewriteSpec) = "rewrite",
     /// Damages payload.
     Corrupt(CorruptSpec) = "corrupt",
+    /// Acknowledges by itself.
+    Proxy(ProxySpec) = "proxy",
     /// Drops data after a hole.
     DropAfterHole(DropAfterHoleSpec) = "drop-after-hole",
     /// Drops or corrects acknowledgements of data that it did not see.
