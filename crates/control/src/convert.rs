@@ -280,6 +280,7 @@ fn subflow_end(end: SubflowEnd) -> String {
         SubflowEnd::TimedOut => "no answer after repeated retransmissions",
         SubflowEnd::Unreachable => "the peer is unreachable by it",
         SubflowEnd::Administrative => "removed on request",
+        SubflowEnd::Replaced => "another one took its place on a path that had been silent",
         SubflowEnd::AddressGone => "its address or interface is gone",
         SubflowEnd::Checksum => "a checksum failed: something rewrites the payload",
         SubflowEnd::BadHmac => "the peer could not prove that it belongs to the connection",

@@ -199,6 +199,12 @@ counters! {
         subflow_suspect,
         /// Subflows that answered again after they were stale.
         subflow_recovered,
+        /// Silent subflows whose place a new one took.
+        subflow_replaced,
+        /// Questions to subflows on which nothing arrives any more.
+        subflow_asked,
+        /// Subflows that did not answer them.
+        subflow_deaf,
         /// Silent subflows tried at once because of a sign that their path works again.
         subflow_hinted,
         /// DSS mappings noted.

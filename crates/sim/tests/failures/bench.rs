@@ -2,7 +2,7 @@
 
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
-use manypath_stack::api::{ConnInfo, SubflowInfo};
+use manypath_stack::api::{ConnInfo, SubflowInfo, SubflowPhase};
 use manypath_tcp::time::{Duration, Instant};
 
 /// A path: rate, one-way delay and what its buffer holds.
@@ -108,16 +108,18 @@ impl Bench {
             .expect("the transfer outlasts the test")
     }
 
-    /// The sender's newest subflow over path `a`.
-    pub(crate) fn over_a(&self) -> Option<SubflowInfo> {
-        let of_a = |sf: &&SubflowInfo| {
+    /// The sender's subflows over path `a`.
+    pub(crate) fn over_a(&self) -> Vec<SubflowInfo> {
+        let of_a = |sf: &SubflowInfo| {
             let client = match self.way {
                 Way::Up => sf.tuple.local,
                 Way::Down => sf.tuple.remote,
             };
             client.ip() == core::net::Ipv4Addr::new(10, 1, 0, 2)
         };
-        self.sender().subflows.iter().rfind(of_a).cloned()
+        let mut all = self.sender().subflows;
+        all.retain(of_a);
+        all
     }
 
     /// Bytes that the reader has read.
@@ -129,7 +131,9 @@ impl Bench {
     /// Watches from `from`, when path `a` fails, beyond `to`, when it works again.
     pub(crate) fn cut(&mut self, from: f64, to: f64) -> Seen {
         self.sim.run_until(at(from) - STEP);
-        let before = self.over_a().expect("both paths carry a subflow");
+        let [before] = &self.over_a()[..] else {
+            panic!("one subflow over each path");
+        };
         let mut seen = Seen {
             rto: before.tcp.rto,
             round_trip: Duration::from_millis(u64::from(2 * self.a.delay_ms)),
@@ -138,7 +142,7 @@ impl Bench {
             fresh: None,
         };
         let (mut now, mut last, mut moved) = (at(from), self.read(), at(from) - STEP);
-        let (mut learnt_at, mut carried) = (None, before.bytes_sent);
+        let (mut learnt_at, mut carried) = (None, Vec::new());
         while now < at(to + 5.0) {
             self.sim.run_until(now);
             let read = self.read();
@@ -146,18 +150,24 @@ impl Bench {
                 seen.stall = seen.stall.max(now.since(moved));
                 (last, moved) = (read, now);
             }
-            if now >= at(to) {
-                let a = self.over_a();
-                let silent = a.as_ref().is_none_or(|a| a.stale);
-                if learnt_at.is_none() && !silent {
+            if now == at(to) {
+                carried = self.over_a();
+            }
+            if now >= at(to) && seen.fresh.is_none() {
+                let answers = |sf: &SubflowInfo| !sf.stale && sf.phase != SubflowPhase::Handshake;
+                let a: Vec<_> = self.over_a().into_iter().filter(answers).collect();
+                if !a.is_empty() && learnt_at.is_none() {
                     learnt_at = Some(now);
                     seen.learnt = Some(now.since(at(to)));
-                    carried = a.as_ref().map_or(0, |a| a.bytes_sent);
                 }
-                if let (Some(learnt), Some(a), None) = (learnt_at, &a, seen.fresh) {
-                    if a.bytes_sent > carried {
-                        seen.fresh = Some(now.since(learnt));
-                    }
+                let before = |id| {
+                    carried
+                        .iter()
+                        .find(|sf| sf.id == id)
+                        .map_or(0, |sf| sf.bytes_sent)
+                };
+                if a.iter().any(|sf| sf.bytes_sent > before(sf.id)) {
+                    seen.fresh = learnt_at.map(|learnt| now.since(learnt));
                 }
             }
             now += STEP;

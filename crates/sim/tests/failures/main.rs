@@ -37,6 +37,8 @@ fn a_path_that_falls_silent_stalls_nobody_and_comes_back() {
         // It is asked every second, and the answer takes a round trip.
         let soon = Duration::from_millis(1_010) + seen.round_trip;
         assert!(seen.learnt <= Some(soon), "{a:?} {b:?} {way:?} {seen:?}");
+        let failback = seen.round_trip.times(2) + Duration::from_millis(2);
+        assert!(seen.fresh <= Some(failback), "{a:?} {b:?} {way:?} {seen:?}");
         assert!(seen.fresh.is_some(), "{a:?} {b:?} {way:?} {seen:?}");
     });
 }

@@ -161,6 +161,8 @@ pub enum SubflowEnd {
     Administrative,
     /// Its local or remote address is gone.
     AddressGone,
+    /// Its path was silent, and another subflow took its place there.
+    Replaced,
     /// A DSS checksum did not match.
     Checksum,
     /// The peer failed to prove that it knows the keys.

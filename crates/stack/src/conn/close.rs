@@ -10,6 +10,7 @@ use manypath_wire::tcp::options::Timestamps;
 use super::ingest::interference;
 use super::send::FinState;
 use super::subflow::Greeting;
+use super::subflow::Subflow;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase};
@@ -233,12 +234,12 @@ impl Conn {
             },
             cx,
         );
-        if self.subflows.is_empty() {
+        if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);
         }
     }
 
-    /// Without subflows a connection that is not closed waits for a new one. // rfc8684:D4,F10
+    /// Without subflows that ever worked, a connection that is not closed waits for a new one. // rfc8684:D4,F10
     fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
         if self.closed.is_some() {
             return;
@@ -251,7 +252,11 @@ impl Conn {
         }
         if self.may_join() && !self.released {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
-            self.lonely_until = Some(cx.now + self.opts.break_before_make);
+            let until = cx.now + self.opts.break_before_make;
+            self.lonely_until.get_or_insert(until);
+            return;
+        }
+        if !self.subflows.is_empty() {
             return;
         }
         let cause = match end {

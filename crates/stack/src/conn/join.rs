@@ -10,7 +10,7 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
 use super::subflow::{Greeting, Seat, Subflow};
 use super::{Conn, Cx};
-use crate::api::{EventKind, SubflowEnd};
+use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
 use crate::crypto::mac::{JoinMac, Keys, equal};
 use crate::ids::SubflowId;
 use crate::pm;
@@ -218,6 +218,7 @@ impl Conn {
         if !self.subflows[i].take_up() {
             return;
         }
+        self.lonely_until = None;
         let seat = self.subflows[i].seat;
         self.push_event(EventKind::SubflowUp {
             subflow: seat.id,
@@ -227,5 +228,8 @@ impl Conn {
         });
         self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
         self.rescue_from_stale(i);
+        if seat.origin == SubflowOrigin::Recreated {
+            self.replaces(i, cx);
+        }
     }
 }

@@ -17,6 +17,7 @@ mod options;
 mod packet;
 mod paths;
 mod plain;
+mod quiet;
 mod recv;
 mod rescue;
 mod ring;
@@ -149,6 +150,10 @@ pub(crate) struct Conn {
     write_blocked: bool,
     /// Where the payload of the segment at hand starts, while it is being taken in.
     delivered_ssn: Option<Ssn>,
+    /// When payload last arrived on any subflow.
+    fed: Instant,
+    /// Some subflow is not looked at any more until payload arrives.
+    resting: bool,
     /// Scratch space of the scheduler's question.
     views: Vec<PathView>,
 }
@@ -209,6 +214,8 @@ impl Conn {
             readable_told: false,
             write_blocked: false,
             delivered_ssn: None,
+            fed: now,
+            resting: false,
             views: Vec::new(),
         };
         let first = Subflow::new(seat, tcp, greeting, now);

@@ -5,17 +5,50 @@
 //! answer makes it a subflow like any other.
 
 use manypath_tcp::time::Duration;
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use super::{Conn, Cx};
+use crate::api::SubflowEnd;
 use crate::ids::SubflowId;
+use crate::pm;
 
 /// A silent path is asked at least this often whether it works, while another one carries the data.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time between two questions to a path that is silent: bounded only while nobody waits for its answer, so
-/// that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). Pure.
-pub(crate) fn probe_interval(stale: bool, another_answers: bool) -> Option<Duration> {
-    (stale && another_answers).then_some(PROBE_INTERVAL)
+/// Time-outs in a row after which a second subflow is begun beside the first: what was in flight on that one when its path
+/// died must be repeated on it before anything new, however useless, and a join may be quicker.
+pub(crate) const REPLACED_AFTER: u8 = 2;
+
+/// Round trips that a join takes before it carries data.
+const JOIN_ROUND_TRIPS: u32 = 2;
+
+/// What a subflow asks its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Nothing in particular.
+    None,
+    /// Whether what was lost gets through now.
+    Stale,
+    /// Whether the peer answers a SYN, where there was a subflow before.
+    Rejoin,
+}
+
+/// The longest time between two questions to a path that is silent. Repeating data is bounded only while nobody waits for
+/// its answer, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN
+/// is small, and stands for the SYNs of new attempts that could be made as often. Pure.
+pub(crate) fn probe_interval(question: Question, another_answers: bool) -> Option<Duration> {
+    match question {
+        Question::None => None,
+        Question::Stale => another_answers.then_some(PROBE_INTERVAL),
+        Question::Rejoin => Some(PROBE_INTERVAL),
+    }
+}
+
+/// A silent subflow answers while a join beside it is under way. It stays the one if the join would not be sooner with new
+/// data than it is with repeating `backlog` bytes, when its window begins with `initial` bytes and doubles each round
+/// trip. Pure.
+pub(crate) fn keeps_its_place(backlog: u32, initial: u32) -> bool {
+    backlog <= initial.saturating_mul((1 << JOIN_ROUND_TRIPS) - 1)
 }
 
 impl Conn {
@@ -77,22 +110,32 @@ impl Conn {
         let was_stale = sf.stale;
         (sf.stale, sf.suspect, sf.rescued) = (false, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
-        let (id, only_late) = (sf.id(), !sf.tcp.in_recovery());
+        let told = core::mem::take(&mut sf.silence_told);
+        let (subflow, only_late) = (sf.id(), !sf.tcp.in_recovery());
         cx.count.subflow_recovered += u64::from(was_stale);
         self.refresh_sample(i);
         if only_late {
-            self.send.forget_reinjections_from(id);
+            self.send.forget_reinjections_from(subflow);
+        }
+        if told {
+            let silent = false;
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+            self.defends_its_place(i, cx);
         }
         if was_stale {
             if !healthy {
                 self.rescue_from_stale(i);
             }
-            // Who shares its interface probably works as well.
-            let iface = self.subflows[i].seat.iface;
-            for j in 0..self.subflows.len() {
-                if j != i && self.subflows[j].seat.iface == iface {
-                    self.try_at_once(j, cx);
-                }
+            self.try_siblings_at_once(i, cx);
+        }
+    }
+
+    /// A subflow answers: who shares its interface probably works as well.
+    pub(crate) fn try_siblings_at_once(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let iface = self.subflows[i].seat.iface;
+        for j in 0..self.subflows.len() {
+            if j != i && self.subflows[j].seat.iface == iface {
+                self.try_at_once(j, cx);
             }
         }
     }
@@ -120,11 +163,85 @@ impl Conn {
     /// Keeps the questions to silent paths as frequent as they should be.
     pub(crate) fn watch_silence(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            if self.subflows[i].stale {
-                let interval = probe_interval(true, self.has_healthy());
+            let question = self.subflows[i].question();
+            if question != Question::None {
+                let interval = probe_interval(question, self.has_healthy());
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
+            if self.subflows[i].silence_told {
+                self.watch_replacement(i, cx);
+            }
         }
+    }
+
+    /// A subflow that is silent no more needs no other in its place, unless that is being made already.
+    fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let joining = |j: usize| self.subflows[j].question() == Question::Rejoin;
+        if !sf.stale && !sf.quiet.deaf && !self.twins(i).any(joining) {
+            self.subflows[i].silence_told = false;
+            let (subflow, silent) = (self.subflows[i].id(), false);
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+
+    /// A path has been silent for long: the path manager may have another subflow made there, whose SYN asks whether the
+    /// path works again, and which carries new data at once when it does.
+    pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if sf.carries_data() && !sf.silence_told {
+            sf.silence_told = true;
+            let (subflow, silent) = (sf.id(), true);
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+
+    /// The other subflows between the same addresses.
+    fn twins(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let of = |j: usize| {
+            let seat = &self.subflows[j].seat;
+            (seat.iface, seat.tuple.local.ip(), seat.tuple.remote)
+        };
+        (0..self.subflows.len()).filter(move |&j| j != i && of(j) == of(i))
+    }
+
+    /// A silent subflow answers: a join that was begun in its place is given up, unless it is the quicker one.
+    fn defends_its_place(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let tcp = &self.subflows[i].tcp;
+        let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
+        let stays = keeps_its_place(backlog, tcp.cwnd());
+        let joining = |&j: &usize| self.subflows[j].question() == Question::Rejoin;
+        let rival = self.twins(i).find(joining);
+        match rival {
+            Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
+            Some(_) => self.subflows[i].disputed = true,
+            None => {}
+        }
+    }
+
+    /// A subflow came up where another one is silent, or still repeats what was lost: that one ends. If it has recovered
+    /// meanwhile, the new one is not needed. // rfc8684:R5
+    pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let silent = |&j: &usize| {
+            let old = &self.subflows[j];
+            old.carries_data() && (old.silence_told || old.disputed)
+        };
+        let Some(j) = self.twins(i).find(silent) else {
+            return;
+        };
+        let old = &mut self.subflows[j];
+        // A receiver cannot see how much the sender has to repeat on the old one.
+        let sender = core::mem::take(&mut old.disputed);
+        if sender && !old.silence_told && !old.tcp.in_recovery() {
+            self.finish_subflow(i, SubflowEnd::Replaced);
+            return;
+        }
+        let why = MptcpOption::Reset(Reset {
+            transient: true,
+            reason: ResetReason::UnacceptablePerformance,
+        });
+        cx.count.subflow_replaced += 1;
+        self.reset_subflow(j, SubflowEnd::Replaced, Some(why), cx);
     }
 
     /// Everything that a subflow has in flight, and that was not put up before, shall also travel elsewhere.
@@ -161,17 +278,29 @@ mod tests {
 
     #[test]
     fn only_a_silent_path_beside_a_working_one_is_asked_often() {
-        for (stale, another, expected) in [
-            (false, false, None),
-            (false, true, None),
-            (true, false, None),
-            (true, true, Some(PROBE_INTERVAL)),
+        let often = Some(PROBE_INTERVAL);
+        for (question, another, expected) in [
+            (Question::None, false, None),
+            (Question::None, true, None),
+            (Question::Stale, false, None),
+            (Question::Stale, true, often),
+            (Question::Rejoin, false, often),
+            (Question::Rejoin, true, often),
         ] {
-            assert_eq!(
-                probe_interval(stale, another),
-                expected,
-                "{stale} {another}"
-            );
+            let interval = probe_interval(question, another);
+            assert_eq!(interval, expected, "{question:?} {another}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_repeated_while_a_join_is_made_needs_no_join() {
+        for (backlog, initial, stays) in [
+            (0, 14_000, true),
+            (42_000, 14_000, true),
+            (42_001, 14_000, false),
+            (u32::MAX, u32::MAX, true),
+        ] {
+            assert_eq!(keeps_its_place(backlog, initial), stays, "{backlog}");
         }
     }
 }

@@ -19,6 +19,8 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use super::close::LastAck;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
+use super::quiet::Quiet;
+use super::rescue::Question;
 use crate::api::{
     EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
@@ -89,8 +91,14 @@ pub(crate) struct Subflow {
     pub(crate) stale: bool,
     /// Nothing was acknowledged on it for two round trips.
     pub(crate) suspect: bool,
+    /// The path manager knows that it is silent.
+    pub(crate) silence_told: bool,
+    /// It answers again, but a join in its place may still be quicker.
+    pub(crate) disputed: bool,
     /// What is mapped before this number was put up for other subflows since it last answered.
     pub(crate) rescued: Option<Ssn>,
+    /// What its silence means while it has nothing in flight.
+    pub(crate) quiet: Quiet,
     /// When it was last tried at once because of a sign of life.
     pub(crate) hinted: Option<Instant>,
     /// Send FIN when all that was mapped is sent.
@@ -133,7 +141,10 @@ impl Subflow {
             signals_again: None,
             stale: false,
             suspect: false,
+            silence_told: false,
+            disputed: false,
             rescued: None,
+            quiet: Quiet::new(now),
             hinted: None,
             finish: false,
             peer_finished: false,
@@ -196,6 +207,21 @@ impl Subflow {
         (introduced && open || self.tcp.is_open_early())
             && self.reset_with.is_none()
             && !self.finish
+    }
+
+    /// What it asks its path at present.
+    pub(crate) fn question(&self) -> Question {
+        let joining = matches!(
+            self.greeting,
+            Greeting::JoinSyn { .. } | Greeting::JoinAck { .. }
+        );
+        if joining && self.reset_with.is_none() && self.seat.origin == SubflowOrigin::Recreated {
+            Question::Rejoin
+        } else if self.stale {
+            Question::Stale
+        } else {
+            Question::None
+        }
     }
 
     /// It carries data and nothing speaks against its path.

@@ -3,6 +3,7 @@
 use manypath_tcp::machine::DeadCause;
 use manypath_tcp::time::{Duration, Instant};
 
+use super::rescue::REPLACED_AFTER;
 use super::send::FinState;
 use super::subflow::Greeting;
 use super::timers::{Outstanding, earlier};
@@ -40,7 +41,7 @@ impl Conn {
         soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
-            soonest = earlier(soonest, sf.signal_deadline());
+            soonest = earlier(soonest, earlier(sf.quiet.deadline(), sf.signal_deadline()));
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
                 soonest = earlier(soonest, Some(repeat_at));
             }
@@ -66,6 +67,7 @@ impl Conn {
         }
         self.repeat_proofs(cx);
         self.probes_due(cx);
+        self.quiet_due(cx);
         self.fast_close_due(cx);
         self.fail_due(cx);
         if self.data_timer.fire(cx.now) {
@@ -78,8 +80,10 @@ impl Conn {
         }
         if self.lonely_until.is_some_and(|until| until <= cx.now) {
             self.lonely_until = None;
-            if self.subflows.is_empty() {
-                self.finish(CloseCause::NoSubflow, cx);
+            self.finish(CloseCause::NoSubflow, cx);
+            // Those that were being made come too late.
+            for i in 0..self.subflows.len() {
+                self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
             }
         }
         self.linger_due(cx);
@@ -94,6 +98,9 @@ impl Conn {
         if outcome.rto_fired {
             cx.count.rto += 1;
             self.becomes_stale(i, cx);
+            if outcome.backoffs >= REPLACED_AFTER {
+                self.wants_replacement(i, cx);
+            }
             let sf = &self.subflows[i];
             let (subflow, rto) = (sf.id(), sf.tcp.rto());
             self.push_event(EventKind::Timeout {

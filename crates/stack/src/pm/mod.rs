@@ -104,6 +104,8 @@ pub enum Reason {
     PriorityChanged,
     /// The peer withdrew its address.
     PeerWithdrew,
+    /// The subflow here has been silent for some time: a new one finds out whether the path works again.
+    Silent,
     /// Not done: the peer asked that no subflow be opened to this address and port. // rfc8684:C19
     PeerForbids,
     /// Not done: the connection has as many subflows as it may.
@@ -230,6 +232,13 @@ pub enum Event {
         subflow: SubflowId,
         /// Why.
         end: SubflowEnd,
+    },
+    /// A subflow's path fell silent, or answers again.
+    Silence {
+        /// Which one.
+        subflow: SubflowId,
+        /// It is silent.
+        silent: bool,
     },
     /// A [`Create`] could not be carried out.
     CreateFailed {
@@ -359,6 +368,7 @@ impl Manager {
             }
             Event::Up { subflow } => self.ledger.up(now, subflow),
             Event::Ended { subflow, end } => self.ledger.ended(now, subflow, end, rng),
+            Event::Silence { subflow, silent } => self.ledger.silence(subflow, silent),
             Event::CreateFailed { create, why } => self.ledger.create_failed(now, &create, why),
             Event::Echoed { id } => self.ledger.echoed(id),
         }
@@ -454,6 +464,7 @@ impl fmt::Display for Reason {
             }
             Self::LocalAddressNew => f.write_str("the peer does not know the address"),
             Self::LocalAddressGone => f.write_str("the local address is gone"),
+            Self::Silent => f.write_str("the subflow here is silent"),
             Self::PriorityChanged => f.write_str("the priority of the local address changed"),
             Self::PeerWithdrew => f.write_str("the peer withdrew its address"),
             Self::PeerForbids => {

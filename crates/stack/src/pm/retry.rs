@@ -61,7 +61,7 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
             backed_off(Duration::from_secs(1), history.failures)
         }
         SubflowEnd::ResetByPeer { reason: None, .. } | SubflowEnd::Refused => Retry::WhenRefreshed,
-        SubflowEnd::AddressGone => Retry::Now,
+        SubflowEnd::AddressGone | SubflowEnd::Replaced => Retry::Now,
         // The peer ended it in good order while the connection goes on: it does not want it.
         SubflowEnd::Finished => Retry::WhenRefreshed,
         // The path changes options: another interface or network may not.
@@ -106,6 +106,7 @@ pub fn name(end: SubflowEnd) -> &'static str {
         SubflowEnd::Unreachable => "unreachable",
         SubflowEnd::Administrative => "removed on request",
         SubflowEnd::AddressGone => "address gone",
+        SubflowEnd::Replaced => "replaced",
         SubflowEnd::Checksum => "payload changed on the way",
         SubflowEnd::BadHmac => "authentication failed",
         SubflowEnd::OptionsLost => "options removed on the way",
@@ -190,6 +191,7 @@ mod tests {
             (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
             (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
+            (SubflowEnd::Replaced, NEVER_WORKED, Retry::Now),
             (SubflowEnd::Checksum, WAS_UP, Retry::WhenRefreshed),
             (SubflowEnd::OptionsLost, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::Administrative, WAS_UP, Retry::Never),

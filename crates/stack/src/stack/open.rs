@@ -22,6 +22,9 @@ use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
 
+/// How often the SYN of a join is repeated where a subflow was lost: a minute's worth, since it asks each second.
+const REJOIN_SYNS: u8 = 60;
+
 /// What an MP_JOIN SYN says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JoinOffer {
@@ -336,7 +339,12 @@ impl Stack {
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
         let stamp = self.isn.timestamp_offset(&tuple);
-        let tcp = Machine::connect(self.machine_config(&opts, &path, stamp), self.now, isn);
+        let mut config = self.machine_config(&opts, &path, stamp);
+        if create.origin == SubflowOrigin::Recreated {
+            // Its SYN goes on asking, each second, a path that worked before.
+            config.syn_retries = REJOIN_SYNS;
+        }
+        let tcp = Machine::connect(config, self.now, isn);
         let seat = Seat {
             id: subflow,
             iface: create.iface,

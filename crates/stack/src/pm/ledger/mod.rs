@@ -128,6 +128,8 @@ pub struct Live {
     pub origin: SubflowOrigin,
     /// When it was established.
     pub up: Option<Instant>,
+    /// Its path does not answer, and it does not count as one that serves its pair of addresses.
+    pub silent: bool,
     /// It is to be ended, or already was told to end.
     pub leaving: bool,
     /// A keepalive is to find out whether it still works.
@@ -154,6 +156,7 @@ impl Live {
             remote,
             origin,
             up: None,
+            silent: false,
             leaving: false,
             probe: false,
             tell_priority: None,
@@ -245,17 +248,23 @@ impl Ledger {
         self.live.len() + self.issued.len()
     }
 
-    /// How many subflows there are or will be between these two.
+    /// How many subflows there are or will be between these two, silent ones left out.
     pub fn between(&self, local_id: AddrId, remote: SocketAddr) -> usize {
         let live = self
             .live
             .iter()
-            .filter(|live| live.local_id == local_id && live.remote == remote);
+            .filter(|live| live.local_id == local_id && live.remote == remote && !live.silent);
         let issued = self
             .issued
             .iter()
             .filter(|issued| **issued == (local_id, remote));
         live.count() + issued.count()
+    }
+
+    /// A subflow between these two does not answer.
+    pub(in crate::pm) fn has_silent(&self, local_id: AddrId, remote: SocketAddr) -> bool {
+        let between = |live: &&Live| live.local_id == local_id && live.remote == remote;
+        self.live.iter().filter(between).any(|live| live.silent)
     }
 
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
@@ -292,6 +301,9 @@ impl Ledger {
             if self.unproven_left == 0 {
                 return Err(Reason::BudgetSpent);
             }
+        }
+        if self.has_silent(local.id, remote.addr) {
+            return Ok(Some(Reason::Silent));
         }
         Ok(pair.and_then(|pair| {
             pair.last_end.map(|end| Reason::LostBefore {

@@ -16,6 +16,9 @@ use crate::pm::{Action, Create, NotCreated, Noted, Reason};
 /// A subflow that lived this long was a success; its loss starts the back-off anew.
 const LONG_LIFE: Duration = Duration::from_secs(30);
 
+/// How soon a subflow that was refused beside a silent one is asked for again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
 /// How soon a failed attempt for lack of a local resource is repeated.
 const RESOURCE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -257,6 +260,18 @@ impl Ledger {
         Noted::Accepted
     }
 
+    /// A subflow's path fell silent, or answers again.
+    pub(in crate::pm) fn silence(&mut self, subflow: SubflowId, silent: bool) -> Noted {
+        let live = self.live.iter_mut().find(|live| live.subflow == subflow);
+        match live.filter(|live| live.silent != silent) {
+            Some(live) => {
+                live.silent = silent;
+                Noted::Accepted
+            }
+            None => Noted::Ignored,
+        }
+    }
+
     /// A subflow ended. The wait before the next one is randomised by up to a quarter.
     pub(in crate::pm) fn ended(
         &mut self,
@@ -269,6 +284,7 @@ impl Ledger {
             return Noted::Ignored;
         };
         let live = self.live.swap_remove(at);
+        let beside_silent = self.has_silent(live.local_id, live.remote);
         let pair = self.pairs.entry(live.local_id, live.remote);
         if live.up.is_some_and(|up| up + LONG_LIFE <= now) {
             pair.failures = 0;
@@ -283,6 +299,11 @@ impl Ledger {
         let waits = matches!(pair.standing, Standing::Until { at, .. } if at > now);
         match (pair.standing, retry::after(end, history)) {
             (Standing::Closed(_), _) => {}
+            // A refusal of one more subflow beside a silent one says nothing about the time after that one is gone.
+            (_, Retry::Never | Retry::WhenRefreshed) if beside_silent && !established => {
+                let at = now + REFUSED_PAUSE;
+                pair.standing = Standing::Until { end, at };
+            }
             (_, Retry::Never) => pair.standing = Standing::Closed(end),
             (_, Retry::WhenRefreshed) => pair.standing = Standing::Refresh(end),
             // One fault that ends several subflows of the pair at once is one failure.

@@ -1,0 +1,211 @@
+//! A receiver's view of a path that falls silent.
+//!
+//! Who only receives has nothing in flight whose time-out would tell that a path is dead, and cannot make the sender try
+//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers.
+
+use manypath_tcp::time::{Duration, Instant};
+
+use super::{Conn, Cx};
+use crate::api::PathManager;
+
+/// Questions in a row without an answer that make a path a silent one.
+const UNANSWERED: u8 = 2;
+/// Answered questions after the last payload: a sender that prefers other paths is not asked for ever.
+const ANSWERED: u8 = 6;
+
+/// What is known of a subflow on which payload used to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quiet {
+    /// When the peer was last heard on it.
+    heard: Instant,
+    /// When it is looked at again; never, unless payload arrives.
+    look_at: Option<Instant>,
+    /// When it was last asked whether it works.
+    asked_at: Instant,
+    /// Questions since then without an answer.
+    unanswered: u8,
+    /// Questions answered since the last payload.
+    answered: u8,
+    /// It answered nothing, and another subflow is to take its place.
+    pub(crate) deaf: bool,
+}
+
+/// What to do about a subflow on which nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Look again then.
+    Wait(Instant),
+    /// Ask whether it works, and look again after a time-out.
+    Ask,
+    /// It does not work.
+    GiveUp,
+    /// Nothing speaks for looking again.
+    Rest,
+}
+
+impl Quiet {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            heard: now,
+            look_at: None,
+            asked_at: now,
+            unanswered: 0,
+            answered: 0,
+            deaf: false,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// The peer was heard. True if it was held to be deaf.
+    fn heard(&mut self, now: Instant) -> bool {
+        self.heard = now;
+        self.answered = self.answered.saturating_add(u8::from(self.unanswered > 0));
+        self.unanswered = 0;
+        core::mem::take(&mut self.deaf)
+    }
+
+    /// What to do at `now`, when other subflows last delivered payload at `elsewhere`. `rto` is the subflow's time-out. Pure.
+    ///
+    /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers; and
+    /// given up one time-out after the last unanswered question.
+    fn step(&self, now: Instant, elsewhere: Instant, rto: Duration) -> Step {
+        if self.deaf || elsewhere <= self.heard || self.answered >= ANSWERED {
+            return Step::Rest;
+        }
+        let due = if self.unanswered > 0 {
+            self.asked_at + rto
+        } else {
+            self.heard + rto.times(2 << self.answered)
+        };
+        if now < due {
+            Step::Wait(due)
+        } else if self.unanswered < UNANSWERED {
+            Step::Ask
+        } else {
+            Step::GiveUp
+        }
+    }
+}
+
+impl Conn {
+    /// A replacement could be made for a path that is silent.
+    fn may_replace(&self) -> bool {
+        self.opts.path_manager != PathManager::Passive && self.may_join()
+    }
+
+    /// The peer was heard on a subflow, perhaps with payload.
+    pub(crate) fn note_heard(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let revived = sf.quiet.heard(cx.now);
+        if revived {
+            sf.suspect = false;
+            self.refresh_sample(i);
+            self.try_siblings_at_once(i, cx);
+        }
+        if !payload {
+            return;
+        }
+        self.fed = cx.now;
+        let quiet = &mut self.subflows[i].quiet;
+        quiet.answered = 0;
+        if (quiet.look_at.is_none() || self.resting) && self.may_replace() {
+            self.resting = false;
+            // It is a lazy clock: what is heard meanwhile moves the moment when it is looked at, not the clock.
+            for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
+                let look_at = cx.now + sf.tcp.rto().times(2);
+                sf.quiet.look_at.get_or_insert(look_at);
+            }
+        }
+    }
+
+    /// Looks at subflows whose time has come.
+    pub(crate) fn quiet_due(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let sf = &mut self.subflows[i];
+            if sf.quiet.look_at.is_none_or(|at| at > cx.now) {
+                continue;
+            }
+            sf.quiet.look_at = None;
+            // What is in flight finds out by itself whether the path works.
+            if sf.stale || !sf.carries_data() || sf.tcp.has_outstanding() {
+                self.resting = true;
+                continue;
+            }
+            let rto = sf.tcp.rto();
+            match sf.quiet.step(cx.now, self.fed, rto) {
+                Step::Wait(until) => sf.quiet.look_at = Some(until),
+                Step::Ask => {
+                    sf.quiet.unanswered += 1;
+                    sf.quiet.asked_at = cx.now;
+                    sf.quiet.look_at = Some(cx.now + rto);
+                    sf.tcp.probe_liveness(cx.now);
+                    cx.count.subflow_asked += 1;
+                }
+                Step::GiveUp => {
+                    (sf.quiet.deaf, sf.suspect) = (true, true);
+                    cx.count.subflow_deaf += 1;
+                    self.refresh_sample(i);
+                    self.wants_replacement(i, cx);
+                }
+                Step::Rest => self.resting = true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    const RTO: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn a_subflow_is_asked_after_two_time_outs_and_given_up_after_two_questions() {
+        let mut quiet = Quiet::new(at(1_000));
+        let elsewhere = at(9_000);
+        assert_eq!(
+            quiet.step(at(1_300), at(900), RTO),
+            Step::Rest,
+            "nobody delivers"
+        );
+        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Wait(at(1_400)));
+        assert_eq!(quiet.step(at(1_400), elsewhere, RTO), Step::Ask);
+        (quiet.unanswered, quiet.asked_at) = (1, at(1_400));
+        assert_eq!(quiet.step(at(1_599), elsewhere, RTO), Step::Wait(at(1_600)));
+        assert_eq!(quiet.step(at(1_600), elsewhere, RTO), Step::Ask);
+        (quiet.unanswered, quiet.asked_at) = (2, at(1_600));
+        assert_eq!(quiet.step(at(1_800), elsewhere, RTO), Step::GiveUp);
+        quiet.deaf = true;
+        assert_eq!(quiet.step(at(2_000), elsewhere, RTO), Step::Rest);
+        assert!(quiet.heard(at(3_000)) && !quiet.heard(at(3_001)));
+    }
+
+    #[test]
+    fn one_that_answers_is_asked_later_and_later_and_then_no_more() {
+        let mut quiet = Quiet::new(at(0));
+        let elsewhere = at(1_000_000);
+        let (mut now, mut pauses) = (at(0), alloc::vec::Vec::new());
+        loop {
+            match quiet.step(now, elsewhere, RTO) {
+                Step::Wait(until) => {
+                    pauses.push(until.since(now).as_millis());
+                    now = until;
+                }
+                Step::Ask => {
+                    (quiet.unanswered, quiet.asked_at) = (1, now);
+                    assert!(!quiet.heard(now));
+                }
+                Step::Rest => break,
+                Step::GiveUp => panic!("it answered"),
+            }
+        }
+        assert_eq!(pauses, [400, 800, 1_600, 3_200, 6_400, 12_800]);
+    }
+}
