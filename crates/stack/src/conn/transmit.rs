@@ -10,6 +10,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 use super::mapping::TxMapping;
 use super::offset::Offset;
 use super::send::FinState;
+use super::subflow::Greeting;
 use super::{Conn, Cx, packet};
 use crate::api::{IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
@@ -78,6 +79,12 @@ impl Conn {
             }
             return;
         }
+        // Who called has data to send, or wants none of ours yet. An option that arrives there before the answer to its
+        // first data would hide from it that the path takes options from data: Linux, for one, goes on with mappings
+        // then that we never see, and sends again within the stream what nobody acknowledges.
+        if self.awaits_first_data() {
+            return;
+        }
         for sf in &mut self.subflows {
             sf.tcp.share_recv_window(window);
         }
@@ -86,6 +93,12 @@ impl Conn {
                 self.subflows[i].tcp.force_ack();
             }
         }
+    }
+
+    /// The peer has called, and nothing but its keys has come.
+    fn awaits_first_data(&self) -> bool {
+        let first = self.subflows.first();
+        first.is_some_and(|sf| sf.greeting == Greeting::CapableKeys)
     }
 
     /// The payload of a segment: the smallest change of window worth telling.

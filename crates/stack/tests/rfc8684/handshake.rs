@@ -309,6 +309,33 @@ fn a_third_packet_without_the_option_gives_plain_tcp() {
 }
 
 #[test]
+fn a_server_says_nothing_before_the_first_data() {
+    // rfc8684:B4: an option of ours would hide from the client that the path takes options from data.
+    let mut w = World::new(1);
+    let mut opts = plain_options();
+    opts.recv_buffer = 4 << 20;
+    let listener = listen(&mut w, opts);
+    let flow = w.dial(0, 4000, PORT);
+    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
+    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
+        w.fail("no key");
+    };
+    let keys = CapableKeys::Ack {
+        sender: PEER_KEY,
+        receiver: sender,
+    };
+    w.inject(flow, &ack().opt(capable(true, keys)));
+    // The window of a connection that somebody has taken is larger than before.
+    w.stack.accept(listener).expect("established");
+    w.advance_ms(300);
+    w.quiet(flow);
+    w.inject(flow, &data(b"plain"));
+    let first = w.expect(flow, "a plain acknowledgement", |s| s.is_bare());
+    w.check(first.is_plain(), "no option behind data without one");
+}
+
+#[test]
 fn data_that_overtakes_the_third_packet_waits_for_the_keys() {
     // rfc8684:C31
     let mut w = World::new(1);
