@@ -2,6 +2,7 @@
 //! Where namespaces or the kernel's Multipath TCP are not to be had, the tests say why they are skipped.
 
 mod bad_input;
+mod boxes;
 mod cuts;
 mod demo;
 mod leftovers;

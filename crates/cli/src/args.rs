@@ -319,6 +319,8 @@ pub(crate) enum LabCommand {
     Sim(SimArgs),
     /// Goodput and processor time beside the kernel's TCP and Multipath TCP
     Bench(BenchArgs),
+    /// What survives middleboxes on real packets, ours and the kernel's
+    Boxes(BoxesArgs),
 }
 
 const SIM_EXAMPLES: &str = "\
@@ -367,6 +369,50 @@ pub(crate) struct BenchArgs {
     /// How long a sender sends in one measurement
     #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "2s")]
     pub(crate) time: Duration,
+
+    /// The result as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const BOXES_EXAMPLES: &str = "\
+Each middlebox alone on one of two paths, and on the only path, with real packets between network namespaces; the
+kernel and ours at either end. \"one lost\" is a connection that went on over the other subflow, \"fell back\" one that
+went on as TCP; the number is the longest time in seconds that an application waited for a byte. No root needed.
+
+Examples:
+  manypath lab boxes --quick
+  manypath lab boxes --box strip --box reset
+  manypath lab boxes --list
+  manypath lab boxes --scenario scenarios/wifi-cut.toml
+      The boxes of each link of a scenario, as one row each.";
+
+#[derive(Debug, Args)]
+#[command(after_help = BOXES_EXAMPLES, after_long_help = format!("{BOXES_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct BoxesArgs {
+    /// Only these rows, by their names or by the kind of box
+    #[arg(long = "box", value_name = "NAME")]
+    pub(crate) boxes: Vec<String>,
+
+    /// The boxes of a scenario file instead of the usual ones
+    #[arg(long, value_name = "SCENARIO")]
+    pub(crate) scenario: Option<PathBuf>,
+
+    /// A few boxes and less data
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Only tell which boxes there are
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Connections at one time [default: four for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) jobs: Option<u16>,
 
     /// The result as JSON on standard output
     #[arg(long)]
@@ -515,6 +561,7 @@ mod tests {
             DEMO_EXAMPLES,
             SIM_EXAMPLES,
             BENCH_EXAMPLES,
+            BOXES_EXAMPLES,
             include_str!("../../../README.md"),
         ] {
             for line in text.lines().map(str::trim) {

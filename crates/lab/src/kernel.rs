@@ -97,6 +97,8 @@ pub struct Subflow {
     pub local: String,
     /// The peer's.
     pub remote: String,
+    /// Both directions are open.
+    pub established: bool,
     /// Payload bytes that the peer acknowledged.
     pub acked: u64,
     /// Payload bytes that arrived.
@@ -126,6 +128,7 @@ fn parse_subflow(line: &str) -> Option<Subflow> {
     Some(Subflow {
         local,
         remote,
+        established: line.starts_with("ESTAB"),
         acked: number("bytes_acked:"),
         received: number("bytes_received:"),
     })
@@ -168,6 +171,7 @@ mod tests {
         let line = "ESTAB 0 0 10.0.0.1:5000 10.0.0.2:80 cubic bytes_acked:12 bytes_received:34 tcp-ulp-mptcp flags:Mm";
         let subflow = parse_subflow(line).expect("it is one");
         assert_eq!((subflow.acked, subflow.received), (12, 34));
+        assert!(subflow.established);
         assert_eq!(
             (subflow.local.as_str(), subflow.remote.as_str()),
             ("10.0.0.1:5000", "10.0.0.2:80")

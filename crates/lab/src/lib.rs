@@ -3,10 +3,11 @@
 //! Everything here works with real packets and real kernels: [`netns`] makes private networks without root,
 //! [`emulator`] puts slow, long, lossy paths between them, [`testbed`] joins both into the networks of the papers,
 //! [`kernel`] reads what the kernel's own Multipath TCP did, [`demo`] shows it all in two minutes,
-//! and [`mod@bench`] compares what it costs.
+//! [`mod@bench`] compares what it costs, and [`mod@boxes`] what survives the simulator's middleboxes.
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod boxes;
 pub mod demo;
 pub mod emulator;
 pub mod kernel;

@@ -29,6 +29,8 @@ pub struct TestPath {
     pub down: LineConfig,
     /// Middleboxes near the client, if there are any.
     pub boxes: Option<MakeBoxes>,
+    /// Middleboxes near the server.
+    pub far_boxes: Option<MakeBoxes>,
 }
 
 impl std::fmt::Debug for TestPath {
@@ -38,6 +40,7 @@ impl std::fmt::Debug for TestPath {
             .field("up", &self.up)
             .field("down", &self.down)
             .field("boxes", &self.boxes.is_some())
+            .field("far_boxes", &self.far_boxes.is_some())
             .finish()
     }
 }
@@ -57,6 +60,7 @@ impl TestPath {
             up: line.clone(),
             down: line,
             boxes: None,
+            far_boxes: None,
         }
     }
 }
@@ -216,6 +220,7 @@ impl Testbed {
                 out: path.up.clone(),
                 back: path.down.clone(),
                 boxes: path.boxes.clone(),
+                far_boxes: path.far_boxes.clone(),
             });
         }
         let emulator = Emulator::start(&middle, &emulated, seed)?;

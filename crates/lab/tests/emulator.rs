@@ -35,6 +35,7 @@ fn bed(links: &[LineConfig]) -> Option<Testbed> {
             up: l.clone(),
             down: l.clone(),
             boxes: None,
+            far_boxes: None,
         })
         .collect();
     Some(Testbed::new("emu", &paths, "cubic", 1).expect("namespaces are permitted"))

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use manypath_lab::bench::{self, BenchError};
+use manypath_lab::boxes::{self, BoxesError};
 
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{Report, RunOptions, Simulation};
 
-use crate::args::{BenchArgs, LabArgs, LabCommand, SimArgs};
+use crate::args::{BenchArgs, BoxesArgs, LabArgs, LabCommand, SimArgs};
 use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::runtime::{say, say_always};
@@ -20,6 +21,60 @@ pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
     match args.command {
         LabCommand::Sim(args) => sim(&args),
         LabCommand::Bench(args) => bench(&args),
+        LabCommand::Boxes(args) => boxes(&args),
+    }
+}
+
+fn boxes(args: &BoxesArgs) -> Result<(), Failure> {
+    let mut options = boxes::Options::new(args.quick && args.boxes.is_empty());
+    if let Some(path) = &args.scenario {
+        options.cases = boxes::of_scenario(&read(path)?);
+        if options.cases.is_empty() {
+            return Err(Failure::usage(format!(
+                "{}: no link has a box",
+                path.display()
+            )));
+        }
+    }
+    if let Some(unknown) = args.boxes.iter().find(|word| {
+        let mut cases = options.cases.iter();
+        !cases.any(|case| case.is_called(word))
+    }) {
+        return Err(Failure::usage(format!("there is no box {unknown}"))
+            .hint("`manypath lab boxes --list` shows all"));
+    }
+    if !args.boxes.is_empty() {
+        let wanted = |case: &boxes::Case| args.boxes.iter().any(|word| case.is_called(word));
+        options.cases.retain(wanted);
+    }
+    if args.list {
+        let line = |case: &boxes::Case| format!("{:<22} {}\n", case.name, case.about);
+        return print_text(&options.cases.iter().map(line).collect::<String>());
+    }
+    options.seed = args.seed;
+    options.jobs = args.jobs.map_or(options.jobs, usize::from);
+    let report = boxes::run(&options).map_err(|error| {
+        let message = error.to_string();
+        match error {
+            BoxesError::Network(network) => namespace_failure(&network),
+            BoxesError::Program(source) => Failure::from_io(message, source.kind()),
+            BoxesError::Interrupted => {
+                Failure::new(Code::Interrupted, "interrupted; everything was taken down")
+            }
+        }
+    })?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&report.table())?;
+    }
+    if report.is_good() {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            Code::Failure,
+            "ours did worse than the kernel somewhere",
+        ))
     }
 }
 

@@ -1,8 +1,8 @@
-//! System calls that the experiments need: children that die with the thread which started them, and sockets that see
-//! every Ethernet frame of an interface together with what the kernel left undone in it.
+//! System calls that the experiments need: children that die with the thread which started them, sockets that see every
+//! Ethernet frame of an interface together with what the kernel left undone in it, and questions about its sockets.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -107,6 +107,54 @@ pub fn frames_missed(socket: &OwnedFd) -> io::Result<u32> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// What the kernel tells of one of its Multipath TCP connections (`struct mptcp_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelMptcp {
+    /// It has become plain TCP.
+    pub fallback: bool,
+}
+
+/// Asks the kernel about a socket of its own. `None` for a socket that is no Multipath TCP, for example because the
+/// peer knows only TCP and the connection was accepted as such.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn kernel_mptcp(socket: BorrowedFd<'_>) -> io::Result<Option<KernelMptcp>> {
+    const SOL_MPTCP: i32 = 284;
+    const MPTCP_INFO: i32 = 1;
+    /// Its offset in the structure, which only ever grows (Linux, `include/uapi/linux/mptcp.h`).
+    const FLAGS: usize = 8;
+    const FALLBACK: u32 = 1;
+    let mut info = [0_u8; 256];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: info and len are whole values that outlive the call, and len says how large info is.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            SOL_MPTCP,
+            MPTCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP) => Ok(None),
+            _ => Err(error),
+        };
+    }
+    let flags = u32::from_ne_bytes([
+        info[FLAGS],
+        info[FLAGS + 1],
+        info[FLAGS + 2],
+        info[FLAGS + 3],
+    ]);
+    Ok(Some(KernelMptcp {
+        fallback: flags & FALLBACK != 0,
+    }))
 }
 
 fn set(socket: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {

@@ -49,6 +49,47 @@ pub(super) fn finish(read: &[u8], mut emit: impl FnMut(Vec<u8>)) -> Result<(), U
     }
 }
 
+/// Largest IP packet that the interfaces take as it is.
+const USUAL: usize = 1500;
+
+/// Makes a write to a frame socket out of a finished frame, given in two pieces. TCP that no longer fits onto the wire,
+/// because a box has joined segments, is written as a burst: the receiving interface hands it on in one piece, as
+/// interfaces do that join segments themselves.
+pub(super) fn prepare(head: &[u8], tail: &[u8], ready: &mut Vec<u8>) {
+    ready.clear();
+    ready.resize(FRAME_HEADER, 0);
+    ready.extend_from_slice(head);
+    ready.extend_from_slice(tail);
+    if ready.len() > FRAME_HEADER + ETHERNET + USUAL {
+        let (header, frame) = ready.split_at_mut(FRAME_HEADER);
+        // What is no TCP stays as it is, and the interface refuses it.
+        let _ = join(header, frame);
+    }
+}
+
+/// Marks a large TCP segment as a burst, and leaves its checksum to the interface.
+fn join(header: &mut [u8], frame: &mut [u8]) -> Option<()> {
+    let ip = frame.get_mut(ETHERNET..)?;
+    let (kind, ip_len, addresses) = match ip.first()? >> 4 {
+        4 if *ip.get(9)? == 6 => (GSO_TCP4, usize::from(ip[0] & 0x0f) * 4, 12..20),
+        6 if *ip.get(6)? == 6 => (GSO_TCP6, 40, 8..40),
+        _ => return None,
+    };
+    let tcp_len = usize::from(ip.get(ip_len + 12)? >> 4) * 4;
+    let size = USUAL.checked_sub(ip_len + tcp_len)?;
+    let pseudo = add((ip.len() - ip_len) as u64 + 6, ip.get(addresses)?);
+    let place = ip.get_mut(ip_len + 16..ip_len + 18)?;
+    place.copy_from_slice(&fold(pseudo).to_be_bytes());
+    header[0] = NEEDS_CHECKSUM;
+    header[1] = kind;
+    // All of these are below 65,536, for so large is an IP packet.
+    let start = ETHERNET + ip_len;
+    for (at, value) in [(2, start + tcp_len), (4, size), (6, start), (8, 16)] {
+        header[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes());
+    }
+    Some(())
+}
+
 /// Puts the checksum of everything from `start` into the two bytes at `start + offset`, which already hold the sum of
 /// the pseudo header.
 fn complete(frame: &mut [u8], start: usize, offset: usize) -> Result<(), Unfit> {
@@ -226,5 +267,28 @@ mod tests {
         let mut datagram = whole;
         datagram[1] = 5;
         assert_eq!(finish(&datagram, |_| ()), Err(Unfit::Segmentation));
+    }
+
+    #[test]
+    fn what_is_too_large_for_the_wire_is_written_as_a_burst() {
+        let whole = {
+            // Two segments that a box has joined: one packet with right checksums.
+            let mut read = burst(2500, 2500);
+            read[1] = GSO_TCP4;
+            pieces(&read).remove(0)
+        };
+        let mut ready = Vec::new();
+        prepare(&whole[..ETHERNET], &whole[ETHERNET..], &mut ready);
+        assert_eq!(ready[1], GSO_TCP4);
+        let sizes: Vec<usize> = pieces(&ready)
+            .iter()
+            .inspect(|frame| checks(frame))
+            .map(|frame| frame.len() - ETHERNET - 52)
+            .collect();
+        assert_eq!(sizes, [1448, 1052]);
+        let small = &whole[..ETHERNET + USUAL];
+        prepare(small, &[], &mut ready);
+        assert!(ready[..FRAME_HEADER].iter().all(|byte| *byte == 0));
+        assert_eq!(&ready[FRAME_HEADER..], small);
     }
 }

@@ -32,7 +32,7 @@ pub use manypath_sim::middlebox::{Middlebox, Way};
 pub use manypath_sim::rng::Chance;
 use path::{Wire, side};
 
-/// Makes the middleboxes of a path: those nearest to the first end first.
+/// Makes the middleboxes at one end of a path: those nearest to the first end first.
 pub type MakeBoxes = Arc<dyn Fn() -> Vec<Box<dyn Middlebox>> + Send + Sync>;
 
 /// Two interfaces of the emulator's namespace and what lies between them. [`Way::Out`] leads from the first to the second.
@@ -48,6 +48,8 @@ pub struct PathSpec {
     pub back: LineConfig,
     /// Boxes between the first end and the lines, if there are any.
     pub boxes: Option<MakeBoxes>,
+    /// Boxes between the lines and the second end; to them, packets of the way [`Way::Out`] go in.
+    pub far_boxes: Option<MakeBoxes>,
 }
 
 impl fmt::Debug for PathSpec {
@@ -58,6 +60,7 @@ impl fmt::Debug for PathSpec {
             .field("out", &self.out)
             .field("back", &self.back)
             .field("boxes", &self.boxes.is_some())
+            .field("far_boxes", &self.far_boxes.is_some())
             .finish()
     }
 }
@@ -68,6 +71,8 @@ pub struct PathCounters {
     lines: [LineCounters; 2],
     /// Packets that middleboxes ended.
     pub boxed: u64,
+    /// Packets that middleboxes changed, ended, held back or made.
+    pub touched: u64,
     /// Frames of a kind that cannot be put on a wire, or that the receiving interface refused.
     pub unfit: u64,
     /// Frames lost because the emulator did not keep up. Anything but zero means that the path was not what it should be.
@@ -210,7 +215,8 @@ impl Path {
             let index = nix::net::if_::if_nametoindex(name).map_err(std::io::Error::from)?;
             frame_socket(index)
         };
-        let boxes = spec.boxes.as_ref().map(|make| make()).unwrap_or_default();
+        let boxes = [&spec.boxes, &spec.far_boxes]
+            .map(|make| make.as_ref().map(|make| make()).unwrap_or_default());
         Ok(Self {
             sockets: [open(&spec.first)?, open(&spec.second)?],
             wire: Wire::new(spec.out.clone(), spec.back.clone(), boxes, seed),
@@ -223,6 +229,7 @@ impl Path {
         PathCounters {
             lines: self.wire.counters(),
             boxed: self.wire.dropped,
+            touched: self.wire.touched(),
             unfit: self.unfit,
             missed: self.missed,
         }
@@ -288,12 +295,9 @@ fn carries_ip(frame: &[u8]) -> bool {
     matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]))
 }
 
-/// Writes a finished frame, given in two pieces, behind a header that leaves nothing to do.
+/// Writes a finished frame, given in two pieces.
 fn write(socket: &OwnedFd, head: &[u8], tail: &[u8], ready: &mut Vec<u8>) -> bool {
-    ready.clear();
-    ready.resize(FRAME_HEADER, 0);
-    ready.extend_from_slice(head);
-    ready.extend_from_slice(tail);
+    frames::prepare(head, tail, ready);
     rustix::net::send(socket, ready, SendFlags::DONTWAIT).is_ok()
 }
 

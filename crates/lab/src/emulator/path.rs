@@ -1,4 +1,10 @@
-//! One emulated path: two lines, and middleboxes between the first end and the lines.
+//! One emulated path: two lines, and middleboxes at either end of them.
+//!
+//! The path is a row of hops: the boxes near the first end, the lines, the boxes near the second end. The gaps between
+//! the hops are numbered, from 0 at the first end to one more than the number of boxes at the second; the way
+//! [`Way::Out`] takes a packet up the row.
+
+use std::cmp::Ordering;
 
 use manypath_sim::line::{Line, LineConfig, LineCounters};
 use manypath_sim::middlebox::{Desk, Middlebox, Verdict, Way};
@@ -16,8 +22,8 @@ struct Station {
 struct Held {
     until: Instant,
     way: Way,
-    /// The station that it comes from.
-    from: usize,
+    /// The gap that it will be in.
+    gap: usize,
     packet: Box<Packet>,
 }
 
@@ -26,6 +32,8 @@ pub(super) struct Wire {
     out: Line,
     back: Line,
     stations: Vec<Station>,
+    /// How many of the stations are near the first end; it is also the number of the hop that is the lines.
+    near: usize,
     held: Vec<Held>,
     pool: Pool,
     verdicts: Vec<Verdict>,
@@ -39,9 +47,10 @@ impl Wire {
     pub(super) fn new(
         out: LineConfig,
         back: LineConfig,
-        boxes: Vec<Box<dyn Middlebox>>,
+        [near, far]: [Vec<Box<dyn Middlebox>>; 2],
         seed: u64,
     ) -> Self {
+        let count = near.len();
         let station = |(middlebox, part)| Station {
             middlebox,
             rng: Rng::stream(seed, part),
@@ -49,7 +58,8 @@ impl Wire {
         Self {
             out: Line::new(out, Rng::stream(seed, 0)),
             back: Line::new(back, Rng::stream(seed, 1)),
-            stations: boxes.into_iter().zip(2..).map(station).collect(),
+            stations: near.into_iter().chain(far).zip(2..).map(station).collect(),
+            near: count,
             held: Vec::new(),
             pool: Pool::default(),
             verdicts: Vec::new(),
@@ -73,25 +83,29 @@ impl Wire {
         let mut packet = self.pool.copy_of(bytes);
         packet.set_link_header(*header);
         self.headers[side(way)] = *header;
-        match way {
-            Way::Out => self.pass(now, Way::Out, 0, packet, emit),
-            Way::In => self.back.offer(now, packet, &mut self.pool),
-        }
+        let gap = match way {
+            Way::Out => 0,
+            Way::In => self.hops(),
+        };
+        self.pass(now, way, gap, packet, emit);
+    }
+
+    /// The number of hops, and of the gap behind the last one.
+    fn hops(&self) -> usize {
+        self.stations.len() + 1
     }
 
     /// Lets everything that is due by `now` come out.
     pub(super) fn deliver(&mut self, now: Instant, emit: &mut dyn FnMut(Way, &Packet)) {
         while let Some(packet) = self.out.arrival(now) {
-            self.finish(Way::Out, packet, emit);
+            self.pass(now, Way::Out, self.near + 1, packet, emit);
         }
         while let Some(packet) = self.back.arrival(now) {
-            let last = self.stations.len();
-            self.pass(now, Way::In, last, packet, emit);
+            self.pass(now, Way::In, self.near, packet, emit);
         }
         while let Some(at) = self.held.iter().position(|held| held.until <= now) {
             let held = self.held.swap_remove(at);
-            let next = next(held.way, held.from);
-            self.pass(now, held.way, next, held.packet, emit);
+            self.pass(now, held.way, held.gap, held.packet, emit);
         }
         for index in 0..self.stations.len() {
             if self.stations[index]
@@ -122,23 +136,38 @@ impl Wire {
         lines.into_iter().chain(boxes).chain(held).flatten().min()
     }
 
-    /// Takes a packet to a position in the row of boxes: the box with that number when it goes out, the one before it
-    /// when it comes in. Past either end of the row it leaves.
+    /// Takes a packet on from a gap: into the next hop, or out of the path.
     fn pass(
         &mut self,
         now: Instant,
         way: Way,
-        position: usize,
+        gap: usize,
         packet: Box<Packet>,
         emit: &mut dyn FnMut(Way, &Packet),
     ) {
-        let index = match way {
-            Way::Out if position == self.stations.len() => {
-                return self.out.offer(now, packet, &mut self.pool);
+        let hop = match way {
+            Way::Out if gap == self.hops() => return self.finish(way, packet, emit),
+            Way::In if gap == 0 => return self.finish(way, packet, emit),
+            Way::Out => gap,
+            Way::In => gap - 1,
+        };
+        let (index, seen) = match hop.cmp(&self.near) {
+            _ if hop != self.near && !concerns_boxes(packet.bytes()) => {
+                let gap = match way {
+                    Way::Out => gap + 1,
+                    Way::In => gap - 1,
+                };
+                return self.pass(now, way, gap, packet, emit);
             }
-            Way::Out => position,
-            Way::In if position == 0 => return self.finish(way, packet, emit),
-            Way::In => position - 1,
+            Ordering::Less => (hop, way),
+            Ordering::Equal => {
+                return match way {
+                    Way::Out => self.out.offer(now, packet, &mut self.pool),
+                    Way::In => self.back.offer(now, packet, &mut self.pool),
+                };
+            }
+            // To a box at the second end, what comes from there goes out.
+            Ordering::Greater => (hop - 1, way.reversed()),
         };
         let mut verdicts = std::mem::take(&mut self.verdicts);
         let station = &mut self.stations[index];
@@ -148,10 +177,11 @@ impl Wire {
             rng: &mut station.rng,
             verdicts: &mut verdicts,
         };
-        station.middlebox.handle(way, packet, &mut desk);
+        station.middlebox.handle(seen, packet, &mut desk);
         self.obey(now, index, verdicts, emit);
     }
 
+    /// Carries out what the box with this number has decided.
     fn obey(
         &mut self,
         now: Instant,
@@ -159,16 +189,27 @@ impl Wire {
         mut verdicts: Vec<Verdict>,
         emit: &mut dyn FnMut(Way, &Packet),
     ) {
+        let at_first_end = index < self.near;
+        let hop = index + usize::from(!at_first_end);
+        let leaving = |seen: Way| {
+            let way = if at_first_end { seen } else { seen.reversed() };
+            match way {
+                Way::Out => (way, hop + 1),
+                Way::In => (way, hop),
+            }
+        };
         for verdict in verdicts.drain(..) {
             match verdict {
-                Verdict::Forward(way, packet) => {
-                    self.pass(now, way, next(way, index), packet, emit)
+                Verdict::Forward(seen, packet) => {
+                    let (way, gap) = leaving(seen);
+                    self.pass(now, way, gap, packet, emit);
                 }
-                Verdict::Delay(way, time, packet) => {
+                Verdict::Delay(seen, time, packet) => {
+                    let (way, gap) = leaving(seen);
                     self.held.push(Held {
                         until: now + time,
                         way,
-                        from: index,
+                        gap,
                         packet,
                     });
                 }
@@ -210,16 +251,33 @@ impl Wire {
         }
     }
 
+    /// Packets that the boxes changed, ended, held back or made.
+    pub(super) fn touched(&self) -> u64 {
+        let touched = self.stations.iter().map(|s| s.middlebox.touched());
+        touched.sum()
+    }
+
     pub(super) fn counters(&self) -> [LineCounters; 2] {
         [*self.out.counters(), *self.back.counters()]
     }
 }
 
-/// The position after the box with this number.
-fn next(way: Way, index: usize) -> usize {
-    match way {
-        Way::Out => index + 1,
-        Way::In => index,
+/// Whether a packet is of the kinds that the simulator has: TCP, and ICMP that reports errors. Real hosts also look for
+/// their neighbours and routers; boxes that count or wait from their first packet on must not see that.
+fn concerns_boxes(packet: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const ICMP: u8 = 1;
+    const ICMP6: u8 = 58;
+    /// The first type of ICMPv6 that is no error (RFC 4443 section 2.1).
+    const INFORMATION: u8 = 128;
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) => matches!(packet.get(9), Some(&(TCP | ICMP))),
+        Some(6) => match packet.get(6) {
+            Some(&TCP) => true,
+            Some(&ICMP6) => packet.get(40).is_some_and(|kind| *kind < INFORMATION),
+            _ => false,
+        },
+        _ => false,
     }
 }
 
@@ -262,10 +320,22 @@ mod tests {
                 _ => desk.forward(way, packet),
             }
         }
+
+        fn touched(&self) -> u64 {
+            u64::from(self.0)
+        }
     }
 
+    /// What a box looks at to see that it is TCP.
+    const IP: [u8; 10] = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6];
+
     fn frame(text: &[u8]) -> Vec<u8> {
-        [&[7; LINK_HEADER][..], text].concat()
+        [&[7; LINK_HEADER][..], &IP, text].concat()
+    }
+
+    fn words(packet: &Packet) -> Vec<u8> {
+        let bytes = packet.bytes();
+        bytes.strip_prefix(&IP).unwrap_or(bytes).to_vec()
     }
 
     fn run(wire: &mut Wire, frames: &[(Way, &[u8])]) -> Vec<(u64, Way, Vec<u8>)> {
@@ -273,13 +343,13 @@ mod tests {
         let start = Instant::ZERO;
         for (way, text) in frames {
             wire.offer(start, *way, &frame(text), &mut |way, packet| {
-                all.push((0, way, packet.bytes().to_vec()));
+                all.push((0, way, words(packet)));
             });
         }
         while let Some(at) = wire.deadline() {
             wire.deliver(at, &mut |way, packet| {
                 assert_ne!(packet.link_header(), &[0; LINK_HEADER]);
-                all.push((at.as_millis(), way, packet.bytes().to_vec()));
+                all.push((at.as_millis(), way, words(packet)));
             });
         }
         all
@@ -294,7 +364,7 @@ mod tests {
 
     #[test]
     fn without_boxes_each_way_has_its_own_line() {
-        let mut wire = Wire::new(line(3), line(4), Vec::new(), 1);
+        let mut wire = Wire::new(line(3), line(4), [Vec::new(), Vec::new()], 1);
         let all = run(&mut wire, &[(Way::Out, b"ping"), (Way::In, b"pong")]);
         assert_eq!(
             all,
@@ -309,7 +379,7 @@ mod tests {
     #[test]
     fn boxes_answer_delay_drop_and_pass() {
         let boxes: Vec<Box<dyn Middlebox>> = vec![Box::new(Moody(10)), Box::new(Moody(0))];
-        let mut wire = Wire::new(line(1), line(1), boxes, 1);
+        let mut wire = Wire::new(line(1), line(1), [boxes, Vec::new()], 1);
         let frames: Vec<(Way, &[u8])> = vec![
             (Way::Out, b"a"),
             (Way::Out, b"b"),
@@ -336,5 +406,57 @@ mod tests {
         );
         assert_eq!(wire.dropped, 1);
         assert_eq!(wire.pool.in_use(), 0);
+    }
+
+    #[test]
+    fn a_box_at_the_second_end_stands_behind_the_lines_and_looks_the_other_way() {
+        let boxes: Vec<Box<dyn Middlebox>> = vec![Box::new(Moody(0))];
+        let mut wire = Wire::new(line(1), line(2), [Vec::new(), boxes], 1);
+        let frames: Vec<(Way, &[u8])> = vec![
+            (Way::In, b"a"),
+            (Way::In, b"b"),
+            (Way::In, b"c"),
+            (Way::Out, b"d"),
+        ];
+        wire.headers[0] = [9; LINK_HEADER];
+        let all = run(&mut wire, &frames);
+        let texts: Vec<(u64, Way, &[u8])> = all
+            .iter()
+            .map(|(at, way, text)| (*at, *way, &text[..]))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                (0, Way::Out, &b"answer"[..]),
+                (1, Way::Out, b"d"),
+                (2, Way::In, b"a"),
+                (7, Way::In, b"b"),
+            ]
+        );
+        assert_eq!((wire.dropped, wire.touched()), (1, 3));
+        assert_eq!(wire.pool.in_use(), 0);
+    }
+
+    #[test]
+    fn boxes_see_tcp_and_errors_and_nothing_else() {
+        let six = |next: u8, kind: u8| {
+            let mut packet = vec![0; 48];
+            packet[0] = 0x60;
+            packet[6] = next;
+            packet[40] = kind;
+            packet
+        };
+        let mut four = IP.to_vec();
+        assert!(concerns_boxes(&four));
+        four[9] = 17;
+        assert!(!concerns_boxes(&four));
+        assert!(concerns_boxes(&six(6, 0)) && concerns_boxes(&six(58, 2)));
+        assert!(!concerns_boxes(&six(58, 135)) && !concerns_boxes(&six(0, 58)));
+        assert!(!concerns_boxes(&[]));
+        let boxes: Vec<Box<dyn Middlebox>> = vec![Box::new(Moody(2))];
+        let mut wire = Wire::new(line(1), line(1), [boxes, Vec::new()], 1);
+        let datagram = [&[7; LINK_HEADER][..], &four].concat();
+        wire.offer(Instant::ZERO, Way::Out, &datagram, &mut |_, _| ());
+        assert_eq!((wire.touched(), wire.deadline().is_some()), (2, true));
     }
 }

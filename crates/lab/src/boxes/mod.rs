@@ -1,0 +1,261 @@
+//! Each middlebox of the simulator alone on real packets: `manypath lab boxes`.
+//!
+//! Two namespaces and one or two emulated paths between them, the box on one of the paths, and one connection, for every
+//! pair of client and server out of the kernel and ours: some megabytes up, the same down, and an orderly end. The
+//! kernel's TCP on the only path shows what the box leaves possible at all.
+
+mod cases;
+mod cell;
+mod model;
+mod relay;
+mod table;
+mod talk;
+mod watch;
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::demo::Show;
+use crate::netns::{self, NetNsError};
+pub use cases::{Case, cases, of_scenario};
+use cell::Setting;
+pub use model::{Arm, Cell, Outcome, Place, Report, Row, Stack};
+
+/// Congestion control of every end.
+const CONGESTION: &str = "cubic";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The boxes; a row for each of them in each place.
+    pub cases: Vec<Case>,
+    /// Bytes each way, where a case does not say otherwise.
+    pub bytes: usize,
+    /// How long one cell may take, pauses left out.
+    pub limit: Duration,
+    /// Cells at one time.
+    pub jobs: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The program that has the `forward` command; this very program if absent.
+    pub program: Option<PathBuf>,
+    /// How progress is shown.
+    pub show: Show,
+}
+
+impl Options {
+    /// The whole table, or the quick one.
+    #[must_use]
+    pub fn new(quick: bool) -> Self {
+        let mut cases = cases();
+        cases.retain(|case| case.quick || !quick);
+        Self {
+            cases,
+            bytes: if quick { 600_000 } else { 2_000_000 },
+            limit: Duration::from_secs(if quick { 10 } else { 15 }),
+            jobs: std::thread::available_parallelism().map_or(2, usize::from) * 4,
+            seed: 1,
+            program: None,
+            show: Show::Auto,
+        }
+    }
+}
+
+/// Why the table could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BoxesError {
+    /// The private network could not be built.
+    #[error(transparent)]
+    Network(#[from] NetNsError),
+    /// Our own program could not be found, or a folder for its sockets not be made.
+    #[error("cannot start our own program: {0}")]
+    Program(io::Error),
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A cell that is still to be run, by its place in the table.
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    row: usize,
+    case: usize,
+    arm: Arm,
+}
+
+type Done = (Task, Result<Cell, NetNsError>);
+
+/// Runs every cell. Bounded: no cell takes longer than the limit, its pause and the time to build its network. It may
+/// replace this process, see [`netns::acquire`].
+///
+/// # Errors
+/// When namespaces are forbidden or we are interrupted. A cell that fails is an [`Outcome::Failed`].
+pub fn run(options: &Options) -> Result<Report, BoxesError> {
+    netns::acquire()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut hooks = Vec::new();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without the hook the signal ends us at once, and the kernel takes everything away but an empty folder.
+        hooks.extend(signal_hook::flag::register(signal, Arc::clone(&stop)));
+    }
+    let result = all(options, &stop);
+    for hook in hooks {
+        signal_hook::low_level::unregister(hook);
+    }
+    result
+}
+
+fn all(options: &Options, stop: &AtomicBool) -> Result<Report, BoxesError> {
+    let program = match &options.program {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(BoxesError::Program)?,
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("manypath-boxes-")
+        .tempdir()
+        .map_err(BoxesError::Program)?;
+    let (mut rows, tasks) = plan(&options.cases);
+    let bar = progress(options.show, tasks.len());
+    let lines = bar.is_hidden() && options.show != Show::Nothing;
+    let mut left = tasks.len();
+    let queue = Arc::new(Mutex::new(tasks));
+    let (tell, done) = channel();
+    for _ in 0..options.jobs.max(1) {
+        let (queue, tell) = (Arc::clone(&queue), tell.clone());
+        let (options, program) = (options.clone(), program.clone());
+        let runtime = folder.path().to_owned();
+        std::thread::spawn(move || {
+            let setting = Setting {
+                options: &options,
+                program: &program,
+                runtime: &runtime,
+            };
+            work(&setting, &queue, &tell);
+        });
+    }
+    drop(tell);
+    while left > 0 {
+        match done.recv_timeout(Duration::from_millis(100)) {
+            Ok((task, cell)) => {
+                let row = &mut rows[task.row];
+                row.cells.push(cell?);
+                left -= 1;
+                bar.inc(1);
+                bar.set_message(format!("{}, {}", row.name, row.place.name()));
+                if row.cells.len() == arms(row.place).len() {
+                    row.cells.sort_by_key(|cell| cell.arm);
+                    if lines {
+                        eprintln!("{}  ({left} cells to go)", table::line(row));
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(BoxesError::Program(io::Error::other("a worker panicked")));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // The workers are left where they are: they end with the program, and their namespaces with them.
+        if stop.load(Ordering::Relaxed) {
+            bar.finish_and_clear();
+            return Err(BoxesError::Interrupted);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+        bytes: options.bytes,
+        seed: options.seed,
+        rows,
+    })
+}
+
+/// The arms of a row: TCP has one path only.
+fn arms(place: Place) -> &'static [Arm] {
+    match place {
+        Place::Only => &Arm::ALL,
+        Place::First | Place::Second => &Arm::ALL[1..],
+    }
+}
+
+/// Empty rows, and what fills them.
+fn plan(cases: &[Case]) -> (Vec<Row>, VecDeque<Task>) {
+    let mut rows = Vec::new();
+    let mut tasks = VecDeque::new();
+    for (index, case) in cases.iter().enumerate() {
+        for place in Place::ALL {
+            for arm in arms(place) {
+                tasks.push_back(Task {
+                    row: rows.len(),
+                    case: index,
+                    arm: *arm,
+                });
+            }
+            rows.push(Row {
+                name: case.name.clone(),
+                chain: case.chain.clone(),
+                place,
+                cells: Vec::new(),
+            });
+        }
+    }
+    (rows, tasks)
+}
+
+fn work(setting: &Setting<'_>, queue: &Mutex<VecDeque<Task>>, tell: &Sender<Done>) {
+    loop {
+        let next = queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
+        let Some(task) = next else { return };
+        let place = Place::ALL[task.row % Place::ALL.len()];
+        let case = &setting.options.cases[task.case];
+        let cell = cell::run(setting, case, place, task.arm);
+        if tell.send((task, cell)).is_err() {
+            // Nobody wants to know any more.
+            return;
+        }
+    }
+}
+
+fn progress(show: Show, cells: usize) -> ProgressBar {
+    let bars = show == Show::Auto && io::stderr().is_terminal();
+    if !bars {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} cells, {elapsed}  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::with_draw_target(Some(cells as u64), ProgressDrawTarget::stderr());
+    bar.set_style(style);
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_planned_once_and_in_order() {
+        let options = Options::new(false);
+        let (rows, tasks) = plan(&options.cases);
+        assert_eq!(rows.len(), options.cases.len() * 3);
+        assert_eq!(tasks.len(), options.cases.len() * 13);
+        for task in tasks {
+            let row = &rows[task.row];
+            assert_eq!(row.place, Place::ALL[task.row % 3]);
+            assert_eq!(row.name, options.cases[task.case].name);
+        }
+        assert!(Options::new(true).cases.len() < options.cases.len());
+    }
+}

@@ -1,0 +1,76 @@
+//! Middleboxes of the simulator on real packets, the kernel and ours in either role.
+
+use std::time::Duration;
+
+use manypath_lab::boxes::{self, Arm, Options, Outcome, Place, Row};
+use manypath_lab::demo::Show;
+use manypath_tests::net::Net;
+use manypath_tests::program::binary;
+
+fn table(names: &[&str]) -> Option<Vec<Row>> {
+    // Only for the right to run, and to be where namespaces are permitted.
+    let _net = Net::new(1)?;
+    let mut options = Options {
+        bytes: 300_000,
+        limit: Duration::from_secs(10),
+        program: Some(binary().to_owned()),
+        show: Show::Nothing,
+        ..Options::new(false)
+    };
+    let wanted = |case: &boxes::Case| names.contains(&case.name.as_str());
+    options.cases.retain(wanted);
+    assert_eq!(options.cases.len(), names.len());
+    Some(boxes::run(&options).expect("namespaces are permitted").rows)
+}
+
+/// What came of the connections in which ours took part.
+fn ours(row: &Row) -> Vec<(Arm, &Outcome)> {
+    let cells = row.cells.iter().filter(|cell| cell.arm.is_ours());
+    cells.map(|cell| (cell.arm, &cell.outcome)).collect()
+}
+
+#[test]
+fn boxes_on_real_packets_come_out_as_in_the_simulator() {
+    let Some(rows) = table(&["strip-syn", "split", "rewrite"]) else {
+        return;
+    };
+    assert_eq!(rows.len(), 9);
+    for row in &rows {
+        let expected: &[Outcome] = match (row.name.as_str(), row.place) {
+            ("split", _) => &[Outcome::Intact],
+            // What joins through these does not last; what begins there goes on as TCP.
+            (_, Place::Second) => &[Outcome::SubflowLost],
+            ("strip-syn", _) => &[Outcome::FellBack],
+            // A subflow may have joined before the gateway finds its word.
+            (_, Place::First) => &[Outcome::FellBack, Outcome::SubflowLost],
+            (_, Place::Only) => &[Outcome::FellBack],
+        };
+        let ours = ours(row);
+        assert_eq!(ours.len(), 3);
+        assert!(
+            ours.iter().all(|(_, outcome)| expected.contains(outcome)),
+            "{}, {:?}: {ours:?}",
+            row.name,
+            row.place
+        );
+        // The control: TCP passes all of them.
+        let tcp = row.cell(Arm::Tcp);
+        assert!(
+            tcp.is_none_or(|cell| cell.outcome == Outcome::Intact),
+            "{tcp:?}"
+        );
+        let met = row.cells.iter().filter(|cell| cell.arm.is_ours());
+        assert!(
+            met.into_iter().all(|cell| cell.touched > 0),
+            "the box was met: {row:?}"
+        );
+        if row.name == "rewrite" && row.place == Place::Only {
+            // Both applications see what they would see over TCP.
+            assert!(
+                row.cells
+                    .iter()
+                    .all(|cell| !cell.outcome.delivered() || cell.rewritten)
+            );
+        }
+    }
+}
