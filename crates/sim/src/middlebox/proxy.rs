@@ -74,6 +74,8 @@ struct Stream {
     tries: u32,
     duplicates: u32,
     srtt: Option<Duration>,
+    /// Something was sent again: what was kept then may have more holes (RFC 6582).
+    recover: Option<SeqNum>,
 }
 
 impl Stream {
@@ -111,6 +113,8 @@ impl Stream {
                 }
             }
             self.due = (!self.store.is_empty()).then(|| now + self.rto());
+            self.recover = self.recover.filter(|recover| ack.before(*recover));
+            return self.recover.is_some() && !self.store.is_empty();
         } else if ack == before && bare && !self.store.is_empty() {
             self.duplicates += 1;
             return self.duplicates == DUPLICATES;
@@ -136,6 +140,8 @@ impl Stream {
     /// The first segment once more.
     fn again(&mut self, now: Instant) -> Option<&[u8]> {
         self.due = Some(now + self.rto());
+        let last = self.store.back().map(|last| last.end);
+        self.recover = self.recover.or(last);
         let first = self.store.front_mut()?;
         first.again = true;
         Some(&first.bytes)
@@ -490,6 +496,23 @@ mod tests {
         let all = bench.until(Instant::from_secs(1000));
         assert!(all.len() < 20, "{}", all.len());
         assert_eq!((bench.middlebox.deadline(), bench.kept()), (None, 0));
+    }
+
+    #[test]
+    fn several_holes_need_one_timeout() {
+        let mut bench = bench(true, ProxySpec::default());
+        for n in 0..4 {
+            bench.pass(Way::Out, &data(true, 100 + n * 4, b"0123"));
+        }
+        assert_eq!(seen(bench.until(Instant::from_secs(1)))[0].1, 100);
+        // The first hole is filled, and the answer shows the next.
+        let out = seen(bench.pass(Way::In, &ack(true, 108)));
+        assert_eq!((out.len(), out[0].0, out[0].1), (2, Way::Out, 108));
+        // Everything kept then has arrived.
+        assert_eq!(bench.pass(Way::In, &ack(true, 116)).len(), 1);
+        bench.pass(Way::Out, &data(true, 116, b"0123"));
+        bench.pass(Way::Out, &data(true, 120, b"0123"));
+        assert_eq!(bench.pass(Way::In, &ack(true, 120)).len(), 1);
     }
 
     #[test]
