@@ -321,6 +321,27 @@ pub(crate) enum LabCommand {
     Bench(BenchArgs),
     /// What survives middleboxes on real packets, ours and the kernel's
     Boxes(BoxesArgs),
+    /// What attackers can do to the stack: memory, work, and what honest clients beside them keep of their goodput
+    Attack(AttackArgs),
+}
+
+const ATTACK_EXAMPLES: &str = "\
+Examples:
+  manypath lab attack
+      Every attack in simulated time; ends with 1 if an honest client kept less than 90 % of its goodput or a bound
+      was passed.
+  manypath lab attack --only syn-flood --only holes --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = ATTACK_EXAMPLES, after_long_help = format!("{ATTACK_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct AttackArgs {
+    /// Only this one; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(manypath_lab::attack::names()))]
+    pub(crate) only: Vec<String>,
+
+    /// The report as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const SIM_EXAMPLES: &str = "\
@@ -489,6 +510,35 @@ pub(crate) struct StackArgs {
     /// How long to wait for a peer to answer
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     pub(crate) connect_timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArgs {
+    /// Memory for all connections. When it is used up, new ones are refused; from half of it on, peers that made a
+    /// connection hold more than its share are not listened to, and connections that get nowhere are ended
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1Gi")]
+    pub(crate) memory: u64,
+
+    /// Connections in all, those in their handshake included
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) most_connections: u32,
+
+    /// Connections that may be open from one address (of IPv6: from one /64)
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) most_per_address: u32,
+
+    /// Connections of a listener that may be in their handshake or wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) backlog: u32,
+
+    /// How long a connection may get nowhere before it makes room for others when a limit is reached: a handshake that is
+    /// not finished, a window that stays closed, a hole that is not filled
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
+    pub(crate) patience: Duration,
 }
 
 /// A switch that can be said either way.

@@ -8,9 +8,9 @@ use manypath_control::convert;
 use manypath_control::report::ConnReport;
 use manypath_control::server::Reporter;
 use manypath_io::{Attach, Context};
-use manypath_stack::{ConnOptions, PathManager};
+use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
-use crate::args::{AttachKind, StackArgs};
+use crate::args::{AttachKind, LimitArgs, StackArgs};
 use crate::exit::{Code, Failure};
 
 /// The options of connections, for a policy that applies where the command line names none.
@@ -32,6 +32,18 @@ fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, F
     })
 }
 
+fn stack_config(limits: &LimitArgs) -> StackConfig {
+    StackConfig {
+        max_connections: limits.most_connections as usize,
+        max_per_source: limits.most_per_address as usize,
+        max_memory: usize::try_from(limits.memory).unwrap_or(usize::MAX),
+        patience: manypath_tcp::time::Duration::from_nanos(
+            u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX),
+        ),
+        ..StackConfig::default()
+    }
+}
+
 /// Starts the stack.
 pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
     Context::builder()
@@ -43,6 +55,8 @@ pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
         })
         .local_ports(args.local_ports)
         .offload(args.offload.is_on())
+        .stack_config(stack_config(&args.limits))
+        .backlog(args.limits.backlog as usize)
         .conn_options(options(args, PathManager::FullMesh)?)
         .accept_options(options(args, PathManager::Passive)?)
         .build()

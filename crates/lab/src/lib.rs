@@ -3,9 +3,11 @@
 //! Everything here works with real packets and real kernels: [`netns`] makes private networks without root,
 //! [`emulator`] puts slow, long, lossy paths between them, [`testbed`] joins both into the networks of the papers,
 //! [`kernel`] reads what the kernel's own Multipath TCP did, [`demo`] shows it all in two minutes,
-//! [`mod@bench`] compares what it costs, and [`mod@boxes`] what survives the simulator's middleboxes.
+//! [`mod@bench`] compares what it costs, [`mod@boxes`] what survives the simulator's middleboxes, and [`attack`] says what an
+//! attacker can do.
 #![forbid(unsafe_code)]
 
+pub mod attack;
 pub mod bench;
 pub mod boxes;
 pub mod demo;

@@ -33,6 +33,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod attack;
 mod build;
 mod card;
 mod coalesce;

@@ -107,6 +107,10 @@ counters! {
         syn_memory,
         /// Segments with payload dropped: memory is short and their connection holds more than its share.
         drop_memory,
+        /// Payload bytes dropped because out-of-order payload of their connection took all the memory that it may.
+        reassembly_refused_bytes,
+        /// Payload bytes dropped because their connection's stream waits for too many holes already.
+        scattered_bytes,
         /// Connections ended because they got nowhere when a limit was reached.
         conn_shed,
         /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.

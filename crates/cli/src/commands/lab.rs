@@ -22,6 +22,7 @@ pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
         LabCommand::Sim(args) => sim(&args),
         LabCommand::Bench(args) => bench(&args),
         LabCommand::Boxes(args) => boxes(&args),
+        LabCommand::Attack(args) => super::attack::run(&args),
     }
 }
 

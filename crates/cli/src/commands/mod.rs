@@ -1,5 +1,6 @@
 //! One file a command, and what several of them share.
 
+pub(crate) mod attack;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod forward;

@@ -13,6 +13,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+/// Connections of a listener that may be in their handshake or wait to be accepted.
+const BACKLOG: usize = 4096;
+
 /// Local ports that a stack takes where it shares addresses with the host.
 const LOCAL_PORTS: u16 = 8192;
 
@@ -72,6 +75,7 @@ pub struct Builder {
     stack: StackConfig,
     conn: ConnOptions,
     accept: ConnOptions,
+    backlog: usize,
     seed: Option<[u8; 32]>,
 }
 
@@ -98,6 +102,7 @@ impl Builder {
                 ..ConnOptions::default()
             },
             accept: ConnOptions::default(),
+            backlog: BACKLOG,
             seed: None,
         }
     }
@@ -160,6 +165,14 @@ impl Builder {
         self
     }
 
+    /// Connections of a listener that may be in their handshake or wait to be accepted, where it asks for no number of its
+    /// own.
+    #[must_use]
+    pub fn backlog(mut self, connections: usize) -> Self {
+        self.backlog = connections.max(1);
+        self
+    }
+
     /// Options of connections that are accepted without others.
     #[must_use]
     pub fn accept_options(mut self, options: ConnOptions) -> Self {
@@ -210,6 +223,7 @@ impl Builder {
             shared,
             conn: self.conn,
             accept: self.accept,
+            backlog: self.backlog,
             attachment,
             tasks,
         })))

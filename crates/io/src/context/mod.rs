@@ -29,6 +29,7 @@ struct Inner {
     shared: Arc<Shared>,
     conn: ConnOptions,
     accept: ConnOptions,
+    backlog: usize,
     attachment: Arc<Mutex<Attachment>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -80,6 +81,11 @@ impl Context {
     #[must_use]
     pub fn conn_options(&self) -> &ConnOptions {
         &self.0.conn
+    }
+
+    /// Connections of a listener that may be in their handshake or wait to be accepted.
+    pub(crate) fn backlog(&self) -> usize {
+        self.0.backlog
     }
 
     /// The options of connections that are accepted without others.

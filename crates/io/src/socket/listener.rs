@@ -12,9 +12,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context as Cx, Poll};
 
-/// Connections that may wait to be accepted, unless the caller says otherwise.
-const BACKLOG: usize = 4096;
-
 /// A port on which connections are accepted, used like tokio's `TcpListener`. Peers without Multipath TCP get plain TCP.
 #[derive(Debug)]
 pub struct MpListener {
@@ -32,7 +29,12 @@ impl MpListener {
     /// `AddrNotAvailable` when no path has that address, `AddrInUse` when stack or host have a listener there; where
     /// addresses are shared, what the change of the firewall reports.
     pub fn bind(context: &Context, addr: SocketAddr) -> io::Result<Self> {
-        Self::bind_with(context, addr, BACKLOG, context.accept_options().clone())
+        Self::bind_with(
+            context,
+            addr,
+            context.backlog(),
+            context.accept_options().clone(),
+        )
     }
 
     /// Listens with options of its own, and room for `backlog` connections that are not accepted yet.

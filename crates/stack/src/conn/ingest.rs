@@ -364,6 +364,7 @@ impl Conn {
         match placed {
             Placed::Stored => {}
             Placed::Contested => cx.count.duplicate_bytes += bytes as u64,
+            Placed::Scattered => cx.count.scattered_bytes += bytes as u64,
             Placed::BeyondWindow => cx.count.beyond_window_bytes += bytes as u64,
         }
     }

@@ -16,10 +16,10 @@ use crate::api::{CloseCause, SubflowEnd};
 /// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far a connection had come when it was last looked at, and when that was.
+/// How far a connection had come when it was last looked at, and when that was: what the application has read, and what
+/// the peer has acknowledged. What merely arrived does not count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advance {
-    received: Offset,
     read: u64,
     acked: Offset,
     at: Instant,
@@ -28,7 +28,6 @@ pub(crate) struct Advance {
 impl Advance {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            received: Offset::ZERO,
             read: 0,
             acked: Offset::ZERO,
             at: now,
@@ -74,17 +73,17 @@ impl Conn {
 
     /// Notes whether anything moved since the last look.
     pub(crate) fn note_advance(&mut self, cx: &Cx<'_>) {
-        let (received, read) = (self.recv.next(), self.recv.bytes_read());
-        let acked = self.send.una();
-        let last = &self.advance;
-        if (received, read, acked) != (last.received, last.read, last.acked) {
-            self.advance = Advance {
-                received,
-                read,
-                acked,
-                at: cx.now,
-            };
+        let (read, acked) = (self.recv.bytes_read(), self.send.una());
+        if (read, acked) != (self.advance.read, self.advance.acked) {
+            let at = cx.now;
+            self.advance = Advance { read, acked, at };
         }
+    }
+
+    /// The application read something, or the peer acknowledged something, so recently.
+    pub(crate) fn moved_since(&self, now: Instant, ago: Duration) -> bool {
+        let ever = self.advance.read > 0 || self.advance.acked > Offset::ZERO;
+        ever && now.since(self.advance.at) < ago
     }
 
     /// Since when it has been holding memory or a place in a queue without getting anywhere: the peer does not finish its
@@ -96,11 +95,6 @@ impl Conn {
             || self.held() > 0
             || self.subflows.is_empty();
         waits.then_some(self.advance.at)
-    }
-
-    /// Bytes that the application wrote and the peer has not acknowledged.
-    pub(crate) fn unacknowledged(&self) -> u64 {
-        self.send.queued()
     }
 
     /// Nobody has accepted it: until then it is told a small window.

@@ -375,8 +375,9 @@ impl Conn {
         self.send.free(None);
     }
 
-    /// Takes bytes of the application.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, StackError> {
+    /// Takes bytes of the application; where memory is short, not many more than what is in flight.
+    pub(crate) fn write(&mut self, bytes: &[u8], tight: bool) -> Result<usize, StackError> {
+        self.send.set_frugal(tight);
         if let Some(cause) = self.closed {
             return Err(error_of(cause));
         }
@@ -386,13 +387,6 @@ impl Conn {
         let n = self.send.write(bytes);
         self.write_blocked |= n < bytes.len();
         Ok(n)
-    }
-
-    /// Takes nothing of the application for now; it is woken when something was acknowledged.
-    pub(crate) fn write_later(&mut self) -> Result<usize, StackError> {
-        let taken = self.write(&[])?;
-        self.write_blocked = true;
-        Ok(taken)
     }
 
     /// Gives bytes to the application; `None` at the end of the stream.

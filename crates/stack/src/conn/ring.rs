@@ -9,7 +9,7 @@ use core::ops::Range;
 use manypath_wire::checksum::{Sum, copy_and_sum};
 
 /// The first allocation: an idle connection owns nothing, a short one little.
-const FIRST: usize = 16 * 1024;
+const FIRST: usize = 4 * 1024;
 /// Above this an empty ring gives its memory back.
 const KEEP: usize = 64 * 1024;
 

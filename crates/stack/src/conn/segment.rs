@@ -56,6 +56,7 @@ impl Conn {
             self.on_sign_of_life(i, cx);
         }
         self.note_heard(i, outcome.in_order.is_some(), cx);
+        cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
         self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
         if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
             self.take_options(i, seg, &outcome, cx);

@@ -24,6 +24,8 @@ pub(crate) struct Reinjection {
 
 /// Bytes that may always wait, within the buffer's size, whatever is in flight.
 const SHORT_QUEUE: u64 = 256 * 1024;
+/// The same while memory is short.
+const FRUGAL_QUEUE: u64 = 16 * 1024;
 
 /// Reinjections that may wait; more are merged into their neighbours by position.
 const MOST_REINJECTIONS: usize = 4096;
@@ -72,6 +74,8 @@ pub(crate) struct SendQueue {
     edge: Offset,
     capacity: u32,
     pub(crate) fin: FinState,
+    /// Memory is short.
+    frugal: bool,
     reinjections: VecDeque<Reinjection>,
     pub(crate) bytes_reinjected: u64,
 }
@@ -87,6 +91,7 @@ impl SendQueue {
             edge: Offset::ZERO,
             capacity,
             fin: FinState::Open,
+            frugal: false,
             reinjections: VecDeque::new(),
             bytes_reinjected: 0,
         }
@@ -123,8 +128,17 @@ impl SendQueue {
     fn limit(&self) -> u64 {
         let in_flight = self.next - self.una;
         (in_flight * 3)
-            .max(SHORT_QUEUE)
+            .max(if self.frugal {
+                FRUGAL_QUEUE
+            } else {
+                SHORT_QUEUE
+            })
             .min(u64::from(self.capacity))
+    }
+
+    /// Memory is short, or no longer.
+    pub(crate) fn set_frugal(&mut self, frugal: bool) {
+        self.frugal = frugal;
     }
 
     /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.

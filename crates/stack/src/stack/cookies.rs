@@ -135,14 +135,15 @@ impl Stack {
     }
 
     fn resume(&mut self, iface: IfaceId, handle: Handle, seg: &Segment<'_>, recalled: &Recalled) {
-        let Some((has_room, opts)) = self
+        let Some((congested, opts)) = self
             .listeners
             .get(handle)
-            .map(|l| (l.has_room(), l.opts.conn.clone()))
+            .map(|l| (l.is_congested(), l.opts.conn.clone()))
         else {
             return;
         };
-        if !has_room && !self.make_room(handle) {
+        // Handshakes that others leave unfinished do not count: this peer has proved its address.
+        if congested {
             self.counters.syn_backlog_full += 1;
             return;
         }

@@ -40,11 +40,8 @@ impl Stack {
     /// Queues bytes for the peer and says how many; zero means that the send buffer is full and a `Writable` event
     /// follows.
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, StackError> {
-        let later = self.overwritten(id.0.index());
-        self.on_conn(now, id, |conn, _| match later {
-            true => conn.write_later(),
-            false => conn.write(bytes),
-        })?
+        let tight = self.is_tight();
+        self.on_conn(now, id, |conn, _| conn.write(bytes, tight))?
     }
 
     /// Takes received bytes.

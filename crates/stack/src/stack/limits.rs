@@ -13,12 +13,14 @@ use crate::conn::Conn;
 use crate::crypto::rng::Rng;
 use crate::table::Table;
 
-/// What every connection may hold whatever the pressure: enough for requests and short answers.
-const MODEST: usize = 64 * 1024;
+/// What every connection may hold however tight memory is: enough for requests and short answers.
+const MODEST: usize = 16 * 1024;
+/// Who got somewhere so long ago is not holding memory for its own sake.
+const MOVING: Duration = Duration::from_secs(1);
 /// Pause between two looks for connections that get nowhere: the look goes over all of them.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Connections that one look may end.
-const MOST_SHED: usize = 64;
+const MOST_SHED: usize = 256;
 
 /// An address as limits see it: of IPv6, what one subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,32 +102,25 @@ impl Stack {
         }
     }
 
-    /// More memory is held than is allowed.
-    pub(super) fn is_short(&self) -> bool {
-        self.usage.connections >= self.config.max_memory
+    /// Connections at this moment, whatever their state.
+    pub fn connections(&self) -> usize {
+        self.conns.len()
     }
 
-    /// What one connection may hold while memory is short: a quarter of its equal share, so that those who keep to it
-    /// do not notice that others do not.
-    fn fair_share(&self) -> usize {
-        (self.config.max_memory / 4 / self.conns.len().max(1)).max(MODEST)
+    /// Half of the memory that is allowed is held: the other half is for those who come now.
+    pub(super) fn is_tight(&self) -> bool {
+        self.usage.connections >= self.config.max_memory / 2
     }
 
-    /// Memory is short and this connection's peer is among those who hold it.
+    /// Memory is tight, and this connection holds more than its share of it without moving on.
     pub(super) fn hogs(&self, slot: u32) -> bool {
-        let share = self.fair_share();
-        let hogs = |conn: &Conn| conn.held() > share;
-        self.is_short() && self.conns.at(slot).is_some_and(|entry| hogs(&entry.conn))
-    }
-
-    /// Memory is short and the application has written more to this connection than its share.
-    pub(super) fn overwritten(&self, slot: u32) -> bool {
-        let share = self.fair_share() as u64;
-        self.is_short()
-            && self
-                .conns
-                .at(slot)
-                .is_some_and(|entry| entry.conn.unacknowledged() > share)
+        if !self.is_tight() {
+            return false;
+        }
+        let share = (self.config.max_memory / 4 / self.conns.len().max(1)).max(MODEST);
+        self.conns.at(slot).is_some_and(|entry| {
+            entry.conn.held() > share && !entry.conn.moved_since(self.now, MOVING)
+        })
     }
 
     /// Whether a peer at that address may have one more connection. Counts the refusal.
@@ -134,8 +129,10 @@ impl Stack {
             self.counters.syn_source_limit += 1;
             return false;
         }
-        if self.is_short() {
+        if self.is_tight() {
             self.shed();
+        }
+        if self.usage.connections >= self.config.max_memory {
             self.counters.syn_memory += 1;
             return false;
         }
@@ -155,7 +152,12 @@ impl Stack {
             return;
         }
         self.usage.look_at = now + LOOK_AGAIN;
-        let patience = self.config.patience;
+        // With three quarters in use there is no time left to lose.
+        let scarce = self.usage.connections >= self.config.max_memory / 4 * 3;
+        let patience = match scarce {
+            true => self.config.patience.ratio(1, 4),
+            false => self.config.patience,
+        };
         let mut stuck: alloc::vec::Vec<(Instant, u32)> = self
             .conns
             .iter()

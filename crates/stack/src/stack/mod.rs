@@ -52,11 +52,13 @@ pub struct StackConfig {
     pub max_connections: usize,
     /// Established connections at one time that peers of one address may open; of IPv6, of one network of 64 bits.
     pub max_per_source: usize,
-    /// Bytes of memory that connections may hold. From then on new ones are refused, peers that made a connection hold
-    /// more than its share are not listened to, and connections that get nowhere are ended.
+    /// Bytes of memory that connections may hold. Then new ones are refused. From half of it on little is taken from
+    /// applications beyond what is in flight, peers that made a connection hold more than its share are not listened
+    /// to, and connections that get nowhere are ended.
     pub max_memory: usize,
     /// How long a connection may get nowhere (a handshake that is not finished, a closed window, a hole that stays open)
-    /// before it makes room for others when `max_connections` or `max_memory` is reached.
+    /// before it makes room for others when `max_connections` or half of `max_memory` is reached; a quarter of that with
+    /// three quarters of the memory in use.
     pub patience: Duration,
     /// The window, in bytes, of a connection that the application has not accepted yet.
     pub unaccepted_window: u32,

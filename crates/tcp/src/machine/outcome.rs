@@ -79,6 +79,8 @@ pub struct Outcome {
     pub more_ready: bool,
     /// The segment's payload left a hole before it and was kept.
     pub out_of_order: bool,
+    /// Payload bytes dropped because out-of-order payload takes all the memory that it may.
+    pub refused: u32,
     /// The peer's FIN is now in order: no payload follows.
     pub fin: bool,
     /// The peer reset the connection; the state is closed.
@@ -103,6 +105,7 @@ impl Outcome {
             in_order: None,
             more_ready: false,
             out_of_order: false,
+            refused: 0,
             fin: false,
             reset: false,
             window_grew: false,

@@ -11,6 +11,9 @@ use super::outcome::{Context, InOrder, Outcome, Reject, Verdict};
 use super::state::{Change, State};
 use crate::time::Instant;
 
+/// What lies so little behind the next byte may be a repetition, however small our window.
+const RECENT: u32 = 1 << 16;
+
 impl Machine {
     /// A segment in SYN-RECEIVED or a synchronized state.
     pub(super) fn on_segment_synchronized(
@@ -49,7 +52,7 @@ impl Machine {
         if !flags.rst() && self.is_from_the_past(now, seg) {
             // RFC 7323 5.3 R1: acknowledge and drop.
             self.counters.rejected_paws += 1;
-            self.answer_unacceptable(now, len);
+            self.answer_unacceptable(now, seg);
             return Err(Outcome::rejected(Reject::Paws));
         }
         if let Some(out) = self.check_sequence(now, seg, len) {
@@ -98,7 +101,7 @@ impl Machine {
             self.counters.rejected_sequence += 1;
             return Some(Outcome::rejected(Reject::Sequence));
         }
-        self.answer_unacceptable(now, len);
+        self.answer_unacceptable(now, seg);
         if starts_in_reach && len > 0 && !seg.header.flags.syn() {
             // Sent again because our acknowledgement was lost; RFC 2883: say so.
             self.counters.duplicates_in += 1;
@@ -119,13 +122,20 @@ impl Machine {
         Some(Outcome::rejected(Reject::Sequence))
     }
 
-    /// An unacceptable segment is acknowledged (RFC 9293 section 3.10.7.4). Empty ones only at the rate of challenges,
-    /// or two confused ends would answer each other for ever.
-    fn answer_unacceptable(&mut self, now: Instant, len: u32) {
-        if len > 0 {
-            self.recv.ack.force();
-        } else {
+    /// An unacceptable segment is acknowledged (RFC 9293 section 3.10.7.4), at once where it repeats what arrived not long
+    /// ago: our acknowledgement was lost. Others, which anybody can send who knows the ports, only at a bounded rate; and
+    /// empty ones and SYNs at the rate of challenges (RFC 5961 section 4), or two confused ends would answer each other
+    /// for ever.
+    fn answer_unacceptable(&mut self, now: Instant, seg: &Segment<'_>) {
+        let next = self.recv.next();
+        let seq = seg.header.seq;
+        let recent = seq.before(next) && seq.after_eq(next - self.cfg.recv_window.max(RECENT));
+        if seg.is_empty() || seg.header.flags.syn() {
             self.challenge(now);
+        } else if recent {
+            self.recv.ack.force();
+        } else if !self.recv.ack.stray(now) {
+            self.counters.challenge_acks_limited += 1;
         }
     }
 
@@ -207,6 +217,7 @@ impl Machine {
         out.in_order = got.in_order.map(|(ssn, range)| InOrder { ssn, range });
         out.more_ready = got.more_ready;
         out.out_of_order = got.out_of_order;
+        out.refused = got.refused;
         out.duplicate_data = got.duplicate;
         if got.fin {
             out.fin = true;

@@ -10,6 +10,10 @@ const QUICK_START: u8 = 16;
 const CHALLENGE_LIMIT: u8 = 5;
 const CHALLENGE_PERIOD: Duration = Duration::from_millis(1000);
 
+/// Acknowledgements per [`CHALLENGE_PERIOD`] for segments with payload that are far from the window. A peer that went
+/// astray needs one; more would only let somebody who guesses numbers have us flood it.
+const STRAY_LIMIT: u8 = 50;
+
 /// What an arriving segment asks of the acknowledgement policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -32,6 +36,7 @@ pub(crate) struct AckPolicy {
     full: u32,
     challenge_started: Option<Instant>,
     challenges: u8,
+    strays: u8,
 }
 
 impl AckPolicy {
@@ -44,6 +49,7 @@ impl AckPolicy {
             full: 536,
             challenge_started: None,
             challenges: 0,
+            strays: 0,
         }
     }
 
@@ -77,19 +83,36 @@ impl AckPolicy {
 
     /// Asks for a challenge acknowledgement; false when the limit forbids it.
     pub(crate) fn challenge(&mut self, now: Instant) -> bool {
-        let fresh = self
-            .challenge_started
-            .is_none_or(|start| now >= start + CHALLENGE_PERIOD);
-        if fresh {
-            self.challenge_started = Some(now);
-            self.challenges = 0;
-        }
+        self.refill(now);
         if self.challenges >= CHALLENGE_LIMIT {
             return false;
         }
         self.challenges += 1;
         self.now = true;
         true
+    }
+
+    /// Asks for an acknowledgement of a segment with payload that is far from the window; false when the limit forbids
+    /// it.
+    pub(crate) fn stray(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        if self.strays >= STRAY_LIMIT {
+            return false;
+        }
+        self.strays += 1;
+        self.now = true;
+        true
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let fresh = self
+            .challenge_started
+            .is_none_or(|start| now >= start + CHALLENGE_PERIOD);
+        if fresh {
+            self.challenge_started = Some(now);
+            self.challenges = 0;
+            self.strays = 0;
+        }
     }
 
     /// True when an acknowledgement must leave.
@@ -170,5 +193,9 @@ mod tests {
         let allowed = (0..100).filter(|_| p.challenge(Instant::ZERO)).count();
         assert_eq!(allowed, usize::from(CHALLENGE_LIMIT));
         assert!(p.challenge(Instant::ZERO + CHALLENGE_PERIOD));
+        let allowed = (0..100)
+            .filter(|_| p.stray(Instant::ZERO + CHALLENGE_PERIOD))
+            .count();
+        assert_eq!(allowed, usize::from(STRAY_LIMIT), "a limit of their own");
     }
 }

@@ -1,0 +1,112 @@
+//! Peers that only want to be remembered: many connections that hold memory and do nothing with it.
+
+use core::net::SocketAddr;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::segment::Segment;
+
+use super::crowd::Crowd;
+use super::peer::Stand;
+use super::{Attack, DEAF, Desk, Pace, SERVER};
+
+/// What each of the connections does once it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Habit {
+    /// Nothing.
+    Idle,
+    /// Asks for much and closes its window.
+    ClosedWindow,
+    /// Asks for much in the smallest segments and a window of a few bytes.
+    TinyWindow,
+    /// Fills the window of an application that does not read.
+    Unread,
+}
+
+/// Many connections.
+#[derive(Debug)]
+pub struct Hoard {
+    pace: Pace,
+    habit: Habit,
+    most: usize,
+    crowd: Crowd,
+}
+
+const PIECE: [u8; 1400] = [0x3c; 1400];
+
+impl Hoard {
+    /// So many connections, opened at so many a second.
+    #[must_use]
+    pub fn new(per_second: u64, most: usize, habit: Habit) -> Self {
+        let to: SocketAddr = match habit {
+            Habit::Unread => DEAF,
+            Habit::Idle | Habit::ClosedWindow | Habit::TinyWindow => SERVER,
+        };
+        Self {
+            pace: Pace::new(per_second),
+            habit,
+            most,
+            crowd: Crowd::new(to),
+        }
+    }
+
+    fn opened(&mut self, number: usize, desk: &mut Desk<'_>) {
+        let peer = &mut self.crowd.peers[number];
+        let request = (1_u64 << 50).to_be_bytes();
+        match self.habit {
+            Habit::Idle => {}
+            Habit::ClosedWindow => {
+                peer.window = 0;
+                desk.send(peer.send(&request));
+            }
+            Habit::TinyWindow => {
+                peer.window = 1;
+                desk.send(peer.send(&request));
+            }
+            Habit::Unread => {
+                for _ in 0..40 {
+                    desk.send(peer.send(&PIECE));
+                }
+            }
+        }
+    }
+}
+
+impl Attack for Hoard {
+    fn next(&self) -> Option<Instant> {
+        self.pace.next()
+    }
+
+    fn act(&mut self, desk: &mut Desk<'_>) {
+        self.pace.tick();
+        if self.crowd.peers.len() < self.most {
+            let tiny = self.habit == Habit::TinyWindow;
+            self.crowd.open(desk, |peer| {
+                if tiny {
+                    (peer.mss, peer.window) = (1, 1);
+                }
+            });
+        } else if self.habit == Habit::Unread {
+            // Whoever is still there sends more.
+            let number = desk.rng.below(self.crowd.peers.len() as u64) as usize;
+            let peer = &mut self.crowd.peers[number];
+            if peer.stand == Stand::Open && peer.position < 4 << 20 {
+                desk.send(peer.send(&PIECE));
+            }
+        }
+    }
+
+    fn receive(&mut self, seg: &Segment<'_>, desk: &mut Desk<'_>) {
+        let Some((number, heard)) = self.crowd.hear(seg, desk) else {
+            return;
+        };
+        if heard.opened {
+            self.opened(number, desk);
+        } else if !seg.payload.is_empty() || self.habit == Habit::ClosedWindow {
+            // Probes are answered: the peer is there, it just takes nothing.
+            let peer = &self.crowd.peers[number];
+            if peer.stand == Stand::Open {
+                desk.send(peer.ack().packet(&peer.tuple, &[]));
+            }
+        }
+    }
+}
