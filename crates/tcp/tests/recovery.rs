@@ -4,6 +4,7 @@ mod common;
 
 use common::script::{A, S, SA, Script};
 use manypath_tcp::machine::{Config, Context, Kind};
+use manypath_tcp::time::Duration;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Flags;
 
@@ -106,6 +107,42 @@ fn the_timer_holds_everything_to_be_lost_and_begins_with_one_segment() {
     let sent = s.drain();
     assert!((1..=2).contains(&sent.len()), "slow start: {sent:?}");
     assert_eq!(s.m.backoffs(), 0);
+}
+
+#[test]
+fn a_silent_path_is_asked_each_second_and_begins_like_an_idle_one() {
+    // RFC 6298 5.5 with a bound, RFC 5681 4.1
+    let mut s = loaded(Script::config());
+    assert!(!s.m.on_path_hint(s.now), "it is not silent");
+    let second = Duration::from_secs(1);
+    s.m.set_probe_interval(s.now, Some(second));
+    let mut last = s.now;
+    while s.m.backoffs() < 30 {
+        assert_eq!(s.timeout().dead, None);
+        if s.drain()
+            .iter()
+            .any(|sent| sent.plan.kind == Kind::Retransmit)
+        {
+            assert!(
+                s.now.since(last) <= second.times(2),
+                "the first one follows a probe"
+            );
+            last = s.now;
+        }
+    }
+    assert!(s.m.rto() <= second);
+    s.pass(100);
+    s.expect_none();
+    assert!(s.m.on_path_hint(s.now), "the link is up again");
+    let head = s.expect(Kind::Retransmit);
+    assert_eq!((head.seq(), s.m.backoffs()), (1, 30));
+    s.pass(10);
+    s.inject_sack(1 + head.plan.len, &[]);
+    assert_eq!(s.m.backoffs(), 0);
+    assert!(s.m.cwnd() >= 10 * s.m.mss(), "{}", s.m.cwnd());
+    s.m.set_probe_interval(s.now, None);
+    let sent: u32 = s.drain().iter().map(|sent| sent.plan.len).sum();
+    assert!(sent >= 4_000, "{sent}");
 }
 
 #[test]

@@ -45,6 +45,21 @@ pub(crate) struct Seen {
     pub(crate) fresh: Option<Duration>,
 }
 
+/// What is special about a bench.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setup<'a> {
+    /// When path `a` is silent, in seconds.
+    pub(crate) outages: &'a [(f64, f64)],
+    /// The same for path `b`.
+    pub(crate) outages_b: &'a [(f64, f64)],
+    /// Middleboxes on path `a`, as tables.
+    pub(crate) boxes: &'a str,
+    /// More about the application; without it, it sends without end.
+    pub(crate) app: Option<&'a str>,
+    /// Events of the scenario.
+    pub(crate) events: &'a str,
+}
+
 pub(crate) struct Bench {
     pub(crate) sim: Simulation,
     way: Way,
@@ -58,16 +73,17 @@ fn at(seconds: f64) -> Instant {
 }
 
 impl Bench {
-    /// A client with the paths `a` and `b` to a server; `a` is silent during `outages`. `extra` is more of the scenario.
-    pub(crate) fn new(a: Line, b: Line, way: Way, extra: &str, outages: &[(f64, f64)]) -> Self {
-        let outages: Vec<String> = outages
-            .iter()
-            .map(|(from, to)| format!("[\"{from}s\", \"{to}s\"]"))
-            .collect();
-        let link = |name: &str, line: Line, outages: &str| {
+    /// A client with the paths `a` and `b` to a server.
+    pub(crate) fn new(a: Line, b: Line, way: Way, setup: Setup<'_>) -> Self {
+        let link = |name: &str, line: Line, outages: &[(f64, f64)], boxes: &str| {
+            let outages: Vec<String> = outages
+                .iter()
+                .map(|(from, to)| format!("[\"{from}s\", \"{to}s\"]"))
+                .collect();
+            let outages = outages.join(", ");
             format!(
                 "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"{}Mbit/s\"\n\
-                 delay = \"{}ms\"\nbuffer = \"{}ms\"\noutages = [{outages}]\n",
+                 delay = \"{}ms\"\nbuffer = \"{}ms\"\noutages = [{outages}]\nbox = [{boxes}]\n",
                 line.mbit, line.delay_ms, line.buffer_ms
             )
         };
@@ -75,6 +91,7 @@ impl Bench {
             Way::Up => "upload",
             Way::Down => "download",
         };
+        let endless = format!("{word} = \"1000MB\"");
         let text = format!(
             "title = \"failure\"\n\
              [[host]]\nname = \"client\"\ninterface = [{{ name = \"a\", addresses = [\"10.1.0.2\"] }}, \
@@ -82,9 +99,11 @@ impl Bench {
              [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
              [[router]]\nname = \"internet\"\n{}{}\
              [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"10Gbit/s\"\n\
-             [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\n{word} = \"1000MB\"\n{extra}",
-            link("a", a, &outages.join(", ")),
-            link("b", b, ""),
+             [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\n{}\n{}",
+            link("a", a, setup.outages, setup.boxes),
+            link("b", b, setup.outages_b, ""),
+            setup.app.unwrap_or(&endless),
+            setup.events,
         );
         let scenario = Scenario::parse(&text).expect("the bench writes well-formed scenarios");
         let sim = Simulation::new(scenario, RunOptions::default())
@@ -126,6 +145,22 @@ impl Bench {
     pub(crate) fn read(&self) -> u64 {
         let host = &self.sim.hosts()[self.hosts().1];
         host.endpoints().first().map_or(0, |end| end.record.read)
+    }
+
+    /// Longest time without a byte for the reader between two moments.
+    pub(crate) fn stall(&mut self, from: f64, to: f64) -> Duration {
+        let (mut now, mut moved, mut longest) = (at(from), at(from), Duration::ZERO);
+        self.sim.run_until(now);
+        let mut last = self.read();
+        while now < at(to) {
+            now += STEP;
+            self.sim.run_until(now);
+            if self.read() > last {
+                (last, moved) = (self.read(), now);
+            }
+            longest = longest.max(now.since(moved));
+        }
+        longest
     }
 
     /// Watches from `from`, when path `a` fails, beyond `to`, when it works again.

@@ -2,11 +2,12 @@
 //!
 //! Two bounds hold for every failure with another path alive. The reader waits no longer than two retransmission
 //! time-outs of the failed path, or 200 ms. A path that is back carries new data again within two of its round trips
-//! after the sender learnt of it.
+//! after the stack learnt of it.
 
 mod bench;
+mod idle;
 
-use bench::{Bench, Line, Way};
+use bench::{Bench, Line, Setup, Way};
 use manypath_tcp::time::Duration;
 
 /// Pairs of paths; the first of each fails.
@@ -19,9 +20,22 @@ const PAIRS: [(Line, Line); 6] = [
     (Line::new(20, 100, 200), Line::new(20, 20, 50)),
 ];
 
+const WAYS: [Way; 2] = [Way::Up, Way::Down];
+
+/// What a step of the watch may add.
+const STEPS: Duration = Duration::from_millis(2);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn patience(rto: Duration) -> Duration {
+    rto.times(2).max(ms(200))
+}
+
 fn each(mut check: impl FnMut(Line, Line, Way)) {
     for (a, b) in PAIRS {
-        for way in [Way::Up, Way::Down] {
+        for way in WAYS {
             check(a, b, way);
         }
     }
@@ -30,15 +44,136 @@ fn each(mut check: impl FnMut(Line, Line, Way)) {
 #[test]
 fn a_path_that_falls_silent_stalls_nobody_and_comes_back() {
     each(|a, b, way| {
-        let mut bench = Bench::new(a, b, way, "", &[(2.0, 12.0)]);
-        let seen = bench.cut(2.0, 12.0);
-        let patience = seen.rto.times(2).max(Duration::from_millis(200));
-        assert!(seen.stall <= patience, "{a:?} {b:?} {way:?} {seen:?}");
+        let setup = Setup {
+            outages: &[(2.0, 12.0)],
+            ..Setup::default()
+        };
+        let seen = Bench::new(a, b, way, setup).cut(2.0, 12.0);
+        let what = format!("{a:?} {b:?} {way:?} {seen:?}");
+        assert!(seen.stall <= patience(seen.rto), "{what}");
         // It is asked every second, and the answer takes a round trip.
-        let soon = Duration::from_millis(1_010) + seen.round_trip;
-        assert!(seen.learnt <= Some(soon), "{a:?} {b:?} {way:?} {seen:?}");
-        let failback = seen.round_trip.times(2) + Duration::from_millis(2);
-        assert!(seen.fresh <= Some(failback), "{a:?} {b:?} {way:?} {seen:?}");
-        assert!(seen.fresh.is_some(), "{a:?} {b:?} {way:?} {seen:?}");
+        assert!(seen.learnt <= Some(ms(1_010) + seen.round_trip), "{what}");
+        let failback = seen.fresh.expect(&what);
+        assert!(failback <= seen.round_trip.times(2) + STEPS, "{what}");
     });
+}
+
+/// An address goes away and comes back; the host that has it knows at once.
+#[test]
+fn an_address_that_goes_away_stalls_nobody_and_comes_back() {
+    let event = |at: &str, what: &str| {
+        format!(
+            "[[event]]\ndo = \"{what}\"\nat = \"{at}\"\ninterface = \"client.a\"\naddress = \"10.1.0.2\"\n"
+        )
+    };
+    let events = event("2s", "remove-address") + &event("6s", "add-address");
+    each(|a, b, way| {
+        let setup = Setup {
+            events: &events,
+            ..Setup::default()
+        };
+        let seen = Bench::new(a, b, way, setup).cut(2.0, 6.0);
+        let what = format!("{a:?} {b:?} {way:?} {seen:?}");
+        assert!(seen.stall <= patience(seen.rto), "{what}");
+        let (learnt, fresh) = (seen.learnt.expect(&what), seen.fresh.expect(&what));
+        assert!(learnt + fresh <= seen.round_trip.times(2) + STEPS, "{what}");
+    });
+}
+
+#[test]
+fn a_reset_subflow_stalls_nobody_and_is_made_again() {
+    each(|a, b, way| {
+        let setup = Setup {
+            boxes: "{ kind = \"reset\", after = \"2s\", times = 1 }",
+            ..Setup::default()
+        };
+        let mut bench = Bench::new(a, b, way, setup);
+        bench
+            .sim
+            .run_until(manypath_tcp::time::Instant::from_millis(1_900));
+        let rto = bench.over_a()[0].tcp.rto;
+        let stall = bench.stall(1.9, 6.0);
+        let what = format!("{a:?} {b:?} {way:?}: {stall:?}");
+        assert!(stall <= patience(rto), "{what}");
+        let ended = bench.sender().ended;
+        assert_eq!(ended.len(), 1, "{what} {ended:?}");
+        assert!(bench.over_a().iter().any(|sf| sf.bytes_sent > 0), "{what}");
+    });
+}
+
+/// Both paths are silent for a while: nothing can be faster than the first repetition after that.
+#[test]
+fn silence_everywhere_ends_with_the_first_repetition() {
+    let (a, b) = PAIRS[0];
+    for way in WAYS {
+        let setup = Setup {
+            outages: &[(2.0, 8.0)],
+            outages_b: &[(2.0, 7.0)],
+            ..Setup::default()
+        };
+        let stall = Bench::new(a, b, way, setup).stall(1.9, 20.0);
+        assert!(
+            stall >= ms(5_000) && stall <= ms(11_000),
+            "{way:?} {stall:?}"
+        );
+    }
+}
+
+/// All addresses go away. // rfc8684:F10
+fn gone(back: &str) -> String {
+    let event = |at: &str, what: &str, name: &str, n: u8| {
+        format!(
+            "[[event]]\ndo = \"{what}\"\nat = \"{at}\"\ninterface = \"client.{name}\"\naddress = \"10.{n}.0.2\"\n"
+        )
+    };
+    let mut events =
+        event("2s", "remove-address", "a", 1) + &event("2.1s", "remove-address", "b", 2);
+    if !back.is_empty() {
+        events += &event(back, "add-address", "b", 2);
+    }
+    events
+}
+
+#[test]
+fn a_connection_without_subflows_goes_on_with_a_new_one() {
+    // rfc8684:F10
+    let (a, b) = PAIRS[0];
+    for way in WAYS {
+        let setup = Setup {
+            events: &gone("5s"),
+            ..Setup::default()
+        };
+        let mut bench = Bench::new(a, b, way, setup);
+        let stall = bench.stall(1.9, 8.0);
+        // From 2.1 s to 5 s, a join, and what was in flight on the way.
+        assert!(stall <= ms(2_900 + 4 * 50 + 200), "{way:?} {stall:?}");
+        assert!(bench.sender().closed.is_none());
+    }
+}
+
+#[test]
+fn a_connection_without_subflows_ends_in_time() {
+    // rfc8684:F10 rfc8684:D4
+    let (a, b) = PAIRS[0];
+    for way in WAYS {
+        let setup = Setup {
+            app: Some("upload = \"900MB\"\noptions = { break-before-make = \"5s\" }"),
+            events: &gone(""),
+            ..Setup::default()
+        };
+        let mut bench = Bench::new(a, b, way, setup);
+        bench
+            .sim
+            .run_until(manypath_tcp::time::Instant::from_millis(7_050));
+        let client = &bench.sim.hosts()[0];
+        assert_eq!(client.endpoints()[0].record.over, None);
+        bench
+            .sim
+            .run_until(manypath_tcp::time::Instant::from_millis(7_200));
+        let record = &bench.sim.hosts()[0].endpoints()[0].record;
+        assert_eq!(
+            record.failure,
+            Some(manypath_stack::api::CloseCause::NoSubflow)
+        );
+    }
 }

@@ -399,6 +399,35 @@ fn a_path_that_never_answered_is_left_alone_until_it_is_refreshed() {
 }
 
 #[test]
+fn a_join_is_made_beside_a_silent_subflow() {
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    let subflow = bench.settle();
+    let silence = |silent| Event::Silence { subflow, silent };
+    assert_eq!(bench.tell(silence(false)), Noted::Ignored);
+    assert_eq!(bench.tell(silence(true)), Noted::Accepted);
+    assert_eq!(bench.tell(silence(true)), Noted::Ignored);
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+    assert_eq!(bench.last_reason(), Some(Reason::Silent));
+    assert_eq!(bench.act(), [], "one is enough");
+    let twin = SubflowId(bench.next_subflow - 1);
+    let origin = |bench: &Bench| {
+        let live = bench.manager.ledger().live().iter();
+        live.filter(|live| live.subflow == twin)
+            .map(|live| live.origin)
+            .next()
+    };
+    assert_eq!(origin(&bench), Some(SubflowOrigin::Recreated));
+    // The peer wants no further subflow: that says nothing about the time after the silent one.
+    bench.end(twin, SubflowEnd::Refused);
+    assert_eq!(bench.act(), []);
+    let until = bench.now + Duration::from_secs(10);
+    assert_eq!(bench.manager.deadline(), Some(until));
+    assert_eq!(bench.tell(silence(false)), Noted::Accepted);
+    bench.now = until;
+    assert_eq!(bench.act(), [], "it answers: nothing is missing");
+}
+
+#[test]
 fn a_rejoin_without_answer_is_tried_again() {
     let mut bench = Bench::two_paths(Policy::FullMesh);
     let subflow = bench.settle();

@@ -333,14 +333,17 @@ impl Stack {
             .free_subflow()
             .filter(|_| entry.conn.may_join())
             .ok_or(pm::NotCreated::NoSlot)?;
+        // The peer may not know yet that the subflow is lost which used this port: a reset can be lost, too.
+        let again = create.origin == SubflowOrigin::Recreated;
+        let preferred = Some(first.local.port()).filter(|_| !again);
         let tuple = self
-            .free_tuple(&path, create.remote, Some(first.local.port()))
+            .free_tuple(&path, create.remote, preferred)
             .ok_or(pm::NotCreated::NoPort)?;
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
         let stamp = self.isn.timestamp_offset(&tuple);
         let mut config = self.machine_config(&opts, &path, stamp);
-        if create.origin == SubflowOrigin::Recreated {
+        if again {
             // Its SYN goes on asking, each second, a path that worked before.
             config.syn_retries = REJOIN_SYNS;
         }
