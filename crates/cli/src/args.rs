@@ -323,6 +323,23 @@ pub(crate) enum LabCommand {
     Boxes(BoxesArgs),
     /// What attackers can do to the stack: memory, work, and what honest clients beside them keep of their goodput
     Attack(AttackArgs),
+    /// A path dies silently and returns: how long the reader waits, how soon the path is used again, beside the kernel
+    Handover(HandoverArgs),
+}
+
+const HANDOVER_EXAMPLES: &str = "\
+Examples:
+  manypath lab handover
+  manypath lab handover --json > handover.json
+
+It takes about three minutes. Where namespaces are forbidden, only the simulator shows it.";
+
+#[derive(Debug, Args)]
+#[command(after_help = HANDOVER_EXAMPLES, after_long_help = format!("{HANDOVER_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct HandoverArgs {
+    /// The result as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const ATTACK_EXAMPLES: &str = "\

@@ -3,8 +3,8 @@
 //! Everything here works with real packets and real kernels: [`netns`] makes private networks without root,
 //! [`emulator`] puts slow, long, lossy paths between them, [`testbed`] joins both into the networks of the papers,
 //! [`kernel`] reads what the kernel's own Multipath TCP did, [`demo`] shows it all in two minutes,
-//! [`mod@bench`] compares what it costs, [`mod@boxes`] what survives the simulator's middleboxes, and [`attack`] says what an
-//! attacker can do.
+//! [`mod@bench`] compares what it costs, [`mod@boxes`] what survives the simulator's middleboxes, [`attack`] says what an
+//! attacker can do, and [`handover`] what a path costs that dies and returns.
 #![forbid(unsafe_code)]
 
 pub mod attack;
@@ -12,6 +12,7 @@ pub mod bench;
 pub mod boxes;
 pub mod demo;
 pub mod emulator;
+pub mod handover;
 pub mod kernel;
 pub mod netns;
 pub mod testbed;

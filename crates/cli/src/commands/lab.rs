@@ -23,6 +23,7 @@ pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
         LabCommand::Bench(args) => bench(&args),
         LabCommand::Boxes(args) => boxes(&args),
         LabCommand::Attack(args) => super::attack::run(&args),
+        LabCommand::Handover(args) => super::handover::run(&args),
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod attack;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod forward;
+pub(crate) mod handover;
 pub(crate) mod lab;
 pub(crate) mod perf;
 pub(crate) mod status;

@@ -1,0 +1,108 @@
+//! Our stack as an end of a transfer: `manypath forward` between a local TCP connection and the network.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::CONGESTION;
+use super::arm::Failure;
+use crate::netns::{NetNs, Process};
+use crate::testbed::Testbed;
+
+/// How long it may take to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where it is on the loopback, at either end.
+const LOCAL_PORT: u16 = 8001;
+
+/// Our own address on a path at the server's end: the kernel has the others.
+fn server_address(path: usize) -> IpAddr {
+    Ipv4Addr::new(10, 77, u8::try_from(path + 1).unwrap_or(u8::MAX), 20).into()
+}
+
+/// The loopback end of a relay.
+pub(super) fn local() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, LOCAL_PORT))
+}
+
+/// Where a client finds our stack when it serves.
+pub(super) fn served_at(port: u16) -> SocketAddr {
+    SocketAddr::new(server_address(0), port)
+}
+
+/// A relay in front of a client: what connects to [`local`] reaches `remote` over every path.
+pub(super) fn for_client(
+    bed: &Testbed,
+    program: &Path,
+    remote: SocketAddr,
+) -> Result<Process, Failure> {
+    let address = |path| (Testbed::own_address(path), Testbed::gateway(path));
+    start(
+        bed,
+        &bed.client,
+        program,
+        &format!("tcp:{}", local()),
+        &format!("mptcp:{remote}"),
+        address,
+    )
+}
+
+/// A relay in front of a server that listens at [`local`].
+pub(super) fn for_server(bed: &Testbed, program: &Path, port: u16) -> Result<Process, Failure> {
+    let address = |path| (server_address(path), Testbed::client_address(path));
+    start(
+        bed,
+        &bed.server,
+        program,
+        &format!("mptcp:{}", served_at(port)),
+        &format!("tcp:{}", local()),
+        address,
+    )
+}
+
+fn start(
+    bed: &Testbed,
+    ns: &NetNs,
+    program: &Path,
+    listen: &str,
+    to: &str,
+    address: impl Fn(usize) -> (IpAddr, IpAddr),
+) -> Result<Process, Failure> {
+    let mut command = Command::new(program);
+    command.args(["forward", "--listen", listen, "--to", to]);
+    command.args(["--congestion", CONGESTION]);
+    for (index, path) in bed.paths().iter().enumerate() {
+        let (own, gateway) = address(index);
+        command.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut process = ns.spawn(command)?;
+    let errors = process
+        .child()
+        .stderr
+        .take()
+        .expect("it was asked to be a pipe");
+    let (tell, said) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            // Its words are wanted until it serves; after that they are read so that it can go on speaking.
+            let _ = tell.send(line);
+        }
+    });
+    let end = Instant::now() + PATIENCE;
+    let mut last = String::new();
+    loop {
+        match said.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) if line.contains(" goes to ") => return Ok(process),
+            Ok(line) => last = line,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Arm(format!("forward did not start: {last}")));
+            }
+        }
+    }
+}
