@@ -113,6 +113,60 @@ fn an_address_of_nobody() {
 }
 
 #[test]
+fn this_very_host() {
+    let Some(net) = Net::new(1) else { return };
+    let args = [
+        "perf",
+        "send",
+        "127.0.0.1:7001",
+        "--path",
+        "v1=10.77.1.10",
+        "--time",
+        "1s",
+    ];
+    assert_refused(&run(&net, &args), NETWORK, &["loopback"]);
+}
+
+#[test]
+fn a_firewall_that_forwards_nothing() {
+    let Some(net) = Net::new(1) else { return };
+    let mut command = tool("nft");
+    command.arg("add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }");
+    assert!(
+        net.ours
+            .output(command)
+            .expect("nft is installed")
+            .status
+            .success()
+    );
+    let mut args = vec![
+        "perf",
+        "send",
+        "10.77.1.1:7001",
+        "--path",
+        "v1",
+        "--time",
+        "1s",
+    ];
+    args.extend(["--attach", "tun", "--connect-timeout", "500ms"]);
+    assert_refused(
+        &run(&net, &args),
+        NETWORK,
+        &["'ip filter FORWARD'", "iifname manypath"],
+    );
+}
+
+#[test]
+fn without_the_firewall_program() {
+    let Some(net) = Net::new(1) else { return };
+    let before = net.traces();
+    let mut command = manypath(with(&["--path", "v1"]));
+    command.env("PATH", "/nonexistent");
+    assert_refused(&Program::run(&net.ours, command), 1, &["nft", "install"]);
+    assert_eq!(net.traces(), before);
+}
+
+#[test]
 fn without_privileges() {
     let Some(net) = Net::new(1) else { return };
     // Somebody else may not be allowed to look into the folder of the build.

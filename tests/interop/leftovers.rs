@@ -147,7 +147,7 @@ fn ends_in_time(proto: &str) {
         [
             "perf", "send", &at, "--proto", proto, "--time", "1s", "--path", &path,
         ],
-        " s  ",
+        "bit/s",
     );
     vanish(&net.kernel);
     let (status, said) = client.end();

@@ -107,10 +107,11 @@ impl<'net> Route<'net> {
         net.kernel
             .sysctl("net.mptcp.checksum_enabled", word)
             .expect("it has Multipath TCP");
-        let local = SocketAddr::new([127, 0, 0, 1].into(), peer::free_port(&net.ours));
+        let loopback = |port| SocketAddr::new([127, 0, 0, 1].into(), port);
         let family = plan.families[0];
         let (program, listener, target) = match role {
             Role::Client => {
+                let local = loopback(peer::free_port(&net.ours));
                 let at = SocketAddr::new(Net::kernel_address(family, 1), PORT);
                 // The kernel accepts a join only where it listens, so on every address that it may announce.
                 let any: IpAddr = if plan.is_mixed() || family == Family::V6 {
@@ -129,7 +130,9 @@ impl<'net> Route<'net> {
                 (program, listener, local)
             }
             Role::Server => {
-                let listener = peer::listen(&net.ours, local, Speaks::Tcp);
+                // Any port that is free at this very moment.
+                let listener = peer::listen(&net.ours, loopback(0), Speaks::Tcp);
+                let local = listener.local_addr().expect("it is bound");
                 let at = SocketAddr::new(Net::our_address(family, plan.own, 1), PORT);
                 let program = Program::forward(
                     &net.ours,

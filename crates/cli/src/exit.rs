@@ -80,7 +80,7 @@ impl Failure {
             ),
             Kind::TimedOut => (
                 Code::Network,
-                "check the address, and that no firewall on the way drops the packets",
+                "check the address, that the path leads there (`--path IFACE,gateway=ADDR` where its network has no default route), and that no firewall on the way drops the packets",
             ),
             Kind::NetworkUnreachable | Kind::HostUnreachable => (
                 Code::Network,

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use manypath_control::convert;
 use manypath_control::report::ConnReport;
 use manypath_control::server::Reporter;
+use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
@@ -65,12 +66,35 @@ pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
 
 fn failure(error: &io::Error) -> Failure {
     let message = format!("cannot set up the paths: {error}");
+    if error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<NoFirewallProgram>())
+    {
+        return Failure::new(Code::Failure, message).hint(
+            "install it, for example with `apt install nftables`, or see that it is in PATH",
+        );
+    }
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NetworkDown => Failure::new(Code::Network, message)
             .hint("`ip link` shows the interfaces and which of them are up"),
         io::ErrorKind::AddrNotAvailable => Failure::new(Code::Network, message)
             .hint("name a path and its address, for example --path eth0=192.0.2.7; `ip address` shows what there is"),
         kind => Failure::from_io(message, kind),
+    }
+}
+
+/// Says in advance why a TUN device may carry nothing.
+pub(crate) fn warn_of_firewall(context: &Context) {
+    let devices = context.devices();
+    let Some((tun, _)) = devices.iter().find(|(device, _)| device.is_tun) else {
+        return;
+    };
+    for chain in setup::forwarding_is_dropped() {
+        tracing::warn!(
+            "the firewall chain '{chain}' of this host drops what is forwarded unless a rule accepts it, and so what {0} carries; \
+             these rules would: `nft insert rule {chain} iifname {0} accept` and `nft insert rule {chain} oifname {0} accept`",
+            tun.name
+        );
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<
         });
     }
     let context: Context = setup::context(args)?;
+    setup::warn_of_firewall(&context);
     // Being seen is a convenience: traffic flows without it.
     let control = Server::start(title, setup::Live(context.clone()))
         .inspect_err(|error| tracing::warn!(%error, "`manypath status` will not see this process"))

@@ -368,7 +368,11 @@ impl View {
                 } else {
                     format!(" = {}", each.join(" + "))
                 };
-                say(&format!("{:6.1} s  {sum}{each}", interval.at));
+                if progress.bytes() == 0 {
+                    say(&format!("{:6.1} s  nothing yet", interval.at));
+                } else {
+                    say(&format!("{:6.1} s  {sum}{each}", interval.at));
+                }
             }
             Self::Bars {
                 all,

@@ -58,6 +58,7 @@ pub fn pair(config: MemoryConfig) -> (Device, Device) {
     let (there, back) = (Shared::default(), Shared::default());
     let end = |name: &str, iface, out: &Shared, inward: &Shared| Device {
         info: DeviceInfo {
+            is_tun: false,
             name: name.to_owned(),
             iface,
             mtu: config.mtu,

@@ -35,6 +35,8 @@ pub struct DeviceInfo {
     pub mtu: u16,
     /// What it takes off the stack's hands.
     pub offload: Offload,
+    /// A TUN device: its packets go through the host's routing and firewall.
+    pub is_tun: bool,
 }
 
 /// What happened in a device, by cause. Counts only rise.

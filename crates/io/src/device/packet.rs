@@ -100,6 +100,7 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     transmit.send_outputs();
     Ok(Device {
         info: DeviceInfo {
+            is_tun: false,
             name: config.name.clone(),
             iface: IfaceId(config.index),
             mtu: config.mtu,

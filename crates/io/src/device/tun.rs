@@ -47,6 +47,7 @@ pub fn open(config: &TunConfig) -> io::Result<Device> {
     let index = crate::netlink::index_of(&name)?;
     let head = if config.offload { vnet::LEN } else { 0 };
     let info = DeviceInfo {
+        is_tun: true,
         name,
         iface: IfaceId(index),
         mtu: config.mtu,

@@ -3,7 +3,7 @@
 //! The scripts are pure text; [`load`] hands them to `nft`. Everything of one [`super::Setup`] is in one table of its own, so that
 //! deleting the table takes everything away.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -118,6 +118,45 @@ pub(crate) fn translation_script(table: &str, tun: &str, list: &[Translation]) -
     text
 }
 
+/// The program that sets up firewall rules is not installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoFirewallProgram;
+
+impl fmt::Display for NoFirewallProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the program nft is needed to set up firewall rules, and is not installed")
+    }
+}
+
+impl std::error::Error for NoFirewallProgram {}
+
+/// The chains of the host, as `nft` writes them, that drop what is forwarded unless a rule of theirs accepts it. An
+/// accepting rule in a table of ours does not help: each chain decides for itself.
+fn dropping_chains(listing: &str) -> Vec<String> {
+    let (mut table, mut chain, mut found) = ("", "", Vec::new());
+    for line in listing.lines().map(str::trim) {
+        let name = |word| Some(line.strip_prefix(word)?.strip_suffix('{')?.trim());
+        if let Some(name) = name("table ") {
+            table = name;
+        } else if let Some(name) = name("chain ") {
+            chain = name;
+        } else if line.contains("hook forward") && line.contains("policy drop") {
+            found.push(format!("{table} {chain}"));
+        }
+    }
+    found
+}
+
+/// The firewall chains of the host that drop what is forwarded unless a rule of theirs accepts it, as `FAMILY TABLE CHAIN`.
+/// Container engines put one up. What a TUN device carries is forwarded. Empty where the rules cannot be read.
+#[must_use]
+pub fn forwarding_is_dropped() -> Vec<String> {
+    let output = Command::new("nft").args(["list", "chains"]).output();
+    output
+        .map(|output| dropping_chains(&String::from_utf8_lossy(&output.stdout)))
+        .unwrap_or_default()
+}
+
 fn run(script: &str) -> io::Result<()> {
     let mut child = Command::new("nft")
         .args(["-f", "-"])
@@ -126,10 +165,7 @@ fn run(script: &str) -> io::Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => io::Error::new(
-                io::ErrorKind::NotFound,
-                "the program nft (package nftables) is needed to set up firewall rules",
-            ),
+            io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::NotFound, NoFirewallProgram),
             _ => e,
         })?;
     if let Some(mut input) = child.stdin.take() {
@@ -191,6 +227,15 @@ mod tests {
             )
         );
         assert!(text.contains("iifname \"eth1\" ip6 daddr fd00::1 drop\n"));
+    }
+
+    #[test]
+    fn chains_that_drop_what_is_forwarded() {
+        let listing = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n\
+            \tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n\
+            table inet mine {\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n\t}\n}\n";
+        assert_eq!(dropping_chains(listing), ["ip filter FORWARD"]);
+        assert!(dropping_chains("").is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod nat;
 mod sysctl;
 
 pub(crate) use firewall::Guard;
+pub use firewall::{NoFirewallProgram, forwarding_is_dropped};
 use journal::{Journal, Undo};
 use std::io;
 use std::ops::RangeInclusive;

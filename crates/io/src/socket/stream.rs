@@ -93,8 +93,8 @@ impl Connect {
     /// Opens the connection.
     ///
     /// # Errors
-    /// `NetworkUnreachable` without a path of the right family, `AddrNotAvailable` without a free port,
-    /// `ConnectionRefused`, `TimedOut`, `HostUnreachable` as with TCP.
+    /// `NetworkUnreachable` without a path of the right family, `HostUnreachable` for a loopback address, `AddrNotAvailable`
+    /// without a free port, `ConnectionRefused`, `TimedOut`, `HostUnreachable` as with TCP.
     pub async fn connect(self, remote: SocketAddr) -> io::Result<MpStream> {
         self.connect_with(remote, &[])
             .await
@@ -117,6 +117,12 @@ impl Connect {
             local,
             options,
         } = self;
+        if remote.ip().to_canonical().is_loopback() {
+            return Err(io::Error::new(
+                io::ErrorKind::HostUnreachable,
+                "the paths of our stack lead away from this host, and a loopback address is on it",
+            ));
+        }
         let request = ConnectOptions {
             remote,
             local,
