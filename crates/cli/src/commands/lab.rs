@@ -28,7 +28,10 @@ pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
 }
 
 fn boxes(args: &BoxesArgs) -> Result<(), Failure> {
-    let mut options = boxes::Options::new(args.quick && args.boxes.is_empty());
+    let mut options = boxes::Options::new(args.quick);
+    if !args.boxes.is_empty() {
+        options.cases = boxes::cases();
+    }
     if let Some(path) = &args.scenario {
         options.cases = boxes::of_scenario(&read(path)?);
         if options.cases.is_empty() {

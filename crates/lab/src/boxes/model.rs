@@ -163,6 +163,10 @@ pub struct Cell {
     pub time: f64,
     /// Packets that the box changed, ended, held back or made.
     pub touched: u64,
+    /// What came of it in a run that looked worse than this one: cells are run again where ours seems worse than the
+    /// kernel's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<Outcome>,
     /// The applications saw payload that the box had rewritten, as with TCP.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rewritten: bool,
@@ -190,6 +194,18 @@ impl Row {
     #[must_use]
     pub fn cell(&self, arm: Arm) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.arm == arm)
+    }
+
+    /// Takes the result of another run of one of its cells. The better one stays, and remembers the other.
+    pub(super) fn take_better(&mut self, mut again: Cell) {
+        let Some(cell) = self.cells.iter_mut().find(|cell| cell.arm == again.arm) else {
+            return;
+        };
+        let key = |cell: &Cell| (cell.outcome.rank(), (cell.stall * 1000.0) as u64);
+        if key(&again) < key(cell) {
+            std::mem::swap(cell, &mut again);
+        }
+        cell.other = Some(again.outcome);
     }
 
     /// The arms of ours that did worse than the kernel with itself.
@@ -265,6 +281,7 @@ pub(super) mod tests {
                     stall: *stall,
                     time: 1.0,
                     touched: 3,
+                    other: None,
                     rewritten: false,
                 })
                 .collect(),
@@ -294,5 +311,22 @@ pub(super) mod tests {
         assert_eq!(judged((failed(), 0.1), (FellBack, 9.0)), (false, true));
         assert_eq!(judged((failed(), 0.1), (failed(), 9.0)), (false, false));
         assert_eq!(judged((FellBack, 0.1), (failed(), 0.1)), (true, false));
+    }
+
+    #[test]
+    fn the_better_of_two_runs_counts() {
+        let mut one = row(Place::Only, &[(Arm::Ours, Outcome::FellBack, 0.2)]);
+        let again = |outcome, stall| {
+            let mut row = row(Place::Only, &[(Arm::Ours, outcome, stall)]);
+            row.cells.remove(0)
+        };
+        one.take_better(again(Outcome::FellBack, 0.3));
+        assert_eq!(
+            (one.cells[0].stall, one.cells[0].other.clone()),
+            (0.2, Some(Outcome::FellBack))
+        );
+        one.take_better(again(Outcome::Intact, 0.9));
+        assert_eq!(one.cells[0].outcome, Outcome::Intact);
+        assert_eq!(one.cells[0].other, Some(Outcome::FellBack));
     }
 }

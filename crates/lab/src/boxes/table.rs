@@ -47,8 +47,27 @@ impl Report {
                 }
             }
         }
+        for (row, cell) in self
+            .rows
+            .iter()
+            .flat_map(|row| row.cells.iter().map(move |c| (row, c)))
+        {
+            if let Some(other) = cell.other.as_ref().filter(|other| **other != cell.outcome) {
+                let _ = writeln!(
+                    text,
+                    "another run came out as {other:?}: {}, {}, {}",
+                    row.name,
+                    row.place.name(),
+                    cell.arm.name()
+                );
+            }
+        }
         for row in &self.rows {
-            let idle = row.cells.iter().filter(|cell| cell.touched == 0);
+            // TCP has no options of ours to meet.
+            let idle = row
+                .cells
+                .iter()
+                .filter(|cell| cell.touched == 0 && cell.arm != Arm::Tcp);
             let idle: Vec<_> = idle.map(|cell| cell.arm.name()).collect();
             if !idle.is_empty() {
                 let _ = writeln!(
