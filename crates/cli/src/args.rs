@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::num::NonZero;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,7 +52,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show it: two paths, an unmodified client and server, one path cut in the middle
     Demo(DemoArgs),
-    /// Experiments: the simulator, the benchmark
+    /// Experiments: the simulator, the benchmark, the gauntlet
     Lab(LabArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -325,6 +327,8 @@ pub(crate) enum LabCommand {
     Attack(AttackArgs),
     /// A path dies silently and returns: how long the reader waits, how soon the path is used again, beside the kernel
     Handover(HandoverArgs),
+    /// Random networks, middleboxes, failures and applications: where TCP gets through, this must get through
+    Gauntlet(GauntletArgs),
 }
 
 const HANDOVER_EXAMPLES: &str = "\
@@ -455,6 +459,61 @@ pub(crate) struct BoxesArgs {
     /// The result as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const GAUNTLET_EXAMPLES: &str = "\
+Every seed is a network of one to four paths, a chain of middleboxes on each, things that happen to them and an
+application, run in the simulator with plain TCP over the first path and with Multipath TCP. What TCP delivers,
+Multipath TCP must deliver: the same bytes, in no more than twice the time and two seconds. A seed that fails is
+cut down to a scenario that fails in the same way, and written to a file.
+
+Examples:
+  manypath lab gauntlet --seeds 0..10000
+  manypath lab gauntlet --seeds 1000000.. --minutes 30
+  manypath lab gauntlet --seeds 7..8 --json
+  manypath lab sim gauntlet-failures/gauntlet-7.toml --pcap 7.pcapng
+      Replay a seed that failed.";
+
+#[derive(Debug, Args)]
+#[command(after_help = GAUNTLET_EXAMPLES, after_long_help = format!("{GAUNTLET_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct GauntletArgs {
+    /// Which seeds: from the first to before the last
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds, default_value = "0..1000")]
+    pub(crate) seeds: Range<u64>,
+
+    /// Stop after so many minutes
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) minutes: Option<u32>,
+
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+
+    /// Where scenarios and captures of failing seeds go
+    #[arg(long, value_name = "FOLDER", default_value = "gauntlet-failures")]
+    pub(crate) out: PathBuf,
+
+    /// The result as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads `A..B`, or `A..` for all seeds from there on.
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || {
+        format!("'{text}' is no range of seeds; write for example 0..1000, or 5.. with --minutes")
+    };
+    let (first, end) = text.split_once("..").ok_or_else(wrong)?;
+    let first: u64 = first.parse().map_err(|_| wrong())?;
+    let end = match end {
+        "" => u64::MAX,
+        end => end.parse().map_err(|_| wrong())?,
+    };
+    if first < end {
+        Ok(first..end)
+    } else {
+        Err(format!("'{text}' has no seed in it"))
+    }
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ Exit codes:
   2    the command line is wrong
   3    a privilege is missing
   4    the network or the peer: refused, unreachable, no answer, address in use
+  5    a seed of the gauntlet failed
   130  interrupted by Ctrl-C
   143  terminated (forward, a service, ends with 0 then)";
 
@@ -25,6 +26,7 @@ pub(crate) enum Code {
     Usage = 2,
     Privilege = 3,
     Network = 4,
+    Seeds = 5,
     Interrupted = 130,
     Terminated = 143,
 }
@@ -207,6 +209,7 @@ mod tests {
             Code::Usage,
             Code::Privilege,
             Code::Network,
+            Code::Seeds,
             Code::Interrupted,
             Code::Terminated,
         ] {

@@ -20,7 +20,7 @@ use exit::Failure;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     runtime::start_log(cli.verbose, cli.quiet);
-    match dispatch(cli.command) {
+    match dispatch(cli.command, cli.quiet) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell();
@@ -29,13 +29,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> Result<(), Failure> {
+fn dispatch(command: Command, quiet: bool) -> Result<(), Failure> {
     match command {
         Command::Forward(args) => commands::forward::run(args),
         Command::Perf(args) => commands::perf::run(args),
         Command::Status(args) => commands::status::run(&args),
         Command::Demo(args) => commands::demo::run(args),
-        Command::Lab(args) => commands::lab::run(args),
+        Command::Lab(args) => commands::lab::run(args, quiet),
         Command::Completions(args) => commands::completions::run(args),
     }
 }

@@ -4,7 +4,8 @@
 //! [`emulator`] puts slow, long, lossy paths between them, [`testbed`] joins both into the networks of the papers,
 //! [`kernel`] reads what the kernel's own Multipath TCP did, [`demo`] shows it all in two minutes,
 //! [`mod@bench`] compares what it costs, [`mod@boxes`] what survives the simulator's middleboxes, [`attack`] says what an
-//! attacker can do, and [`handover`] what a path costs that dies and returns.
+//! attacker can do, [`handover`] what a path costs that dies and returns, and [`gauntlet`] holds it all to plain TCP on
+//! thousands of random networks in the simulator.
 #![forbid(unsafe_code)]
 
 pub mod attack;
@@ -12,6 +13,7 @@ pub mod bench;
 pub mod boxes;
 pub mod demo;
 pub mod emulator;
+pub mod gauntlet;
 pub mod handover;
 pub mod kernel;
 pub mod netns;

@@ -1,14 +1,16 @@
 //! One end of one connection as an application sees it: when it writes, how it reads, when it closes. It drives the
 //! stack through the same calls as any other program and checks every byte that it reads.
 
+use std::hash::Hasher as _;
+use std::sync::Arc;
+
 use manypath_stack::Stack;
 use manypath_stack::api::{CloseCause, ConnInfo, FallbackCause, StackError};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{ReadOutcome, api::ProtocolLevel};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
-
-use std::sync::Arc;
+use twox_hash::XxHash3_64;
 
 use crate::pattern::Pattern;
 use crate::reading::{Alterations, Reader};
@@ -108,6 +110,17 @@ pub struct Endpoint {
     /// Its times and ends.
     pub record: EndRecord,
     last_read: Instant,
+    /// A hash of the bytes that it has read.
+    heard_all: Heard,
+}
+
+/// A hash of a stream, whatever the pieces that it came in.
+struct Heard(XxHash3_64);
+
+impl std::fmt::Debug for Heard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0.finish())
+    }
 }
 
 /// What is known about one end when all is over.
@@ -117,6 +130,8 @@ pub struct EndRecord {
     pub started: Instant,
     /// When it was established.
     pub established: Option<Instant>,
+    /// When it had read everything, the end of the stream included where the peer does not abort.
+    pub whole: Option<Instant>,
     /// When it was over.
     pub over: Option<Instant>,
     /// Why it ended too early.
@@ -176,6 +191,7 @@ impl Endpoint {
             record: EndRecord {
                 started: now,
                 established: None,
+                whole: None,
                 over: None,
                 failure: None,
                 fell_back: None,
@@ -188,7 +204,14 @@ impl Endpoint {
                 info: None,
             },
             last_read: now,
+            heard_all: Heard(XxHash3_64::new()),
         }
+    }
+
+    /// A hash of everything that it has read, as it came.
+    #[must_use]
+    pub fn hash_of_stream(&self) -> u64 {
+        self.heard_all.0.finish()
     }
 
     /// Lets it expect what boxes on the way may do to the streams.
@@ -250,6 +273,10 @@ impl Endpoint {
             return turn;
         }
         let ended = self.read_all(now, stack, scratch, &mut turn);
+        if self.record.whole.is_none() && self.read == self.plan.expect {
+            let aborts = matches!(self.plan.closing, Closing::Abort | Closing::PeerAborts);
+            self.record.whole = (ended || aborts).then_some(now);
+        }
         if self.phase == Phase::Busy {
             self.write_all(now, stack, &mut turn);
             self.close_if_due(now, stack, ended, &mut turn);
@@ -284,6 +311,7 @@ impl Endpoint {
                 Ok(ReadOutcome::Data(count)) => {
                     turn.acted = true;
                     let before = self.read;
+                    self.heard_all.0.write(&scratch[..count]);
                     if let Err(wrong) = self.check(&scratch[..count]) {
                         turn.wrong = Some(wrong);
                         return false;

@@ -17,7 +17,7 @@ use crate::card::{Cards, Desk};
 use crate::coalesce;
 use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, Port};
-use crate::oracle::{Violation, Watch};
+use crate::oracle::{Rule, Violation, Watch};
 use crate::packet::Packet;
 use crate::reading::Alterations;
 use crate::summary::Summary;
@@ -404,7 +404,7 @@ impl Host {
                 false => Ok(()),
             });
             if let Err(what) = verdict {
-                note(found, &self.name, now, what);
+                note(found, &self.name, now, Rule::Wire, what);
             }
             fabric.send(now, interface.port, packet);
         }
@@ -442,6 +442,7 @@ impl Host {
                         found,
                         &self.name,
                         now,
+                        Rule::Stream,
                         format!("{}: {what}", event_place(endpoint)),
                     );
                 }
@@ -473,7 +474,7 @@ impl Host {
             let after = endpoint.record.level;
             if before > after {
                 let what = format!("goes back up from {before:?} to {after:?}");
-                note(found, &self.name, now, what);
+                note(found, &self.name, now, Rule::Wire, what);
             }
         }
         self.eager.push(index);
@@ -506,6 +507,7 @@ impl Host {
                     found,
                     &self.name,
                     now,
+                    Rule::Stream,
                     format!("{}: {what}", event_place(endpoint)),
                 );
             }
@@ -542,12 +544,13 @@ fn event_place(endpoint: &Endpoint) -> String {
     }
 }
 
-fn note(found: &mut Vec<Violation>, host: &str, time: Instant, what: String) {
+fn note(found: &mut Vec<Violation>, host: &str, time: Instant, rule: Rule, what: String) {
     // The first ones tell; a broken run would fill the memory.
     if found.len() < 50 {
         found.push(Violation {
             time,
             host: host.to_owned(),
+            rule,
             what,
         });
     }

@@ -74,6 +74,7 @@ impl Simulation {
             samples: self.samples.clone(),
             violations: self.violations(),
             misses: self.refused.clone(),
+            notes: Vec::new(),
         };
         let misses = misses(&report, &self.scenario.expect);
         report.misses.extend(misses);

@@ -39,6 +39,7 @@ mod card;
 mod coalesce;
 pub mod endpoint;
 pub mod fabric;
+pub mod gauntlet;
 pub mod host;
 pub mod icmp;
 mod judge;
@@ -61,5 +62,6 @@ mod simulation;
 pub mod summary;
 pub mod view;
 
+pub use gauntlet::replay;
 pub use report::Report;
 pub use simulation::{RunOptions, Simulation};

@@ -112,7 +112,7 @@ fn run_checked(seed: u64) -> Result<u64, String> {
     Ok(report.segments)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("?")

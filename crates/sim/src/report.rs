@@ -8,7 +8,7 @@ use crate::host::InterfaceCounters;
 use crate::line::LineCounters;
 
 /// The result of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// The scenario's title.
     pub title: String,
@@ -38,6 +38,8 @@ pub struct Report {
     pub violations: Vec<String>,
     /// Expectations of the scenario that were not met.
     pub misses: Vec<String>,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
 }
 
 /// A connection.
@@ -205,6 +207,9 @@ impl fmt::Display for Report {
         }
         for (why, count) in &self.drops {
             writeln!(f, "  dropped: {count} ({why})")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
         }
         for violation in &self.violations {
             writeln!(f, "  VIOLATION {violation}")?;

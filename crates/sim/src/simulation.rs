@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, LinkId, Port};
 use crate::host::{Host, Service};
 use crate::loss::Loss;
-use crate::oracle::Violation;
+use crate::oracle::{Rule, Violation};
 use crate::record::{Capture, CaptureError};
 use crate::report::Sample;
 use crate::scenario::Scenario;
@@ -368,9 +368,12 @@ impl Simulation {
             }
         }
         let time = self.now;
-        let violations = complaints
-            .into_iter()
-            .map(|(host, what)| Violation { time, host, what });
+        let violations = complaints.into_iter().map(|(host, what)| Violation {
+            time,
+            host,
+            rule: Rule::End,
+            what,
+        });
         self.found.extend(violations);
     }
 

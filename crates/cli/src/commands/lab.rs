@@ -3,27 +3,28 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use manypath_lab::bench::{self, BenchError};
 use manypath_lab::boxes::{self, BoxesError};
-
+use manypath_lab::gauntlet::{self, GauntletError, Show};
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{Report, RunOptions, Simulation};
 
-use crate::args::{BenchArgs, BoxesArgs, LabArgs, LabCommand, SimArgs};
+use crate::args::{BenchArgs, BoxesArgs, GauntletArgs, LabArgs, LabCommand, SimArgs};
 use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::runtime::{say, say_always};
 
 /// Runs the wanted experiment. It may replace this process, so it comes before any thread or runtime.
-pub(crate) fn run(args: LabArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: LabArgs, quiet: bool) -> Result<(), Failure> {
     match args.command {
         LabCommand::Sim(args) => sim(&args),
         LabCommand::Bench(args) => bench(&args),
         LabCommand::Boxes(args) => boxes(&args),
         LabCommand::Attack(args) => super::attack::run(&args),
         LabCommand::Handover(args) => super::handover::run(&args),
+        LabCommand::Gauntlet(args) => gauntlet(&args, quiet),
     }
 }
 
@@ -105,6 +106,38 @@ fn bench(args: &BenchArgs) -> Result<(), Failure> {
     }
 }
 
+fn gauntlet(args: &GauntletArgs, quiet: bool) -> Result<(), Failure> {
+    let options = gauntlet::Options {
+        seeds: args.seeds.clone(),
+        time: args
+            .minutes
+            .map(|minutes| Duration::from_secs(u64::from(minutes) * 60)),
+        jobs: args.jobs,
+        out: args.out.clone(),
+        show: if quiet { Show::Nothing } else { Show::Auto },
+    };
+    let report = gauntlet::run(&options).map_err(|error| match &error {
+        GauntletError::File { path, source } => Failure::file(path, source),
+        GauntletError::Plan { .. } => Failure::new(Code::Failure, error.to_string()),
+    })?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&report.to_string())?;
+    }
+    if !report.is_good() {
+        let count = report.failing.len();
+        return Err(Failure::new(
+            Code::Seeds,
+            format!("{count} of {} seeds failed", report.run),
+        ));
+    }
+    if report.interrupted {
+        return Err(Failure::new(Code::Interrupted, "interrupted"));
+    }
+    Ok(())
+}
+
 fn sim(args: &SimArgs) -> Result<(), Failure> {
     let scenario = read(&args.scenario)?;
     if let Some(runs) = args.runs {
@@ -117,17 +150,19 @@ fn sim(args: &SimArgs) -> Result<(), Failure> {
     }
     let capture = args.pcap.as_deref().map(create).transpose()?;
     let started = Instant::now();
-    let mut simulation = build(
-        &scenario,
-        RunOptions {
-            seed: args.seed,
-            capture,
-            ..RunOptions::default()
-        },
-    )?;
-    simulation.run();
-    let written = simulation.finish_capture();
-    let report = simulation.report();
+    let options = RunOptions {
+        seed: args.seed,
+        capture,
+        ..RunOptions::default()
+    };
+    let (report, written) = if scenario.expect.like_tcp {
+        (replay(&scenario, options)?, Ok(()))
+    } else {
+        let mut simulation = build(&scenario, options)?;
+        simulation.run();
+        let written = simulation.finish_capture();
+        (simulation.report(), written)
+    };
     let wall = started.elapsed().as_secs_f64();
     if args.json {
         print_json(&report)?;
@@ -165,15 +200,17 @@ fn build(scenario: &Scenario, options: RunOptions) -> Result<Simulation, Failure
         .map_err(|e| Failure::usage(format!("the scenario: {e}")))
 }
 
+fn replay(scenario: &Scenario, options: RunOptions) -> Result<Report, Failure> {
+    manypath_sim::replay(scenario.clone(), options)
+        .map_err(|e| Failure::usage(format!("the scenario: {e}")))
+}
+
 fn once(scenario: &Scenario, seed: u64) -> Result<Report, Failure> {
-    Ok(build(
-        scenario,
-        RunOptions {
-            seed: Some(seed),
-            ..RunOptions::default()
-        },
-    )?
-    .finish())
+    let options = RunOptions {
+        seed: Some(seed),
+        ..RunOptions::default()
+    };
+    replay(scenario, options)
 }
 
 /// Runs many seeds, each twice, and tells of those that fail.

@@ -20,6 +20,17 @@ use crate::summary::Summary;
 use conn::ConnWatch;
 use flow::FlowWatch;
 
+/// What kind of rule was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// What a host may send.
+    Wire,
+    /// A reader gets what was written: all of it, and nothing else.
+    Stream,
+    /// Every run ends, and leaves nothing behind.
+    End,
+}
+
 /// A rule that a host broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -27,6 +38,8 @@ pub struct Violation {
     pub time: Instant,
     /// Which host.
     pub host: String,
+    /// Which kind of rule.
+    pub rule: Rule,
     /// What it did, with the numbers.
     pub what: String,
 }

@@ -2,9 +2,10 @@
 
 use manypath_stack::api::{ConnOptions, Mode, PathManager};
 use manypath_tcp::cc::Algorithm;
+use manypath_tcp::machine::Keepalive;
 use manypath_tcp::units::Rate;
 
-use super::units::Depth;
+use super::units::{Depth, Span};
 use super::{KindSpec, LineSpec, LossModel, LossSpec, LossSpecs, OptionsSpec, Scenario};
 use crate::line::{Buffer, LineConfig, Reorder};
 use crate::loss::{Kind, Loss};
@@ -124,6 +125,7 @@ impl OptionsSpec {
             nodelay,
             ecn,
             pacing,
+            keepalive,
             user_timeout,
             break_before_make,
             max_subflows,
@@ -158,6 +160,13 @@ impl OptionsSpec {
             break_before_make.map(|span| span.0),
         );
         set(&mut options.max_subflows, max_subflows.as_ref().copied());
+        if let Some(Span(idle)) = *keepalive {
+            options.keepalive = Some(Keepalive {
+                idle,
+                interval: idle.over(4),
+                count: 5,
+            });
+        }
         if let Some(span) = user_timeout {
             options.user_timeout = Some(span.0);
         }

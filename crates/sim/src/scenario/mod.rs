@@ -92,10 +92,10 @@ pub struct InterfaceSpec {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// Its MTU in bytes.
-    #[serde(default = "ethernet")]
+    #[serde(default = "ethernet", skip_serializing_if = "is_ethernet")]
     pub mtu: u16,
     /// A backup path.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub backup: bool,
     /// The card splits bursts of up to this much payload and computes checksums; without it the stack does both.
     pub offload: Option<Size>,
@@ -108,6 +108,12 @@ pub struct InterfaceSpec {
 
 const fn ethernet() -> u16 {
     1500
+}
+
+// Serde hands over a reference, here and below.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_ethernet(mtu: &u16) -> bool {
+    *mtu == ethernet()
 }
 
 /// A router.
@@ -322,19 +328,19 @@ pub struct AppSpec {
     /// The server's port; by default one for each application.
     pub port: Option<u16>,
     /// When the first connection starts.
-    #[serde(default = "at_once")]
+    #[serde(default = "at_once", skip_serializing_if = "is_at_once")]
     pub start: Span,
     /// How many connections there are.
-    #[serde(default = "one_connection")]
+    #[serde(default = "one_connection", skip_serializing_if = "is_one")]
     pub connections: u32,
     /// Time from one connection's start to the next one's.
-    #[serde(default = "at_once")]
+    #[serde(default = "at_once", skip_serializing_if = "is_at_once")]
     pub spacing: Span,
     /// Bytes from client to server.
-    #[serde(default = "nothing")]
+    #[serde(default = "nothing", skip_serializing_if = "is_nothing")]
     pub upload: Size,
     /// Bytes from server to client.
-    #[serde(default = "nothing")]
+    #[serde(default = "nothing", skip_serializing_if = "is_nothing")]
     pub download: Size,
     /// The uploads are requests of this size, each sent when the last one was answered.
     pub request: Option<Size>,
@@ -351,7 +357,7 @@ pub struct AppSpec {
     /// The server reads no faster than this.
     pub server_reads: Option<Speed>,
     /// How the ends close.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub close: CloseSpec,
     /// Stack options of both ends.
     #[serde(default, skip_serializing_if = "OptionsSpec::is_empty")]
@@ -368,8 +374,25 @@ const fn at_once() -> Span {
     Span(manypath_tcp::time::Duration::ZERO)
 }
 
+fn is_at_once(span: &Span) -> bool {
+    *span == at_once()
+}
+
+fn is_nothing(size: &Size) -> bool {
+    *size == nothing()
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 const fn one_connection() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_one(count: &u32) -> bool {
+    *count == one_connection()
 }
 
 const fn nothing() -> Size {
@@ -415,6 +438,8 @@ pub struct OptionsSpec {
     pub ecn: Option<bool>,
     /// Pacing.
     pub pacing: Option<bool>,
+    /// Probe a subflow that was silent for so long, and four more times a quarter of it apart.
+    pub keepalive: Option<Span>,
     /// Give up when data stays unacknowledged for so long.
     pub user_timeout: Option<Span>,
     /// Wait for a new subflow so long.
@@ -502,8 +527,12 @@ impl Action {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Expect {
     /// Some connection may end in another way than by both ends closing it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub may_fail: bool,
+    /// A run with plain TCP over the first path decides: what it delivers this one delivers as well, the same bytes in
+    /// no more than twice its time and two seconds.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub like_tcp: bool,
     /// Every connection is over by this time.
     pub finished_by: Option<Span>,
     /// Application bytes of both directions over the time from start to end, for each connection.
@@ -515,8 +544,14 @@ pub struct Expect {
     /// Least number of subflows that came up, for each connection.
     pub subflows: Option<usize>,
     /// Least share of the payload that arrived on an interface (`host.interface`), as a percentage.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub share: std::collections::BTreeMap<String, ShareSpec>,
+}
+
+// Serde hands over a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Expect {

@@ -1,0 +1,139 @@
+//! The gauntlet: random networks, chains of middleboxes, events and applications, each run once with plain TCP over the
+//! first path and once with Multipath TCP. Where TCP gets through, Multipath TCP has to get through.
+//!
+//! Owns the plan of a seed, the pair of runs, the judgement and the cutting down of what failed. Must never know about
+//! threads, terminals or files.
+
+mod apps;
+mod boxes;
+mod dice;
+mod events;
+mod judge;
+mod network;
+mod shrink;
+mod table;
+mod trace;
+mod twin;
+
+use dice::{Dice, Part};
+
+use crate::report::Report;
+use crate::scenario::{Expect, Scenario, ScenarioError};
+use crate::simulation::{RunOptions, Simulation};
+
+pub use judge::Fault;
+pub use shrink::shrink;
+pub use table::{Fate, Row, Table};
+pub use trace::{Trace, trace};
+pub use twin::{Arm, Twin};
+
+/// Virtual time that a run may take.
+const LIMIT: u64 = 300_000;
+/// Events that a run may take: hundreds for each packet of the largest application.
+const EVENTS: u64 = 5_000_000;
+
+/// The scenario of a seed.
+#[must_use]
+pub fn plan(seed: u64) -> Scenario {
+    let mut network = network::draw(&mut Dice::new(seed, Part::Network));
+    boxes::draw(&mut Dice::new(seed, Part::Boxes), &mut network);
+    let rewritten = {
+        let mut boxes = network.links.iter().flat_map(|link| &link.boxes);
+        boxes.any(|placed| placed.spec.rewrites())
+    };
+    let app = apps::draw(&mut Dice::new(seed, Part::App), &network.paths, rewritten);
+    let events = events::draw(&mut Dice::new(seed, Part::Events), &mut network);
+    Scenario {
+        title: format!("gauntlet {seed}"),
+        about: String::new(),
+        seed,
+        limit: dice::millis(LIMIT),
+        event_limit: EVENTS,
+        sample_every: None,
+        hosts: network.hosts,
+        routers: network.routers,
+        links: network.links,
+        apps: vec![app],
+        events,
+        expect: Expect {
+            like_tcp: true,
+            ..Expect::default()
+        },
+    }
+}
+
+/// Runs a scenario, beside plain TCP if that is what it expects to be compared with.
+pub fn replay(scenario: Scenario, options: RunOptions) -> Result<Report, ScenarioError> {
+    if scenario.expect.like_tcp {
+        Ok(Twin::run(&scenario, options)?.into_report())
+    } else {
+        Ok(Simulation::new(scenario, options)?.finish())
+    }
+}
+
+/// What came out of a seed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Its plan.
+    pub scenario: Scenario,
+    /// Both runs and what is wrong with them.
+    pub twin: Twin,
+}
+
+/// One hash of many seeds' hashes, by seed.
+#[must_use]
+pub fn hash_of(hashes: &std::collections::BTreeMap<u64, u64>) -> u64 {
+    let mut digest = crate::record::Digest::default();
+    for (seed, hash) in hashes {
+        digest.add(
+            manypath_tcp::time::Instant::ZERO,
+            *seed,
+            &hash.to_be_bytes(),
+        );
+    }
+    digest.get()
+}
+
+/// Runs the plan of a seed.
+///
+/// Every tenth seed is run again with needless calls of the stacks' timers, and must leave the same record.
+pub fn run(seed: u64) -> Result<Outcome, ScenarioError> {
+    let scenario = plan(seed);
+    let mut twin = Twin::run(&scenario, RunOptions::default())?;
+    if seed % 10 == 0 && twin.fault.is_none() {
+        let again = Twin::run(
+            &scenario,
+            RunOptions {
+                spurious_timeouts: true,
+                ..RunOptions::default()
+            },
+        )?;
+        if again.hash != twin.hash {
+            twin.fault = Some(Fault::Unrepeatable);
+        }
+    }
+    Ok(Outcome {
+        seed,
+        scenario,
+        twin,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_can_be_built_and_written_down() {
+        for seed in 0..1_000 {
+            let scenario = plan(seed);
+            let text = scenario.to_toml().unwrap();
+            let again = Scenario::parse(&text).unwrap_or_else(|e| panic!("{seed}: {e}\n{text}"));
+            assert_eq!(again, scenario, "{seed}:\n{text}");
+            let built = Simulation::new(scenario, RunOptions::default());
+            assert!(built.is_ok(), "{seed}: {}\n{text}", built.err().unwrap());
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The pair of runs: the same network, boxes, events and applications, once with Multipath TCP off and once as planned.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use manypath_stack::api::{ProtocolLevel, SubflowEnd};
+use manypath_tcp::time::{Duration, Instant};
+
+use super::judge::{self, Fault};
+use crate::endpoint::Endpoint;
+use crate::middlebox::BoxSpec;
+use crate::oracle::Violation;
+use crate::record::Digest;
+use crate::report::Report;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::simulation::{RunOptions, Simulation};
+
+/// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
+const REPETITIONS: u64 = 5;
+
+/// One of the two runs.
+#[derive(Debug)]
+pub struct Arm {
+    /// What it was like.
+    pub report: Report,
+    /// Rules that were broken.
+    pub violations: Vec<Violation>,
+    /// Time until every reader had everything, if that happened.
+    pub whole: Option<Duration>,
+    /// A hash of what each reader read, in the order of the connections, the client's first.
+    pub streams: Vec<u64>,
+    /// Some end gave Multipath TCP up.
+    pub fell_back: bool,
+    /// Subflows that something ended before their connection.
+    pub lost_subflows: usize,
+}
+
+/// Both runs of a scenario.
+#[derive(Debug)]
+pub struct Twin {
+    /// The run with plain TCP, or why it panicked.
+    pub tcp: Result<Arm, String>,
+    /// The run as planned, or why it panicked.
+    pub ours: Result<Arm, String>,
+    /// What is wrong.
+    pub fault: Option<Fault>,
+    /// The run as planned came too late, but with other losses it does not.
+    pub unlucky: bool,
+    /// A hash of everything that both runs delivered.
+    pub hash: u64,
+}
+
+impl Twin {
+    /// Runs a scenario both ways and judges. A capture shows the run as planned.
+    pub fn run(scenario: &Scenario, options: RunOptions) -> Result<Self, ScenarioError> {
+        let mut twin = Self::once(scenario, options)?;
+        if let Some(Fault::Late { .. }) = twin.fault {
+            if !is_usually_late(scenario)? {
+                twin.fault = None;
+                twin.unlucky = true;
+            }
+        }
+        Ok(twin)
+    }
+
+    pub(super) fn once(scenario: &Scenario, options: RunOptions) -> Result<Self, ScenarioError> {
+        let plain = RunOptions {
+            seed: options.seed,
+            spurious_timeouts: options.spurious_timeouts,
+            capture: None,
+        };
+        let tcp = arm(plain_tcp(scenario), plain)?;
+        let ours = arm(scenario.clone(), options)?;
+        let fault = judge::judge(&tcp, &ours, scenario.limit.0, has_one_way(scenario));
+        let mut digest = Digest::default();
+        for arm in [&tcp, &ours].into_iter().flatten() {
+            digest.add(Instant::ZERO, 0, arm.report.hash.as_bytes());
+        }
+        Ok(Self {
+            tcp,
+            ours,
+            fault,
+            unlucky: false,
+            hash: digest.get(),
+        })
+    }
+
+    /// The report of the run as planned, with what the comparison found in place of what TCP suffered as well.
+    #[must_use]
+    pub fn into_report(self) -> Report {
+        let mut report = match self.ours {
+            Ok(arm) => arm.report,
+            // A panic is a finding of its own; it goes on to whoever asked.
+            Err(panic) => std::panic::panic_any(panic),
+        };
+        let tcp = match &self.tcp {
+            Ok(Arm {
+                whole: Some(whole), ..
+            }) => format!("delivered in {:.3} s", seconds(*whole)),
+            Ok(_) => "did not deliver".to_owned(),
+            Err(panic) => format!("panicked: {panic}"),
+        };
+        report.notes.push(format!("plain TCP {tcp}"));
+        if self.unlucky {
+            let note = "late, but not with other losses: bad luck";
+            report.notes.push(note.to_owned());
+        }
+        match self.fault {
+            None => {
+                let misses = std::mem::take(&mut report.misses);
+                let violations = std::mem::take(&mut report.violations);
+                report.notes.extend(misses.into_iter().chain(violations));
+            }
+            Some(fault) => report.misses.push(fault.to_string()),
+        }
+        report
+    }
+}
+
+pub(super) fn seconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
+
+/// Both runs have no choice but the same boxes, and nothing on the way damages payload at random.
+fn has_one_way(scenario: &Scenario) -> bool {
+    let mut boxes = scenario.links.iter().flat_map(|link| &link.boxes);
+    let random = boxes.any(|placed| matches!(placed.spec, BoxSpec::Corrupt(_)));
+    let single = scenario.hosts.iter().any(|host| host.interfaces.len() == 1);
+    !random && single && scenario.links.len() <= 2
+}
+
+/// The scenario with Multipath TCP off at both ends.
+fn plain_tcp(scenario: &Scenario) -> Scenario {
+    let mut plain = scenario.clone();
+    for app in &mut plain.apps {
+        app.options.plain_tcp = Some(true);
+        app.client_options.plain_tcp = None;
+        app.server_options.plain_tcp = None;
+    }
+    plain
+}
+
+/// Whether the run as planned also comes too late in most repetitions with other losses and other keys.
+fn is_usually_late(scenario: &Scenario) -> Result<bool, ScenarioError> {
+    let mut late = 0;
+    for repetition in 1..=REPETITIONS {
+        let options = RunOptions {
+            seed: Some(scenario.seed.wrapping_add(repetition << 32)),
+            ..RunOptions::default()
+        };
+        let twin = Twin::once(scenario, options)?;
+        late += u64::from(matches!(twin.fault, Some(Fault::Late { .. })));
+    }
+    Ok(late * 2 > REPETITIONS)
+}
+
+/// Runs one way. The inner error is the text of a panic.
+fn arm(scenario: Scenario, options: RunOptions) -> Result<Result<Arm, String>, ScenarioError> {
+    let run = || -> Result<Arm, ScenarioError> {
+        let mut simulation = Simulation::new(scenario, options)?;
+        simulation.run();
+        simulation
+            .finish_capture()
+            .map_err(|error| ScenarioError::Senseless(error.to_string()))?;
+        Ok(Arm::of(&simulation))
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(arm) => arm.map(Ok),
+        Err(panic) => Ok(Err(crate::random::panic_text(&*panic).to_owned())),
+    }
+}
+
+impl Arm {
+    fn of(simulation: &Simulation) -> Self {
+        let ends = || simulation.hosts.iter().flat_map(|host| host.endpoints());
+        let mut readers: Vec<&Endpoint> = ends().collect();
+        readers.sort_by_key(|end| (end.app, end.number, !end.is_client));
+        let info = |end: &'_ Endpoint| end.record.info.clone();
+        let lost = |end: &SubflowEnd| match end {
+            SubflowEnd::Finished
+            | SubflowEnd::Replaced
+            | SubflowEnd::Administrative
+            | SubflowEnd::AddressGone
+            | SubflowEnd::ConnectionClosed => false,
+            SubflowEnd::ResetByPeer { .. }
+            | SubflowEnd::Refused
+            | SubflowEnd::TimedOut
+            | SubflowEnd::Unreachable
+            | SubflowEnd::Checksum
+            | SubflowEnd::BadHmac
+            | SubflowEnd::OptionsLost
+            | SubflowEnd::ProtocolError => true,
+        };
+        let fell_back = |end: &Endpoint| {
+            let level = end.record.level;
+            end.record.fell_back.is_some() || level.is_some_and(|l| l != ProtocolLevel::Multipath)
+        };
+        let report = simulation.report();
+        Self {
+            violations: simulation.found.clone(),
+            whole: whole(simulation),
+            streams: readers.iter().map(|end| end.hash_of_stream()).collect(),
+            fell_back: ends().any(fell_back),
+            lost_subflows: ends()
+                .filter_map(info)
+                .map(|info| info.ended.iter().filter(|gone| lost(&gone.end)).count())
+                .sum(),
+            report,
+        }
+    }
+}
+
+/// When every reader of every connection that was to be had everything.
+fn whole(simulation: &Simulation) -> Option<Duration> {
+    let mut last = Instant::ZERO;
+    for (index, app) in simulation.apps.iter().enumerate() {
+        for host in [app.client, app.server] {
+            let ends = simulation.hosts[host].endpoints().iter();
+            let mut there = 0;
+            for end in ends.filter(|end| end.app == index && end.is_client == (host == app.client))
+            {
+                last = last.max(end.record.whole?);
+                there += 1;
+            }
+            if there < app.connections {
+                return None;
+            }
+        }
+    }
+    Some(last - Instant::ZERO)
+}
