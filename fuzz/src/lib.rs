@@ -1,7 +1,9 @@
 //! What must hold for any bytes: nothing panics, and what was understood can be written and read back unchanged.
 #![forbid(unsafe_code)]
 
+mod control;
 mod stack;
+mod subflow;
 
 use manypath_wire::checksum::Sum;
 use manypath_wire::cursor::Writer;
@@ -14,7 +16,9 @@ use manypath_wire::tcp::mptcp::{self, MptcpOption, Subtype};
 use manypath_wire::tcp::options::Options;
 use manypath_wire::{describe, tcp};
 
+pub use control::control;
 pub use stack::stack;
+pub use subflow::subflow;
 
 /// Options with room for the largest header.
 const MAX_OPTIONS: usize = 40;

@@ -257,7 +257,7 @@ fn established() -> Vec<Case> {
             "blind-syn",
             "SYNs all over the sequence space, ports known",
             Forger::new(10_000, Forgery::Syn),
-            segment_unacceptable,
+            challenge_ack,
             8 * MB,
             0.1
         ),

@@ -33,7 +33,12 @@ impl Conn {
             },
             congestion_signal_ok,
         };
-        let outcome = self.subflows[i].tcp.on_segment(cx.now, seg, &ctx);
+        let tcp = &mut self.subflows[i].tcp;
+        let before = tcp.challenges();
+        let outcome = tcp.on_segment(cx.now, seg, &ctx);
+        let after = tcp.challenges();
+        cx.count.challenge_ack += after.0 - before.0;
+        cx.count.reply_limited += after.1 - before.1;
         if outcome.reset {
             self.on_reset(i, seg, cx);
             return false;

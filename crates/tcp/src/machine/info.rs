@@ -120,6 +120,14 @@ impl super::Machine {
         self.recv.memory() + self.send.loss.memory()
     }
 
+    /// Challenge acknowledgements asked for, and those that the limit forbade (RFC 5961 section 7).
+    pub fn challenges(&self) -> (u64, u64) {
+        (
+            self.counters.challenge_acks,
+            self.counters.challenge_acks_limited,
+        )
+    }
+
     /// Bytes of memory that out-of-order payload takes, what small pieces cost included.
     pub fn reassembly_memory(&self) -> usize {
         self.recv.memory()
