@@ -5,7 +5,7 @@ use crate::netlink::Snapshot;
 use crate::path::{HostPath, PathSpec};
 use manypath_stack::{Path, PathEvent};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// What the user wants of the attachment.
@@ -36,6 +36,8 @@ pub(super) trait Kind: Send {
 pub(super) struct Attachment {
     kind: Option<Box<dyn Kind>>,
     told: Vec<Path>,
+    /// The host's paths when the stack was told last.
+    seen: Vec<HostPath>,
     /// Devices that the caller brought along.
     pub(super) brought: Vec<DeviceTasks>,
 }
@@ -62,7 +64,14 @@ impl Attachment {
         for event in changes(&self.told, &wanted) {
             shared.path_event(event);
         }
+        // Nothing that the stack knows of changed, but its packets go another way now: what was silent may answer.
+        for path in wanted.iter().filter(|path| self.told.contains(path)) {
+            if rerouted(&self.seen, paths, path.addr) {
+                shared.path_event(PathEvent::Up(path.clone()));
+            }
+        }
         self.told = wanted;
+        self.seen = paths.to_vec();
         result
     }
 
@@ -80,6 +89,15 @@ impl Attachment {
             shared.detach(tasks.iface);
         }
     }
+}
+
+/// The packets of an address leave by another router or interface than before, or are another host's on the link.
+fn rerouted(old: &[HostPath], new: &[HostPath], addr: IpAddr) -> bool {
+    let way = |paths: &[HostPath]| {
+        let path = paths.iter().find(|path| path.addr == addr)?;
+        Some((path.index, path.mac, path.gateway))
+    };
+    way(old).is_some_and(|old| way(new) != Some(old))
 }
 
 /// What to tell the stack: departures first, so that an address that moved is not gone a moment after it came.
@@ -113,6 +131,27 @@ mod tests {
             offload: Offload::default(),
             ports: None,
         }
+    }
+
+    #[test]
+    fn another_router_is_a_reason_to_try_again() {
+        let by = |gateway: &str| HostPath {
+            index: 3,
+            iface: "eth0".to_owned(),
+            mac: None,
+            mtu: 1500,
+            addr: "10.0.0.1".parse().expect("a literal address"),
+            prefix: 24,
+            gateway: gateway.parse().ok(),
+            backup: false,
+            owned: false,
+        };
+        let addr = by("").addr;
+        let (one, other) = ([by("10.0.0.254")], [by("10.0.0.253")]);
+        assert!(!rerouted(&one, &one, addr));
+        assert!(rerouted(&one, &other, addr));
+        assert!(rerouted(&[by("")], &one, addr), "the route is back");
+        assert!(!rerouted(&[], &one, addr), "that is told anyway");
     }
 
     #[test]

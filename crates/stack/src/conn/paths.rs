@@ -7,6 +7,7 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::AddrId;
+use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
 use super::timers::earlier;
@@ -120,6 +121,16 @@ impl Conn {
             let sf = &mut self.subflows[i];
             sf.probe_until = Some(cx.now + sf.tcp.rto().times(3));
             sf.tcp.probe_liveness(cx.now);
+        }
+    }
+
+    /// The peer was heard on a subflow. The answer to a keepalive is empty; payload may have been on its way already when
+    /// the address was withdrawn, and counts a time-out later. // rfc8684:A17
+    pub(crate) fn probe_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let Some(until) = sf.probe_until else { return };
+        if seg.is_empty() || cx.now + sf.tcp.rto().times(2) >= until {
+            sf.probe_until = None;
         }
     }
 

@@ -140,12 +140,11 @@ impl Conn {
         }
     }
 
-    /// The peer was heard on a subflow: if that is silent in our direction, it is tried at once, but no more often than
-    /// its timer would without back-off.
+    /// The peer was heard on a subflow: if that is silent in our direction, it is tried at once. But a path may work in the
+    /// other direction alone, so this happens no more often than by its timer.
     pub(crate) fn on_sign_of_life(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let pause = sf.tcp.srtt().unwrap_or(PROBE_INTERVAL).times(2);
-        let lately = sf.hinted.is_some_and(|at| cx.now < at + pause);
+        let lately = sf.hinted.is_some_and(|at| cx.now < at + sf.tcp.rto());
         if sf.stale && !lately {
             self.try_at_once(i, cx);
         }

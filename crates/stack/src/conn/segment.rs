@@ -49,7 +49,7 @@ impl Conn {
             self.after_input(cx);
             return why == Reject::Handshake;
         }
-        self.subflows[i].probe_until = None;
+        self.probe_answered(i, seg, cx);
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {

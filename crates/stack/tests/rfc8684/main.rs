@@ -5,6 +5,7 @@ mod script;
 mod close;
 mod cookies;
 mod data;
+mod failures;
 mod fallback;
 mod fastopen;
 mod handshake;

@@ -249,7 +249,8 @@ impl World {
         self.inject_bytes(self.flows[flow].iface, &bytes);
     }
 
-    fn inject_bytes(&mut self, iface: IfaceId, bytes: &[u8]) {
+    /// A packet made by hand.
+    pub(crate) fn inject_bytes(&mut self, iface: IfaceId, bytes: &[u8]) {
         self.note(&format!(" >> {}", describe::packet(bytes)));
         self.stack
             .handle_packet(self.now, iface, bytes, RxMeta::default());
