@@ -161,6 +161,8 @@ struct End {
     shift: Option<u8>,
     /// Its last timestamp.
     stamp: Option<u32>,
+    /// What it acknowledged last, as the proxy says it, and the window field.
+    said: Option<(SeqNum, u16)>,
     /// What it sends.
     stream: Stream,
 }
@@ -247,7 +249,21 @@ impl Proxy {
             pad_over(bytes, &blocks);
             view.fix_checksums(bytes);
         }
+        flow[way.index()].said = Some((said, view.window(packet.bytes())));
         again
+    }
+
+    /// The first segment that is kept of what goes `way`, once more, with an acknowledgement of today: an old one could
+    /// be refused (RFC 5961 section 5.2).
+    fn again(flow: &mut Flow, way: Way, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
+        let said = flow[way.index()].said;
+        let bytes = flow[way.index()].stream.again(desk.now)?;
+        let mut copy = desk.pool.copy_of(bytes);
+        if let (Some((ack, window)), Some(view)) = (said, TcpView::of(copy.bytes())) {
+            put_u16(copy.bytes_mut(), view.tcp + 14, window);
+            edit::set_ack(copy.bytes_mut(), &view, ack);
+        }
+        Some(copy)
     }
 
     /// Looks at the payload of a packet that goes `way`. Says whether the proxy takes it over, and whether it passes.
@@ -352,8 +368,7 @@ impl Middlebox for Proxy {
         *passed = Some(passed.map_or(after, |passed| passed.max(after)));
         let back = way.reversed();
         if back.is_meant_by(spec.way) && Self::read_ack(flow, way, &mut packet, &view, desk.now) {
-            let again = flow[back.index()].stream.again(desk.now);
-            if let Some(copy) = again.map(|bytes| desk.pool.copy_of(bytes)) {
+            if let Some(copy) = Self::again(flow, back, desk) {
                 self.touched += 1;
                 desk.forward(back, copy);
             }
@@ -387,20 +402,19 @@ impl Middlebox for Proxy {
 
     fn on_deadline(&mut self, desk: &mut Desk<'_>) {
         for (_, flow) in self.flows.iter_mut() {
-            for (way, end) in [Way::Out, Way::In].into_iter().zip(flow) {
-                let stream = &mut end.stream;
+            for way in [Way::Out, Way::In] {
+                let stream = &mut flow[way.index()].stream;
                 if stream.due.is_none_or(|due| due > desk.now) {
                     continue;
                 }
                 stream.tries += 1;
                 if stream.tries > MOST_TRIES {
                     stream.give_up();
-                } else if let Some(bytes) = stream.again(desk.now) {
-                    let copy = desk.pool.copy_of(bytes);
+                } else if let Some(copy) = Self::again(flow, way, desk) {
                     self.touched += 1;
                     desk.forward(way, copy);
                 } else {
-                    stream.due = None;
+                    flow[way.index()].stream.due = None;
                 }
             }
         }
@@ -485,6 +499,10 @@ mod tests {
                 assert_eq!(out[0], (Way::Out, first.clone()));
             }
         }
+        // It acknowledges what its sender acknowledges by now.
+        let later = acking(packet(false, ACK, 108, &STAMP, b""), 905);
+        bench.pass(Way::Out, &later);
+        let first = acking(first, 905);
         assert!(bench.until(Instant::from_millis(999)).is_empty());
         assert_eq!(
             bench.until(Instant::from_secs(1)),

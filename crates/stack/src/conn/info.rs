@@ -31,7 +31,11 @@ impl Conn {
             send_queue: u32::try_from(self.send.queued()).unwrap_or(u32::MAX),
             recv_queue: u32::try_from(self.recv.readable()).unwrap_or(u32::MAX),
             memory: self.memory(),
-            peer_window: self.send.edge().since(self.send.next()),
+            peer_window: self
+                .send
+                .edge()
+                .max(self.send.next())
+                .since(self.send.next()),
             subflows: self.subflows.iter().map(Subflow::info).collect(),
             ended: self.ended.iter().copied().collect(),
         }

@@ -10,7 +10,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 use super::mapping::TxMapping;
 use super::offset::Offset;
 use super::send::FinState;
-use super::subflow::Greeting;
+use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
 use crate::api::{IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
@@ -180,7 +180,7 @@ impl Conn {
             },
         );
         self.views = views;
-        match choice {
+        let sent = match choice {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that has nowhere to go must not hold back new data.
             Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
@@ -192,6 +192,26 @@ impl Conn {
                 }
             }
             Choice::Wait => Progress::Nothing,
+        };
+        match sent {
+            Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
+            sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+        }
+    }
+
+    /// No subflow can take anything. One whose window has been closed for long asks the peer: a word that it is open may
+    /// have been lost (RFC 9293 section 3.8.6.1).
+    fn ask_about_window(
+        &mut self,
+        bytes: u64,
+        source: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        let due = |sf: &&Subflow| sf.carries_data() && sf.tcp.window_probe_due();
+        match self.subflows.iter().find(due).map(Subflow::id) {
+            Some(id) => self.send_on(id, bytes, source, slots, cx),
+            None => Progress::Nothing,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The shared window, retransmission on several subflows, and backups: sections 3.3.4 to 3.3.8.
 
+use manypath_stack::api::ProtocolLevel;
 use manypath_stack::{ConnOptions, EventKind};
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MptcpOption, Prio};
 
@@ -307,4 +308,44 @@ fn at_most_two_bare_signals_go_in_a_row() {
         "{sent} after progress\n{}",
         s.w.log()
     );
+}
+
+/// Writes with the peer's window closed, and lets it open without a word.
+fn closed_window_is_asked_about(mut s: Session) {
+    s.w.drain(0);
+    s.w.flows[0].window = 0;
+    s.w.inject(0, &ack());
+    s.write(b"wait");
+    let silent = s.w.drain(0).iter().all(|seg| !seg.has_data());
+    s.w.check(silent, "the window is closed");
+    for round in 0..4u64 {
+        s.w.advance_ms(1000 << round);
+        let probe = s.w.find(0, "a question about the window", |s| s.len() == 0);
+        s.w.check(!probe.is_rst(), "the connection goes on");
+        s.w.drain(0);
+        s.w.inject(0, &ack());
+    }
+    // The answer to a question tells that it is open.
+    s.w.advance_ms(16_000);
+    s.w.find(0, "a question about the window", |s| s.len() == 0);
+    s.w.flows[0].window = 60_000;
+    s.w.inject(0, &ack());
+    s.w.find(0, "the data", |s| s.payload == b"wait");
+}
+
+#[test]
+fn a_closed_window_of_plain_tcp_is_asked_about() {
+    // RFC 9293 section 3.8.6.1
+    let mut s = Session::greeted(1, plain_options());
+    s.w.drain(0);
+    s.w.inject(0, &data(b"plain"));
+    assert_eq!(s.read(), b"plain");
+    assert_ne!(s.info().level, ProtocolLevel::Multipath);
+    closed_window_is_asked_about(s);
+}
+
+#[test]
+fn a_closed_window_of_the_only_subflow_is_asked_about() {
+    // RFC 9293 section 3.8.6.1: above, the window of an earlier Data ACK is still open.
+    closed_window_is_asked_about(Session::called_with(1, plain_options()));
 }

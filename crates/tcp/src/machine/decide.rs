@@ -51,6 +51,13 @@ impl Machine {
         }
     }
 
+    /// The peer's window has been closed for so long that it should be asked about (RFC 9293 section 3.8.6.1):
+    /// [`decide`](Self::decide) does so if there is something to send.
+    #[must_use]
+    pub fn window_probe_due(&self) -> bool {
+        self.send.persist.due()
+    }
+
     fn pacing_permits(&self, now: Instant) -> bool {
         self.send.loss.pacing_ready(now) <= now
     }
