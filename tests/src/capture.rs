@@ -132,6 +132,25 @@ impl Recording {
     /// When the decoder does not understand the filter.
     #[must_use]
     pub fn matching(&self, filter: &str) -> Vec<String> {
+        self.read(&["-Y", filter])
+    }
+
+    /// These fields of every packet, in their order; several values of one field have commas between them. One pass
+    /// over the recording, where each filter takes one of its own.
+    ///
+    /// # Panics
+    /// When the decoder does not know a field.
+    #[must_use]
+    pub fn fields(&self, names: &[&str]) -> Vec<Vec<String>> {
+        let mut arguments = vec!["-T", "fields"];
+        arguments.extend(names.iter().flat_map(|name| ["-e", name]));
+        self.read(&arguments)
+            .iter()
+            .map(|line| line.split('\t').map(str::to_owned).collect())
+            .collect()
+    }
+
+    fn read(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = tool("tshark");
         // The decoder's own checks of sums and connections are off by default.
         for preference in [
@@ -144,11 +163,7 @@ impl Recording {
         }
         // Random bytes are no well-formed packets of whatever else is usual on that port.
         command.args(["-d", &format!("tcp.port=={PORT},data")]);
-        command
-            .arg("-n")
-            .arg("-r")
-            .arg(&self.file)
-            .args(["-Y", filter]);
+        command.arg("-n").arg("-r").arg(&self.file).args(arguments);
         let output = command.output().expect("tshark is installed");
         assert!(
             output.status.success(),
