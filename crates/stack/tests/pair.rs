@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    ConnOptions, ConnState, ConnectOptions, EventKind, IfaceId, ListenOptions, Offload, Path,
-    PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig,
+    ConnOptions, ConnState, ConnectOptions, EventKind, Gather, IfaceId, ListenOptions, Offload,
+    Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig,
     Transmit, TxMeta,
 };
 use manypath_tcp::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use manypath_wire::segment::{Segment, Verify};
 struct Wire {
     slot: Vec<u8>,
     queue: VecDeque<(IfaceId, Vec<u8>)>,
+    gathers: bool,
+    gathered: usize,
 }
 
 impl Slots for Wire {
@@ -28,6 +30,28 @@ impl Slots for Wire {
         self.queue
             .push_back((iface, self.slot[..meta.len].to_vec()));
     }
+    fn gathers(&self, _iface: IfaceId) -> bool {
+        self.gathers
+    }
+    fn gather(
+        &mut self,
+        iface: IfaceId,
+        meta: TxMeta,
+        headers: &[u8],
+        payload: [&[u8]; 2],
+    ) -> Gather {
+        self.gathered += 1;
+        // A device may be full or want a copy at any time, and is asked again.
+        match self.gathered % 4 {
+            0 => return Gather::Declined,
+            1 => return Gather::Full,
+            _ => {}
+        }
+        let packet = [headers, payload[0], payload[1]].concat();
+        assert_eq!(packet.len(), meta.len);
+        self.queue.push_back((iface, packet));
+        Gather::Taken
+    }
 }
 
 struct Pair {
@@ -35,6 +59,8 @@ struct Pair {
     stacks: [Stack; 2],
     wires: [Wire; 2],
     trace: bool,
+    /// Packets are bursts without TCP checksum.
+    bursts: bool,
 }
 
 fn addr(host: u8, path: u8) -> IpAddr {
@@ -43,6 +69,10 @@ fn addr(host: u8, path: u8) -> IpAddr {
 
 impl Pair {
     fn new(paths: u8) -> Self {
+        Self::with(paths, Offload::default())
+    }
+
+    fn with(paths: u8, offload: Offload) -> Self {
         let now = Instant::from_secs(1);
         let mut stacks = [1u8, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
         for (host, stack) in stacks.iter_mut().enumerate() {
@@ -52,10 +82,7 @@ impl Pair {
                     addr: addr(host as u8 + 1, path),
                     mtu: 1500,
                     backup: false,
-                    offload: Offload {
-                        checksum: false,
-                        max_burst: 0,
-                    },
+                    offload,
                     ports: None,
                 };
                 stack.handle_path_event(now, PathEvent::Up(path));
@@ -66,6 +93,7 @@ impl Pair {
             stacks,
             wires: Default::default(),
             trace: std::env::var_os("TRACE").is_some(),
+            bursts: offload.checksum,
         }
     }
 
@@ -81,8 +109,13 @@ impl Pair {
                 while let Some((iface, packet)) = self.wires[host].queue.pop_front() {
                     moved = true;
                     if self.trace {
-                        let seg = Segment::parse(&packet, Verify::Full)
-                            .expect("own packets are well-formed");
+                        let verify = if self.bursts {
+                            Verify::Trusted
+                        } else {
+                            Verify::Full
+                        };
+                        let seg =
+                            Segment::parse(&packet, verify).expect("own packets are well-formed");
                         println!("{:>10} {}", self.now.as_micros(), describe::segment(&seg));
                     }
                     self.now += Duration::from_micros(50);
@@ -90,7 +123,9 @@ impl Pair {
                         self.now,
                         iface,
                         &packet,
-                        RxMeta::default(),
+                        RxMeta {
+                            checksum_ok: self.bursts,
+                        },
                     );
                 }
             }
@@ -144,7 +179,10 @@ fn drain(stack: &mut Stack, now: Instant, id: ConnId, seen: &mut usize) -> bool 
 }
 
 fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
-    let mut pair = Pair::new(paths);
+    transfer_over(Pair::new(paths), manager, checksum, bytes)
+}
+
+fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
     let remote = SocketAddr::new(addr(2, 0), 80);
     let listener = pair.stacks[1]
         .listen(ListenOptions {
@@ -220,6 +258,24 @@ fn bytes_travel_both_ways_with_checksums() {
     // rfc8684:C16,C24,D9
     let pair = transfer(1, PathManager::Passive, true, 300_000);
     assert_eq!(pair.stacks[0].counters().dss_checksum_failed, 0);
+}
+
+#[test]
+fn a_device_that_fetches_payload_itself_gets_the_same_bytes() {
+    // rfc8684:D9
+    for checksum in [false, true] {
+        let offload = Offload {
+            checksum: true,
+            max_burst: 65_000,
+        };
+        let mut pair = Pair::with(2, offload);
+        for wire in &mut pair.wires {
+            wire.gathers = true;
+        }
+        let pair = transfer_over(pair, PathManager::FullMesh, checksum, 3_000_000);
+        assert_eq!(pair.stacks[0].counters().dss_checksum_failed, 0);
+        assert!(pair.wires.iter().all(|wire| wire.gathered > 20));
+    }
 }
 
 #[test]

@@ -12,9 +12,11 @@ pub mod tun;
 
 use crate::neigh::Link;
 use crate::sys::watch::Stable;
-use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
+use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
+use rustix::io::Errno;
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -99,6 +101,18 @@ pub trait Transmit: Send {
     /// Queues what was written into the last slot.
     fn commit(&mut self, meta: TxMeta);
 
+    /// Whether [`Transmit::gather`] spares a copy of large payload.
+    fn gathers(&self) -> bool {
+        false
+    }
+
+    /// Hands one packet to the kernel, behind everything queued; its payload is fetched from where it lies. `meta.len`
+    /// counts headers and payload.
+    fn gather(&mut self, meta: TxMeta, headers: &[u8], payload: [&[u8]; 2]) -> Gather {
+        let _ = (meta, headers, payload);
+        Gather::Declined
+    }
+
     /// Hands everything queued to the kernel. Returns whether it is all gone; what is not stays queued.
     fn flush(&mut self) -> bool;
 
@@ -152,6 +166,30 @@ impl From<&TxMeta> for crate::vnet::Request {
             ipv6: meta.ipv6,
             partial_checksum: meta.partial_checksum,
         }
+    }
+}
+
+/// Hands one packet of `len` bytes, which lies in pieces, to a non-blocking descriptor, and counts what became of it.
+fn send_pieces<const N: usize>(
+    file: impl AsFd,
+    counters: &mut DeviceCounters,
+    len: usize,
+    pieces: [&[u8]; N],
+) -> Gather {
+    let pieces = pieces.map(io::IoSlice::new);
+    loop {
+        match rustix::io::writev(&file, &pieces) {
+            Ok(_) => {
+                counters.sent += 1;
+                counters.sent_bytes += len as u64;
+            }
+            Err(Errno::AGAIN) => return Gather::Full,
+            Err(Errno::INTR) => continue,
+            // Like a full queue of a card: TCP recovers.
+            Err(Errno::NOBUFS) => counters.drop_queue += 1,
+            Err(_) => counters.drop_refused += 1,
+        }
+        return Gather::Taken;
     }
 }
 

@@ -7,7 +7,7 @@
 use super::buffer::TxSlab;
 use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
 use crate::vnet::{self, Report, Request};
-use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
+use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -179,6 +179,24 @@ impl Transmit for TunTransmit {
         }
         self.slab.push(meta.len);
         self.flush();
+    }
+
+    fn gathers(&self) -> bool {
+        self.head != 0
+    }
+
+    fn gather(&mut self, meta: TxMeta, headers: &[u8], payload: [&[u8]; 2]) -> Gather {
+        if !self.flush() {
+            return Gather::Full;
+        }
+        let mut head = [0; vnet::LEN];
+        Request::from(&meta).write(&mut head, headers, 0);
+        super::send_pieces(
+            &*self.file,
+            &mut self.counters,
+            meta.len,
+            [&head, headers, payload[0], payload[1]],
+        )
     }
 
     fn flush(&mut self) -> bool {

@@ -11,7 +11,9 @@ mod wakers;
 
 use crate::device::{Device, DeviceCounters, DeviceInfo, Transmit as DeviceTransmit};
 use clock::{Clock, instant, since_start};
-use manypath_stack::{Event, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta};
+use manypath_stack::{
+    Event, Gather, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
+};
 use manypath_tcp::time::Instant;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,6 +71,24 @@ impl Slots for Ports {
             port.transmit.commit(meta);
         }
     }
+
+    fn gathers(&self, iface: IfaceId) -> bool {
+        let port = self.0.iter().find(|p| p.info.iface == iface);
+        port.is_some_and(|p| p.transmit.gathers())
+    }
+
+    fn gather(
+        &mut self,
+        iface: IfaceId,
+        meta: TxMeta,
+        headers: &[u8],
+        payload: [&[u8]; 2],
+    ) -> Gather {
+        match self.port(iface) {
+            Some(port) => port.transmit.gather(meta, headers, payload),
+            None => Gather::Declined,
+        }
+    }
 }
 
 /// Everything under the lock.
@@ -78,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) wakers: Wakers,
     ports: Ports,
     alarm: timer::Alarm,
+    /// Something was written and not yet sent; the task that serves deadlines knows.
+    late: bool,
     events: broadcast::Sender<Event>,
 }
 
@@ -85,6 +107,8 @@ pub(crate) struct Inner {
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
     clock: Clock,
+    /// Rings when a pump was put off.
+    late: Notify,
 }
 
 /// The lock, held.
@@ -115,9 +139,11 @@ impl Shared {
                 wakers: Wakers::default(),
                 ports: Ports::default(),
                 alarm,
+                late: false,
                 events: broadcast::Sender::new(EVENTS),
             }),
             clock,
+            late: Notify::new(),
         });
         let task = tokio::spawn(tasks::deadlines(Arc::clone(&shared), wait));
         Ok((shared, task))
@@ -216,12 +242,28 @@ impl Session<'_> {
         &mut self.guard
     }
 
+    /// Ends like [`Session::pump`], but as soon as the tasks that are running now have had their turn: an application
+    /// that goes on writing meanwhile sends everything in one train.
+    pub(crate) fn pump_late(mut self) {
+        if !core::mem::replace(&mut self.guard.late, true) {
+            self.shared.late.notify_one();
+        }
+    }
+
+    /// Makes up for a pump that was put off, unless somebody has pumped since.
+    fn on_late(self) {
+        if self.guard.late {
+            self.pump();
+        }
+    }
+
     /// Sends what may be sent, tells events, sets the alarm, unlocks, and wakes whom the events concern.
     pub(crate) fn pump(mut self) {
         let mut wake: Vec<Waker> = Vec::new();
         let now = self.now();
         let elapsed = self.now;
         let inner = &mut *self.guard;
+        inner.late = false;
         for port in &mut inner.ports.0 {
             port.transmit.set_now(elapsed);
         }

@@ -4,7 +4,8 @@ use super::timer::AlarmWait;
 use super::{Port, Shared};
 use crate::device::{Inbound, Receive};
 use manypath_stack::IfaceId;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::Notify;
@@ -43,11 +44,26 @@ impl Drop for DeviceTasks {
     }
 }
 
-/// Serves deadlines.
+/// Serves deadlines, and pumps that were put off.
 pub(super) async fn deadlines(shared: Arc<Shared>, wait: AlarmWait) {
-    while wait.wait().await.is_ok() {
-        shared.session().on_alarm();
-    }
+    let alarms = async {
+        while wait.wait().await.is_ok() {
+            shared.session().on_alarm();
+        }
+    };
+    let late = async {
+        loop {
+            shared.late.notified().await;
+            shared.session().on_late();
+        }
+    };
+    let (mut alarms, mut late) = (pin!(alarms), pin!(late));
+    poll_fn(|cx| {
+        // It never ends by itself.
+        let _: Poll<()> = late.as_mut().poll(cx);
+        alarms.as_mut().poll(cx)
+    })
+    .await;
 }
 
 /// Brings received batches to the stack. The system calls happen without the lock.

@@ -112,7 +112,11 @@ impl Handle {
                 }
             }
             Ok(count) => {
-                session.pump();
+                if inner.stack.may_gather_writes(self.id) {
+                    session.pump_late();
+                } else {
+                    session.pump();
+                }
                 Poll::Ready(Ok(count))
             }
             Err(e) => {

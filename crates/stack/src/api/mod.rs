@@ -16,4 +16,4 @@ pub use info::{
 };
 pub use options::{ConnOptions, ConnectOptions, ListenOptions, Mode, PathManager};
 pub use path::{IfaceId, Offload, Path, PathEvent};
-pub use slots::{RxMeta, Slots, Transmit, TxMeta};
+pub use slots::{Gather, RxMeta, Slots, Transmit, TxMeta};

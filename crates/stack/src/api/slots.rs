@@ -26,6 +26,17 @@ pub struct TxMeta {
     pub partial_checksum: bool,
 }
 
+/// What a driver did with a packet whose payload it was shown, see [`Slots::gather`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// It is on its way: the payload may change from now on.
+    Taken,
+    /// There is no room now.
+    Full,
+    /// The driver needs a copy of this packet: write it into a slot.
+    Declined,
+}
+
 /// Transmit buffers of the driver.
 ///
 /// A slot is obtained before any state changes: with no slot, nothing is marked as sent.
@@ -35,6 +46,23 @@ pub trait Slots {
     fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]>;
     /// Queues what was written into the last slot of `iface`.
     fn commit(&mut self, iface: IfaceId, meta: TxMeta);
+    /// Whether the driver of `iface` can send large payload from where it lies, which spares a copy.
+    fn gathers(&self, iface: IfaceId) -> bool {
+        let _ = iface;
+        false
+    }
+    /// Sends a packet whose payload lies elsewhere, in two pieces. It goes behind everything committed before;
+    /// `meta.len` counts headers and payload.
+    fn gather(
+        &mut self,
+        iface: IfaceId,
+        meta: TxMeta,
+        headers: &[u8],
+        payload: [&[u8]; 2],
+    ) -> Gather {
+        let _ = (iface, meta, headers, payload);
+        Gather::Declined
+    }
 }
 
 /// What one call of `poll_transmit` did.

@@ -389,6 +389,12 @@ impl Conn {
         Ok(n)
     }
 
+    /// More of what the application writes would leave together with what it has written, see
+    /// [`SendQueue::may_gather`].
+    pub(crate) fn may_gather_writes(&self) -> bool {
+        !self.opts.nodelay && self.send.may_gather()
+    }
+
     /// Gives bytes to the application; `None` at the end of the stream.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, StackError> {
         let n = self.recv.read(out);

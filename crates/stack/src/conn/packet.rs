@@ -19,6 +19,9 @@ use crate::api::TxMeta;
 /// Time to live of every packet.
 pub(crate) const HOP_LIMIT: u8 = 64;
 
+/// Bytes of the largest headers: IPv6 without extensions, TCP with all its options.
+pub(crate) const MOST_HEADERS: usize = 40 + 60;
+
 /// Everything about a packet but its payload.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -60,6 +63,11 @@ impl Draft {
         self.header_len + self.payload_len
     }
 
+    /// Bytes of the headers alone.
+    pub(crate) fn header_len(&self) -> usize {
+        self.header_len
+    }
+
     /// Where the payload goes.
     pub(crate) fn payload<'b>(&self, buffer: &'b mut [u8]) -> &'b mut [u8] {
         &mut buffer[self.header_len..self.header_len + self.payload_len]
@@ -86,7 +94,7 @@ impl Draft {
         &self.fitted.options().mptcp
     }
 
-    /// Writes the headers in front of the payload.
+    /// Writes the headers to the front of the buffer; the payload, wherever it is, goes behind them.
     pub(crate) fn finish(&self, buffer: &mut [u8], sum: Sum) -> TxMeta {
         let out = Outgoing {
             tuple: self.tuple,

@@ -138,6 +138,14 @@ impl ByteRing {
         out[a.len()..].copy_from_slice(b);
     }
 
+    /// Sums bytes where they lie.
+    pub(crate) fn sum(&self, at: u64, len: usize) -> Sum {
+        let (a, b) = self.slices(at, len);
+        let mut sum = Sum::of(a);
+        sum.append(Sum::of(b));
+        sum
+    }
+
     /// Copies bytes out and sums them in the same pass.
     pub(crate) fn read_and_sum(&self, at: u64, out: &mut [u8]) -> Sum {
         let (a, b) = self.slices(at, out.len());
@@ -181,6 +189,7 @@ mod tests {
             let mut straight = Sum::ZERO;
             straight.add_bytes(&bytes);
             assert_eq!(ring.write_and_sum(start, &bytes).fold(), straight.fold());
+            assert_eq!(ring.sum(start, 999).fold(), straight.fold());
             let mut out = alloc::vec![0; 999];
             assert_eq!(ring.read_and_sum(start, &mut out).fold(), straight.fold());
             assert_eq!(out, bytes);

@@ -27,6 +27,10 @@ const SHORT_QUEUE: u64 = 256 * 1024;
 /// The same while memory is short.
 const FRUGAL_QUEUE: u64 = 16 * 1024;
 
+/// Unsent bytes that are worth sending at once, whatever the application does next: eight bursts. The receiver of a
+/// train is woken once for it, and not once for each burst.
+const TRAIN: u64 = 512 * 1024;
+
 /// Reinjections that may wait; more are merged into their neighbours by position.
 const MOST_REINJECTIONS: usize = 4096;
 
@@ -163,6 +167,13 @@ impl SendQueue {
         n
     }
 
+    /// What was written can wait for what is written next: an acknowledgement will come that sends it at the latest,
+    /// there is room to write, and it is no full train yet.
+    pub(crate) fn may_gather(&self) -> bool {
+        let unsent = self.end - self.next;
+        self.fin == FinState::Open && self.next > self.una && unsent < TRAIN && self.room() > 0
+    }
+
     /// Everything was sent once.
     pub(crate) fn all_sent(&self) -> bool {
         self.next == self.end
@@ -278,6 +289,17 @@ impl SendQueue {
         }
         self.ring.read(at.0, out);
         Sum::ZERO
+    }
+
+    /// Payload where it lies, for a device that fetches it itself; with its sum where somebody needs one.
+    pub(crate) fn lent(&self, at: Offset, len: usize, sum: bool) -> ([&[u8]; 2], Sum) {
+        let (a, b) = self.ring.slices(at.0, len);
+        let sum = if sum {
+            self.ring.sum(at.0, len)
+        } else {
+            Sum::ZERO
+        };
+        ([a, b], sum)
     }
 
     /// Asks that a part be sent again on another subflow than `avoid`.
@@ -405,6 +427,33 @@ mod tests {
         );
         q.free(None);
         assert_eq!(q.pinned(), 0);
+    }
+
+    #[test]
+    fn writes_wait_for_each_other_only_while_acknowledgements_are_on_their_way() {
+        let mut q = SendQueue::new(4 << 20);
+        q.data_ack(Offset::ZERO, 4 << 20);
+        let write = |q: &mut SendQueue, bytes: usize| {
+            assert_eq!(q.write(&alloc::vec![7; bytes]), bytes);
+        };
+        write(&mut q, 1000);
+        assert!(!q.may_gather(), "nothing would ever send it");
+        q.sent(1000);
+        write(&mut q, 1000);
+        assert!(q.may_gather());
+        write(&mut q, SHORT_QUEUE as usize - 2000);
+        q.sent(SHORT_QUEUE as u32 - 1000);
+        write(&mut q, TRAIN as usize - 1);
+        assert!(q.may_gather());
+        write(&mut q, 1);
+        assert!(!q.may_gather(), "a full train");
+        q.sent(TRAIN as u32);
+        write(&mut q, 1000);
+        q.fin = FinState::Queued;
+        assert!(!q.may_gather(), "nothing follows");
+        q.fin = FinState::Open;
+        q.data_ack(q.next(), 4 << 20);
+        assert!(!q.may_gather(), "everything is acknowledged");
     }
 
     #[test]

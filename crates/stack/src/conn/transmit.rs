@@ -12,12 +12,15 @@ use super::offset::Offset;
 use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
-use crate::api::{IfaceId, Slots, SubflowEnd};
+use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{Choice, Need, PathView};
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
 const LONGEST_MAPPING: u32 = 65_534;
+
+/// Payload bytes below which a copy costs less than another piece to fetch.
+const WORTH_LENDING: u32 = 8192;
 
 /// What one call did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,18 @@ enum Source {
     Early,
     /// No payload.
     Empty,
+}
+
+/// A planned segment on its way into a device.
+struct Parcel {
+    /// The subflow's position.
+    i: usize,
+    plan: Plan,
+    /// Where its payload starts.
+    at: Offset,
+    mapping: Option<TxMapping>,
+    /// The mapping is new and has to be given its checksum.
+    seals: bool,
 }
 
 impl Conn {
@@ -300,22 +315,74 @@ impl Conn {
         let list = self.options_for(i, &plan, mapping.as_ref());
         let sf = &self.subflows[i];
         let mut draft = packet::Draft::new(sf, &plan, &list, cx.now);
-        let Some(buffer) = slots.slot(sf.seat.iface, draft.room()) else {
-            return Progress::Blocked(sf.seat.iface);
-        };
         let fresh = matches!(source, Source::New(_) | Source::Reinjected(_));
-        let want_sum = draft.needs_sum() || (fresh && sums);
-        let sum = self.fetch(i, at, draft.payload(buffer), want_sum);
-        let mut mapping = mapping;
-        if let (true, true, Some(m), Some(numbers)) = (fresh, sums, &mut mapping, self.tx_numbers) {
-            // One pass over the bytes serves both checksums. // rfc8684:D9
-            m.checksum = Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum));
-            draft.replace_options(&self.options_for(i, &plan, mapping.as_ref()));
+        let mut parcel = Parcel {
+            i,
+            plan,
+            at,
+            mapping,
+            seals: fresh && sums,
+        };
+        match self.lend(&mut parcel, &mut draft, slots) {
+            Gather::Taken => {}
+            Gather::Full => return Progress::Blocked(sf.seat.iface),
+            Gather::Declined => {
+                if !self.put(&mut parcel, &mut draft, slots) {
+                    return Progress::Blocked(sf.seat.iface);
+                }
+            }
         }
-        let meta = draft.finish(buffer, sum);
-        slots.commit(sf.seat.iface, meta);
-        self.record(i, &plan, source, mapping, draft.options(), cx);
+        self.record(i, &plan, source, parcel.mapping, draft.options(), cx);
         Progress::Sent
+    }
+
+    /// Lets the device fetch large payload from the send queue itself, where it can.
+    fn lend(
+        &self,
+        parcel: &mut Parcel,
+        draft: &mut packet::Draft,
+        slots: &mut dyn Slots,
+    ) -> Gather {
+        let iface = self.subflows[parcel.i].seat.iface;
+        let len = parcel.plan.len;
+        if len < WORTH_LENDING
+            || draft.needs_sum()
+            || !self.send.holds(parcel.at)
+            || !slots.gathers(iface)
+        {
+            return Gather::Declined;
+        }
+        let (payload, sum) = self.send.lent(parcel.at, len as usize, parcel.seals);
+        self.seal(parcel, draft, sum);
+        let mut buffer = [0; packet::MOST_HEADERS];
+        let headers = &mut buffer[..draft.header_len()];
+        let meta = draft.finish(headers, sum);
+        slots.gather(iface, meta, headers, payload)
+    }
+
+    /// Writes headers and payload into a slot of the device. False: there is none.
+    fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
+        let iface = self.subflows[parcel.i].seat.iface;
+        let Some(buffer) = slots.slot(iface, draft.room()) else {
+            return false;
+        };
+        let want_sum = draft.needs_sum() || parcel.seals;
+        let sum = self.fetch(parcel.i, parcel.at, draft.payload(buffer), want_sum);
+        self.seal(parcel, draft, sum);
+        let meta = draft.finish(buffer, sum);
+        slots.commit(iface, meta);
+        true
+    }
+
+    /// Puts the checksum into a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
+    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
+        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx_numbers)
+        else {
+            return;
+        };
+        m.checksum = Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum));
+        let list = self.options_for(parcel.i, &parcel.plan, parcel.mapping.as_ref());
+        draft.replace_options(&list);
     }
 
     /// The application closed and these bytes are the last ones: the DATA_FIN rides on them. // rfc8684:F1

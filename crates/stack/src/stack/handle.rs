@@ -44,6 +44,15 @@ impl Stack {
         self.on_conn(now, id, |conn, _| conn.write(bytes, tight))?
     }
 
+    /// More of what the application writes at this moment would leave in the same train of bursts, and nobody would
+    /// wait for it: acknowledgements are on their way, and what has not been sent is little. A driver may let the
+    /// application go on writing before it sends.
+    #[must_use]
+    pub fn may_gather_writes(&self, id: ConnId) -> bool {
+        let entry = self.conns.get(id.0);
+        entry.is_some_and(|entry| entry.conn.may_gather_writes())
+    }
+
     /// Takes received bytes.
     pub fn read(
         &mut self,
