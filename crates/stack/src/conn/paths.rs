@@ -188,7 +188,8 @@ impl Conn {
 
     /// Sends announcements, again until they are echoed. // rfc8684:A9
     pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
-        if !self.may_announce() {
+        // Asked for every segment, and nearly always in vain.
+        if self.announcements.0.is_empty() || !self.may_announce() {
             return;
         }
         let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {

@@ -162,6 +162,10 @@ impl Machine {
 
     /// Whole segments of a burst of at most `max_burst` bytes.
     fn burst(&self, offer: &Offer, mss: u32) -> u32 {
+        if offer.max_burst < mss.saturating_mul(2) {
+            // No burst whatever the pacer thinks, whose rate takes a division for each segment.
+            return mss;
+        }
         let limit = offer.max_burst.min(self.send.loss.burst());
         (limit / mss).max(1) * mss
     }
