@@ -5,6 +5,7 @@ mod bad_input;
 mod boxes;
 mod cuts;
 mod demo;
+mod handover;
 mod leftovers;
 mod many;
 mod paths;

@@ -334,6 +334,7 @@ pub(crate) enum LabCommand {
 const HANDOVER_EXAMPLES: &str = "\
 Examples:
   manypath lab handover
+  manypath lab handover --quick
   manypath lab handover --json > handover.json
 
 It takes about three minutes. Where namespaces are forbidden, only the simulator shows it.";
@@ -341,6 +342,10 @@ It takes about three minutes. Where namespaces are forbidden, only the simulator
 #[derive(Debug, Args)]
 #[command(after_help = HANDOVER_EXAMPLES, after_long_help = format!("{HANDOVER_EXAMPLES}\n\n{CODES}"))]
 pub(crate) struct HandoverArgs {
+    /// Only our client and the kernel's server, both ways: half a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+
     /// The result as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,

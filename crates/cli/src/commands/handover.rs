@@ -9,6 +9,7 @@ use crate::exit::{Code, Failure};
 /// Runs every transfer and prints what came out.
 pub(crate) fn run(args: &HandoverArgs) -> Result<(), Failure> {
     let options = Options {
+        quick: args.quick,
         verbose: true,
         ..Options::default()
     };
