@@ -365,6 +365,10 @@ pub(crate) struct AttackArgs {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(manypath_lab::attack::names()))]
     pub(crate) only: Vec<String>,
 
+    /// On real packets instead: `manypath forward` in a namespace, attackers beside clients of this host's kernel
+    #[arg(long)]
+    pub(crate) real: bool,
+
     /// The report as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,13 +1,16 @@
 //! `manypath lab attack`.
 
-use manypath_lab::attack;
+use manypath_lab::attack::{self, AttackError};
 
 use crate::args::AttackArgs;
-use crate::commands::{print_json, print_text};
+use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
 
 /// Runs the attacks and prints their table.
 pub(crate) fn run(args: &AttackArgs) -> Result<(), Failure> {
+    if args.real {
+        return real(args);
+    }
     if !args.json {
         print_text(&format!("{}\n", attack::Report::head()))?;
     }
@@ -23,7 +26,39 @@ pub(crate) fn run(args: &AttackArgs) -> Result<(), Failure> {
     } else {
         print_text(&format!("{}\n", report.foot()))?;
     }
-    if report.is_good() {
+    verdict(report.is_good())
+}
+
+fn real(args: &AttackArgs) -> Result<(), Failure> {
+    attack::prepare().map_err(|error| namespace_failure(&error))?;
+    if !args.json {
+        print_text(&format!("{}\n", attack::RealReport::head()))?;
+    }
+    let mut written = Ok(());
+    let report = attack::real(&args.only, None, |row| {
+        if !args.json && written.is_ok() {
+            written = print_text(&format!("{}\n", row.line()));
+        }
+    })
+    .map_err(|error| {
+        let message = error.to_string();
+        match error {
+            AttackError::Network(network) => namespace_failure(&network),
+            AttackError::Program(source) => Failure::from_io(message, source.kind()),
+            AttackError::Peace(_) => Failure::new(Code::Failure, message),
+        }
+    })?;
+    written?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&format!("{}\n", report.foot()))?;
+    }
+    verdict(report.is_good())
+}
+
+fn verdict(good: bool) -> Result<(), Failure> {
+    if good {
         Ok(())
     } else {
         Err(Failure::new(

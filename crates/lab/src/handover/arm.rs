@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// Why there is no result.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// This transfer did not work; others may.
     Arm(String),
     /// There is no network.

@@ -5,8 +5,8 @@
 //! path, once it works again, stood idle. Every pair of stacks runs in the same network, one after the other: ours and
 //! the kernel's, as client and as server, sending and receiving; and ours at both ends in the simulator.
 
-mod arm;
-mod relay;
+pub(crate) mod arm;
+pub(crate) mod relay;
 mod simulated;
 mod table;
 

@@ -23,17 +23,17 @@ fn server_address(path: usize) -> IpAddr {
 }
 
 /// The loopback end of a relay.
-pub(super) fn local() -> SocketAddr {
+pub(crate) fn local() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, LOCAL_PORT))
 }
 
 /// Where a client finds our stack when it serves.
-pub(super) fn served_at(port: u16) -> SocketAddr {
+pub(crate) fn served_at(port: u16) -> SocketAddr {
     SocketAddr::new(server_address(0), port)
 }
 
 /// A relay in front of a client: what connects to [`local`] reaches `remote` over every path.
-pub(super) fn for_client(
+pub(crate) fn for_client(
     bed: &Testbed,
     program: &Path,
     remote: SocketAddr,
@@ -50,7 +50,7 @@ pub(super) fn for_client(
 }
 
 /// A relay in front of a server that listens at [`local`].
-pub(super) fn for_server(bed: &Testbed, program: &Path, port: u16) -> Result<Process, Failure> {
+pub(crate) fn for_server(bed: &Testbed, program: &Path, port: u16) -> Result<Process, Failure> {
     let address = |path| (server_address(path), Testbed::client_address(path));
     start(
         bed,

@@ -22,7 +22,7 @@ pub struct Case {
     /// What happens, in a few words.
     pub what: &'static str,
     /// The attacker.
-    pub make: fn() -> Box<dyn Attack>,
+    pub make: fn() -> Box<dyn Attack + Send>,
     /// The server's limits, where they are not the usual ones.
     pub config: fn() -> StackConfig,
     /// The counter that tells of it.
@@ -31,6 +31,8 @@ pub struct Case {
     pub memory: usize,
     /// Packets that the server may send for each of the attacker's.
     pub answers: f64,
+    /// It can also run on real packets.
+    pub real: bool,
 }
 
 impl std::fmt::Debug for Case {
@@ -140,6 +142,19 @@ fn few_from_one_address() -> StackConfig {
 
 const MB: usize = 1 << 20;
 
+/// They reach limits that are not the usual ones, need thousands of descriptors, or download as fast as the machine can
+/// where no line holds them back.
+const UNREAL: [&str; 8] = [
+    "idle",
+    "one-source",
+    "closed-window",
+    "tiny-window",
+    "unread",
+    "divided-acks",
+    "unsent-acks",
+    "concealed-loss",
+];
+
 macro_rules! case {
     ($name:literal, $what:literal, $make:expr, $counter:ident, $memory:expr, $answers:expr) => {
         case!(
@@ -161,6 +176,7 @@ macro_rules! case {
             counter: stringify!($counter),
             memory: $memory,
             answers: $answers,
+            real: !UNREAL.contains(&$name),
         }
     };
 }

@@ -5,6 +5,7 @@
 //! an honest client and measures; [`cases`] names every attack together with the bounds that hold for it.
 
 pub mod acks;
+pub mod ambush;
 pub mod bench;
 pub mod blind;
 pub mod cases;

@@ -107,21 +107,24 @@ impl Conn {
         self.recv.set_capacity(self.opts.recv_buffer);
     }
 
-    /// Gives up the oldest join of the peer that has not proved itself in time, if there is one.
-    pub(crate) fn evict_join(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now;
-        let silent = |sf: &&mut Subflow| {
+    /// The oldest join of the peer that has not proved itself in time.
+    pub(crate) fn stale_join(&self, now: Instant) -> Option<usize> {
+        let silent = |(_, sf): &(usize, &Subflow)| {
             matches!(sf.greeting, Greeting::JoinSynAck { .. })
                 && sf.reset_with.is_none()
                 && now.since(sf.opened) >= PATIENCE
         };
-        let oldest = self
-            .subflows
-            .iter_mut()
-            .filter(silent)
-            .min_by_key(|sf| sf.opened);
-        let Some(sf) = oldest else { return };
+        let oldest = self.subflows.iter().enumerate().filter(silent);
+        oldest.min_by_key(|(_, sf)| sf.opened).map(|(i, _)| i)
+    }
+
+    /// Gives up that join.
+    pub(crate) fn evict_join(&mut self, cx: &mut Cx<'_>) {
+        let Some(i) = self.stale_join(cx.now) else {
+            return;
+        };
         cx.count.join_evicted += 1;
+        let sf = &mut self.subflows[i];
         sf.end.get_or_insert(SubflowEnd::TimedOut);
         sf.tcp.forget();
         self.after_input(cx);

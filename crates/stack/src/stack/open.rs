@@ -255,11 +255,12 @@ impl Stack {
             return;
         };
         // A place that a silent peer holds is given to the next one: tokens may be overheard, and sources made up.
-        self.with_conn(slot, |conn, cx| {
-            if conn.free_subflow().is_none() {
-                conn.evict_join(cx);
-            }
-        });
+        // The connection is only touched where that helps: a turn of it costs as much as all its subflows.
+        let now = self.now;
+        let helps = |conn: &Conn| conn.free_subflow().is_none() && conn.stale_join(now).is_some();
+        if self.conns.at(slot).is_some_and(|entry| helps(&entry.conn)) {
+            self.with_conn(slot, Conn::evict_join);
+        }
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };

@@ -1,12 +1,20 @@
 //! How our stack fares under attack: every attack of the simulator's list, measured beside honest clients.
 
+mod real;
+
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use manypath_sim::attack::bench::{Outcome, Setup};
 use manypath_sim::attack::cases::{self, Case, KEPT, Verdict};
 use serde::Serialize;
+
+use crate::handover::arm::Failure;
+use crate::netns::{self, NetNsError};
+
+pub use real::{Measured, Row as RealRow};
 
 /// One attack and how it went.
 #[derive(Clone, Debug, Serialize)]
@@ -164,6 +172,107 @@ impl Report {
             self.memory as f64 / 1e6,
             self.seconds,
             KEPT * 100.0
+        )
+    }
+}
+
+/// Why nothing could be measured on real packets.
+#[derive(Debug, thiserror::Error)]
+pub enum AttackError {
+    /// The private network could not be built.
+    #[error(transparent)]
+    Network(#[from] NetNsError),
+    /// Our own program could not be found.
+    #[error("cannot find our own program: {0}")]
+    Program(std::io::Error),
+    /// The honest clients got nothing even without an attack.
+    #[error("without an attack: {0}")]
+    Peace(String),
+}
+
+/// All attacks on real packets.
+#[derive(Clone, Debug, Serialize)]
+pub struct RealReport {
+    /// Without an attack.
+    pub without: Measured,
+    /// The attacks.
+    pub rows: Vec<RealRow>,
+}
+
+/// Prepares for [`real`]. May replace this process, so it comes before any thread.
+///
+/// # Errors
+/// When private networks are forbidden.
+pub fn prepare() -> Result<(), NetNsError> {
+    netns::acquire()
+}
+
+/// Runs the attacks that need nothing unusual on real packets: `manypath forward` (this program, unless another is
+/// named) under attack, beside clients of the host's kernel.
+///
+/// # Errors
+/// See [`AttackError`]. An attack that could not be measured is a row that says why.
+pub fn real(
+    wanted: &[String],
+    program: Option<PathBuf>,
+    mut progress: impl FnMut(&RealRow),
+) -> Result<RealReport, AttackError> {
+    let program = match program {
+        Some(program) => program,
+        None => std::env::current_exe().map_err(AttackError::Program)?,
+    };
+    let without = real::run(None, &program).map_err(|failure| match failure {
+        Failure::Network(error) => AttackError::Network(error),
+        Failure::Arm(why) => AttackError::Peace(why),
+    })?;
+    let mut rows = Vec::new();
+    for case in real::cases() {
+        if !wanted.is_empty() && wanted.iter().all(|name| name != case.name) {
+            continue;
+        }
+        let result = match real::run(Some(&case), &program) {
+            Ok(measured) => Ok(measured),
+            Err(Failure::Arm(why)) => Err(why),
+            Err(Failure::Network(error)) => return Err(error.into()),
+        };
+        let row = real::row(&case, result, &without);
+        progress(&row);
+        rows.push(row);
+    }
+    Ok(RealReport { without, rows })
+}
+
+impl RealReport {
+    /// Honest clients kept what they should.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        let kept = |row: &RealRow| row.bulk_kept.min(row.short_kept) >= KEPT;
+        self.rows
+            .iter()
+            .all(|row| row.measured.is_some() && kept(row))
+    }
+
+    /// What stands above the lines.
+    #[must_use]
+    pub fn head() -> &'static str {
+        "on real packets    hostile    memory   cores    goodput kept\n\
+         \x20                packets/s       MB                bulk    short"
+    }
+
+    /// What stands below them.
+    #[must_use]
+    pub fn foot(&self) -> String {
+        let Measured {
+            bulk,
+            short,
+            memory,
+            ..
+        } = self.without;
+        format!(
+            "without an attack: {:.1} MB and {short} short connections in 5 s, {:.1} MB resident; two cores or more, and \
+             nothing else on them, or the clients compete with the attacker for the processor",
+            bulk as f64 / 1e6,
+            memory as f64 / 1e6
         )
     }
 }
