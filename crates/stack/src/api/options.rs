@@ -49,7 +49,7 @@ pub struct ConnOptions {
     pub send_buffer: u32,
     /// Bytes that may wait for the application: the connection's shared receive window.
     pub recv_buffer: u32,
-    /// Do not wait to fill segments (turns Nagle's algorithm off).
+    /// Do not wait to fill segments (turns Nagle's algorithm off), nor for the next write to fill a train of bursts.
     pub nodelay: bool,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
