@@ -60,7 +60,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         r#"{kind = "nat", addresses = ["192.0.2.1", "2001:db8::1"]}"#,
         "kept kept kept kept",
     ),
-    (r#"{kind = "nat", idle = "15ms"}"#, "lost lost lost lost"),
+    (r#"{kind = "nat", idle = "15ms"}"#, "fell fell fell fell"),
     (
         r#"{kind = "nat", idle = "15ms", unknown = "reset"}"#,
         "lost lost lost lost",
