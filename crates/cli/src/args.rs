@@ -435,7 +435,7 @@ Examples:
   manypath lab boxes --quick
   manypath lab boxes --box strip --box reset
   manypath lab boxes --list
-  manypath lab boxes --scenario scenarios/wifi-cut.toml
+  manypath lab boxes --scenario scenarios/strip-joins.toml
       The boxes of each link of a scenario, as one row each.";
 
 #[derive(Debug, Args)]
