@@ -152,6 +152,7 @@ impl Conn {
                     // The third packet confirms what was agreed. // rfc8684:C24
                     self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
                     self.subflows[i].greeting = Greeting::CapableKeys;
+                    self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
                 }
                 Third::WrongKeys => {
                     cx.count.capable_bad_key += 1;
@@ -206,7 +207,7 @@ impl Conn {
         ))
     }
 
-    /// A DSS of the peer proves that it has our keys. // rfc8684:C13,C15
+    /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
     pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
         let first = matches!(
             self.subflows[i].greeting,
@@ -223,11 +224,39 @@ impl Conn {
         let sf = &self.subflows[i];
         let by_data = sf.data_came_mapped || sf.data_was_acked;
         if by_data || self.send.una() == self.send.next() {
-            self.fully_established = true;
-            if self.no_joins_to_first {
-                self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
+            self.fully_establish(cx);
+        }
+    }
+
+    /// There may be more subflows.
+    fn fully_establish(&mut self, cx: &mut Cx<'_>) {
+        self.fully_established = true;
+        self.proof_until = None;
+        if self.no_joins_to_first {
+            self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
+        }
+        self.tell_manager(pm::Event::Ready, cx);
+    }
+
+    /// Data was to prove that the path leaves it its options, and none came through: perhaps the path drops it for them.
+    /// Keys are exchanged, so another path may show that it is better.
+    pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let known = matches!(
+            self.subflows[i].greeting,
+            Greeting::CapableKeys | Greeting::Done
+        );
+        if known && !self.fully_established && self.lattice.speaks_multipath() {
+            self.fully_establish(cx);
+        }
+    }
+
+    /// A caller has sent nothing but its keys for a while: it is idle, or its data does not get here.
+    pub(crate) fn proof_due(&mut self, cx: &mut Cx<'_>) {
+        if self.proof_until.is_some_and(|until| until <= cx.now) {
+            self.proof_until = None;
+            if !self.subflows.is_empty() {
+                self.proof_overdue(0, cx);
             }
-            self.tell_manager(pm::Event::Ready, cx);
         }
     }
 }

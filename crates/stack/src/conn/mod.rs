@@ -124,6 +124,8 @@ pub(crate) struct Conn {
     established: bool,
     /// Joins may be made. // rfc8684:C15
     fully_established: bool,
+    /// How long a caller that has sent its keys may take to send more before other paths are looked for.
+    proof_until: Option<Instant>,
     /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
     no_joins_to_first: bool,
     /// It was put into its listener's queue.
@@ -196,6 +198,7 @@ impl Conn {
             outbox: VecDeque::new(),
             established: false,
             fully_established: false,
+            proof_until: None,
             no_joins_to_first: birth.no_joins_to_first,
             offered: false,
             closed: None,

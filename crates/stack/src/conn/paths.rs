@@ -242,6 +242,7 @@ impl Conn {
             cx.count.add_addr_bad_hmac += 1;
             return;
         }
+        self.proven(i, cx);
         let carried_port = self.subflows[i].seat.tuple.remote.port();
         let event = pm::Event::Advertised {
             id: add.addr_id,

@@ -318,7 +318,10 @@ impl Subflow {
     pub(crate) fn signal_ready(&self) -> bool {
         !self.signals.is_empty()
             && self.bare_signals < SIGNALS_IN_A_ROW
-            && matches!(self.greeting, Greeting::Done | Greeting::Plain)
+            && matches!(
+                self.greeting,
+                Greeting::CapableKeys | Greeting::Done | Greeting::Plain
+            )
             && self.reset_with.is_none()
     }
 

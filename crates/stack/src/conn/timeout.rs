@@ -36,7 +36,7 @@ impl Conn {
             self.manager.as_ref().and_then(pm::Manager::deadline),
         );
         soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
-        soonest = earlier(soonest, self.memory_check);
+        soonest = earlier(soonest, earlier(self.memory_check, self.proof_until));
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
         soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
@@ -65,6 +65,7 @@ impl Conn {
                 sf.signals_welcome();
             }
         }
+        self.proof_due(cx);
         self.repeat_proofs(cx);
         self.probes_due(cx);
         self.quiet_due(cx);
@@ -98,6 +99,7 @@ impl Conn {
         if outcome.rto_fired {
             cx.count.rto += 1;
             self.becomes_stale(i, cx);
+            self.proof_overdue(i, cx);
             if outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }

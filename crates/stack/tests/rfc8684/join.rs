@@ -1,13 +1,13 @@
 //! MP_JOIN: section 3.2.
 
 use manypath_stack::crypto::mac::JoinMac;
-use manypath_stack::{SubflowEnd, SubflowPhase};
+use manypath_stack::{PathManager, SubflowEnd, SubflowPhase};
 use manypath_wire::ids::{AddrId, Nonce, Token};
-use manypath_wire::tcp::mptcp::{Join, MptcpOption, ResetReason};
+use manypath_wire::tcp::mptcp::{CapableKeys, Join, MptcpOption, ResetReason};
 
 use crate::script::packet::{ack, syn, syn_ack};
-use crate::script::session::{PEER_NONCE, PORT, Session};
-use crate::script::{ours, path, plain_options};
+use crate::script::session::{PEER_KEY, PEER_NONCE, PORT, Session, capable, listen};
+use crate::script::{World, ours, path, plain_options};
 
 #[test]
 fn a_join_of_the_stack_proves_both_ends() {
@@ -274,4 +274,50 @@ fn joins_go_from_the_address_that_was_named_with_an_id_of_its_own() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 3);
+}
+
+#[test]
+fn a_path_that_drops_data_for_its_options_does_not_keep_others_from_being_tried() {
+    // rfc8684:C15: an address that the peer announces proves as well as a DSS that it has our keys.
+    let mut opts = plain_options();
+    opts.path_manager = PathManager::FullMesh;
+    let mut s = Session::greeted(2, opts);
+    s.write(b"lost");
+    s.w.drain(0);
+    let add = s.add_addr(3, 1, None);
+    let none = s.w.flows[0].irs + 1;
+    s.w.inject(0, &ack().opt(MptcpOption::AddAddr(add)).acking(none));
+    s.w.advance_ms(50);
+    // While data is on its way it may still be the proof.
+    assert_eq!(s.w.flows.len(), 1);
+    s.w.advance_ms(2000);
+    let (_, syn) = s.w.answer();
+    assert!(syn.join().is_some(), "{}", s.w.log());
+}
+
+#[test]
+fn a_caller_that_sends_nothing_hears_of_other_addresses_all_the_same() {
+    // rfc8684:A13
+    let mut w = World::new(1);
+    let listener = listen(&mut w, plain_options());
+    let flow = w.dial(0, 4000, PORT);
+    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
+    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
+        w.fail("no key");
+    };
+    let keys = CapableKeys::Ack {
+        sender: PEER_KEY,
+        receiver: sender,
+    };
+    w.inject(flow, &ack().opt(capable(true, keys)));
+    w.stack.accept(listener).expect("established");
+    w.path_up(path(1, false));
+    w.advance_ms(1500);
+    w.find(flow, "its other address", |s| {
+        s.options
+            .mptcp
+            .iter()
+            .any(|o| matches!(o, MptcpOption::AddAddr(_)))
+    });
 }
