@@ -113,13 +113,14 @@ impl<'a> Ends<'a> {
     fn open(
         setting: &'a Setting<'a>,
         bed: &Testbed,
+        case: &Case,
         arm: Arm,
         paths: usize,
     ) -> Result<Result<Self, String>, NetNsError> {
         let [client, server] = arm.ends().unwrap_or([Stack::Kernel, Stack::Kernel]);
         for (ns, stack) in [(&bed.client, client), (&bed.server, server)] {
             if stack == Stack::Kernel {
-                kernel::prepare(ns, true)?;
+                kernel::prepare(ns, case.checksum)?;
             }
         }
         let protocol = match arm {
@@ -140,6 +141,7 @@ impl<'a> Ends<'a> {
                     listen,
                     to,
                     paths: (0..paths).map(path).collect(),
+                    checksum: case.checksum,
                 },
             )
         };
@@ -261,7 +263,7 @@ pub(super) fn run(
         CONGESTION,
         setting.options.seed,
     )?;
-    let mut ends = match Ends::open(setting, &bed, arm, place.paths())? {
+    let mut ends = match Ends::open(setting, &bed, case, arm, place.paths())? {
         Ok(ends) => ends,
         Err(why) => {
             return Ok(cell(
@@ -408,6 +410,7 @@ mod tests {
             quick: false,
             pause: None,
             bytes: None,
+            checksum: false,
             loss: None,
         };
         let with_boxes = |place| -> Vec<bool> {

@@ -30,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) to: String,
     /// Words of `--path`.
     pub(super) paths: Vec<String>,
+    /// Multipath TCP's own checksum.
+    pub(super) checksum: bool,
 }
 
 impl Relay {
@@ -43,7 +45,9 @@ impl Relay {
         for path in &wanted.paths {
             command.args(["--path", path]);
         }
+        let checksum = if wanted.checksum { "on" } else { "off" };
         command
+            .args(["--checksum", checksum])
             .args(["--congestion", super::CONGESTION])
             .args(["--host-congestion", super::CONGESTION])
             .env("XDG_RUNTIME_DIR", wanted.runtime)
