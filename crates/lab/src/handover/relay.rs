@@ -72,6 +72,7 @@ fn start(
 ) -> Result<Process, Failure> {
     let mut command = Command::new(program);
     command.args(["forward", "--listen", listen, "--to", to]);
+    command.args(["--checksum", "off"]);
     command.args(["--congestion", CONGESTION]);
     for (index, path) in bed.paths().iter().enumerate() {
         let (own, gateway) = address(index);
