@@ -199,7 +199,7 @@ pub struct RealReport {
     pub rows: Vec<RealRow>,
 }
 
-/// Prepares for [`real`]. May replace this process, so it comes before any thread.
+/// Prepares for [`real()`]. May replace this process, so it comes before any thread.
 ///
 /// # Errors
 /// When private networks are forbidden.

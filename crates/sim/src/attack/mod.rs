@@ -1,7 +1,7 @@
 //! Attackers, and how a stack fares under each: what it holds, what it does for every hostile packet, and what honest
 //! clients beside it still get.
 //!
-//! An [`Attack`] makes packets and never sees the victim from inside. The [`bench`] puts it on a link of its own beside
+//! An [`Attack`] makes packets and never sees the victim from inside. The [`mod@bench`] puts it on a link of its own beside
 //! an honest client and measures; [`cases`] names every attack together with the bounds that hold for it.
 
 pub mod acks;
