@@ -114,6 +114,8 @@ pub(crate) struct ConnWatch {
     peer_acked: Dsn,
     /// One end has given Multipath TCP up: the data level has no rules any more.
     fell_back: bool,
+    /// Bytes that arrived on the first subflow without a mapping of their own.
+    unmapped: u64,
 }
 
 impl ConnWatch {
@@ -131,6 +133,7 @@ impl ConnWatch {
             peer_offered: first + room,
             peer_acked: first,
             fell_back: false,
+            unmapped: 0,
         }
     }
 
@@ -150,6 +153,12 @@ impl ConnWatch {
                 self.check_mapping(flow, packet, &map, data_fin)?;
             }
         }
+        // Of what was sent with options nothing arrived: it is tried without (RFC 8684 section 3.7).
+        let nothing_arrived = flow
+            .peer_acked
+            .is_none_or(|acked| flow.isn.is_some_and(|isn| acked.before_eq(isn + 1)));
+        let bare = packet.payload > 0 && packet.dss.is_none() && packet.capable.is_none();
+        self.fell_back |= flow.is_first && bare && nothing_arrived;
         if self.fell_back || flow.infinite {
             return Ok(());
         }
@@ -245,7 +254,7 @@ impl ConnWatch {
             return Ok(());
         };
         let ack = data_ack.expand(self.acked);
-        if ack.after(self.received_end) {
+        if ack.after(self.received_end + self.unmapped) {
             return Err(format!(
                 "{} acknowledges data up to {ack}, only {} was mapped by the peer",
                 own(packet),
@@ -286,7 +295,13 @@ impl ConnWatch {
         if packet.fails || silent {
             self.fell_back = true;
         }
-        if let Some(map) = mapping_of(packet, self.peer_first) {
+        let map = mapping_of(packet, self.peer_first);
+        if map.is_none() && flow.is_first && packet.payload > 0 {
+            // A host that falls back because of it takes it for the next bytes of the stream, and may acknowledge it.
+            self.unmapped += u64::from(packet.payload);
+            self.fell_back |= packet.dss.is_none();
+        }
+        if let Some(map) = map {
             if map.is_infinite() {
                 flow.infinite = true;
                 self.fell_back = true;

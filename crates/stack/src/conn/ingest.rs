@@ -40,6 +40,9 @@ impl Conn {
             if seg.options.mptcp.fail().is_some() {
                 self.on_fail_again(i, cx);
             }
+            if let Some(dss) = seg.options.mptcp.dss() {
+                self.take_late_dss(i, dss);
+            }
             return;
         }
         let mut dss = None;
@@ -69,6 +72,9 @@ impl Conn {
         let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
         self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
         self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
+        if !seg.options.mptcp.is_empty() {
+            self.options_pass();
+        }
         match dss {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
             // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
@@ -84,11 +90,24 @@ impl Conn {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.data_was_acked;
         let bare = outcome.in_order.is_some() && !sf.data_came_mapped;
-        if !(blind || bare) || outcome.verdict != Verdict::Acceptable {
+        if outcome.verdict != Verdict::Acceptable {
+            return;
+        }
+        if !(blind || bare) {
+            if outcome.acked > 0 {
+                self.note_bare_ack(i, cx);
+            }
             return;
         }
         match without_dss(self.subflows[i].is_first(), !self.is_alone(i)) {
             // rfc8684:B4
+            Unproven::FallBack if blind => {
+                self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx);
+            }
+            // A piece of a segment may have come without its option, which then follows.
+            Unproven::FallBack if self.spoke && self.subflows.len() == 1 => {}
+            // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
+            // sooner both fall back the better.
             Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
             // rfc8684:B3
             Unproven::ResetSubflow => {
@@ -238,6 +257,9 @@ impl Conn {
         // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
         // so look from the segment's own start.
         let from = self.delivered_ssn.unwrap_or(next);
+        let held = &self.subflows[i].unexplained;
+        let held = held.as_ref().map(super::unmapped::Unexplained::ssn);
+        let from = held.unwrap_or(from);
         // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
         // shrank meanwhile is no reason to refuse what was allowed.
         let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
@@ -266,6 +288,14 @@ impl Conn {
             self.take_plain(i, bytes, cx);
             return;
         }
+        if !self.explain(i, cx) {
+            self.hold_unmapped(i, ssn, bytes, cx);
+            return;
+        }
+        if !self.lattice.speaks_multipath() {
+            self.take_plain(i, bytes, cx);
+            return;
+        }
         let mut ssn = ssn;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -277,6 +307,10 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
+                if self.subflows[i].rx.next_start().is_none() && self.holds_unmapped(i) {
+                    self.hold_unmapped(i, ssn, rest, cx);
+                    return;
+                }
                 let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
                     (next.since(ssn) as usize).min(rest.len())
                 });
@@ -376,7 +410,7 @@ impl Conn {
     }
 
     /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
-    fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         self.subflows[i].unmapped += bytes as u64;
         if self.subflows[i].unmapped >= MOST_UNMAPPED {

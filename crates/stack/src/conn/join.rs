@@ -49,6 +49,7 @@ impl Conn {
             && self.fully_established
             && self.closed.is_none()
             && self.failing.is_none()
+            && !self.holds_something()
             && self.remote.is_some()
     }
 
@@ -63,6 +64,7 @@ impl Conn {
             && self.established
             && self.closed.is_none()
             && self.failing.is_none()
+            && !self.holds_something()
             && self.remote.is_some()
     }
 
@@ -154,6 +156,11 @@ impl Conn {
             return;
         };
         let Some(keys) = self.keys() else { return };
+        if self.failing.is_some() {
+            // The peer was told that there is one subflow, and goes on with that alone. // rfc8684:B15
+            self.reset_subflow(i, SubflowEnd::Refused, mptcp_specific(), cx);
+            return;
+        }
         match join_of(seg) {
             Some(Join::Ack { hmac })
                 if equal(
@@ -162,6 +169,7 @@ impl Conn {
                 ) =>
             {
                 self.subflows[i].greeting = Greeting::Done;
+                self.joined = true;
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
             }
@@ -181,6 +189,7 @@ impl Conn {
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
         if matches!(self.subflows[i].greeting, Greeting::JoinAck { .. }) {
             self.subflows[i].greeting = Greeting::Done;
+            self.joined = true;
             cx.count.join_established += 1;
         }
     }

@@ -251,6 +251,11 @@ impl RxMaps {
         self.queue.front_mut().filter(|m| m.ssn.before_eq(ssn))
     }
 
+    /// The next known mapping.
+    pub(crate) fn first(&self) -> Option<&RxMapping> {
+        self.queue.front()
+    }
+
     /// Where the next known mapping starts, so that unmapped bytes before it can be told apart.
     pub(crate) fn next_start(&self) -> Option<Ssn> {
         self.queue.front().map(|m| m.ssn)

@@ -27,6 +27,7 @@ mod subflow;
 mod timeout;
 mod timers;
 mod transmit;
+mod unmapped;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -65,6 +66,7 @@ use subflow::Subflow;
 pub(crate) use subflow::{Greeting, Seat};
 use timers::DataTimer;
 pub(crate) use transmit::Progress;
+use unmapped::{Bareness, RecentAcks};
 
 /// Idle queues keep their memory for so long.
 const IDLE: Duration = Duration::from_secs(1);
@@ -145,6 +147,18 @@ pub(crate) struct Conn {
     advance: Advance,
     fast_close: Option<FastCloseWait>,
     failing: Option<Failing>,
+    bareness: Bareness,
+    /// Mappings that were lost on the way while others passed.
+    gaps: u8,
+    recent_acks: RecentAcks,
+    /// We fell to TCP, and the peer may not know.
+    data_acks_go_on: bool,
+    /// Another subflow came up once.
+    joined: bool,
+    /// A DSS of ours left: the peer may have seen that options pass.
+    spoke: bool,
+    /// A peer that did not notice our fall said DATA_FIN.
+    late_fin: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
     data_timer: DataTimer,
@@ -212,6 +226,13 @@ impl Conn {
             advance: Advance::new(now),
             fast_close: None,
             failing: None,
+            joined: false,
+            spoke: false,
+            late_fin: false,
+            bareness: Bareness::default(),
+            gaps: 0,
+            recent_acks: RecentAcks::default(),
+            data_acks_go_on: false,
             infinite_from: None,
             data_timer: DataTimer::default(),
             readable_told: false,

@@ -50,7 +50,11 @@ impl Conn {
             return if self.long_numbers() { 28 } else { 24 };
         }
         // The one infinite mapping with its Data ACK.
-        if self.lattice.infinite_due() { 28 } else { 0 }
+        match (self.lattice.infinite_due(), self.data_acks_go_on) {
+            (true, _) => 28,
+            (false, true) => 12,
+            (false, false) => 0,
+        }
     }
 
     /// The options of a segment. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
@@ -73,9 +77,15 @@ impl Conn {
                 (Some(mapping), _) if self.lattice.infinite_due() => {
                     list.push(self.infinite_mapping(mapping));
                 }
-                // The answer to an MP_FAIL is the last word. // rfc8684:B10
-                (None, Some(fail)) if plan.kind == Kind::Ack => list.push(*fail),
-                (Some(_) | None, _) => {}
+                (_, fail) => {
+                    if self.data_acks_go_on {
+                        list.push(self.late_dss());
+                    }
+                    // The answer to an MP_FAIL is the last word. // rfc8684:B10
+                    if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
+                        list.push(*fail);
+                    }
+                }
             },
             // rfc8684:C1,C4,C16,C17,C20,C28
             Greeting::CapableSyn => {
@@ -190,6 +200,21 @@ impl Conn {
             data_ack,
             mapping,
             data_fin: data_fin && mapping.is_some(),
+        })
+    }
+
+    /// What a peer is told that may not have noticed that we fell to TCP: what arrived, and the end of our stream, but
+    /// nothing beside an infinite mapping.
+    fn late_dss(&self) -> MptcpOption {
+        let last = self.send.fin != FinState::Open && self.send.all_sent();
+        let mapping = self
+            .bare_data_fin()
+            .filter(|_| last && self.lattice.infinite_due());
+        let at = self.recv.next() + u64::from(self.late_fin);
+        MptcpOption::Dss(Dss {
+            data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),
+            mapping,
+            data_fin: mapping.is_some(),
         })
     }
 

@@ -53,7 +53,7 @@ impl Conn {
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.is_alone(i) && contiguous) {
+        if !(self.is_alone(i) && !self.is_proving() && contiguous) {
             self.recv.discard(self.subflows[i].id());
             self.fail_subflow(i, m.at, cx);
             return;
@@ -104,7 +104,7 @@ impl Conn {
         self.say_fail(i, failing.at, cx);
     }
 
-    fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+    pub(crate) fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
         let Some(option) = self.fail_option(at) else {
             return;
         };
@@ -139,6 +139,11 @@ impl Conn {
     /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
     pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
+        if self.subflows[i].unexplained.is_some() {
+            // The answer, or the same the other way round.
+            self.settle_unmapped(i, cx);
+            return;
+        }
         if self.failing.is_some() {
             // The answer: from here on bytes count as they come.
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
@@ -151,7 +156,8 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         };
-        let known = from >= self.send.una() && from <= self.send.next();
+        // What it could not place may have been acknowledged after all when this arrives.
+        let known = from <= self.send.next();
         if !self.is_alone(i) || !known {
             cx.count.option_unexpected += 1;
             return;
@@ -178,6 +184,11 @@ impl Conn {
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         let start = self.straight(i);
+        if start.is_none() || self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+            // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
         if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
@@ -191,7 +202,7 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         }
-        if self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+        if self.subflows[i].unmapped > 0 || self.has_gaps(i) || !self.is_straight(i) {
             // Some of what it speaks of is gone already, or belongs elsewhere.
             let at = self.recv.next();
             self.fail_subflow(i, at, cx);
@@ -218,11 +229,30 @@ impl Conn {
             .all(|(other, sf)| other == i || idle(sf))
     }
 
+    /// As `is_alone`; and no other subflow ever came up, nor can have for the peer by a proof of ours: what either end sends
+    /// on this one is in the order of the stream.
+    pub(crate) fn is_certainly_alone(&self, i: usize) -> bool {
+        self.is_alone(i) && !self.joined && !self.is_proving()
+    }
+
+    /// A proof of ours is under way, with which another subflow may have come up for the peer.
+    pub(crate) fn is_proving(&self) -> bool {
+        let proving = |sf: &Subflow| {
+            matches!(sf.greeting, Greeting::JoinAck { .. }) && sf.reset_with.is_none()
+        };
+        self.subflows.iter().any(proving)
+    }
+
     /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
     fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
         let (una, next) = (self.send.una(), self.send.next());
         let ssn = self.subflows[i].tx.straight(una, next)?;
         Some((ssn, una))
+    }
+
+    /// What is in flight on a subflow is in the order of the stream.
+    pub(crate) fn is_straight(&self, i: usize) -> bool {
+        self.straight(i).is_some()
     }
 
     /// What the peer sends on this subflow is not the next part of its stream.
@@ -232,7 +262,7 @@ impl Conn {
     }
 
     /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
-    fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
             self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
         }
@@ -262,6 +292,11 @@ impl Conn {
     /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now.
     fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
+        if let Some(held) = self.subflows[i].unexplained.take() {
+            let (_, advanced) = self.recv.accept(self.recv.next(), &held.into_bytes());
+            self.advanced(advanced, cx);
+            return;
+        }
         let waiting = match (self.failing.take(), self.subflows[i].rx.partial()) {
             (Some(failing), _) => Some(failing.at..failing.end()),
             (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {

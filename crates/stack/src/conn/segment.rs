@@ -50,6 +50,7 @@ impl Conn {
             return why == Reject::Handshake;
         }
         self.probe_answered(i, seg, cx);
+        self.note_repeated(i, seg, &outcome, cx);
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
@@ -82,8 +83,11 @@ impl Conn {
                 self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
             }
         }
+        self.explain(i, cx);
         if outcome.fin {
             self.on_subflow_fin(i);
+            // Nothing more comes that could explain it.
+            self.settle_unmapped(i, cx);
         }
         // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
         if outcome.in_order.is_some() || outcome.acked > 0 {

@@ -21,6 +21,7 @@ use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use super::quiet::Quiet;
 use super::rescue::Question;
+use super::unmapped::Unexplained;
 use crate::api::{
     EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
@@ -109,6 +110,8 @@ pub(crate) struct Subflow {
     pub(crate) data_came_mapped: bool,
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
     pub(crate) data_was_acked: bool,
+    /// Payload that waits for its mapping. // rfc8684:D11
+    pub(crate) unexplained: Option<Unexplained>,
     /// Payload without mapping since the last mapped byte.
     pub(crate) unmapped: u64,
     /// Why it is being reset, and with which option.
@@ -150,6 +153,7 @@ impl Subflow {
             peer_finished: false,
             data_came_mapped: false,
             data_was_acked: false,
+            unexplained: None,
             unmapped: 0,
             reset_with: None,
             end: None,
@@ -273,6 +277,7 @@ impl Subflow {
             + self.rx.memory()
             + self.signals.capacity() * size_of::<MptcpOption>()
             + self.retained_bytes()
+            + self.unexplained.as_ref().map_or(0, Unexplained::memory)
     }
 
     /// Forgets what it no longer has to repeat.

@@ -11,6 +11,9 @@ use super::{Conn, Cx};
 use crate::api::{CloseCause, EventKind, SubflowEnd};
 use crate::pm;
 
+/// How much longer than a time-out a peer of ours may keep data to itself.
+const HELD_BY_PEER: Duration = Duration::from_millis(250);
+
 impl Conn {
     /// How long data-level acknowledgements may take: the slowest usable path decides.
     pub(crate) fn data_rto(&self) -> Duration {
@@ -20,7 +23,9 @@ impl Conn {
             .filter(|sf| sf.carries_data() && !sf.stale)
             .map(|sf| sf.tcp.rto())
             .max();
-        slowest.unwrap_or(Duration::from_secs(1)).times(2)
+        let slowest = slowest.unwrap_or(Duration::from_secs(1));
+        // A peer may hold data for a time-out in the hope for its mapping.
+        slowest.times(2).max(slowest + HELD_BY_PEER)
     }
 
     /// The earliest moment at which something happens by itself.
@@ -40,6 +45,8 @@ impl Conn {
         soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
         soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
+            let held = sf.unexplained.as_ref().map(|held| held.deadline());
+            soonest = earlier(soonest, held);
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
             soonest = earlier(soonest, earlier(sf.quiet.deadline(), sf.signal_deadline()));
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
@@ -71,6 +78,7 @@ impl Conn {
         self.quiet_due(cx);
         self.fast_close_due(cx);
         self.fail_due(cx);
+        self.unmapped_due(cx);
         if self.data_timer.fire(cx.now) {
             self.on_data_timeout(cx);
         }
@@ -100,9 +108,12 @@ impl Conn {
             cx.count.rto += 1;
             self.becomes_stale(i, cx);
             self.proof_overdue(i, cx);
-            if outcome.backoffs >= REPLACED_AFTER {
+            // Where nothing ever got through, a path may refuse data with options, which a join does not change.
+            let worked = self.send.una() > self.tx_start;
+            if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
+            self.try_without_options(i, cx);
             let sf = &self.subflows[i];
             let (subflow, rto) = (sf.id(), sf.tcp.rto());
             self.push_event(EventKind::Timeout {

@@ -452,7 +452,13 @@ impl Conn {
             }
             _ => {}
         }
-        if gone.dss().is_some_and(|dss| dss.data_fin) {
+        self.spoke |= gone.dss().is_some();
+        if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
+            self.recent_acks.note(self.recv.data_ack());
+        }
+        // After a fall it is the FIN that counts.
+        let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
+        if data_fin && self.lattice.speaks_multipath() {
             self.data_fin_sent(cx);
         }
         self.refresh_sample(i);

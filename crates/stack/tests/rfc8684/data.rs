@@ -196,16 +196,23 @@ fn data_without_a_mapping_is_acknowledged_below_and_never_above() {
     assert_eq!(reply.ack, nxt);
     assert_eq!(s.acked(&reply), Some(5));
     assert_eq!(s.read(), b"");
-    // Mapped data goes on as before.
+    // Mapped data goes on as before; what had no mapping is missing until it is sent again.
     s.send(0, 5, b"mapped");
     assert_eq!(s.read(), b"mapped");
-    // A whole window without a mapping means that the subflow is broken.
+}
+
+#[test]
+fn a_window_without_a_mapping_breaks_a_subflow_that_is_not_the_only_one() {
+    // rfc8684:D12,B5
+    let mut s = Session::accepted_with(2, plain_options());
+    s.send(0, 0, b"first");
+    let other = s.join_in(1, 7, false);
     for _ in 0..70 {
-        s.w.inject(0, &data(&[7; 1000]));
+        s.w.inject(other, &data(&[7; 1000]));
     }
-    let reset = s.w.find(0, "a reset", |s| s.is_rst());
+    let reset = s.w.find(other, "a reset", |s| s.is_rst());
     assert_eq!(reset.reason(), Some(ResetReason::MiddleboxInterference));
-    assert_eq!(s.read(), b"");
+    assert_eq!(s.read(), b"first");
 }
 
 #[test]
@@ -341,6 +348,7 @@ fn first_data_without_a_mapping_means_tcp_even_after_an_option_without_data() {
     // rfc8684:B2,B4
     let mut s = Session::accepted();
     s.w.inject(0, &data(b"plain"));
+    s.w.advance_ms(200);
     assert_eq!(s.read(), b"plain");
     assert_eq!(s.w.count().fallback_first_data, 1);
 }

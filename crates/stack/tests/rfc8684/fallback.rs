@@ -104,6 +104,7 @@ fn data_without_options_on_the_first_subflow_means_tcp() {
     let mut s = Session::greeted(1, plain_options());
     s.w.drain(0);
     s.w.inject(0, &data(b"plain"));
+    s.w.advance_ms(200);
     assert_eq!(s.read(), b"plain");
     assert_eq!(s.info().fallback, Some(FallbackCause::FirstDataWithout));
     s.w.inject(0, &fin());

@@ -183,7 +183,7 @@ fn the_third_packet_has_both_keys_and_the_first_data_repeats_them() {
     assert_eq!(first.capable().map(|c| c.keys), Some(expected));
     assert!(first.dss().is_none());
     // Lost: it is repeated with the keys.
-    s.w.advance_ms(3000);
+    s.w.advance_ms(700);
     let again =
         s.w.find(0, "the first data again", |s| s.payload == b"first");
     assert_eq!(again.capable().map(|c| c.keys), Some(expected));

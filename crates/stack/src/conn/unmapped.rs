@@ -1,0 +1,425 @@
+//! Bytes of the only subflow that no mapping covers (RFC 8684 sections 3.3.1 and 3.7).
+//!
+//! They are acknowledged below, so nobody sends them again there, and they may not count above. They are held a while,
+//! in the subflow's order: a mapping may follow that explains them, where something on the path cut a segment and left
+//! the option on its last piece. If none does, options do not pass any more, and the subflow's order is the stream's:
+//! the connection goes on as TCP, and what was held is part of it.
+//!
+//! A peer that does not notice the fall and misses Data ACKs would send old bytes again as new ones. So Data ACKs go on
+//! after such a fall, MP_FAIL says what happened, and bytes that repeat what was held are taken for what they are.
+
+use alloc::vec::Vec;
+
+use manypath_tcp::machine::{Outcome, Verdict};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::Dss;
+
+use super::ingest::interference;
+use super::offset::Offset;
+use super::{Conn, Cx};
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+
+/// A mapping that follows comes on the next piece of the same segment; a round trip is enough by far, within these bounds.
+/// Before the first mapping, who sends without is most probably one who speaks TCP.
+const SHORT_WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// Beyond our time-out and a round trip: longer than a peer without Data ACKs needs to send again what it misses.
+const MARGIN: Duration = Duration::from_millis(100);
+/// Bytes that are held on the only subflow: half a second at a good rate.
+const MOST_HELD: usize = 512 * 1024;
+/// Bytes that are held on a subflow that is not the only one: pieces of a few segments.
+const MOST_BESIDE_OTHERS: usize = 32 * 1024;
+/// Data ACKs that are remembered.
+const RECENT: usize = 16;
+/// Beginnings of held segments that are remembered.
+const STARTS: usize = 256;
+/// Equal bytes that make a repetition, and the fewest that can be one.
+const ALIKE: usize = 64;
+const FEWEST: usize = 16;
+/// Segments without options in a row, among acknowledgements that advance or among repeated data, that make a rule.
+const BARE: u8 = 3;
+const BARE_REPEATS: u8 = 2;
+/// Time-outs without any acknowledgement of first data, after which it is tried without options.
+const SILENT_TIMEOUTS: u8 = 3;
+/// Losses of single mappings that are repaired before the connection gives up on them.
+const GAPS: u8 = 3;
+
+/// Bytes that wait for a mapping.
+#[derive(Debug)]
+pub(crate) struct Unexplained {
+    ssn: Ssn,
+    bytes: Vec<u8>,
+    /// Where segments begin in them.
+    starts: Vec<u64>,
+    /// When the peer is to be told that this cannot be placed.
+    tell: Option<Instant>,
+    until: Instant,
+}
+
+impl Unexplained {
+    pub(crate) fn deadline(&self) -> Instant {
+        self.tell.map_or(self.until, |tell| tell.min(self.until))
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
+    }
+
+    /// The first of them on the subflow.
+    pub(crate) fn ssn(&self) -> Ssn {
+        self.ssn
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// What the only subflow shows about options that do not pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bareness {
+    acks: u8,
+    since: Option<Instant>,
+    repeats: u8,
+    repeated: Option<Instant>,
+}
+
+/// The latest Data ACKs: a peer that misses some begins again at one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecentAcks {
+    ring: [Offset; RECENT],
+    next: usize,
+}
+
+impl Default for RecentAcks {
+    fn default() -> Self {
+        Self {
+            ring: [Offset::ZERO; RECENT],
+            next: 0,
+        }
+    }
+}
+
+impl RecentAcks {
+    pub(crate) fn note(&mut self, at: Offset) {
+        let last = self.ring[(self.next + RECENT - 1) % RECENT];
+        if last != at {
+            self.ring[self.next] = at;
+            self.next = (self.next + 1) % RECENT;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
+        self.ring.iter().copied()
+    }
+}
+
+/// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of
+/// the Data ACKs, `back` bytes before the first held byte. Pure.
+pub(crate) fn repeats(
+    held: &[u8],
+    starts: &[u64],
+    back: impl Iterator<Item = u64> + Clone,
+) -> bool {
+    starts.iter().filter(|start| **start > 0).any(|start| {
+        back.clone().any(|back| {
+            let again = usize::try_from(start + back)
+                .ok()
+                .and_then(|at| held.get(at..));
+            again.is_some_and(|again| {
+                let len = again.len().min(ALIKE);
+                len >= FEWEST && again[..len] == held[..len]
+            })
+        })
+    })
+}
+
+impl Conn {
+    /// The subflow is the only one and goes on where the stream does.
+    fn goes_on_with_stream(&self, i: usize) -> bool {
+        self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
+    }
+
+    /// Whether the connection stays one of Multipath TCP is in the balance.
+    pub(crate) fn holds_something(&self) -> bool {
+        self.subflows.iter().any(|sf| sf.unexplained.is_some())
+    }
+
+    /// Payload without a mapping may be held.
+    pub(crate) fn holds_unmapped(&self, i: usize) -> bool {
+        self.subflows[i].unmapped == 0 && self.failing.is_none()
+    }
+
+    /// Holds bytes that no mapping covers. // rfc8684:D11
+    pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        let only = self.goes_on_with_stream(i);
+        let most = match only {
+            true => MOST_HELD.min(self.recv.room() as usize),
+            false => MOST_BESIDE_OTHERS,
+        };
+        let sf = &mut self.subflows[i];
+        let srtt = sf.tcp.srtt();
+        let short = srtt.unwrap_or(SHORT_WAIT.1);
+        let short = short.max(SHORT_WAIT.0).min(SHORT_WAIT.1);
+        let (tell, wait) = if sf.data_came_mapped && only {
+            let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
+            (Some(cx.now + short), wait)
+        } else {
+            (None, short)
+        };
+        let held = sf.unexplained.get_or_insert_with(|| Unexplained {
+            ssn,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+            tell,
+            until: cx.now + wait,
+        });
+        cx.count.unmapped_bytes += bytes.len() as u64;
+        if held.bytes.len() + bytes.len() <= most {
+            if held.starts.len() < STARTS {
+                held.starts.push(held.bytes.len() as u64);
+            }
+            held.bytes.extend_from_slice(bytes);
+            return;
+        }
+        // No more can be held. What was, is settled, and this follows from it.
+        self.settle_unmapped(i, cx);
+        if self.lattice.speaks_multipath() {
+            self.unmapped(i, bytes.len(), cx);
+        } else {
+            self.take_plain(i, bytes, cx);
+        }
+    }
+
+    /// Looks whether a mapping explains what is held, or shows that options pass and this was lost. True if nothing is
+    /// held any more.
+    pub(crate) fn explain(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+        let Some(ssn) = self.subflows[i].unexplained.as_ref().map(|held| held.ssn) else {
+            return true;
+        };
+        let covered = self.subflows[i].rx.current(ssn).is_some();
+        if !covered && self.subflows[i].rx.next_start().is_none() {
+            return false;
+        }
+        if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
+            if self.checksum {
+                self.gaps = self.gaps.saturating_add(1);
+            }
+            let first = self.recv.next() == self.rx_start;
+            if self.checksum && (first || self.gaps >= GAPS) {
+                // Nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
+                self.settle_unmapped(i, cx);
+                return true;
+            }
+        }
+        if !covered
+            && !self.checksum
+            && self.goes_on_with_stream(i)
+            && self.continues_behind(i, ssn)
+        {
+            let held = self.subflows[i].unexplained.take();
+            let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
+            let (_, advanced) = self.recv.accept(self.recv.next(), &bytes);
+            self.advanced(advanced, cx);
+            return true;
+        }
+        let held = self.subflows[i].unexplained.take();
+        if !covered {
+            // Mappings come, but not for this: at data level it is missing, and will be sent again.
+            self.subflows[i].unmapped = 1;
+        }
+        let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
+        self.take_payload(i, ssn, &bytes, None, cx);
+        self.subflows[i].unexplained.is_none()
+    }
+
+    /// The next mapping has the stream go on where it would if what comes before it, from `ssn` on, was its part.
+    fn continues_behind(&self, i: usize, ssn: Ssn) -> bool {
+        let next = self.subflows[i].rx.first();
+        next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
+    }
+
+    /// No mapping came in time. // rfc8684:B5
+    pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let Some(held) = &mut self.subflows[i].unexplained else {
+                continue;
+            };
+            let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
+            if held.until <= cx.now {
+                self.settle_unmapped(i, cx);
+            } else if tell && self.goes_on_with_stream(i) {
+                // A peer that hears this falls to TCP and sends nothing twice.
+                self.say_fail(i, self.recv.next(), cx);
+            }
+        }
+    }
+
+    /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is broken.
+    // rfc8684:B4,B5,D12
+    pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let only = self.goes_on_with_stream(i);
+        let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
+        let Some(held) = &self.subflows[i].unexplained else {
+            return;
+        };
+        let lost = held.bytes.len();
+        let again = {
+            let back = self.recent_acks.iter().map(|ack| at.since(ack));
+            mapped && repeats(&held.bytes, &held.starts, back)
+        };
+        if !only && self.is_alone(i) && self.is_proving() {
+            // It will turn out soon whether there is another subflow.
+            let again = cx.now + SHORT_WAIT.0;
+            if let Some(held) = &mut self.subflows[i].unexplained {
+                held.until = again;
+            }
+            return;
+        }
+        if !only {
+            self.subflows[i].unexplained = None;
+            self.unmapped(i, lost, cx);
+            return;
+        }
+        if again {
+            self.subflows[i].unexplained = None;
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
+        let cause = if mapped {
+            FallbackCause::OptionsLost
+        } else {
+            FallbackCause::FirstDataWithout
+        };
+        self.fall_to_infinite(i, cause, cx);
+        self.data_acks_go_on = true;
+        self.say_fail(i, at, cx);
+    }
+
+    /// The only subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
+    pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let bare = &mut self.bareness;
+        bare.acks = bare.acks.saturating_add(1);
+        let since = *bare.since.get_or_insert(cx.now);
+        let lasting = bare.acks >= BARE && cx.now.since(since) >= self.subflows[i].tcp.rto();
+        if lasting && self.is_certainly_alone(i) && self.is_straight(i) {
+            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
+        }
+    }
+
+    /// Options pass.
+    pub(crate) fn options_pass(&mut self) {
+        self.bareness = Bareness::default();
+    }
+
+    /// Old data comes again. Without options from a peer that had them: it has fallen to TCP, because our answers with
+    /// options do not reach it. After a fall of ours: neither do those with Data ACKs.
+    pub(crate) fn note_repeated(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+        cx: &mut Cx<'_>,
+    ) {
+        if !seg.options.mptcp.is_empty() {
+            (self.bareness.repeats, self.bareness.repeated) = (0, None);
+            return;
+        }
+        let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
+        // Pieces of one segment, of which the first may have the option, come together.
+        let pause = self.subflows[i].tcp.rto().over(2);
+        let together = self.bareness.repeated.is_some_and(|at| cx.now < at + pause);
+        if !again || together || !self.is_certainly_alone(i) {
+            return;
+        }
+        self.bareness.repeated = Some(cx.now);
+        self.bareness.repeats = self.bareness.repeats.saturating_add(1);
+        if self.bareness.repeats < BARE_REPEATS {
+            return;
+        }
+        self.data_acks_go_on = false;
+        let known = self.remote.is_some() && self.subflows[i].is_first();
+        if known && self.lattice.speaks_multipath() && self.is_straight(i) {
+            self.fall_silently(i, cx);
+        }
+    }
+
+    /// First data was sent again and again and nothing of it was ever acknowledged, although the handshake went well: there
+    /// are middleboxes that drop data with options that they do not know. It is tried without. // rfc8684:B4,H5
+    pub(crate) fn try_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
+            && !sf.data_was_acked
+            && self.send.una() == self.tx_start
+            && self.send.next() > self.tx_start;
+        let known = self.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
+        let only = self.is_certainly_alone(i) && self.lattice.speaks_multipath();
+        if silent && known && only && self.is_straight(i) {
+            self.fall_silently(i, cx);
+        }
+    }
+
+    /// Goes on as TCP without telling by an option: no option would arrive.
+    fn fall_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self
+            .lattice
+            .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
+        {
+            self.count_fallback(FallbackCause::OptionsLost, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// Options of a peer that did not notice that we fell to TCP: its close counts, and what it says about falling.
+    pub(crate) fn take_late_dss(&mut self, i: usize, dss: &Dss) {
+        let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
+            return;
+        };
+        if mapping.is_infinite() {
+            self.data_acks_go_on = false; // rfc8684:B14
+            return;
+        }
+        if !(dss.data_fin && self.data_acks_go_on) {
+            return;
+        }
+        let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);
+        if numbers.offset(last, self.recv.next()) == Some(self.recv.next()) {
+            self.late_fin = true;
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+            self.subflows[i].tcp.force_ack();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repetition_is_found_wherever_the_peer_goes_back_to() {
+        let stream: Vec<u8> = (0..2000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        // Held from 500 on; then the peer begins again at 480, which it takes for the last Data ACK.
+        let mut held = stream[500..1000].to_vec();
+        held.extend_from_slice(&stream[480..900]);
+        let starts = [0, 300, 500];
+        assert!(repeats(&held, &starts, [0u64, 20, 100].into_iter()));
+        assert!(!repeats(&held, &starts, [0u64, 100].into_iter()));
+        assert!(!repeats(&held[..500], &starts[..2], [0u64, 20].into_iter()));
+        assert!(!repeats(b"short", &[0, 2], [0u64].into_iter()));
+    }
+
+    #[test]
+    fn recent_acks_forget_the_oldest() {
+        let mut acks = RecentAcks::default();
+        for n in 0..100 {
+            acks.note(Offset(n));
+            acks.note(Offset(n));
+        }
+        assert_eq!(acks.iter().map(|at| at.0).min(), Some(84));
+    }
+}
