@@ -178,23 +178,23 @@ fn collect(rows: Vec<Row>, exceptions: Vec<Exception>, sources: &[Source]) -> Re
     Report { rows, mistakes }
 }
 
-/// For `check`: mistakes are errors; incomplete core rows only when `strict`.
-pub(crate) fn findings(sources: &[Source], strict: bool) -> Result<Findings, String> {
+/// For `check`: mistakes and incomplete rows are errors.
+pub(crate) fn findings(sources: &[Source]) -> Result<Findings, String> {
     let report = report(sources)?;
     let mut found = Findings {
         errors: report.mistakes,
         ..Findings::default()
     };
-    let (mut core, mut done) = (0, 0);
-    for row in report.rows.iter().filter(|r| r.core) {
-        core += 1;
+    let (mut all, mut done) = (0, 0);
+    for row in &report.rows {
+        all += 1;
         if row.complete() {
             done += 1;
-        } else if strict {
+        } else {
             found.error(format!("{} lacks {}: {}", row.id, lacks(row), row.rule));
         }
     }
-    found.note = Some(format!("core {done}/{core}"));
+    found.note = Some(format!("{done} of {all}"));
     Ok(found)
 }
 

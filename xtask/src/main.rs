@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask check [--only STEP]... [--skip STEP]... [--strict] [--list]
     Run every check of the workspace, or only the named ones.
-    --strict  rows of the RFC 8684 core without code and a test are an error
+  --strict  accepted for older callers: incomplete rows of RFC 8684 are an error always
 
 cargo xtask compliance [--strict] [--missing] [--json]
     The rows of RFC 8684 and where they are obeyed and tested.

@@ -1,6 +1,7 @@
 //! Each middlebox, at the client's end and at the server's, with one path and with two: what TCP gets through,
 //! Multipath TCP gets through in about the same time, byte for byte. What is left of Multipath TCP afterwards is no less
 //! than the table says.
+// rfc8684:M2
 
 mod boxes_table;
 

@@ -5,6 +5,8 @@
 //! the option on its last piece. If none does, options do not pass any more, and the subflow's order is the stream's:
 //! the connection goes on as TCP, and what was held is part of it.
 //!
+//! Middleboxes that strip, cut, join and drop are what this is for. // rfc8684:M2
+//!
 //! A peer that does not notice the fall and misses Data ACKs would send old bytes again as new ones. So Data ACKs go on
 //! after such a fall, MP_FAIL says what happened, and bytes that repeat what was held are taken for what they are.
 
