@@ -297,7 +297,7 @@ fn a_path_that_drops_data_for_its_options_does_not_keep_others_from_being_tried(
 
 #[test]
 fn a_caller_that_sends_nothing_hears_of_other_addresses_all_the_same() {
-    // rfc8684:A13
+    // rfc8684:C15: keys are exchanged, which is proof enough when nothing else comes.
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
     let flow = w.dial(0, 4000, PORT);
