@@ -23,7 +23,7 @@ pub(super) fn draw(dice: &mut Dice, network: &mut Network) {
             let at = dice.pick(&[EndSpec::First, EndSpec::Second]);
             let spec = vary(dice, kind, at, path.kilobits);
             // What no TCP survives tells less on the only path that plain TCP has.
-            if index == 0 && is_deadly(&spec) && dice.percent(75) {
+            if index == 0 && is_deadly(&spec) && (network.paths.len() == 1 || dice.percent(75)) {
                 continue;
             }
             chain.push(PlacedBox { at, spec });
@@ -66,7 +66,11 @@ fn vary(dice: &mut Dice, kind: BoxSpec, at: EndSpec, kilobits: u64) -> BoxSpec {
     match kind {
         BoxSpec::Strip(_) => BoxSpec::Strip(strip(dice, way)),
         BoxSpec::DropUnknown(_) => BoxSpec::DropUnknown(DropUnknownSpec {
-            phases: phases(dice),
+            // Those that let the handshake through and drop what follows are not known to exist, and no stack finds out.
+            phases: match dice.pick(&Phase::ALL) {
+                Phase::Data | Phase::Other => Phase::ALL.to_vec(),
+                phase => vec![phase],
+            },
             way,
             ..DropUnknownSpec::default()
         }),
@@ -156,7 +160,8 @@ fn vary(dice: &mut Dice, kind: BoxSpec, at: EndSpec, kilobits: u64) -> BoxSpec {
         BoxSpec::Rewrite(_) => BoxSpec::Rewrite(RewriteSpec {
             // One byte, which is found wherever segments begin.
             find: dice.pick(&["~", "a", "Q", "0"]).to_owned(),
-            replace: dice.pick(&["", "-", "xy", "rewritten"]).to_owned(),
+            // Not shorter: what is missing at the end of a mapping, no checksum can tell before more data comes.
+            replace: dice.pick(&["-", "xy", "rewritten"]).to_owned(),
             way,
         }),
         BoxSpec::Original(_) => BoxSpec::Original(OriginalSpec {

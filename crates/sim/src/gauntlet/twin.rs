@@ -43,7 +43,8 @@ pub struct Twin {
     pub ours: Result<Arm, String>,
     /// What is wrong.
     pub fault: Option<Fault>,
-    /// The run as planned came too late, but with other losses it does not.
+    /// The run as planned came too late, but with other losses, or without what happened after plain TCP was done, it
+    /// does not.
     pub unlucky: bool,
     /// A hash of everything that both runs delivered.
     pub hash: u64,
@@ -54,7 +55,7 @@ impl Twin {
     pub fn run(scenario: &Scenario, options: RunOptions) -> Result<Self, ScenarioError> {
         let mut twin = Self::once(scenario, options)?;
         if let Some(Fault::Late { .. }) = twin.fault {
-            if !is_usually_late(scenario)? {
+            if !is_late_without_the_rest(scenario, &twin)? || !is_usually_late(scenario)? {
                 twin.fault = None;
                 twin.unlucky = true;
             }
@@ -137,6 +138,20 @@ fn plain_tcp(scenario: &Scenario) -> Scenario {
         app.server_options.plain_tcp = None;
     }
     plain
+}
+
+/// Whether it also comes too late in the network that plain TCP saw: without what happened after TCP was done.
+fn is_late_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, ScenarioError> {
+    let Some(end) = twin.tcp.as_ref().ok().and_then(|tcp| tcp.whole) else {
+        return Ok(true);
+    };
+    let mut seen = scenario.clone();
+    seen.events.retain(|event| event.at().0 <= end);
+    if seen.events.len() == scenario.events.len() {
+        return Ok(true);
+    }
+    let again = Twin::once(&seen, RunOptions::default())?;
+    Ok(matches!(again.fault, Some(Fault::Late { .. })))
 }
 
 /// Whether the run as planned also comes too late in most repetitions with other losses and other keys.

@@ -366,7 +366,8 @@ impl Conn {
     /// A subflow that the peer finished is finished from here, too, once it has nothing in flight; the last one only
     /// when nothing has to go to the peer any more. // rfc8684:F4,F7
     fn answer_fins(&mut self) {
-        if !self.lattice.speaks_multipath() {
+        // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
+        if !self.lattice.speaks_multipath() || self.failing.is_some() {
             return;
         }
         for i in 0..self.subflows.len() {

@@ -103,6 +103,7 @@ impl Conn {
     /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.early_answered(i, seg, cx);
+        (self.subflows[i].plain, self.subflows[i].plain_at) = (false, None);
         let answer =
             capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {

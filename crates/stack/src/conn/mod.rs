@@ -16,6 +16,7 @@ mod offset;
 mod options;
 mod packet;
 mod paths;
+mod persuade;
 mod plain;
 mod quiet;
 mod recv;

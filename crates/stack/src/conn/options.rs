@@ -18,9 +18,6 @@ use super::subflow::{Explanation, Greeting, Subflow};
 /// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
 
-/// SYNs that offer Multipath TCP before one is sent without. // rfc8684:C32,H5
-const OFFERS: u8 = 3;
-
 /// At most so many options on one segment.
 pub(crate) const MOST: usize = 3;
 
@@ -89,7 +86,7 @@ impl Conn {
             },
             // rfc8684:C1,C4,C16,C17,C20,C28
             Greeting::CapableSyn => {
-                if plan.kind == Kind::Syn && sf.tcp.backoffs() < OFFERS {
+                if plan.kind == Kind::Syn && !sf.plain {
                     list.push(MptcpOption::Capable(Capable::v1(
                         self.checksum,
                         CapableKeys::Syn,
@@ -101,7 +98,7 @@ impl Conn {
                 if let Some(m) = mapping {
                     list.push(self.dss(Some(m)));
                 }
-                if let (Kind::SynAck, Some(local)) = (plan.kind, &self.local) {
+                if let (Kind::SynAck, Some(local), false) = (plan.kind, &self.local, sf.plain) {
                     let keys = CapableKeys::SynAck { sender: local.key };
                     list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
                 }
@@ -148,6 +145,8 @@ impl Conn {
         };
         let (sender, receiver) = (local.key, remote.key);
         match mapping {
+            // A box may have dropped the option's packets so far: this once without.
+            None if self.subflows[i].plain => {}
             // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
             None if self.data_fin_due() && !self.subflows[i].greet_next => {
                 list.push(self.dss(None))

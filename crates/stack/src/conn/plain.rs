@@ -6,6 +6,7 @@
 
 use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
+use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Fail, MptcpOption};
 
@@ -265,6 +266,10 @@ impl Conn {
     pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
             self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+        }
+        if self.failing.is_some() {
+            // The FIN of the subflow will tell. // rfc8684:B13
+            self.recv.forget_end();
         }
         self.count_waiting(i, cx);
         let sf = &mut self.subflows[i];

@@ -182,6 +182,11 @@ impl ReceiveQueue {
         }
     }
 
+    /// The stream is rewritten on its way: where it ends in the peer's numbers says nothing about where it ends here.
+    pub(crate) fn forget_end(&mut self) {
+        self.end = None;
+    }
+
     /// Where what may come ends. Windows are told in units of their scale, rounded up. And a peer may go beyond the edge
     /// in good faith: a subflow whose own numbers did not move keeps its old window (RFC 9293 section 3.10.7.4), and Linux
     /// adds that to the newest Data ACK, which other subflows have moved. Dropped data, once acknowledged by the

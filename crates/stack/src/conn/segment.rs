@@ -26,6 +26,7 @@ impl Conn {
         }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
+        self.greeted_again(i, seg, cx);
         let ctx = Context {
             group: GroupView {
                 paths: &self.samples,

@@ -124,6 +124,10 @@ pub(crate) struct Subflow {
     pub(crate) bytes_received: u64,
     /// When an unanswered liveness probe ends it. // rfc8684:A17
     pub(crate) probe_until: Option<Instant>,
+    /// The handshake goes on without options: a box may drop packets that have them.
+    pub(crate) plain: bool,
+    /// When that is tried, unless an answer comes before.
+    pub(crate) plain_at: Option<Instant>,
     /// Bare segments alternate between what introduces us and what closes.
     pub(crate) greet_next: bool,
     announced_up: bool,
@@ -147,6 +151,8 @@ impl Subflow {
             silence_told: false,
             disputed: false,
             rescued: None,
+            plain: false,
+            plain_at: None,
             quiet: Quiet::new(now),
             hinted: None,
             finish: false,

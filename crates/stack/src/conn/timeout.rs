@@ -48,6 +48,7 @@ impl Conn {
             let held = sf.unexplained.as_ref().map(|held| held.deadline());
             soonest = earlier(soonest, held);
             soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
+            soonest = earlier(soonest, sf.plain_at);
             soonest = earlier(soonest, earlier(sf.quiet.deadline(), sf.signal_deadline()));
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
                 soonest = earlier(soonest, Some(repeat_at));
@@ -73,6 +74,7 @@ impl Conn {
             }
         }
         self.proof_due(cx);
+        self.plain_due(cx);
         self.repeat_proofs(cx);
         self.probes_due(cx);
         self.quiet_due(cx);
@@ -111,6 +113,8 @@ impl Conn {
             // Where nothing ever got through, a path may refuse data with options, which a join does not change.
             let worked = self.send.una() > self.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
+            self.nothing_came_back(i, outcome.backoffs, cx);
+            if outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
             self.try_without_options(i, cx);

@@ -449,6 +449,7 @@ impl Conn {
             Kind::Ack => {
                 self.signals_sent(i, gone, cx);
                 self.subflows[i].greet_next ^= true;
+                self.subflows[i].plain = false;
             }
             _ => {}
         }

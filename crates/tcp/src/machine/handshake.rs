@@ -100,6 +100,11 @@ impl Machine {
         self.send.nxt() != self.isn
     }
 
+    /// Sends the SYN once more, beside what its timer does: it is to say something else this time.
+    pub fn repeat_syn(&mut self) {
+        self.syn_again |= self.state == super::State::SynSent && self.syn_left();
+    }
+
     /// RFC 9293 3.10.7.4 for a SYN in SYN-RECEIVED: the peer's SYN again, or the SYN+ACK of a simultaneous open.
     /// `None` when the segment is to be treated like any other.
     pub(super) fn on_syn_in_syn_received(
