@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use manypath_sim::scenario::Scenario;
-use manypath_sim::{Report, RunOptions, Simulation};
+use manypath_sim::{Report, RunOptions};
 
 fn run(text: &str, options: RunOptions) -> Report {
     let scenario = Scenario::parse(text).expect("shipped scenarios are well-formed");
-    Simulation::new(scenario, options)
-        .expect("shipped scenarios make sense")
-        .finish()
+    manypath_sim::replay(scenario, options).expect("shipped scenarios make sense")
 }
 
 #[test]
 fn shipped_scenarios_come_out_as_expected_and_repeat() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .expect("the folder of scenarios is in the repository")
+    let folders = [folder.join("regressions"), folder];
+    let mut files: Vec<_> = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("the folder is in the repository"))
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.extension().is_some_and(|e| e == "toml"))
         .collect();

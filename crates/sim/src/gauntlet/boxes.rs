@@ -22,8 +22,8 @@ pub(super) fn draw(dice: &mut Dice, network: &mut Network) {
             let kind = kinds[dice.below(kinds.len())].clone();
             let at = dice.pick(&[EndSpec::First, EndSpec::Second]);
             let spec = vary(dice, kind, at, path.kilobits);
-            // What no TCP survives tells less on the only path that plain TCP has.
-            if index == 0 && is_deadly(&spec) && (network.paths.len() == 1 || dice.percent(75)) {
+            // What no TCP survives tells nothing on the only path that plain TCP has.
+            if index == 0 && is_deadly(&spec) {
                 continue;
             }
             chain.push(PlacedBox { at, spec });
