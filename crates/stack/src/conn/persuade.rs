@@ -30,10 +30,10 @@ impl Conn {
     }
 
     /// A retransmission timer fired: the offer goes once more by itself. // rfc8684:C32,H5
-    pub(crate) fn nothing_came_back(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
+    pub(crate) fn nothing_came_back(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.greeting == Greeting::CapableSyn && timeouts == 1 {
-            sf.plain_at = Some(cx.now + PATIENCE);
+        if sf.greeting == Greeting::CapableSyn {
+            (sf.plain, sf.plain_at) = (false, Some(cx.now + PATIENCE));
         }
     }
 

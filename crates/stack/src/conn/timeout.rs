@@ -110,11 +110,10 @@ impl Conn {
             cx.count.rto += 1;
             self.becomes_stale(i, cx);
             self.proof_overdue(i, cx);
+            self.nothing_came_back(i, cx);
             // Where nothing ever got through, a path may refuse data with options, which a join does not change.
             let worked = self.send.una() > self.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
-            self.nothing_came_back(i, outcome.backoffs, cx);
-            if outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
             self.try_without_options(i, cx);
