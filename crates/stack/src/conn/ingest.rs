@@ -43,6 +43,7 @@ impl Conn {
             if let Some(dss) = seg.options.mptcp.dss() {
                 self.take_late_dss(i, dss);
             }
+            self.still_spoken_to(i, seg);
             return;
         }
         let mut dss = None;

@@ -162,6 +162,8 @@ pub(crate) struct Conn {
     late_fin: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
+    /// The infinite mapping goes on segments without data, too, until data has carried it.
+    infinite_on_bare: bool,
     data_timer: DataTimer,
     readable_told: bool,
     write_blocked: bool,
@@ -235,6 +237,7 @@ impl Conn {
             recent_acks: RecentAcks::default(),
             data_acks_go_on: false,
             infinite_from: None,
+            infinite_on_bare: false,
             data_timer: DataTimer::default(),
             readable_told: false,
             write_blocked: false,

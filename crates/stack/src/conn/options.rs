@@ -77,6 +77,9 @@ impl Conn {
                 (_, fail) => {
                     if self.data_acks_go_on {
                         list.push(self.late_dss());
+                    } else if mapping.is_none() && self.infinite_on_bare {
+                        // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
+                        list.push(self.bare_infinite_mapping(i));
                     }
                     // The answer to an MP_FAIL is the last word. // rfc8684:B10
                     if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
@@ -279,6 +282,17 @@ impl Conn {
             data_ack: None,
             mapping,
             data_fin: false,
+        })
+    }
+
+    /// The infinite mapping on a segment without data.
+    fn bare_infinite_mapping(&self, i: usize) -> MptcpOption {
+        self.infinite_mapping(&TxMapping {
+            ssn: self.subflows[i].tcp.snd_nxt_ssn(),
+            at: self.send.next(),
+            len: 0,
+            checksum: None,
+            fin: false,
         })
     }
 

@@ -197,6 +197,18 @@ impl Conn {
         }
     }
 
+    /// After the fall: a peer that still says Data ACKs has not heard of it, and waits for ours. // rfc8684:B4
+    pub(crate) fn still_spoken_to(&mut self, i: usize, seg: &Segment<'_>) {
+        let speaks = seg.options.mptcp.iter().any(|option| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
+            _ => false,
+        });
+        if speaks && self.remote.is_some() && !self.data_acks_go_on {
+            self.infinite_on_bare = true;
+            self.subflows[i].tcp.force_ack();
+        }
+    }
+
     /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
         if !self.is_alone(i) {

@@ -442,6 +442,7 @@ impl Conn {
             sf.tx.push(m);
             if self.lattice.infinite_due() {
                 self.lattice.infinite_sent();
+                self.infinite_on_bare = false;
             }
         }
         match plan.kind {
