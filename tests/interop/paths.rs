@@ -135,11 +135,11 @@ fn sixty_four_subflows_between_two_of_our_own() {
     both_ways(&near, &far, 1000);
     for program in [&mut client, &mut server] {
         wait_until("64 subflows", || {
-            let subflows = program.connection().subflows;
-            let ready = subflows.iter().filter(|s| s.phase == "established");
+            let conn = program.connection();
+            let ready = conn.subflows.iter().filter(|s| s.phase == "established");
             match ready.count() {
                 COUNT => Ok(()),
-                other => Err(other),
+                other => Err((other, conn.level, conn.fallback)),
             }
         });
     }

@@ -44,11 +44,11 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ),
     (
         r#"{kind = "strip", after-bytes = "100KB", phases = ["other"]}"#,
-        "kept kept kept kept",
+        "fell kept fell kept",
     ),
     (
         r#"{kind = "strip", after-time = "100ms", phases = ["other"]}"#,
-        "kept kept kept kept",
+        "fell kept fell kept",
     ),
     (r#"{kind = "strip", subtypes = [1]}"#, "kept kept kept kept"),
     (

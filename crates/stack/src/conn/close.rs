@@ -383,9 +383,14 @@ impl Conn {
         (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
     }
 
-    /// Everything is acknowledged above the subflows, our DATA_FIN included if there is one.
+    /// Everything is acknowledged above the subflows, our DATA_FIN included if there is one. Where the peer's stream has
+    /// ended and ours has not, more may be written: a peer that fell to TCP waits for it on the one subflow it has.
     fn owes_nothing(&self) -> bool {
-        self.send.queued() == 0 && matches!(self.send.fin, FinState::Open | FinState::Acked)
+        match self.send.fin {
+            FinState::Acked => true,
+            FinState::Open => self.send.queued() == 0 && !self.recv.finished(),
+            FinState::Queued | FinState::Sent => false,
+        }
     }
 
     /// The subflow through which a word to the peer gets there soonest.

@@ -94,6 +94,7 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
+        self.heard_bare();
         if !(blind || bare) {
             if outcome.acked > 0 {
                 self.note_bare_ack(i, cx);

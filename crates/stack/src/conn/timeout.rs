@@ -141,6 +141,9 @@ impl Conn {
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
+        if self.falls_for_want_of_data_acks(cx) {
+            return;
+        }
         let una = self.send.una();
         let in_flight = || self.subflows.iter().flat_map(|sf| sf.tx.iter());
         let behind = in_flight().filter(|m| m.at + u64::from(m.len) > una);

@@ -98,6 +98,9 @@ impl Conn {
         // first data would hide from it that the path takes options from data: Linux, for one, goes on with mappings
         // then that we never see, and sends again within the stream what nobody acknowledges.
         if self.awaits_first_data() {
+            for sf in &mut self.subflows {
+                sf.tcp.note_recv_window(window);
+            }
             return;
         }
         for sf in &mut self.subflows {

@@ -82,6 +82,8 @@ impl Unexplained {
 /// What the only subflow shows about options that do not pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bareness {
+    /// The peer spoke without options since it last did with some.
+    heard: bool,
     acks: u8,
     since: Option<Instant>,
     repeats: u8,
@@ -309,6 +311,27 @@ impl Conn {
         if lasting && self.is_certainly_alone(i) && self.is_straight(i) {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
         }
+    }
+
+    /// A segment without options came.
+    pub(crate) fn heard_bare(&mut self) {
+        self.bareness.heard = true;
+    }
+
+    /// Nothing was acknowledged at data level for long, and what the peer sent meanwhile came without options: not the data
+    /// is missing but the Data ACKs, and to send it again would be to say it twice; or the DATA_FIN is, which no data
+    /// carries. True if the connection went down.
+    // rfc8684:B5,R3
+    pub(crate) fn falls_for_want_of_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.bareness.heard || !self.lattice.speaks_multipath() {
+            return false;
+        }
+        let alone = |i: &usize| self.is_certainly_alone(*i) && self.is_straight(*i);
+        let only = (0..self.subflows.len()).find(alone);
+        if let Some(i) = only {
+            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
+        }
+        only.is_some()
     }
 
     /// Options pass.

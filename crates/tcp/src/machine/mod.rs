@@ -170,8 +170,13 @@ impl Machine {
     /// kept by the caller in a number space of its own: it is told just so, rounded up to the scale's unit. The peer
     /// obeys the window of each subflow, so each tells of a larger one when it is worth a segment.
     pub fn share_recv_window(&mut self, bytes: u32) {
-        self.recv.window.set_shared(bytes);
+        self.note_recv_window(bytes);
         self.tell_larger_window();
+    }
+
+    /// As [`share_recv_window`](Self::share_recv_window), but nothing is sent for it: the next segment tells it.
+    pub fn note_recv_window(&mut self, bytes: u32) {
+        self.recv.window.set_shared(bytes);
     }
 
     /// Out-of-order payload may take this many bytes of memory, what is held already included. At the start that is twice
