@@ -11,7 +11,7 @@ use manypath_wire::tcp::mptcp::{CapableKeys, Dss, MptcpOption};
 use manypath_wire::tcp::options::Timestamps;
 
 use crate::script::packet::{Pkt, Seg, ack, data, syn};
-use crate::script::session::{PEER_KEY, PORT, Session, capable, listen, map_at};
+use crate::script::session::{PEER_KEY, PORT, Session, capable, listen, map_at, third_packet};
 use crate::script::{World, path, plain_options};
 
 fn world(policy: SynCookiePolicy) -> (World, ListenerId) {
@@ -62,20 +62,12 @@ fn stamped(mut pkt: Pkt, answer: &Seg) -> Pkt {
     pkt
 }
 
-fn third(receiver: Key) -> Pkt {
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver,
-    };
-    ack().opt(capable(true, keys))
-}
-
 /// A whole handshake by cookie.
 fn opened() -> (Session, usize) {
     let (mut w, listener) = world(SynCookiePolicy::Always);
     let (flow, answer, key) = answered(&mut w, 4000, true);
     let own = key.expect("MP_CAPABLE in the SYN/ACK");
-    w.inject(flow, &stamped(third(own.key), &answer));
+    w.inject(flow, &stamped(third_packet(true, own.key), &answer));
     let conn = w
         .stack
         .accept(listener)
@@ -142,7 +134,7 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
 #[test]
 fn a_third_packet_without_keys_or_with_wrong_ones_gives_plain_tcp() {
     // rfc8684:C7,C14,C31
-    for (pkt, bad) in [(ack(), 0), (third(Key([9; 8])), 1)] {
+    for (pkt, bad) in [(ack(), 0), (third_packet(true, Key([9; 8])), 1)] {
         let (mut w, listener) = world(SynCookiePolicy::Always);
         let (flow, answer, _) = answered(&mut w, 4000, true);
         w.inject(flow, &stamped(pkt, &answer));
@@ -186,12 +178,15 @@ fn nobody_gets_in_without_the_cookie_or_long_after() {
     let (flow, answer, key) = answered(&mut w, 4000, true);
     let own = key.expect("a key").key;
     let guessed = w.flows[flow].irs + 2;
-    w.inject(flow, &stamped(third(own), &answer).acking(guessed));
+    w.inject(
+        flow,
+        &stamped(third_packet(true, own), &answer).acking(guessed),
+    );
     assert_eq!(w.stack.accept(listener), None);
     assert_eq!(w.count().syn_cookie_failed, 1);
     w.advance_ms(129_000);
     w.drain(flow);
-    w.inject(flow, &stamped(third(own), &answer));
+    w.inject(flow, &stamped(third_packet(true, own), &answer));
     assert_eq!(w.stack.accept(listener), None);
     w.expect(flow, "a reset, as for anything unknown", Seg::is_rst);
 }
@@ -215,7 +210,10 @@ fn a_token_that_is_taken_is_not_given_again() {
         second.capable().map(|c| c.keys),
         answer.capable().map(|c| c.keys)
     );
-    w.inject(flow, &stamped(third(first.expect("a key").key), &answer));
+    w.inject(
+        flow,
+        &stamped(third_packet(true, first.expect("a key").key), &answer),
+    );
     assert!(w.stack.accept(listener).is_some());
 }
 
@@ -231,7 +229,7 @@ fn cookies_begin_when_the_backlog_is_full_of_the_young() {
     assert_eq!(w.count().syn_cookie_sent, 1);
     // Its third packet proves its address: handshakes that others may never finish do not stand in its way.
     let own = key.expect("a key");
-    w.inject(flow, &stamped(third(own.key), &answer));
+    w.inject(flow, &stamped(third_packet(true, own.key), &answer));
     let conn = w.stack.accept(listener).expect("established");
     let info = w.stack.info(conn).expect("open");
     assert_eq!(info.level, ProtocolLevel::Multipath);

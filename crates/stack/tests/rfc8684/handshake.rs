@@ -7,7 +7,9 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption};
 
 use crate::script::packet::{ack, data, fin, syn, syn_ack};
-use crate::script::session::{PEER_KEY, PORT, Session, capable, connect, listen};
+use crate::script::session::{
+    PEER_KEY, PORT, Session, capable, connect, greet, listen, third_packet,
+};
 use crate::script::{World, ours, plain_options, theirs};
 
 #[test]
@@ -202,12 +204,7 @@ fn keys_and_mapping_of_the_first_data_are_as_good_as_a_dss() {
     // rfc8684:C10,C11,C12
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
-    let flow = w.dial(0, 4000, PORT);
-    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
-    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-        w.fail("no key");
-    };
+    let (flow, answer, sender) = greet(&mut w, true);
     // The third packet is lost; the first data comes in two pieces that both carry the option.
     let (own, peer) = (KeyMaterial::derive(sender), KeyMaterial::derive(PEER_KEY));
     let map = crate::script::session::map_at(peer.first_byte(), Ssn::new(1), b"firstdata", true);
@@ -234,17 +231,8 @@ fn keys_and_mapping_are_accepted_after_data_went_the_other_way() {
     // rfc8684:C12
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
-    let flow = w.dial(0, 4000, PORT);
-    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
-    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-        w.fail("no key");
-    };
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver: sender,
-    };
-    w.inject(flow, &ack().opt(capable(true, keys)));
+    let (flow, answer, sender) = greet(&mut w, true);
+    w.inject(flow, &third_packet(true, sender));
     let conn = w.stack.accept(listener).expect("established");
     let mut s = Session::around(w, conn, Some(listener), KeyMaterial::derive(sender), true);
     s.write(b"server first");
@@ -274,11 +262,7 @@ fn keys_that_are_not_ours_end_multipath_for_good() {
     let flow = w.dial(0, 4000, PORT);
     w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
     w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver: Key([9; 8]),
-    };
-    w.inject(flow, &ack().opt(capable(true, keys)));
+    w.inject(flow, &third_packet(true, Key([9; 8])));
     let conn = w.stack.accept(listener).expect("established all the same");
     w.stack.write(w.now, conn, b"hello").expect("writable");
     w.find(flow, "plain data", |s| {
@@ -315,17 +299,8 @@ fn a_server_says_nothing_before_the_first_data() {
     let mut opts = plain_options();
     opts.recv_buffer = 4 << 20;
     let listener = listen(&mut w, opts);
-    let flow = w.dial(0, 4000, PORT);
-    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
-    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-        w.fail("no key");
-    };
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver: sender,
-    };
-    w.inject(flow, &ack().opt(capable(true, keys)));
+    let (flow, _, sender) = greet(&mut w, true);
+    w.inject(flow, &third_packet(true, sender));
     // The window of a connection that somebody has taken is larger than before.
     w.stack.accept(listener).expect("established");
     w.advance_ms(300);
@@ -340,12 +315,7 @@ fn data_that_overtakes_the_third_packet_waits_for_the_keys() {
     // rfc8684:C31
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
-    let flow = w.dial(0, 4000, PORT);
-    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
-    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-        w.fail("no key");
-    };
+    let (flow, _, sender) = greet(&mut w, true);
     let own = KeyMaterial::derive(sender);
     let peer = KeyMaterial::derive(PEER_KEY);
     let map = crate::script::session::map_at(peer.first_byte(), Ssn::new(1), b"early", true);
@@ -357,11 +327,7 @@ fn data_that_overtakes_the_third_packet_waits_for_the_keys() {
     let start = w.flows[flow].nxt;
     w.inject(flow, &early);
     assert!(w.stack.accept(listener).is_none(), "not without the keys");
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver: sender,
-    };
-    w.inject(flow, &ack().opt(capable(true, keys)).seq(start));
+    w.inject(flow, &third_packet(true, sender).seq(start));
     w.inject(flow, &early.seq(start));
     let conn = w.stack.accept(listener).expect("established");
     let mut s = Session::around(w, conn, Some(listener), own, true);

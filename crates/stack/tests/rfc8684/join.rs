@@ -3,10 +3,10 @@
 use manypath_stack::crypto::mac::JoinMac;
 use manypath_stack::{PathManager, SubflowEnd, SubflowPhase};
 use manypath_wire::ids::{AddrId, Nonce, Token};
-use manypath_wire::tcp::mptcp::{CapableKeys, Join, MptcpOption, ResetReason};
+use manypath_wire::tcp::mptcp::{Join, MptcpOption, ResetReason};
 
 use crate::script::packet::{ack, syn, syn_ack};
-use crate::script::session::{PEER_KEY, PEER_NONCE, PORT, Session, capable, listen};
+use crate::script::session::{PEER_NONCE, PORT, Session, greet, listen, third_packet};
 use crate::script::{World, ours, path, plain_options};
 
 #[test]
@@ -300,17 +300,8 @@ fn a_caller_that_sends_nothing_hears_of_other_addresses_all_the_same() {
     // rfc8684:C15: keys are exchanged, which is proof enough when nothing else comes.
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
-    let flow = w.dial(0, 4000, PORT);
-    w.inject(flow, &syn().opt(capable(true, CapableKeys::Syn)));
-    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
-    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-        w.fail("no key");
-    };
-    let keys = CapableKeys::Ack {
-        sender: PEER_KEY,
-        receiver: sender,
-    };
-    w.inject(flow, &ack().opt(capable(true, keys)));
+    let (flow, _, sender) = greet(&mut w, true);
+    w.inject(flow, &third_packet(true, sender));
     w.stack.accept(listener).expect("established");
     w.path_up(path(1, false));
     w.advance_ms(1500);

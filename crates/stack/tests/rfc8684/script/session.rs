@@ -54,6 +54,26 @@ pub(crate) fn listen(w: &mut World, conn: ConnOptions) -> ListenerId {
         .expect("the port is free")
 }
 
+/// The peer calls and is answered with a key: its flow, the answer and the key in it.
+pub(crate) fn greet(w: &mut World, checksum: bool) -> (usize, Seg, Key) {
+    let flow = w.dial(0, 4000, PORT);
+    w.inject(flow, &syn().opt(capable(checksum, CapableKeys::Syn)));
+    let answer = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
+        w.fail("the SYN/ACK has no key");
+    };
+    (flow, answer, sender)
+}
+
+/// The third packet of the peer, which says its key and repeats that of the stack.
+pub(crate) fn third_packet(checksum: bool, receiver: Key) -> Pkt {
+    let keys = CapableKeys::Ack {
+        sender: PEER_KEY,
+        receiver,
+    };
+    ack().opt(capable(checksum, keys))
+}
+
 /// A call to port 80 of the peer.
 pub(crate) fn call(conn: ConnOptions) -> ConnectOptions {
     ConnectOptions {
@@ -113,19 +133,8 @@ impl Session {
         let checksum = opts.checksum;
         let mut w = World::new(paths);
         let listener = listen(&mut w, opts);
-        let flow = w.dial(0, 4000, PORT);
-        w.inject(flow, &syn().opt(capable(checksum, CapableKeys::Syn)));
-        let answer = w.expect(flow, "SYN/ACK with a key", |s| {
-            s.is_syn_ack() && s.capable().is_some()
-        });
-        let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
-            w.fail("the SYN/ACK has no key");
-        };
-        let keys = CapableKeys::Ack {
-            sender: PEER_KEY,
-            receiver: sender,
-        };
-        w.inject(flow, &ack().opt(capable(checksum, keys)));
+        let (flow, _, sender) = greet(&mut w, checksum);
+        w.inject(flow, &third_packet(checksum, sender));
         let conn = w.stack.accept(listener).expect("the handshake is complete");
         let own = KeyMaterial::derive(sender);
         let mut session = Self::around(w, conn, Some(listener), own, checksum);
