@@ -3,6 +3,7 @@
 use manypath_lab::attack::{self, AttackError};
 
 use crate::args::AttackArgs;
+use crate::commands::lab::verdict;
 use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
 
@@ -21,12 +22,7 @@ pub(crate) fn run(args: &AttackArgs) -> Result<(), Failure> {
         }
     });
     written?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print_text(&format!("{}\n", report.foot()))?;
-    }
-    verdict(report.is_good())
+    conclude(args, &report, report.foot(), report.is_good())
 }
 
 fn real(args: &AttackArgs) -> Result<(), Failure> {
@@ -49,21 +45,19 @@ fn real(args: &AttackArgs) -> Result<(), Failure> {
         }
     })?;
     written?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print_text(&format!("{}\n", report.foot()))?;
-    }
-    verdict(report.is_good())
+    conclude(args, &report, report.foot(), report.is_good())
 }
 
-fn verdict(good: bool) -> Result<(), Failure> {
-    if good {
-        Ok(())
+fn conclude(
+    args: &AttackArgs,
+    report: &impl serde::Serialize,
+    foot: impl std::fmt::Display,
+    good: bool,
+) -> Result<(), Failure> {
+    if args.json {
+        print_json(report)?;
     } else {
-        Err(Failure::new(
-            Code::Failure,
-            "an attack did more than it should be able to",
-        ))
+        print_text(&format!("{foot}\n"))?;
     }
+    verdict(good, "an attack did more than it should be able to")
 }

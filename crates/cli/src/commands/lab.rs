@@ -16,6 +16,9 @@ use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::runtime::{say, say_always};
 
+/// What is said of a scenario that violated an oracle or an expectation.
+const SCENARIO_FAILED: &str = "the scenario did not come out as it should";
+
 /// Runs the wanted experiment. It may replace this process, so it comes before any thread or runtime.
 pub(crate) fn run(args: LabArgs, quiet: bool) -> Result<(), Failure> {
     match args.command {
@@ -178,7 +181,7 @@ fn sim(args: &SimArgs) -> Result<(), Failure> {
         return Err(Failure::new(Code::Failure, message)
             .hint("the capture is incomplete; make room on the disk, or write somewhere else"));
     }
-    verdict(report.is_good())
+    verdict(report.is_good(), SCENARIO_FAILED)
 }
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
@@ -243,16 +246,14 @@ fn many(scenario: &Scenario, first: u64, runs: u64, json: bool) -> Result<(), Fa
          {segments} segments in {wall:.1} s, {:.0} a second",
         segments as f64 / wall.max(1e-9)
     ));
-    verdict(bad == 0 && unequal == 0)
+    verdict(bad == 0 && unequal == 0, SCENARIO_FAILED)
 }
 
-fn verdict(good: bool) -> Result<(), Failure> {
+/// What the exit code says: `complaint` if it is not good.
+pub(super) fn verdict(good: bool, complaint: &str) -> Result<(), Failure> {
     if good {
         Ok(())
     } else {
-        Err(Failure::new(
-            Code::Failure,
-            "the scenario did not come out as it should",
-        ))
+        Err(Failure::new(Code::Failure, complaint))
     }
 }
