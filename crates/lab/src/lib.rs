@@ -15,6 +15,8 @@ pub mod demo;
 pub mod emulator;
 pub mod gauntlet;
 pub mod handover;
+mod interrupt;
 pub mod kernel;
 pub mod netns;
+mod spoken;
 pub mod testbed;

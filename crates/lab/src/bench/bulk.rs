@@ -84,7 +84,8 @@ pub(super) fn receive(
     })
 }
 
-fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
+/// Waits for a caller, but no longer than `patience`.
+pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let end = Instant::now() + patience;
     loop {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::kernel;
 use crate::netns::{self, NetNsError};
 use crate::testbed::{Pair, SERVER, Testbed};
+pub(crate) use bulk::accept;
 use bulk::{Received, Transport};
 use cpu::Snapshot;
 use model::cells;

@@ -1,15 +1,15 @@
 //! Our end of a measurement: `manypath perf` as a process of its own.
 
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::bulk::Received;
 use super::{Bench, CONGESTION, Failure, PATIENCE, PORT, arm};
-use crate::netns::{NetNs, Process};
+use crate::netns::NetNs;
+use crate::spoken::Spoken;
 use crate::testbed::Testbed;
 
 /// Our stack's own address at the server's first interface: the kernel has the others.
@@ -25,8 +25,7 @@ pub(super) enum Role {
 
 /// A running `manypath perf`.
 pub(super) struct Ours {
-    process: Process,
-    said: Receiver<String>,
+    process: Spoken,
     output: Option<JoinHandle<String>>,
 }
 
@@ -76,25 +75,8 @@ impl Ours {
             "off"
         };
         command.args(["--checksum", checksum, "--offload", "on"]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut process = ns.spawn(command)?;
-        let (tell, said) = channel();
-        let errors = process
-            .child()
-            .stderr
-            .take()
-            .expect("it was asked to be a pipe");
-        std::thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                // Nobody wants to know any more.
-                if tell.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        command.stdout(Stdio::piped());
+        let mut process = Spoken::start(ns, command)?;
         let stdout = process
             .child()
             .stdout
@@ -103,7 +85,6 @@ impl Ours {
         let output = std::thread::spawn(move || io::read_to_string(stdout).unwrap_or_default());
         Ok(Self {
             process,
-            said,
             output: Some(output),
         })
     }
@@ -114,18 +95,8 @@ impl Ours {
 
     /// Waits until it says that it serves.
     pub(super) fn ready(&mut self) -> Result<(), Failure> {
-        let end = Instant::now() + PATIENCE;
-        let mut last = String::new();
-        loop {
-            match self
-                .said
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-            {
-                Ok(line) if line.contains("serving at") => return Ok(()),
-                Ok(line) => last = line,
-                Err(_) => return Err(Failure::Arm(format!("perf serve did not start: {last}"))),
-            }
-        }
+        let ready = self.process.says("serving at", PATIENCE);
+        ready.map_err(|last| Failure::Arm(format!("perf serve did not start: {last}")))
     }
 
     /// Waits for its end and takes the result from its JSON.
@@ -141,7 +112,7 @@ impl Ours {
             }
         };
         if !status.success() {
-            let last = self.said.iter().last().unwrap_or_default();
+            let last = self.process.last_words();
             return Err(Failure::Arm(format!("perf send: {last} ({status})")));
         }
         let output = self

@@ -23,6 +23,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::demo::Show;
+use crate::interrupt;
 use crate::netns::{self, NetNsError};
 pub use cases::{Case, cases, of_scenario};
 use cell::Setting;
@@ -99,17 +100,7 @@ type Done = (Task, Result<Cell, NetNsError>);
 /// When namespaces are forbidden or we are interrupted. A cell that fails is an [`Outcome::Failed`].
 pub fn run(options: &Options) -> Result<Report, BoxesError> {
     netns::acquire()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut hooks = Vec::new();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without the hook the signal ends us at once, and the kernel takes everything away but an empty folder.
-        hooks.extend(signal_hook::flag::register(signal, Arc::clone(&stop)));
-    }
-    let result = all(options, &stop);
-    for hook in hooks {
-        signal_hook::low_level::unregister(hook);
-    }
-    result
+    interrupt::stoppable(|stop| all(options, stop))
 }
 
 /// What the workers need, for as long as they work.

@@ -1,25 +1,21 @@
 //! Our end of a connection: `manypath forward` as a process of its own, between the stack and a socket on loopback.
 
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::watch::Seen;
-use crate::netns::{NetNs, NetNsError, Process};
+use crate::netns::{NetNs, NetNsError};
+use crate::spoken::Spoken;
 
 /// How long it may take to start, on a machine that is busy with other cells.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A running relay.
-pub(super) struct Relay {
-    process: Process,
-    said: Receiver<String>,
-}
+pub(super) struct Relay(Spoken);
 
 /// What a relay is started with.
 pub(super) struct Wanted<'a> {
@@ -51,39 +47,12 @@ impl Relay {
             .args(["--congestion", super::CONGESTION])
             .args(["--host-congestion", super::CONGESTION])
             .env("XDG_RUNTIME_DIR", wanted.runtime)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut process = ns.spawn(command)?;
-        let (tell, said) = channel();
-        let errors = process
-            .child()
-            .stderr
-            .take()
-            .expect("it was asked to be a pipe");
-        std::thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                // Nobody wants to know any more, but the relay must not block on its pipe.
-                let _ = tell.send(line);
-            }
-        });
-        let mut relay = Self { process, said };
-        Ok(relay.ready().map(|()| relay))
-    }
-
-    fn ready(&mut self) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
-        let mut last = String::new();
-        loop {
-            match self
-                .said
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-            {
-                Ok(line) if line.contains("goes to") => return Ok(()),
-                Ok(line) => last = line,
-                Err(_) => return Err(format!("forward did not start: {last}")),
-            }
-        }
+            .stdout(Stdio::null());
+        let mut relay = Spoken::start(ns, command)?;
+        Ok(match relay.says("goes to", PATIENCE) {
+            Ok(()) => Ok(Self(relay)),
+            Err(last) => Err(format!("forward did not start: {last}")),
+        })
     }
 
     /// What our stack says of its only connection; nothing if there is none, or more than one.
@@ -93,7 +62,7 @@ impl Relay {
                 "status",
                 "--json",
                 "--pid",
-                &self.process.child().id().to_string(),
+                &self.0.child().id().to_string(),
             ])
             .env("XDG_RUNTIME_DIR", runtime)
             .stdin(Stdio::null())
@@ -104,7 +73,7 @@ impl Relay {
 
     /// A complaint of the relay that no network excuses.
     pub(super) fn complaint(&self) -> Option<String> {
-        self.said.try_iter().find(|line| line.contains("panicked"))
+        self.0.words().find(|line| line.contains("panicked"))
     }
 }
 

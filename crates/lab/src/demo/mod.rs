@@ -17,12 +17,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
+use crate::interrupt;
 use crate::kernel;
 use crate::netns::{self, NetNs, NetNsError, Process};
 use crate::testbed::{SERVER, TestPath, Testbed};
@@ -162,17 +162,7 @@ pub fn run(options: &Options) -> Result<Report, DemoError> {
         }
         other => other?,
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut hooks = Vec::new();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without the hook the signal ends us at once, and the kernel takes everything away just the same.
-        hooks.extend(signal_hook::flag::register(signal, Arc::clone(&stop)));
-    }
-    let result = real(options, &stop);
-    for hook in hooks {
-        signal_hook::low_level::unregister(hook);
-    }
-    result
+    interrupt::stoppable(|stop| real(options, stop))
 }
 
 /// Where the page of these options goes.

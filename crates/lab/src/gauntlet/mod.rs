@@ -11,11 +11,13 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use manypath_sim::gauntlet::{self, Table};
 use serde::Serialize;
+
+use crate::interrupt;
 
 pub use crate::demo::Show;
 pub use failure::FailingSeed;
@@ -130,18 +132,7 @@ struct Found {
 
 /// Runs the seeds. Ctrl-C stops it, and what was done so far is reported.
 pub fn run(options: &Options) -> Result<Report, GauntletError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-    // Without the hook a signal ends us at once, and there is no report.
-    let hooks: Vec<_> = signals
-        .iter()
-        .filter_map(|signal| signal_hook::flag::register(*signal, Arc::clone(&stop)).ok())
-        .collect();
-    let report = run_until(options, &stop);
-    for hook in hooks {
-        signal_hook::low_level::unregister(hook);
-    }
-    report
+    interrupt::stoppable(|stop| run_until(options, stop))
 }
 
 fn run_until(options: &Options, stop: &AtomicBool) -> Result<Report, GauntletError> {

@@ -13,6 +13,7 @@ use super::{
     CONGESTION, Cast, End, FAILING, LEAST_WATCH, Measured, OUTAGE, Stack, WARM_UP, WATCH, enough,
     relay,
 };
+use crate::bench::accept;
 use crate::emulator::Way;
 use crate::kernel;
 use crate::netns::{NetNs, NetNsError};
@@ -129,7 +130,7 @@ pub(super) fn run(paths: &[TestPath], cast: Cast, program: &Path) -> Result<Meas
         .client
         .run(move || connect(protocol, to))
         .map_err(arm("connect"))?;
-    let server = accept(&listener).map_err(arm("accept"))?;
+    let server = accept(&listener, PATIENCE).map_err(arm("accept"))?;
     let log = Arc::new(Log::default());
     let (sender, sender_ns, receiver, receiver_ns) = match cast.sender {
         End::Client => (&client, &bed.client, &server, &bed.server),
@@ -167,26 +168,6 @@ fn connect(protocol: Protocol, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket(protocol)?;
     socket.connect_timeout(&to.into(), PATIENCE)?;
     Ok(socket.into())
-}
-
-fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
-    listener.set_nonblocking(true)?;
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
-                std::thread::sleep(TICK);
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Starts to write at one end and to read at the other, until told to stop.

@@ -1,15 +1,14 @@
 //! Our stack as an end of a transfer: `manypath forward` between a local TCP connection and the network.
 
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::CONGESTION;
 use super::arm::Failure;
 use crate::netns::{NetNs, Process};
+use crate::spoken::Spoken;
 use crate::testbed::Testbed;
 
 /// How long it may take to start.
@@ -78,32 +77,10 @@ fn start(
         let (own, gateway) = address(index);
         command.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
     }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut process = ns.spawn(command)?;
-    let errors = process
-        .child()
-        .stderr
-        .take()
-        .expect("it was asked to be a pipe");
-    let (tell, said) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(errors).lines().map_while(Result::ok) {
-            // Its words are wanted until it serves; after that they are read so that it can go on speaking.
-            let _ = tell.send(line);
-        }
-    });
-    let end = Instant::now() + PATIENCE;
-    let mut last = String::new();
-    loop {
-        match said.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(line) if line.contains(" goes to ") => return Ok(process),
-            Ok(line) => last = line,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Err(Failure::Arm(format!("forward did not start: {last}")));
-            }
-        }
+    command.stdout(Stdio::null());
+    let mut relay = Spoken::start(ns, command)?;
+    match relay.says(" goes to ", PATIENCE) {
+        Ok(()) => Ok(relay.into_process()),
+        Err(last) => Err(Failure::Arm(format!("forward did not start: {last}"))),
     }
 }
