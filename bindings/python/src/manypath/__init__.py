@@ -1,0 +1,37 @@
+"""Steer the paths of Multipath TCP connections: of running manypath processes, and of the Linux kernel."""
+
+from typing import Optional, Union
+
+from .aio import AsyncClient
+from .client import Client
+from .kernel import AsyncKernelClient, KernelClient
+from .protocol import Address, Connection, ControlError, Decision, Event, PeerAddress, Subflow, find_socket, sockets
+
+
+def connect(who: Optional[str] = None) -> Union[Client, KernelClient]:
+    """A session with the process of this id, with the only one of this user, or with the `kernel`."""
+    return KernelClient() if who == "kernel" else Client(pid=int(who) if who else None)
+
+
+def connect_async(who: Optional[str] = None) -> Union[AsyncClient, AsyncKernelClient]:
+    """The same for asyncio, for use with `async with`."""
+    return AsyncKernelClient() if who == "kernel" else AsyncClient(pid=int(who) if who else None)
+
+
+__all__ = [
+    "Address",
+    "AsyncClient",
+    "AsyncKernelClient",
+    "Client",
+    "Connection",
+    "ControlError",
+    "Decision",
+    "Event",
+    "KernelClient",
+    "PeerAddress",
+    "Subflow",
+    "connect",
+    "connect_async",
+    "find_socket",
+    "sockets",
+]

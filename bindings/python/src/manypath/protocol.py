@@ -1,0 +1,240 @@
+"""The protocol without input and output: lines to values and back. One JSON object a line, see docs/control.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
+
+T = TypeVar("T")
+
+
+class ControlError(Exception):
+    """The process refused a request. `code` is for programs: `not_found`, `owned`, `no_path`, `no_port`, `limit`, `state`..."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _read(kind: Type[T], fields: Mapping[str, Any]) -> T:
+    """What is not known here was added later, and is left out."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in fields.items() if name in known})
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """A local address as a connection knows it."""
+
+    id: int = 0
+    iface: str = ""
+    address: str = ""
+    backup: bool = False
+    up: bool = False
+    announced: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerAddress:
+    """An address and port of the peer."""
+
+    id: int = 0
+    address: str = ""
+    announced: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Subflow:
+    """A live subflow. Times in microseconds, amounts in bytes, rates in bytes a second."""
+
+    id: int = 0
+    iface: str = ""
+    local: str = ""
+    remote: str = ""
+    local_id: int = 0
+    remote_id: int = 0
+    origin: str = ""
+    phase: str = ""
+    tcp_state: str = ""
+    backup_here: bool = False
+    backup_there: bool = False
+    stale: bool = False
+    age_us: int = 0
+    srtt_us: Optional[int] = None
+    min_rtt_us: Optional[int] = None
+    rto_us: int = 0
+    backoffs: int = 0
+    cwnd: int = 0
+    ssthresh: Optional[int] = None
+    pacing_rate: Optional[int] = None
+    delivery_rate: int = 0
+    inflight: int = 0
+    mss: int = 0
+    bytes_sent: int = 0
+    bytes_acked: int = 0
+    bytes_received: int = 0
+    bytes_retransmitted: int = 0
+    bytes_reinjected: int = 0
+    retransmissions: int = 0
+    timeouts: int = 0
+
+    @property
+    def established(self) -> bool:
+        """It carries data, or could."""
+        return self.phase == "established"
+
+    @property
+    def local_address(self) -> str:
+        """Its local address without the port."""
+        return split(self.local)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """A connection as it was when it was asked for."""
+
+    id: str = ""
+    role: str = ""
+    state: str = ""
+    level: str = ""
+    local: str = ""
+    remote: str = ""
+    token: Optional[str] = None
+    scheduler: str = ""
+    congestion: str = ""
+    path_manager: str = ""
+    age_us: int = 0
+    bytes_written: int = 0
+    bytes_acked: int = 0
+    bytes_received: int = 0
+    bytes_read: int = 0
+    bytes_reinjected: int = 0
+    send_queue: int = 0
+    recv_queue: int = 0
+    peer_window: int = 0
+    may_join: bool = False
+    held_up_by: Optional[int] = None
+    local_addresses: Tuple[Address, ...] = ()
+    remote_addresses: Tuple[PeerAddress, ...] = ()
+    subflows: Tuple[Subflow, ...] = ()
+
+    @staticmethod
+    def read(fields: Mapping[str, Any]) -> "Connection":
+        """From a report of the protocol."""
+        inner: Dict[str, Any] = dict(fields)
+        for name, kind in (("local_addresses", Address), ("remote_addresses", PeerAddress), ("subflows", Subflow)):
+            inner[name] = tuple(_read(kind, one) for one in fields.get(name, ()))
+        return _read(Connection, inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """An entry of the decision log."""
+
+    ago_us: int = 0
+    decision: str = ""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something happened. What does not fit the event is None, or empty."""
+
+    event: str = ""
+    seq: int = 0
+    at_us: int = 0
+    connection: str = ""
+    token: Optional[str] = None
+    server_side: Optional[bool] = None
+    subflow: int = -1
+    local: str = ""
+    remote: str = ""
+    local_id: Optional[int] = None
+    remote_id: Optional[int] = None
+    backup: bool = False
+    origin: str = ""
+    cause: str = ""
+    error: int = 0
+    reset_reason: Optional[int] = None
+    transient: Optional[bool] = None
+    rto_us: int = 0
+    backoffs: int = 0
+    address: str = ""
+    port: Optional[int] = None
+    sample: Optional[Connection] = None
+    samples: int = 0
+    events: int = 0
+
+    @staticmethod
+    def read(fields: Mapping[str, Any]) -> "Event":
+        """From a line of the protocol."""
+        inner = dict(fields)
+        if "sample" in inner:
+            inner["sample"] = Connection.read(inner["sample"])
+        return _read(Event, inner)
+
+
+def split(end: str) -> Tuple[str, int]:
+    """An address and port, `10.0.0.1:80` or `[2001:db8::1]:80`, in its parts."""
+    address, _, port = end.rpartition(":")
+    return address.strip("[]"), int(port)
+
+
+def sockets() -> Dict[int, Path]:
+    """The control sockets of this user's processes, by process id."""
+    uid = os.getuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folders = [Path(runtime) / "manypath"] if runtime else []
+    folders.append(Path(f"/run/user/{uid}/manypath"))
+    folders += sorted(Path("/tmp").glob(f"manypath-{uid}*"))
+    found: Dict[int, Path] = {}
+    for folder in folders:
+        # Only a folder that nobody else can write to is believed.
+        if folder.is_dir() and folder.stat().st_uid == uid and not folder.stat().st_mode & 0o077:
+            for path in folder.glob("*.sock"):
+                if path.stem.isdigit():
+                    found.setdefault(int(path.stem), path)
+    return found
+
+
+def find_socket(pid: Optional[int] = None) -> Path:
+    """The socket of a process, or of the only one."""
+    found = sockets()
+    if pid is not None:
+        found = {known: path for known, path in found.items() if known == pid}
+    # What a killed process left behind does not count.
+    living = {known: path for known, path in found.items() if Path(f"/proc/{known}").exists()}
+    if len(living) != 1:
+        names = ", ".join(map(str, sorted(living))) or "none"
+        raise ControlError("not_found", f"one process is wanted, and there are: {names}")
+    return next(iter(living.values()))
+
+
+class Lines:
+    """Cuts what arrives into lines and tells replies from events."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._next_id = 0
+
+    def ask(self, request: str, fields: Mapping[str, Any]) -> Tuple[int, bytes]:
+        """The line of a request, and the id that its reply will have."""
+        self._next_id += 1
+        line = {"id": self._next_id, "request": request}
+        line.update({name: value for name, value in fields.items() if value is not None})
+        return self._next_id, json.dumps(line).encode() + b"\n"
+
+    def feed(self, data: bytes) -> List[Dict[str, Any]]:
+        """The lines that are complete now."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in whole if line]
+
+
+def result(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reply, or the error that it is."""
+    if reply.get("reply") == "error":
+        raise ControlError(reply.get("code", ""), reply.get("message", ""))
+    return reply

@@ -1,0 +1,160 @@
+"""Both clients against a process that a thread plays."""
+
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import refresh  # noqa: E402
+import streaming  # noqa: E402
+
+from manypath import AsyncClient, Client, Connection, ControlError, Subflow  # noqa: E402
+
+SHOWN = {
+    "id": "3.1",
+    "may_join": True,
+    "added_later": 1,
+    "local_addresses": [{"id": 0, "address": "10.0.0.1", "up": True}],
+    "subflows": [{"id": 0, "phase": "established", "local": "10.0.0.1:5000", "srtt_us": None}],
+}
+EVENT = {"event": "timeout", "seq": 1, "at_us": 5, "connection": "3.1", "subflow": 0, "rto_us": 400_000, "backoffs": 1}
+
+
+class Process:
+    """Answers as a process would, with an event in front of every reply, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "7.sock"
+        self.asked: list = []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen()
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self) -> None:
+        stream, _ = self.listener.accept()
+        with stream, stream.makefile("rwb") as lines:
+            for line in lines:
+                asked = json.loads(line)
+                self.asked.append({k: v for k, v in asked.items() if k != "id"})
+                reply = {
+                    "show": {"reply": "connection", "connection": SHOWN},
+                    "subflow_create": {"reply": "done", "subflow": 4},
+                    "remove": {"reply": "error", "code": "not_found", "message": "no such address"},
+                    "why": {"reply": "decisions", "decisions": [{"ago_us": 1, "decision": "d", "reason": "r"}]},
+                }.get(asked["request"], {"reply": "done"})
+                for out in (EVENT, {"id": asked["id"], **reply}):
+                    lines.write(json.dumps(out).encode() + b"\n")
+                lines.flush()
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join(10)
+        self.listener.close()
+        self.folder.cleanup()
+
+
+class Clients(unittest.TestCase):
+    EXPECTED = [
+        {"request": "subscribe", "events": ["timeout"]},
+        {"request": "show", "connection": "3.1"},
+        {"request": "subflow_create", "connection": "3.1", "backup": True, "local": "10.1.0.1"},
+        {"request": "remove", "connection": "3.1", "address_id": 9},
+        {"request": "why", "connection": "3.1"},
+    ]
+
+    def check(self, shown: Connection, created: int, code: str, reason: str) -> None:
+        self.assertTrue(shown.may_join and shown.subflows[0].established)
+        self.assertEqual(shown.subflows[0].local_address, shown.local_addresses[0].address)
+        self.assertEqual((created, code, reason), (4, "not_found", "r"))
+
+    def test_blocking(self) -> None:
+        with Process() as process, Client(process.path) as control:
+            control.subscribe("timeout")
+            shown = control.show("3.1")
+            created = control.create("3.1", local="10.1.0.1", backup=True)
+            with self.assertRaises(ControlError) as refused:
+                control.remove("3.1", 9)
+            self.check(shown, created, refused.exception.code, control.why("3.1")[0].reason)
+            events = [control.next_event(0) for _ in range(5)]
+            self.assertEqual([event and event.rto_us for event in events], [400_000] * 5)
+            self.assertIsNone(control.next_event(0))
+            control.close()
+        self.assertEqual(process.asked, self.EXPECTED)
+
+    def test_asyncio(self) -> None:
+        async def talk(path: Path) -> None:
+            async with AsyncClient(path) as control:
+                await control.subscribe("timeout")
+                shown, created = await asyncio.gather(
+                    control.show("3.1"), control.create("3.1", local="10.1.0.1", backup=True)
+                )
+                with self.assertRaises(ControlError) as refused:
+                    await control.remove("3.1", 9)
+                self.check(shown, created, refused.exception.code, (await control.why("3.1"))[0].reason)
+                async for event in control.events():
+                    self.assertEqual((event.event, event.connection), ("timeout", "3.1"))
+                    break
+
+        with Process() as process:
+            asyncio.run(talk(process.path))
+        self.assertEqual(process.asked, self.EXPECTED)
+
+    def test_a_process_that_goes_away(self) -> None:
+        here, there = socket.socketpair()
+        with Process() as process, Client(process.path) as control:
+            control._socket.close()
+            control._socket = here
+            there.close()
+            with self.assertRaises(ConnectionError):
+                control.show("3.1")
+            self.assertEqual(list(control.events()), [])
+
+
+class Examples(unittest.TestCase):
+    def test_a_block_is_late_when_less_than_half_is_through_half_way(self) -> None:
+        stream = streaming.Stream()
+        connection = Connection(bytes_written=65_536, bytes_acked=32_767)
+        self.assertFalse(stream.is_late(1.0, connection))
+        self.assertFalse(stream.is_late(1.49, connection))
+        self.assertTrue(stream.is_late(1.5, connection))
+        self.assertFalse(stream.is_late(1.55, connection), "once a block")
+
+    def test_the_slowest_is_replaced(self) -> None:
+        calls: list = []
+
+        class Control:
+            def create(self, name: str) -> None:
+                calls.append("create")
+
+            def destroy(self, name: str, subflow: int) -> None:
+                calls.append(subflow)
+
+        def subflows(*acked: int) -> Connection:
+            made = (Subflow(id=i, phase="established", bytes_acked=a) for i, a in enumerate(acked))
+            return Connection(id="3.1", subflows=tuple(made))
+
+        before = refresh.refresh(Control(), subflows(0, 0, 0, 0, 0), {})
+        refresh.refresh(Control(), subflows(8, 7, 8, 7, 8), before)
+        self.assertEqual(calls, [])
+        refresh.refresh(Control(), subflows(8, 8, 3, 4, 8), before)
+        self.assertEqual(calls, ["create", 2])
+
+    def test_examples_are_short(self) -> None:
+        for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py")):
+            lines = [line for line in path.read_text().splitlines() if line.strip()]
+            self.assertLess(len(lines), 60, path.name)
+
+
+if __name__ == "__main__":
+    unittest.main()
