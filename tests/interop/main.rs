@@ -3,11 +3,13 @@
 
 mod bad_input;
 mod boxes;
+mod control;
 mod cuts;
 mod demo;
 mod handover;
 mod leftovers;
 mod many;
+mod opening;
 mod paths;
 mod peers;
 mod transfers;

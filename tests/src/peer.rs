@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use manypath_lab::netns::NetNs;
+use rustix::net::SendFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// What the kernel speaks on a socket.
@@ -68,6 +69,22 @@ pub fn connect(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> io::Result<TcpSt
         socket.connect(&addr.into())?;
         Ok(socket.into())
     })
+}
+
+/// Linux, `include/linux/socket.h`: connect and send in one call, along with the SYN where the server has given a cookie.
+pub(crate) const MSG_FASTOPEN: SendFlags = SendFlags::from_bits_retain(0x2000_0000);
+
+/// Connects from a namespace by TCP Fast Open, which has to be switched on there.
+///
+/// # Errors
+/// What the kernel reports; `WriteZero` when it does not take all of `early`.
+pub fn connect_early(ns: &NetNs, addr: SocketAddr, early: &[u8]) -> io::Result<TcpStream> {
+    let socket = ns.run(move || socket(addr, Speaks::Mptcp))?;
+    let taken = rustix::net::sendto(&socket, early, MSG_FASTOPEN, &addr)?;
+    if taken != early.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    Ok(socket.into())
 }
 
 /// Sockets of a namespace that are still to be connected, by whom does not wait for them. They do not block.
