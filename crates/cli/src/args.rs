@@ -8,10 +8,12 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use manypath_io::path::PathSpec;
 use manypath_proxy::endpoint::{Endpoint, HostPort, Proto};
-use manypath_stack::PathManager;
+use manypath_stack::api::ReceiveAlgorithm;
 use manypath_stack::sched::Scheduler;
+use manypath_stack::{Mechanisms, PathManager};
 use manypath_tcp::cc::Algorithm;
 
+use crate::ctl_args::CtlArgs;
 use crate::exit::CODES;
 use crate::units::{parse_bytes, parse_duration, parse_period};
 
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Perf(PerfArgs),
     /// Show connections and subflows of running processes
     Status(StatusArgs),
+    /// Steer the paths of running processes: subflows, addresses, policies, controllers
+    Ctl(CtlArgs),
     /// Show it: two paths, an unmodified client and server, one path cut in the middle
     Demo(DemoArgs),
     /// Experiments: the simulator, the benchmark, the gauntlet
@@ -277,6 +281,10 @@ pub(crate) struct StatusArgs {
     /// Only this process
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
+
+    /// Also every decision of the path managers, with its reason
+    #[arg(long)]
+    pub(crate) why: bool,
 }
 
 const DEMO_EXAMPLES: &str = "\
@@ -329,6 +337,12 @@ pub(crate) enum LabCommand {
     Handover(HandoverArgs),
     /// Random networks, middleboxes, failures and applications: where TCP gets through, this must get through
     Gauntlet(GauntletArgs),
+    /// Hundreds of networks in the simulator, and on each Multipath TCP beside TCP on the best path
+    Grid(GridArgs),
+    /// The figures of the papers that can be made
+    List,
+    /// Make a figure of a paper anew, in the simulator
+    Figure(FigureArgs),
 }
 
 const HANDOVER_EXAMPLES: &str = "\
@@ -507,6 +521,76 @@ pub(crate) struct GauntletArgs {
     pub(crate) json: bool,
 }
 
+const GRID_EXAMPLES: &str = "\
+Every number is a network of two to four paths: rates up to a hundred times apart, round trips up to fifty times, network
+buffers from half to twenty bandwidth-delay products, losses of up to 5 %, socket buffers from 32 kB to autotuned. TCP on
+each path alone delivers what it can in twenty to sixty seconds; Multipath TCP delivers as much as the best of them.
+
+Examples:
+  manypath lab grid
+  manypath lab grid --seeds 500..1000 --out grid
+  manypath lab grid --seeds 0..100 --all
+  manypath lab grid --seeds 0..100 --with 'scheduler=blest mechanisms=none'";
+
+#[derive(Debug, Args)]
+#[command(after_help = GRID_EXAMPLES, after_long_help = format!("{GRID_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct GridArgs {
+    /// Which networks: from the first to before the last
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds, default_value = "0..500")]
+    pub(crate) seeds: Range<u64>,
+
+    /// Besides the default settings every scheduler, every congestion control and no mechanisms
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Besides the default settings these, in the words of a scenario's options; may be repeated
+    #[arg(long, value_name = "KEY=VALUE ...")]
+    pub(crate) with: Vec<String>,
+
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+
+    /// Where the table goes as comma-separated values (grid.csv)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// The result as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const FIGURE_EXAMPLES: &str = "\
+Examples:
+  manypath lab list
+  manypath lab figure nsdi-4c --quick
+  manypath lab figure nsdi-6a --out figures
+      Writes nsdi-6a.csv, nsdi-6a.svg and nsdi-6a.html, which has the paper's result beside ours.";
+
+#[derive(Debug, Args)]
+#[command(after_help = FIGURE_EXAMPLES, after_long_help = format!("{FIGURE_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct FigureArgs {
+    /// Which one; `manypath lab list` has them all
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// Fewer points and shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+
+    /// Where the values, the drawing and the page go
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// The result as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Reads `A..B`, or `A..` for all seeds from there on.
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let wrong = || {
@@ -548,18 +632,30 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "N", default_value_t = 12_288, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) local_ports: u16,
 
-    /// Which subflows exist: fullmesh, ndiffports=N, or passive (those that the peer makes)
+    /// Which subflows exist: fullmesh, ndiffports=N, passive (those that the peer makes), userspace (those that a controller
+    /// makes), or by judging how they do: smart-backup, streaming, refresh, pathfinder, with parameters as in
+    /// smart-backup:threshold=1s,retry=10s or pathfinder:beta=20,gamma=4
     /// [default: fullmesh for connections made here, passive for those accepted]
-    #[arg(long, value_name = "POLICY", value_parser = parse_path_manager)]
+    #[arg(long, value_name = "POLICY")]
     pub(crate) path_manager: Option<PathManager>,
 
-    /// Which subflow carries the next data
+    /// Which subflow carries the next data: lowest-rtt, round-robin, redundant, blest, ecf, or backup
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) scheduler: Scheduler,
 
-    /// Congestion control of every subflow: cubic, reno, or lia (coupled over the subflows)
-    #[arg(long, value_name = "NAME", value_parser = parse_congestion, default_value = "cubic")]
+    /// What keeps a connection from being slower than its best path: default, none, or some of opportunistic, penalise,
+    /// autotune, cap and guard with commas between them
+    #[arg(long, value_name = "NAMES", default_value_t)]
+    pub(crate) mechanisms: Mechanisms,
+
+    /// Congestion control of every subflow: cubic, reno, bbr; or coupled over the subflows, so that together they take
+    /// what one TCP would: lia, olia, balia, wvegas
+    #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) congestion: Algorithm,
+
+    /// How the place of data that arrives out of order is found: all-shortcuts, shortcuts, tree, or list
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) receive: ReceiveAlgorithm,
 
     /// Congestion control of the host's own sockets, by the kernel's names [default: the kernel's]
     #[arg(long, value_name = "NAME")]
@@ -653,27 +749,6 @@ pub(crate) enum AttachKind {
     Tun,
 }
 
-fn parse_congestion(text: &str) -> Result<Algorithm, String> {
-    match text {
-        "reno" => Ok(Algorithm::Reno),
-        "cubic" => Ok(Algorithm::Cubic),
-        "lia" => Ok(Algorithm::Lia),
-        _ => Err("there are cubic, reno and lia".to_owned()),
-    }
-}
-
-fn parse_path_manager(text: &str) -> Result<PathManager, String> {
-    match (text, text.strip_prefix("ndiffports=")) {
-        ("fullmesh", _) => Ok(PathManager::FullMesh),
-        ("passive", _) => Ok(PathManager::Passive),
-        (_, Some(count)) => match count.parse() {
-            Ok(count) if count > 0 => Ok(PathManager::Ndiffports(count)),
-            _ => Err(format!("'{count}' is no number of subflows (1 to 255)")),
-        },
-        _ => Err("there are fullmesh, ndiffports=N and passive".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -693,6 +768,7 @@ mod tests {
             SEND_EXAMPLES,
             RECEIVE_EXAMPLES,
             STATUS_EXAMPLES,
+            crate::ctl_args::CTL_EXAMPLES,
             DEMO_EXAMPLES,
             SIM_EXAMPLES,
             BENCH_EXAMPLES,

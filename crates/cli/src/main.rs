@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod ctl_args;
 mod exit;
 mod live;
 mod memory;
@@ -34,6 +35,7 @@ fn dispatch(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Forward(args) => commands::forward::run(args),
         Command::Perf(args) => commands::perf::run(args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Ctl(args) => commands::ctl::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::Lab(args) => commands::lab::run(args, quiet),
         Command::Completions(args) => commands::completions::run(args),

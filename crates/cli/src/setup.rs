@@ -1,15 +1,15 @@
 //! Our stack as the command line describes it, and what can be told about it.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 
 use manypath_control::convert;
 use manypath_control::report::ConnReport;
-use manypath_control::server::Reporter;
+use manypath_control::server::{Backend, News};
+use manypath_control::wire::DecisionReport;
 use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
-use manypath_stack::{ConnOptions, PathManager, StackConfig};
+use manypath_stack::ids::ConnId;
+use manypath_stack::{Command, ConnOptions, Done, IfaceId, PathManager, StackConfig, StackError};
 
 use crate::args::{AttachKind, LimitArgs, StackArgs};
 use crate::exit::{Code, Failure};
@@ -24,7 +24,9 @@ fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, F
     Ok(ConnOptions {
         path_manager: args.path_manager.unwrap_or(path_manager),
         scheduler: args.scheduler,
+        mechanisms: args.mechanisms,
         congestion: args.congestion,
+        receive: args.receive,
         checksum: args.checksum.is_on(),
         fast_open: args.fast_open,
         send_buffer: buffer,
@@ -98,19 +100,22 @@ pub(crate) fn warn_of_firewall(context: &Context) {
     }
 }
 
-/// All connections, oldest first.
-pub(crate) fn report(context: &Context) -> Vec<ConnReport> {
+/// Names of interfaces as this process's devices have them.
+fn names(context: &Context) -> impl Fn(IfaceId) -> Option<String> + use<> {
     let names: Vec<_> = context
         .devices()
         .into_iter()
         .map(|(device, _)| (device.iface, device.name))
         .collect();
-    let name = |iface| {
-        names
-            .iter()
-            .find(|(i, _)| *i == iface)
-            .map(|(_, name)| name.clone())
-    };
+    move |iface| {
+        let found = names.iter().find(|(i, _)| *i == iface);
+        found.map(|(_, name)| name.clone())
+    }
+}
+
+/// All connections, oldest first.
+pub(crate) fn report(context: &Context) -> Vec<ConnReport> {
+    let name = names(context);
     let mut all = context.with_stack(|stack, now| {
         stack
             .conns()
@@ -124,11 +129,45 @@ pub(crate) fn report(context: &Context) -> Vec<ConnReport> {
     all
 }
 
-/// A running stack, seen from other processes.
+/// A running stack, seen and steered from other processes.
 pub(crate) struct Live(pub(crate) Context);
 
-impl Reporter for Live {
-    fn connections(&self) -> Pin<Box<dyn Future<Output = Vec<ConnReport>> + Send + '_>> {
-        Box::pin(async { report(&self.0) })
+impl Backend for Live {
+    fn connections(&self) -> Vec<ConnReport> {
+        report(&self.0)
+    }
+
+    fn connection(&self, id: ConnId) -> Option<ConnReport> {
+        let name = names(&self.0);
+        self.0.with_stack(|stack, now| {
+            let info = stack.info(id).ok()?;
+            Some(convert::connection(&info, now, &name))
+        })
+    }
+
+    fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
+        self.0.with_stack(|stack, now| {
+            let decisions = stack.decisions(id).ok()?;
+            Some(
+                decisions
+                    .iter()
+                    .map(|d| convert::decision(d, now))
+                    .collect(),
+            )
+        })
+    }
+
+    fn policy(&self, id: ConnId) -> Option<PathManager> {
+        self.0.conn_info(id).map(|info| info.path_manager)
+    }
+
+    fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
+        self.0
+            .with_stack(|stack, now| stack.command(now, id, command))
+    }
+
+    fn news(&self) -> News {
+        let (events, lost) = self.0.path_events();
+        News { events, lost }
     }
 }

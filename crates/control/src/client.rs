@@ -1,15 +1,17 @@
 //! The side that asks: one process, or all of them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::place;
 use crate::report::ProcessReport;
-use crate::wire::{Reply, Request};
+use crate::wire::{Answer, Asked, EventReport, Reply, Request};
 
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -34,13 +36,123 @@ pub async fn ask(socket: &Path, request: &Request) -> io::Result<Reply> {
 }
 
 async fn ask_patiently(socket: &Path, request: &Request) -> io::Result<Reply> {
-    let mut stream = UnixStream::connect(socket).await?;
-    let mut text = serde_json::to_vec(request).map_err(io::Error::other)?;
-    text.push(b'\n');
-    stream.write_all(&text).await?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).await?;
-    serde_json::from_str(&line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    Client::connect(socket).await?.ask(request.clone()).await
+}
+
+/// A session with one process. Replies and events come over the same socket; events that arrive while a reply is waited
+/// for are kept.
+///
+/// ```no_run
+/// # async fn f() -> std::io::Result<()> {
+/// use manypath_control::client::Client;
+/// use manypath_control::wire::{Filter, Request, Wanted};
+///
+/// let mut client = Client::connect("/run/user/1000/manypath/4711.sock".as_ref()).await?;
+/// client.ask(Request::Subscribe(Filter { events: vec!["timeout".into()], ..Filter::default() })).await?;
+/// while let Some(event) = client.next_event().await? {
+///     if let Some(connection) = event.connection.filter(|_| event.rto_us > Some(1_000_000)) {
+///         let wanted = Wanted { local: Some("10.1.0.2".parse().unwrap()), ..Wanted::default() };
+///         client.ask(Request::SubflowCreate { connection, wanted }).await?;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    read: BufReader<OwnedReadHalf>,
+    write: OwnedWriteHalf,
+    /// Half a line, when waiting for it was given up.
+    line: Vec<u8>,
+    waiting: VecDeque<EventReport>,
+    next_id: u64,
+}
+
+/// A line of a process.
+enum Line {
+    Answer(Box<Answer>),
+    Event(Box<EventReport>),
+}
+
+impl Client {
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// The socket cannot be reached.
+    pub async fn connect(socket: &Path) -> io::Result<Self> {
+        let (read, write) = UnixStream::connect(socket).await?.into_split();
+        Ok(Self {
+            read: BufReader::new(read),
+            write,
+            line: Vec::new(),
+            waiting: VecDeque::new(),
+            next_id: 1,
+        })
+    }
+
+    /// Asks and waits for the reply; a refusal is [`Reply::Error`].
+    ///
+    /// # Errors
+    /// The session is over, or the other side does not speak the protocol.
+    pub async fn ask(&mut self, request: Request) -> io::Result<Reply> {
+        let id = Some(self.next_id);
+        self.next_id += 1;
+        let mut text = serde_json::to_vec(&Asked { id, request }).map_err(io::Error::other)?;
+        text.push(b'\n');
+        self.write.write_all(&text).await?;
+        loop {
+            match self.next_line().await? {
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(Line::Event(event)) => self.waiting.push_back(*event),
+                // What could not be read as a request has no id.
+                Some(Line::Answer(answer)) if answer.id == id || answer.id.is_none() => {
+                    return Ok(answer.reply);
+                }
+                Some(Line::Answer(_)) => {}
+            }
+        }
+    }
+
+    /// The next event; `None` when the process is gone. May be given up and called again.
+    ///
+    /// # Errors
+    /// The other side does not speak the protocol.
+    pub async fn next_event(&mut self) -> io::Result<Option<EventReport>> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.next_line().await? {
+                None => return Ok(None),
+                Some(Line::Event(event)) => return Ok(Some(*event)),
+                Some(Line::Answer(_)) => {}
+            }
+        }
+    }
+
+    async fn next_line(&mut self) -> io::Result<Option<Line>> {
+        let Self { read, line, .. } = self;
+        read.read_until(b'\n', line).await?;
+        if line.last() != Some(&b'\n') {
+            return Ok(None);
+        }
+        let bad = |e| io::Error::new(io::ErrorKind::InvalidData, e);
+        // The first word tells what it is: `{"event":` or `{"id":1,"reply":`.
+        let parsed = if line.starts_with(b"{\"event\"") {
+            serde_json::from_slice(line).map(|event| Line::Event(Box::new(event)))
+        } else {
+            serde_json::from_slice(line).map(|answer| Line::Answer(Box::new(answer)))
+        };
+        line.clear();
+        parsed.map(Some).map_err(bad)
+    }
+}
+
+/// The sockets of all processes that this user may ask, with their process ids.
+#[must_use]
+pub fn sockets() -> Vec<(u32, PathBuf)> {
+    let folders = place::folders_to_search();
+    let trusted = folders.iter().filter(|folder| place::is_trusted(folder));
+    trusted.flat_map(|folder| place::sockets(folder)).collect()
 }
 
 /// Asks every process whose socket this user may read; root sees those of all users.
@@ -55,10 +167,10 @@ pub async fn collect_in(folders: &[PathBuf]) -> Collected {
         for (_, socket) in place::sockets(folder) {
             match ask(&socket, &Request::List).await {
                 Ok(Reply::Process { process }) => out.processes.push(*process),
-                Ok(Reply::Error { message }) => {
+                Ok(Reply::Error { message, .. }) => {
                     out.silent.push((socket, io::Error::other(message)))
                 }
-                Ok(Reply::Connection { .. }) => {
+                Ok(_) => {
                     let error =
                         io::Error::new(io::ErrorKind::InvalidData, "an answer to another question");
                     out.silent.push((socket, error));
@@ -74,84 +186,4 @@ pub async fn collect_in(folders: &[PathBuf]) -> Collected {
     }
     out.processes.sort_by_key(|process| process.pid);
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::ConnReport;
-    use crate::server::{Reporter, Server};
-    use std::future::Future;
-    use std::pin::Pin;
-    use tokio::io::AsyncReadExt;
-
-    struct Two;
-
-    impl Reporter for Two {
-        fn connections(&self) -> Pin<Box<dyn Future<Output = Vec<ConnReport>> + Send + '_>> {
-            let of = |id: &str| ConnReport {
-                id: id.into(),
-                ..ConnReport::default()
-            };
-            Box::pin(async move { vec![of("1.1"), of("2.1")] })
-        }
-    }
-
-    fn folder() -> (tempfile::TempDir, PathBuf) {
-        let base = tempfile::tempdir().expect("folder");
-        let folder = base.path().join("manypath");
-        (base, folder)
-    }
-
-    #[tokio::test]
-    async fn processes_are_listed_and_stale_sockets_removed() {
-        let (_base, folder) = folder();
-        let server = Server::start_in(&folder, 77, "a title".into(), Two).expect("server");
-        let stale = place::socket(&folder, 78);
-        drop(std::os::unix::net::UnixListener::bind(&stale).expect("socket"));
-        assert!(stale.exists());
-        let found = collect_in(std::slice::from_ref(&folder)).await;
-        assert!(found.silent.is_empty());
-        assert_eq!(found.processes.len(), 1);
-        assert_eq!(found.processes[0].title, "a title");
-        assert_eq!(found.processes[0].connections.len(), 2);
-        assert!(!stale.exists());
-        let path = server.path().to_path_buf();
-        drop(server);
-        assert!(!path.exists());
-    }
-
-    #[tokio::test]
-    async fn one_connection_can_be_shown() {
-        let (_base, folder) = folder();
-        let server = Server::start_in(&folder, 77, String::new(), Two).expect("server");
-        let show = |id: &str| Request::Show {
-            connection: id.into(),
-        };
-        let reply = ask(server.path(), &show("2.1")).await.expect("reply");
-        assert!(matches!(reply, Reply::Connection { connection } if connection.id == "2.1"));
-        let reply = ask(server.path(), &show("9.9")).await.expect("reply");
-        assert!(matches!(reply, Reply::Error { message } if message.contains("9.9")));
-    }
-
-    #[tokio::test]
-    async fn nonsense_is_answered_with_an_error_and_an_endless_line_ends_the_session() {
-        let (_base, folder) = folder();
-        let server = Server::start_in(&folder, 77, String::new(), Two).expect("server");
-        let mut stream = UnixStream::connect(server.path()).await.expect("connected");
-        stream.write_all(b"nonsense\n").await.expect("written");
-        let mut line = String::new();
-        let mut reader = BufReader::new(&mut stream);
-        reader.read_line(&mut line).await.expect("answered");
-        assert!(line.contains("not a request"), "{line}");
-        // More than the limit and no line end: one error, then the end of the session.
-        let long = vec![b'x'; usize::try_from(crate::wire::MAX_REQUEST).expect("small")];
-        stream.write_all(&long).await.expect("written");
-        let mut rest = String::new();
-        stream
-            .read_to_string(&mut rest)
-            .await
-            .expect("closed by the server");
-        assert!(rest.contains("not a request"));
-    }
 }

@@ -4,14 +4,18 @@
 //! forgotten here.
 
 use manypath_stack::api::{
-    CloseCause, ConnInfo, ConnState, EndedSubflow, FallbackCause, IfaceId, PathManager,
-    ProtocolLevel, Role, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
+    CloseCause, ConnInfo, ConnState, EndedSubflow, FallbackCause, IfaceId, LocalAddress,
+    PeerAddress, ProtocolLevel, Role, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
-use manypath_tcp::cc::Algorithm;
+use manypath_stack::pm::Decision;
 use manypath_tcp::machine::{Info, State};
 use manypath_tcp::time::Instant;
+use manypath_tcp::units::Rate;
 
-use crate::report::{ConnReport, EndedReport, SubflowReport};
+use crate::report::{
+    ConnReport, EndedReport, LocalAddressReport, RemoteAddressReport, SubflowReport,
+};
+use crate::wire::DecisionReport;
 
 /// A connection as it is `now`, with the interfaces' names as `iface` knows them.
 pub fn connection(
@@ -32,6 +36,8 @@ pub fn connection(
         checksum,
         scheduler,
         congestion,
+        receive,
+        searches,
         path_manager,
         opened,
         bytes_written,
@@ -43,6 +49,10 @@ pub fn connection(
         recv_queue,
         peer_window,
         memory,
+        may_join,
+        held_up_by,
+        locals,
+        remotes,
         subflows,
         ended,
     } = info;
@@ -68,12 +78,12 @@ pub fn connection(
         token: token.map(|token| token.to_string()),
         checksum: *checksum,
         scheduler: scheduler.to_string(),
-        congestion: algorithm(*congestion).to_owned(),
-        path_manager: match path_manager {
-            PathManager::Passive => "passive".to_owned(),
-            PathManager::FullMesh => "fullmesh".to_owned(),
-            PathManager::Ndiffports(n) => format!("ndiffports={n}"),
-        },
+        congestion: congestion.to_string(),
+        receive: receive.to_string(),
+        receive_searches: searches.searches,
+        receive_hits: searches.hits,
+        receive_steps: searches.steps,
+        path_manager: path_manager.to_string(),
         age_us: now.since(*opened).as_micros(),
         bytes_written: *bytes_written,
         bytes_acked: *bytes_acked,
@@ -84,8 +94,57 @@ pub fn connection(
         recv_queue: u64::from(*recv_queue),
         peer_window: *peer_window,
         memory: *memory as u64,
+        may_join: *may_join,
+        held_up_by: held_up_by.map(|id| u32::from(id.0)),
+        local_addresses: locals.iter().map(|l| local_address(l, iface)).collect(),
+        remote_addresses: remotes.iter().map(remote_address).collect(),
         subflows: subflows.iter().map(|s| subflow(s, now, iface)).collect(),
         ended: ended.iter().map(|e| ended_subflow(e, now)).collect(),
+    }
+}
+
+/// An entry of the decision log.
+#[must_use]
+pub fn decision(decision: &Decision, now: Instant) -> DecisionReport {
+    DecisionReport {
+        ago_us: now.since(decision.at).as_micros(),
+        decision: decision.verdict.to_string(),
+        reason: decision.reason.to_string(),
+    }
+}
+
+fn local_address(
+    local: &LocalAddress,
+    iface_name: &dyn Fn(IfaceId) -> Option<String>,
+) -> LocalAddressReport {
+    let LocalAddress {
+        id,
+        iface,
+        addr,
+        backup,
+        up,
+        announced,
+    } = local;
+    LocalAddressReport {
+        id: id.0,
+        iface: iface_name(*iface).unwrap_or_else(|| iface.0.to_string()),
+        address: Some(*addr),
+        backup: *backup,
+        up: *up,
+        announced: *announced,
+    }
+}
+
+fn remote_address(remote: &PeerAddress) -> RemoteAddressReport {
+    let PeerAddress {
+        id,
+        addr,
+        announced,
+    } = remote;
+    RemoteAddressReport {
+        id: id.0,
+        address: Some(*addr),
+        announced: *announced,
     }
 }
 
@@ -121,6 +180,8 @@ fn subflow(
         backoffs,
         cwnd,
         ssthresh,
+        pacing_rate,
+        delivery_rate,
         inflight,
         mss,
         peer_window,
@@ -155,6 +216,8 @@ fn subflow(
         backoffs: *backoffs,
         cwnd: u64::from(*cwnd),
         ssthresh: (*ssthresh != u32::MAX).then_some(u64::from(*ssthresh)),
+        pacing_rate: (*pacing_rate != Rate::MAX).then_some(pacing_rate.as_bytes_per_sec()),
+        delivery_rate: delivery_rate.as_bytes_per_sec(),
         inflight: u64::from(*inflight),
         mss: u64::from(*mss),
         peer_window: u64::from(*peer_window),
@@ -162,6 +225,8 @@ fn subflow(
         bytes_sent: *bytes_sent,
         bytes_received: *bytes_received,
         bytes_reinjected: *bytes_reinjected,
+        bytes_acked: counters.bytes_acked,
+        bytes_retransmitted: counters.bytes_retrans,
         retransmissions: counters.segs_retrans,
         timeouts: counters.timeouts,
     }
@@ -218,14 +283,6 @@ fn tcp_state(state: State) -> &'static str {
         State::LastAck => "last-ack",
         State::TimeWait => "time-wait",
         State::Closed => "closed",
-    }
-}
-
-fn algorithm(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::Reno => "reno",
-        Algorithm::Cubic => "cubic",
-        Algorithm::Lia => "lia",
     }
 }
 

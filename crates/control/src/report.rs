@@ -3,7 +3,7 @@
 //! Times are in microseconds, amounts in bytes, rates in bytes per second. Fields are only ever added, so that a
 //! newer `status` understands an older process: what an older process does not send takes its default.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,14 @@ pub struct ConnReport {
     pub scheduler: String,
     /// Congestion control.
     pub congestion: String,
+    /// Receive algorithm.
+    pub receive: String,
+    /// Segments whose place among those out of order was looked for.
+    pub receive_searches: u64,
+    /// Of these, segments whose subflow's shortcut was right.
+    pub receive_hits: u64,
+    /// Queued segments or batches that were looked at for it.
+    pub receive_steps: u64,
     /// Path manager.
     pub path_manager: String,
     /// Age.
@@ -73,10 +81,48 @@ pub struct ConnReport {
     pub peer_window: u64,
     /// Memory that its buffers take.
     pub memory: u64,
+    /// Subflows may be added now.
+    pub may_join: bool,
+    /// The subflow that carries the oldest unacknowledged byte: who holds the window up while it is closed.
+    pub held_up_by: Option<u32>,
+    /// Our addresses as the connection knows them.
+    pub local_addresses: Vec<LocalAddressReport>,
+    /// The peer's addresses as the connection knows them.
+    pub remote_addresses: Vec<RemoteAddressReport>,
     /// Live subflows.
     pub subflows: Vec<SubflowReport>,
     /// Subflows that ended, the last ones only.
     pub ended: Vec<EndedReport>,
+}
+
+/// An address of ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocalAddressReport {
+    /// Its identifier.
+    pub id: u8,
+    /// The interface's name, or its number where it has no name here.
+    pub iface: String,
+    /// The address.
+    pub address: Option<IpAddr>,
+    /// Peers are to use it only when nothing better is left.
+    pub backup: bool,
+    /// It can be used now.
+    pub up: bool,
+    /// The peer was told of it.
+    pub announced: bool,
+}
+
+/// An address of the peer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RemoteAddressReport {
+    /// The peer's identifier of it.
+    pub id: u8,
+    /// Address and port.
+    pub address: Option<SocketAddr>,
+    /// The peer announced it.
+    pub announced: bool,
 }
 
 /// A live subflow.
@@ -123,6 +169,10 @@ pub struct SubflowReport {
     pub cwnd: u64,
     /// Slow-start threshold; absent while there is none.
     pub ssthresh: Option<u64>,
+    /// Rate at which the window is spread over the round trip; absent without pacing.
+    pub pacing_rate: Option<u64>,
+    /// The highest rate at which data arrived in the last two round trips; zero before the first.
+    pub delivery_rate: u64,
     /// Bytes in the network.
     pub inflight: u64,
     /// Payload bytes per segment.
@@ -137,6 +187,10 @@ pub struct SubflowReport {
     pub bytes_received: u64,
     /// Stream bytes sent on it that another subflow had sent before.
     pub bytes_reinjected: u64,
+    /// Payload bytes acknowledged on it.
+    pub bytes_acked: u64,
+    /// Payload bytes sent again on it.
+    pub bytes_retransmitted: u64,
     /// Retransmitted segments.
     pub retransmissions: u64,
     /// Retransmission time-outs.

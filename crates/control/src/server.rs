@@ -1,44 +1,44 @@
 //! The side of the process that owns connections: a Unix socket that answers requests until it is dropped.
 
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
+pub use crate::hub::{Backend, News};
+use crate::hub::{Hub, Outbox};
 use crate::place;
-use crate::report::{ConnReport, ProcessReport};
-use crate::wire::{MAX_REQUEST, Reply, Request};
+use crate::report::ProcessReport;
+use crate::wire::{Answer, Asked, EventReport, MAX_REQUEST, Reply, Request};
+
+/// How often it is looked whether a reader that asks nothing any more is still there.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Bytes that are written at a time.
+const BATCH: usize = 64 << 10;
 
 /// Clients at one time; more wait.
-const MAX_CLIENTS: usize = 16;
+const MAX_CLIENTS: usize = 256;
 
-/// A client that neither asks nor reads for so long is dropped.
+/// A client that does not read for so long is dropped, and one that asks nothing, has subscribed to nothing and owns nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Who knows the connections of this process.
-pub trait Reporter: Send + Sync + 'static {
-    /// All connections as they are now, oldest first.
-    fn connections(&self) -> Pin<Box<dyn Future<Output = Vec<ConnReport>> + Send + '_>>;
-}
 
 /// A running control socket. Dropping it takes the socket away.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 struct Shared {
-    title: String,
+    hub: Arc<Hub>,
     started: Instant,
-    reporter: Box<dyn Reporter>,
 }
 
 impl Server {
@@ -48,8 +48,8 @@ impl Server {
     ///
     /// # Errors
     /// The folder or socket cannot be made.
-    pub fn start(title: String, reporter: impl Reporter) -> io::Result<Self> {
-        Self::start_in(&place::folder()?, std::process::id(), title, reporter)
+    pub fn start(title: String, backend: impl Backend) -> io::Result<Self> {
+        Self::start_in(&place::folder()?, std::process::id(), title, backend)
     }
 
     /// Like [`Server::start`], in a folder and under a process id of the caller's choice.
@@ -60,7 +60,7 @@ impl Server {
         folder: &Path,
         pid: u32,
         title: String,
-        reporter: impl Reporter,
+        backend: impl Backend,
     ) -> io::Result<Self> {
         place::prepare(folder)?;
         let path = place::socket(folder, pid);
@@ -70,13 +70,17 @@ impl Server {
             Ok(()) | Err(_) => {}
         }
         let listener = UnixListener::bind(&path)?;
+        let news = backend.news();
+        let hub = Arc::new(Hub::new(backend, title));
         let shared = Arc::new(Shared {
-            title,
+            hub: Arc::clone(&hub),
             started: Instant::now(),
-            reporter: Box::new(reporter),
         });
-        let task = tokio::spawn(accept(listener, shared));
-        Ok(Self { path, task })
+        let tasks = [
+            tokio::spawn(accept(listener, shared)),
+            tokio::spawn(hub.distribute(news)),
+        ];
+        Ok(Self { path, tasks })
     }
 
     /// Where the socket lies.
@@ -87,7 +91,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.task.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
         // Nothing can be done about a socket that cannot be removed; readers remove stale ones.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -95,14 +101,17 @@ impl Drop for Server {
 
 async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    // The sessions end with the server.
+    let mut sessions = JoinSet::new();
     loop {
+        while sessions.try_join_next().is_some() {}
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let shared = Arc::clone(&shared);
-                tokio::spawn(async move {
+                sessions.spawn(async move {
                     // A client that goes away in the middle hurts nobody.
                     let _ = serve(stream, &shared).await;
                     drop(place);
@@ -116,60 +125,162 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
 
 async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
     if !place::may_ask(stream.peer_cred()?.uid()) {
-        let message = "this process belongs to another user".to_owned();
-        return write(&mut stream, &Reply::Error { message }).await;
+        let reply = Reply::error("denied", "this process belongs to another user");
+        let mut text = serde_json::to_vec(&Answer { id: None, reply }).map_err(io::Error::other)?;
+        text.push(b'\n');
+        return stream.write_all(&text).await;
     }
-    let (read, mut write_half) = stream.split();
+    let (read, write) = stream.into_split();
+    let (client, outbox) = shared.hub.enter();
+    let _guard = Leaving {
+        hub: &shared.hub,
+        client,
+    };
+    let asked = async {
+        read_requests(read, shared, client, &outbox).await?;
+        // Who closes only its own direction still gets its replies, and events until it closes the other one, too.
+        if !outbox.is_subscribed() {
+            outbox.finish();
+            return std::future::pending().await;
+        }
+        while !write.ready(Interest::WRITABLE).await?.is_write_closed() {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        end = asked => end,
+        end = write_lines(&write, &outbox) => end,
+        () = take_samples(shared, &outbox) => Ok(()),
+    }
+}
+
+/// Gives up what a client owned, whatever ends its session.
+struct Leaving<'a> {
+    hub: &'a Hub,
+    client: u64,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.hub.leave(self.client);
+    }
+}
+
+async fn read_requests(
+    read: OwnedReadHalf,
+    shared: &Shared,
+    client: u64,
+    outbox: &Outbox,
+) -> io::Result<()> {
     let mut read = BufReader::new(read);
     let mut line = String::new();
     loop {
+        while outbox.is_crowded() {
+            tokio::time::timeout(PATIENCE, outbox.written.notified()).await?;
+        }
         line.clear();
         let mut limited = (&mut read).take(MAX_REQUEST);
-        let read = tokio::time::timeout(PATIENCE, limited.read_line(&mut line)).await??;
+        let next = limited.read_line(&mut line);
+        let read = if outbox.is_subscribed() || shared.hub.owns_something(client) {
+            next.await?
+        } else {
+            tokio::time::timeout(PATIENCE, next).await??
+        };
         if read == 0 {
             return Ok(());
         }
         let whole = line.ends_with('\n');
-        let reply = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => answer(request, shared).await,
-            Err(error) => Reply::Error {
-                message: format!("not a request: {error}"),
+        let answer = match serde_json::from_str::<Asked>(&line) {
+            Ok(Asked { id, request }) => Answer {
+                id,
+                reply: answer(request, shared, client, outbox),
+            },
+            Err(error) => Answer {
+                id: None,
+                reply: Reply::error("invalid", format!("not a request: {error}")),
             },
         };
-        tokio::time::timeout(PATIENCE, write(&mut write_half, &reply)).await??;
+        outbox.reply(&answer);
         if !whole {
             return Ok(());
         }
     }
 }
 
-async fn answer(request: Request, shared: &Shared) -> Reply {
-    let connections = shared.reporter.connections().await;
-    match request {
-        Request::List => Reply::Process {
-            process: Box::new(ProcessReport {
-                pid: std::process::id(),
-                title: shared.title.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                uptime_us: u64::try_from(shared.started.elapsed().as_micros()).unwrap_or(u64::MAX),
-                connections,
-            }),
-        },
-        Request::Show { connection } => {
-            match connections.into_iter().find(|c| c.id == connection) {
-                Some(found) => Reply::Connection {
-                    connection: Box::new(found),
-                },
-                None => Reply::Error {
-                    message: format!("no connection {connection}"),
-                },
+/// Writes what waits. A reader that takes nothing for a minute is gone.
+async fn write_lines(write: &OwnedWriteHalf, outbox: &Outbox) -> io::Result<()> {
+    loop {
+        let Some(text) = outbox.take(BATCH) else {
+            return Ok(());
+        };
+        if text.is_empty() {
+            if outbox.is_finishing() {
+                return Ok(());
             }
+            outbox.ready.notified().await;
+            continue;
+        }
+        let mut rest = text.as_slice();
+        while !rest.is_empty() {
+            tokio::time::timeout(PATIENCE, write.writable()).await??;
+            match write.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        outbox.written.notify_one();
+    }
+}
+
+/// Adds samples for a client that wants some.
+async fn take_samples(shared: &Shared, outbox: &Outbox) {
+    loop {
+        let Some((ms, connection)) = outbox.sampling() else {
+            outbox.changed.notified().await;
+            continue;
+        };
+        tokio::select! {
+            () = outbox.changed.notified() => continue,
+            () = tokio::time::sleep(Duration::from_millis(ms)) => {}
+        }
+        let hub = &shared.hub;
+        let all = match connection {
+            None => hub.backend.connections(),
+            Some(name) => {
+                let id = name.parse().ok();
+                id.and_then(|id| hub.backend.connection(id))
+                    .into_iter()
+                    .collect()
+            }
+        };
+        let at_us = u64::try_from(shared.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        for conn in all {
+            outbox.sample(EventReport {
+                event: "sample".to_owned(),
+                seq: hub.seq(),
+                at_us,
+                connection: Some(conn.id.clone()),
+                sample: Some(Box::new(conn)),
+                ..EventReport::default()
+            });
         }
     }
 }
 
-async fn write(stream: &mut (impl AsyncWriteExt + Unpin), reply: &Reply) -> io::Result<()> {
-    let mut text = serde_json::to_vec(reply).map_err(io::Error::other)?;
-    text.push(b'\n');
-    stream.write_all(&text).await
+fn answer(request: Request, shared: &Shared, client: u64, outbox: &Outbox) -> Reply {
+    let Shared { hub, started } = shared;
+    match request {
+        Request::List => Reply::Process {
+            process: Box::new(ProcessReport {
+                pid: std::process::id(),
+                title: hub.title.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                uptime_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+                connections: hub.backend.connections(),
+            }),
+        },
+        other => hub.answer(client, outbox, other),
+    }
 }

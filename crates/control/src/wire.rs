@@ -1,18 +1,39 @@
-//! The protocol: one JSON object a line, a reply for each request, in order.
+//! The protocol: one JSON object a line in both directions, over the process's Unix socket.
 //!
-//! `{"request":"list"}` is answered with everything, `{"request":"show","connection":"3.1"}` with one connection.
+//! A request names itself by `request`, and a reply by `reply`; replies come in the order of their requests and repeat the
+//! request's `id` if it had one. Between them come events, which name themselves by `event`, once they were subscribed to.
+//! `{"request":"list"}` is answered with everything, `{"request":"show","connection":"3.1"}` with one connection. Words
+//! are those of Linux's `mptcp_pm` family where that has them. `docs/control.schema.json` describes every line.
+
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::{ConnReport, ProcessReport};
 
+/// Version of the protocol. Fields are only ever added within one.
+pub const VERSION: u32 = 1;
+
 /// Longest request line in bytes, line end included; a longer one ends the session.
 pub const MAX_REQUEST: u64 = 64 * 1024;
 
+/// A line of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Repeated in the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// What is asked.
+    #[serde(flatten)]
+    pub request: Request,
+}
+
 /// What a client may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "kebab-case")]
+#[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
+    /// Which version is spoken, and by whom.
+    Hello,
     /// The process and all of its connections.
     List,
     /// One connection.
@@ -20,12 +41,154 @@ pub enum Request {
         /// Its name, as a list gives it.
         connection: String,
     },
+    /// The decisions of its path manager, with their reasons.
+    Why {
+        /// Its name.
+        connection: String,
+    },
+    /// Events from now on. A second subscription takes the place of the first.
+    Subscribe(Filter),
+    /// No more events.
+    Unsubscribe,
+    /// Owns a connection, or all that nobody owns, now and later: no one else may command it, and its own policy stands
+    /// still until the claim ends with `release` or with the session.
+    Claim {
+        /// Its name; all without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<String>,
+        /// Takes it away from another owner.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Ends a claim: the connection's own policy decides again.
+    Release {
+        /// Its name; all without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<String>,
+    },
+    /// Opens a subflow; what is not given is chosen.
+    SubflowCreate {
+        /// The connection.
+        connection: String,
+        /// The subflow.
+        #[serde(flatten)]
+        wanted: Wanted,
+    },
+    /// Ends a subflow.
+    SubflowDestroy {
+        /// The connection.
+        connection: String,
+        /// The subflow's number.
+        subflow: u32,
+        /// At once by a reset, and not by a FIN.
+        #[serde(default)]
+        reset: bool,
+    },
+    /// Changes the priority of a subflow.
+    SetFlags {
+        /// The connection.
+        connection: String,
+        /// The subflow's number.
+        subflow: u32,
+        /// Use it only when nothing better is left.
+        backup: bool,
+    },
+    /// Tells the peer one of our addresses.
+    Announce {
+        /// The connection.
+        connection: String,
+        /// The address.
+        address: IpAddr,
+        /// A port other than the connection's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+    },
+    /// Withdraws one of our addresses.
+    Remove {
+        /// The connection.
+        connection: String,
+        /// Our identifier of the address.
+        address_id: u8,
+    },
+    /// Changes limits of a connection.
+    SetLimits {
+        /// The connection.
+        connection: String,
+        /// Largest number of subflows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subflows: Option<u16>,
+        /// Largest number of addresses of the peer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        add_addr_accepted: Option<u8>,
+    },
+    /// Lets another policy of the process itself decide.
+    SetPolicy {
+        /// The connection.
+        connection: String,
+        /// As on the command line: `fullmesh`, `smart-backup:threshold=1s`.
+        policy: String,
+    },
+}
+
+/// A subflow that is wanted: a four-tuple, or any part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// Our address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<IpAddr>,
+    /// Our port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_port: Option<u16>,
+    /// The peer's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<IpAddr>,
+    /// The peer's port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_port: Option<u16>,
+    /// Ask the peer to use it only when nothing better is left.
+    pub backup: bool,
+}
+
+/// Which events a subscriber wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Filter {
+    /// By their names; all without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// Of this connection only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// And a `sample` of each connection every so many milliseconds, 10 at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_ms: Option<u64>,
+}
+
+/// A line that answers a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// The answer.
+    #[serde(flatten)]
+    pub reply: Reply,
 }
 
 /// What a process answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "reply", rename_all = "kebab-case")]
+#[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello {
+        /// Of the protocol.
+        version: u32,
+        /// Process id.
+        pid: u32,
+        /// What the process does.
+        title: String,
+    },
     /// To [`Request::List`].
     Process {
         /// The process and its connections.
@@ -36,37 +199,201 @@ pub enum Reply {
         /// The connection.
         connection: Box<ConnReport>,
     },
+    /// To [`Request::Why`].
+    Decisions {
+        /// Oldest first.
+        decisions: Vec<DecisionReport>,
+    },
+    /// The command was carried out, or has begun to be.
+    Done {
+        /// The subflow that is being opened.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subflow: Option<u32>,
+        /// The identifier of the address that is announced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address_id: Option<u8>,
+    },
     /// The request could not be served.
     Error {
+        /// Why, for a program: `not_found`, `owned`, `no_path`, `no_port`, `limit`, `state`, `invalid`, `denied`.
+        #[serde(default)]
+        code: String,
         /// Why, for a human reader.
         message: String,
     },
+}
+
+impl Reply {
+    /// A refusal.
+    #[must_use]
+    pub fn error(code: &str, message: impl Into<String>) -> Self {
+        Self::Error {
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// One entry of the decision log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DecisionReport {
+    /// How long ago, in microseconds.
+    pub ago_us: u64,
+    /// What was decided, or that nothing is done.
+    pub decision: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A line that nobody asked for at this moment. What does not fit an event is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventReport {
+    /// Its name: `created`, `established`, `closed`, `fallback`, `sub_established`, `sub_closed`, `sub_priority`, `announced`,
+    /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `sample`, `lost`.
+    pub event: String,
+    /// Rises by one for each event of the process; a gap is one that was filtered out.
+    pub seq: u64,
+    /// Microseconds since the process began.
+    pub at_us: u64,
+    /// The connection's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// Our token, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The peer opened the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_side: Option<bool>,
+    /// The subflow's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subflow: Option<u32>,
+    /// Our address and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    /// The peer's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<SocketAddr>,
+    /// Our identifier of our address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_id: Option<u8>,
+    /// The peer's identifier of its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_id: Option<u8>,
+    /// Only to be used when nothing better is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<bool>,
+    /// Who wanted the subflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Why something ended: `finished`, `reset_by_peer`, `refused`, `timed_out`, `unreachable`, `administrative`,
+    /// `address_gone`, `replaced`, `checksum`, `bad_hmac`, `options_lost`, `protocol_error`, `connection_closed`; for a
+    /// fallback its cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// The same as an `errno` number of Linux; 0 for an orderly end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<i32>,
+    /// The reason that the peer gave for a reset (RFC 8684 section 3.6).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_reason: Option<u8>,
+    /// The peer said that trying again makes sense.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transient: Option<bool>,
+    /// The retransmission time-out that applies now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rto_us: Option<u64>,
+    /// How often it was doubled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoffs: Option<u8>,
+    /// An address that came or went.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Its port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Of a `sample`: the connection as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Box<ConnReport>>,
+    /// Of `lost`: samples that were left out because the reader is slow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// Of `lost`: events that the process could not keep, however that may have come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn asked(text: &str) -> Asked {
+        serde_json::from_str(text).expect(text)
+    }
+
     #[test]
     fn requests_have_the_documented_form() {
-        let list: Request = serde_json::from_str(r#"{"request":"list"}"#).expect("list");
-        assert_eq!(list, Request::List);
-        let show = Request::Show {
-            connection: "3.1".into(),
-        };
-        let text = serde_json::to_string(&show).expect("JSON");
-        assert_eq!(text, r#"{"request":"show","connection":"3.1"}"#);
+        let cases = [
+            (r#"{"request":"list"}"#, Request::List),
+            (
+                r#"{"request":"show","connection":"3.1"}"#,
+                Request::Show {
+                    connection: "3.1".into(),
+                },
+            ),
+            (
+                r#"{"request":"subflow_create","connection":"3.1","local":"10.0.0.1","backup":true}"#,
+                Request::SubflowCreate {
+                    connection: "3.1".into(),
+                    wanted: Wanted {
+                        local: Some("10.0.0.1".parse().expect("address")),
+                        backup: true,
+                        ..Wanted::default()
+                    },
+                },
+            ),
+            (
+                r#"{"request":"subscribe","events":["timeout"],"sample_ms":100}"#,
+                Request::Subscribe(Filter {
+                    events: vec!["timeout".into()],
+                    connection: None,
+                    sample_ms: Some(100),
+                }),
+            ),
+        ];
+        for (text, request) in cases {
+            assert_eq!(asked(text), Asked { id: None, request });
+        }
+        assert_eq!(asked(r#"{"id":7,"request":"hello"}"#).id, Some(7));
+        assert!(serde_json::from_str::<Asked>(r#"{"request":"dance"}"#).is_err());
     }
 
     #[test]
     fn an_older_process_may_leave_fields_out() {
         let text = r#"{"reply":"process","process":{"pid":7,"connections":[{"id":"1.1"}]}}"#;
-        let Reply::Process { process } = serde_json::from_str(text).expect("reply") else {
+        let answer: Answer = serde_json::from_str(text).expect("reply");
+        let Reply::Process { process } = answer.reply else {
             panic!("not a process");
         };
         assert_eq!(
             (process.pid, process.connections[0].id.as_str()),
             (7, "1.1")
+        );
+    }
+
+    #[test]
+    fn an_event_says_only_what_it_has_to_say() {
+        let event = EventReport {
+            event: "timeout".into(),
+            seq: 5,
+            rto_us: Some(400_000),
+            ..EventReport::default()
+        };
+        let text = serde_json::to_string(&event).expect("JSON");
+        assert_eq!(
+            text,
+            r#"{"event":"timeout","seq":5,"at_us":0,"rto_us":400000}"#
         );
     }
 }

@@ -28,6 +28,9 @@ pub(crate) fn run(args: LabArgs, quiet: bool) -> Result<(), Failure> {
         LabCommand::Attack(args) => super::attack::run(&args),
         LabCommand::Handover(args) => super::handover::run(&args),
         LabCommand::Gauntlet(args) => gauntlet(&args, quiet),
+        LabCommand::Grid(args) => super::grid::run(&args, quiet),
+        LabCommand::List => super::figure::list(),
+        LabCommand::Figure(args) => super::figure::run(&args),
     }
 }
 

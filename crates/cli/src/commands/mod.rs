@@ -2,8 +2,11 @@
 
 pub(crate) mod attack;
 pub(crate) mod completions;
+pub(crate) mod ctl;
 pub(crate) mod demo;
+pub(crate) mod figure;
 pub(crate) mod forward;
+pub(crate) mod grid;
 pub(crate) mod handover;
 pub(crate) mod lab;
 pub(crate) mod perf;

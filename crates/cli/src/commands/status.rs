@@ -1,11 +1,13 @@
 //! `manypath status`.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use manypath_control::client::{Collected, collect};
+use manypath_control::client::{self, Collected, collect};
 use manypath_control::report::{ConnReport, EndedReport, ProcessReport, SubflowReport};
+use manypath_control::wire::{DecisionReport, Reply, Request};
 use serde::Serialize;
 
 use crate::args::StatusArgs;
@@ -18,6 +20,8 @@ use crate::units::{bits_per_second, bytes, micros};
 #[derive(Serialize)]
 struct Document<'a> {
     processes: &'a [ProcessReport],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Vec<Why<'a>>>,
 }
 
 /// Shows all processes once, or again and again.
@@ -30,7 +34,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
             found
                 .processes
                 .retain(|process| args.pid.is_none_or(|pid| process.pid == pid));
-            show(args, &found, &mut rates, now)?;
+            let why = match args.why {
+                true => decisions(&found).await,
+                false => Whys::new(),
+            };
+            show(args, &found, &why, &mut rates, now)?;
             rates.forget_before(now);
             if !args.watch {
                 return Ok(());
@@ -40,9 +48,41 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     }))
 }
 
+/// The decisions for each connection, by process and name.
+type Whys = HashMap<(u32, String), Vec<DecisionReport>>;
+
+/// Asks for the decisions for all connections.
+async fn decisions(found: &Collected) -> Whys {
+    let mut all = Whys::new();
+    let sockets = client::sockets();
+    for process in &found.processes {
+        let Some((_, socket)) = sockets.iter().find(|(pid, _)| *pid == process.pid) else {
+            continue;
+        };
+        for conn in &process.connections {
+            let connection = conn.id.clone();
+            // A connection or process that is gone by now has no decisions to show.
+            if let Ok(Reply::Decisions { decisions }) =
+                client::ask(socket, &Request::Why { connection }).await
+            {
+                all.insert((process.pid, conn.id.clone()), decisions);
+            }
+        }
+    }
+    all
+}
+
+#[derive(Serialize)]
+struct Why<'a> {
+    pid: u32,
+    connection: &'a str,
+    decisions: &'a [DecisionReport],
+}
+
 fn show(
     args: &StatusArgs,
     found: &Collected,
+    why: &Whys,
     rates: &mut Rates,
     now: Instant,
 ) -> Result<(), Failure> {
@@ -50,8 +90,18 @@ fn show(
         tracing::warn!(socket = %socket.display(), %error, "a process does not answer");
     }
     if args.json {
+        let mut why: Vec<Why<'_>> = why
+            .iter()
+            .map(|((pid, connection), decisions)| Why {
+                pid: *pid,
+                connection,
+                decisions,
+            })
+            .collect();
+        why.sort_by_key(|why| (why.pid, why.connection));
         return print_json(&Document {
             processes: &found.processes,
+            why: args.why.then_some(why),
         });
     }
     let mut text = String::new();
@@ -63,7 +113,7 @@ fn show(
         text.push_str("no manypath process of this user is running\n");
     }
     for process in &found.processes {
-        write_process(&mut text, process, rates, now, args.watch);
+        write_process(&mut text, process, why, rates, now, args.watch);
     }
     print_text(&text)
 }
@@ -71,6 +121,7 @@ fn show(
 fn write_process(
     text: &mut String,
     process: &ProcessReport,
+    why: &Whys,
     rates: &mut Rates,
     now: Instant,
     with_rates: bool,
@@ -98,6 +149,30 @@ fn write_process(
         for ended in &conn.ended {
             write_ended(text, ended);
         }
+        if let Some(decisions) = why.get(&(process.pid, conn.id.clone())) {
+            write_decisions(text, decisions);
+        }
+    }
+}
+
+/// One connection, as it stands in a list.
+pub(crate) fn write_one(text: &mut String, conn: &ConnReport) {
+    write_conn(text, conn);
+    write_subflows(text, conn, None);
+    for ended in &conn.ended {
+        write_ended(text, ended);
+    }
+}
+
+/// What the path manager decided, oldest first.
+pub(crate) fn write_decisions(text: &mut String, decisions: &[DecisionReport]) {
+    for decision in decisions {
+        let DecisionReport {
+            ago_us,
+            decision,
+            reason,
+        } = decision;
+        let _ = writeln!(text, "      {} ago: {decision}: {reason}", micros(*ago_us));
     }
 }
 
@@ -272,6 +347,14 @@ mod tests {
         write_process(
             &mut text,
             &process,
+            &Whys::from([(
+                (42, "3.1".to_owned()),
+                vec![DecisionReport {
+                    decision: "create 10.1.0.1 -> *".into(),
+                    reason: "the policy wants one".into(),
+                    ..DecisionReport::default()
+                }],
+            )]),
             &mut Rates::default(),
             Instant::now(),
             true,
@@ -287,6 +370,7 @@ mod tests {
             "path manager",
             "timed out",
             "0 bit/s",
+            "create 10.1.0.1 -> *: the policy wants one",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

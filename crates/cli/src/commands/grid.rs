@@ -1,0 +1,63 @@
+//! `manypath lab grid`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use manypath_lab::grid::{self, Options, Variant};
+
+use crate::args::GridArgs;
+use crate::commands::{print_json, print_text};
+use crate::exit::{Code, Failure};
+use crate::runtime::say;
+
+/// Networks between two words about progress.
+const EVERY: u64 = 25;
+
+/// Runs the networks and tells how Multipath TCP fared.
+pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
+    let mut variants = vec![Variant::default_settings()];
+    if args.all {
+        variants.extend(Variant::others());
+    }
+    for words in &args.with {
+        let variant = Variant::parse(words);
+        variants.push(variant.ok_or_else(|| {
+            Failure::usage(format!("'{words}' is no list of options"))
+                .hint("write for example --with 'scheduler=blest congestion=lia'")
+        })?);
+    }
+    let options = Options {
+        seeds: args.seeds.clone(),
+        variants,
+        jobs: args.jobs,
+    };
+    let (done, started) = (AtomicU64::new(0), Instant::now());
+    let total = args.seeds.end - args.seeds.start;
+    let report = grid::run(&options, |_| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if !quiet && done % EVERY == 0 {
+            let seconds = started.elapsed().as_secs();
+            say(&format!(
+                "manypath: {done} of {total} networks, {seconds} s"
+            ));
+        }
+    })
+    .map_err(|error| Failure::usage(error.to_string()))?;
+    if let Some(folder) = &args.out {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+        let path = folder.join("grid.csv");
+        std::fs::write(&path, report.csv()).map_err(|error| Failure::file(&path, &error))?;
+    }
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&format!("{report}"))?;
+    }
+    if report.interrupted {
+        return Err(Failure::new(Code::Interrupted, "interrupted"));
+    }
+    super::lab::verdict(
+        report.is_good(),
+        "slower than TCP on the best path somewhere",
+    )
+}

@@ -1,0 +1,152 @@
+//! The command line of `manypath ctl`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use manypath_control::remote::parse_end;
+use manypath_stack::PathManager;
+
+use crate::units::parse_period;
+
+pub(crate) const CTL_EXAMPLES: &str = "\
+Examples:
+  manypath ctl list
+  manypath ctl events --event timeout --event sub_closed
+  manypath ctl add 3.1 --from 10.1.0.2 --backup
+  manypath ctl remove 3.1 2 --reset
+  manypath ctl policy 3.1 ndiffports=4
+  manypath ctl run smart-backup:threshold=500ms
+      Decides for all connections of the process until Ctrl-C; then their own policies decide again.
+  manypath ctl events --json --sample 1s | jq 'select(.event == \"sample\") | .sample.bytes_acked'
+
+The socket of a process speaks one JSON object a line, so `nc -U` will do as well (see docs/control.md).";
+
+/// Options of all `ctl` commands.
+#[derive(Debug, Args)]
+#[command(after_help = CTL_EXAMPLES)]
+pub(crate) struct CtlArgs {
+    /// Of this process; needed where several are running
+    #[arg(long, value_name = "PID", global = true)]
+    pub(crate) pid: Option<u32>,
+
+    /// As JSON, one object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: CtlCommand,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// All connections
+    List,
+    /// One connection, with the decisions of its path manager
+    Show {
+        /// The connection, as a list names it
+        connection: String,
+    },
+    /// Events as they happen, until Ctrl-C
+    Events {
+        /// Only events of this name; may be given several times
+        #[arg(long = "event", value_name = "NAME")]
+        events: Vec<String>,
+        /// Only of this connection
+        #[arg(long, value_name = "CONNECTION")]
+        connection: Option<String>,
+        /// And the state of the connections this often
+        #[arg(long, value_name = "TIME", value_parser = parse_period)]
+        sample: Option<Duration>,
+    },
+    /// Open a subflow; what is not given is chosen
+    Add {
+        /// The connection
+        connection: String,
+        /// Our address, perhaps with a port
+        #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
+        from: Option<(IpAddr, Option<u16>)>,
+        /// The peer's address, perhaps with a port
+        #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
+        to: Option<(IpAddr, Option<u16>)>,
+        /// Ask the peer to use it only when nothing better is left
+        #[arg(long)]
+        backup: bool,
+    },
+    /// End a subflow
+    Remove {
+        /// The connection
+        connection: String,
+        /// The subflow's number
+        subflow: u32,
+        /// At once by a reset, and not in order by a FIN
+        #[arg(long)]
+        reset: bool,
+    },
+    /// Make a subflow a backup, or regular again
+    Priority {
+        /// The connection
+        connection: String,
+        /// The subflow's number
+        subflow: u32,
+        /// What it is to be
+        #[arg(value_enum)]
+        priority: Priority,
+    },
+    /// Tell the peer one of our addresses (ADD_ADDR)
+    Announce {
+        /// The connection
+        connection: String,
+        /// The address
+        address: IpAddr,
+        /// A port other than the connection's
+        #[arg(long, value_name = "PORT")]
+        port: Option<u16>,
+    },
+    /// Withdraw one of our addresses (REMOVE_ADDR)
+    Withdraw {
+        /// The connection
+        connection: String,
+        /// Our identifier of the address
+        id: u8,
+    },
+    /// Change the limits of a connection
+    Limits {
+        /// The connection
+        connection: String,
+        /// Subflows at one time
+        #[arg(long, value_name = "N")]
+        subflows: Option<u16>,
+        /// Addresses of the peer that are remembered
+        #[arg(long, value_name = "N")]
+        add_addr_accepted: Option<u8>,
+    },
+    /// Let another policy of the process decide
+    Policy {
+        /// The connection
+        connection: String,
+        /// The policy, as for --path-manager
+        policy: PathManager,
+    },
+    /// Decide from here: run a policy as a controller beside the process, until Ctrl-C
+    Run {
+        /// The policy, as for --path-manager
+        controller: PathManager,
+        /// Only for this connection
+        #[arg(long, value_name = "CONNECTION")]
+        connection: Option<String>,
+        /// What spreads the pauses of the controllers
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+/// Priority of a subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Priority {
+    /// Only when nothing better is left.
+    Backup,
+    /// Like any other.
+    Regular,
+}

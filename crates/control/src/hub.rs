@@ -1,0 +1,569 @@
+//! Who is connected to the control socket, what each is to hear, and who owns which connection.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use manypath_stack::api::{
+    Command, Done, Ending, Event, EventKind, NewSubflow, PathManager, StackError,
+};
+use manypath_stack::ids::{ConnId, SubflowId};
+use manypath_wire::ids::AddrId;
+use tokio::sync::{Notify, mpsc};
+
+use crate::news;
+use crate::report::ConnReport;
+use crate::wire::{Answer, DecisionReport, EventReport, Filter, Reply, Request, VERSION, Wanted};
+
+/// Bytes of lines that may wait for a reader before it counts as dead. Lines are shared by all readers.
+const MOST_QUEUED: usize = 32 << 20;
+/// Bytes of waiting lines beyond which samples are left out.
+const SAMPLES_UNTIL: usize = 256 << 10;
+/// Bytes of waiting lines beyond which no more requests of that reader are served.
+const REPLIES_UNTIL: usize = 1 << 20;
+
+/// Who knows the connections of this process and can act on them.
+pub trait Backend: Send + Sync + 'static {
+    /// All connections as they are now, oldest first.
+    fn connections(&self) -> Vec<ConnReport>;
+    /// One of them.
+    fn connection(&self, id: ConnId) -> Option<ConnReport>;
+    /// The decisions of its path manager, oldest first.
+    fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>>;
+    /// The policy that decides its subflows.
+    fn policy(&self, id: ConnId) -> Option<PathManager>;
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// Those of the stack.
+    fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError>;
+    /// All events for controllers from now on.
+    fn news(&self) -> News;
+}
+
+/// Events as they happen.
+#[derive(Debug)]
+pub struct News {
+    /// They come in order.
+    pub events: mpsc::Receiver<Event>,
+    /// How many did not fit so far.
+    pub lost: Arc<AtomicU64>,
+}
+
+/// What waits to be written to one client.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: Mutex<Queue>,
+    /// There is something to write, or it is over.
+    pub(crate) ready: Notify,
+    /// Lines were written.
+    pub(crate) written: Notify,
+    /// The subscription changed.
+    pub(crate) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Arc<str>>,
+    bytes: usize,
+    over: bool,
+    /// It is over when everything is written.
+    finishing: bool,
+    filter: Option<Filter>,
+    lost_samples: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is never left half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    fn push(&mut self, line: Arc<str>) {
+        if self.over {
+            return;
+        }
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        if self.bytes > MOST_QUEUED {
+            // It would have to lose events: a session that ends says so, and a new one begins with the state as it is.
+            (self.over, self.bytes) = (true, 0);
+            self.lines = VecDeque::new();
+        }
+    }
+}
+
+impl Outbox {
+    fn push(&self, line: Arc<str>) {
+        lock(&self.queue).push(line);
+        self.ready.notify_one();
+    }
+
+    /// Adds a reply.
+    pub(crate) fn reply(&self, answer: &Answer) {
+        if let Ok(text) = serde_json::to_string(answer) {
+            self.push((text + "\n").into());
+        }
+    }
+
+    /// Adds a sample unless the reader is slow; it is told of what is left out before the next one.
+    pub(crate) fn sample(&self, event: EventReport) {
+        let mut queue = lock(&self.queue);
+        if queue.bytes > SAMPLES_UNTIL {
+            queue.lost_samples += 1;
+            return;
+        }
+        let lost = std::mem::take(&mut queue.lost_samples);
+        if lost > 0 {
+            let told = EventReport {
+                event: "lost".to_owned(),
+                seq: event.seq,
+                at_us: event.at_us,
+                samples: Some(lost),
+                ..EventReport::default()
+            };
+            queue.push(line(&told));
+        }
+        queue.push(line(&event));
+        drop(queue);
+        self.ready.notify_one();
+    }
+
+    /// Takes the lines that wait, up to about this many bytes; `None` when the session is over.
+    pub(crate) fn take(&self, most: usize) -> Option<Vec<u8>> {
+        let mut queue = lock(&self.queue);
+        if queue.over {
+            return None;
+        }
+        let mut text = Vec::new();
+        while text.len() < most {
+            let Some(line) = queue.lines.pop_front() else {
+                break;
+            };
+            queue.bytes -= line.len();
+            text.extend_from_slice(line.as_bytes());
+        }
+        Some(text)
+    }
+
+    /// So much waits that no more requests are to be served.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.bytes > REPLIES_UNTIL && !queue.over
+    }
+
+    /// How often it wants samples, and of which connection.
+    pub(crate) fn sampling(&self) -> Option<(u64, Option<String>)> {
+        let queue = lock(&self.queue);
+        let filter = queue.filter.as_ref()?;
+        filter
+            .sample_ms
+            .map(|ms| (ms.max(10), filter.connection.clone()))
+    }
+
+    /// Nothing more will be asked.
+    pub(crate) fn finish(&self) {
+        lock(&self.queue).finishing = true;
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
+        lock(&self.queue).finishing
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        lock(&self.queue).filter.is_some()
+    }
+
+    fn wants(&self, event: &EventReport) -> bool {
+        let queue = lock(&self.queue);
+        let Some(filter) = &queue.filter else {
+            return false;
+        };
+        let named = filter.events.is_empty() || filter.events.contains(&event.event);
+        let concerns = match (&filter.connection, &event.connection) {
+            (Some(wanted), Some(this)) => wanted == this,
+            // Addresses of the host concern every connection.
+            (None, _) | (Some(_), None) => true,
+        };
+        named && concerns
+    }
+}
+
+fn line(event: &EventReport) -> Arc<str> {
+    // Plain data of ours always has a JSON form.
+    let text = serde_json::to_string(event).unwrap_or_default();
+    (text + "\n").into()
+}
+
+/// A claim on a connection.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    client: u64,
+    /// What decided before.
+    before: PathManager,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    clients: BTreeMap<u64, Arc<Outbox>>,
+    next: u64,
+    owners: HashMap<ConnId, Owner>,
+    /// Who claimed all that nobody owns, first come first served.
+    everything: Vec<u64>,
+    seq: u64,
+    lost: u64,
+}
+
+/// All clients of one process.
+pub(crate) struct Hub {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) title: String,
+    state: Mutex<State>,
+}
+
+impl Hub {
+    pub(crate) fn new(backend: impl Backend, title: String) -> Self {
+        Self {
+            backend: Box::new(backend),
+            title,
+            state: Mutex::default(),
+        }
+    }
+
+    /// A new client.
+    pub(crate) fn enter(&self) -> (u64, Arc<Outbox>) {
+        let mut state = lock(&self.state);
+        state.next += 1;
+        let client = state.next;
+        let outbox = Arc::new(Outbox::default());
+        state.clients.insert(client, Arc::clone(&outbox));
+        (client, outbox)
+    }
+
+    /// A client is gone, however that came: what it owned is decided again by what decided before.
+    pub(crate) fn leave(&self, client: u64) {
+        lock(&self.state).clients.remove(&client);
+        self.release(client, None);
+    }
+
+    /// The number of the newest event.
+    pub(crate) fn seq(&self) -> u64 {
+        lock(&self.state).seq
+    }
+
+    pub(crate) fn owns_something(&self, client: u64) -> bool {
+        let state = lock(&self.state);
+        state.everything.contains(&client)
+            || state.owners.values().any(|owner| owner.client == client)
+    }
+
+    /// Passes events on until there are no more.
+    pub(crate) async fn distribute(self: Arc<Self>, mut news: News) {
+        while let Some(event) = news.events.recv().await {
+            self.tell(&event);
+            let lost = news.lost.load(Ordering::Relaxed);
+            self.tell_lost(lost, &event);
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        let mut state = lock(&self.state);
+        let Some(report) = news::report(event, state.seq + 1) else {
+            return;
+        };
+        state.seq += 1;
+        let interested = state
+            .clients
+            .values()
+            .filter(|client| client.wants(&report));
+        let mut shared: Option<Arc<str>> = None;
+        for client in interested {
+            let line = shared.get_or_insert_with(|| line(&report));
+            client.push(Arc::clone(line));
+        }
+        let Some(conn) = event.conn else { return };
+        match event.kind {
+            EventKind::Created { .. } => {
+                let first = state.everything.first().copied();
+                drop(state);
+                if let Some(client) = first {
+                    // It may have ended already.
+                    let _ = self.take(client, conn, false);
+                }
+            }
+            EventKind::Closed(_) => {
+                state.owners.remove(&conn);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_lost(&self, lost: u64, event: &Event) {
+        let mut state = lock(&self.state);
+        let new = lost.saturating_sub(state.lost);
+        if new == 0 {
+            return;
+        }
+        state.lost = lost;
+        state.seq += new + 1;
+        let told = line(&EventReport {
+            event: "lost".to_owned(),
+            seq: state.seq,
+            at_us: event.at.as_micros(),
+            events: Some(new),
+            ..EventReport::default()
+        });
+        for client in state.clients.values().filter(|c| c.is_subscribed()) {
+            client.push(Arc::clone(&told));
+        }
+    }
+
+    /// Serves a request; `list` is the server's own.
+    pub(crate) fn answer(&self, client: u64, outbox: &Outbox, request: Request) -> Reply {
+        match request {
+            Request::Hello | Request::List => Reply::Hello {
+                version: VERSION,
+                pid: std::process::id(),
+                title: self.title.clone(),
+            },
+            Request::Show { connection } => self.found(&connection, |id| {
+                self.backend
+                    .connection(id)
+                    .map(|connection| Reply::Connection {
+                        connection: Box::new(connection),
+                    })
+            }),
+            Request::Why { connection } => self.found(&connection, |id| {
+                let decisions = self.backend.decisions(id)?;
+                Some(Reply::Decisions { decisions })
+            }),
+            Request::Subscribe(filter) => {
+                lock(&outbox.queue).filter = Some(filter);
+                outbox.changed.notify_one();
+                done()
+            }
+            Request::Unsubscribe => {
+                lock(&outbox.queue).filter = None;
+                outbox.changed.notify_one();
+                done()
+            }
+            Request::Claim { connection, force } => self.claim(client, connection, force),
+            Request::Release { connection } => {
+                let id = connection.map(|name| name.parse());
+                match id {
+                    Some(Err(_)) => not_found(),
+                    Some(Ok(id)) => {
+                        self.release(client, Some(id));
+                        done()
+                    }
+                    None => {
+                        self.release(client, None);
+                        done()
+                    }
+                }
+            }
+            Request::SubflowCreate { connection, wanted } => {
+                self.order(client, &connection, Command::Create(new_subflow(&wanted)))
+            }
+            Request::SubflowDestroy {
+                connection,
+                subflow,
+                reset,
+            } => {
+                let ending = if reset { Ending::Reset } else { Ending::Fin };
+                self.on_subflow(client, &connection, subflow, |subflow| Command::Destroy {
+                    subflow,
+                    ending,
+                })
+            }
+            Request::SetFlags {
+                connection,
+                subflow,
+                backup,
+            } => self.on_subflow(client, &connection, subflow, |subflow| Command::SetBackup {
+                subflow,
+                backup,
+            }),
+            Request::Announce {
+                connection,
+                address: addr,
+                port,
+            } => self.order(client, &connection, Command::Announce { addr, port }),
+            Request::Remove {
+                connection,
+                address_id,
+            } => {
+                let id = AddrId(address_id);
+                self.order(client, &connection, Command::Withdraw { id })
+            }
+            Request::SetLimits {
+                connection,
+                subflows,
+                add_addr_accepted,
+            } => {
+                let command = Command::SetLimits {
+                    subflows,
+                    add_addr_accepted,
+                };
+                self.order(client, &connection, command)
+            }
+            Request::SetPolicy { connection, policy } => match policy.parse() {
+                Ok(policy) => self.order(client, &connection, Command::SetPolicy(policy)),
+                Err(error) => {
+                    let error: manypath_stack::api::UnknownPolicy = error;
+                    Reply::error("invalid", error.to_string())
+                }
+            },
+        }
+    }
+
+    fn found(&self, name: &str, f: impl FnOnce(ConnId) -> Option<Reply>) -> Reply {
+        let id = name.parse().ok();
+        id.and_then(f)
+            .unwrap_or_else(|| Reply::error("not_found", format!("no connection {name}")))
+    }
+
+    fn on_subflow(
+        &self,
+        client: u64,
+        connection: &str,
+        subflow: u32,
+        command: impl FnOnce(SubflowId) -> Command,
+    ) -> Reply {
+        match u8::try_from(subflow) {
+            Ok(subflow) => self.order(client, connection, command(SubflowId(subflow))),
+            Err(_) => not_found(),
+        }
+    }
+
+    /// A command, of the owner or where there is none.
+    fn order(&self, client: u64, connection: &str, command: Command) -> Reply {
+        let Ok(id) = connection.parse::<ConnId>() else {
+            return not_found();
+        };
+        let owner = lock(&self.state).owners.get(&id).map(|owner| owner.client);
+        if owner.is_some_and(|owner| owner != client) {
+            return owned();
+        }
+        match self.backend.command(id, command) {
+            Ok(Done::Done) => done(),
+            Ok(Done::Subflow(subflow)) => Reply::Done {
+                subflow: Some(u32::from(subflow.0)),
+                address_id: None,
+            },
+            Ok(Done::Address(id)) => Reply::Done {
+                subflow: None,
+                address_id: Some(id.0),
+            },
+            Err(error) => Reply::error(code(error), error.to_string()),
+        }
+    }
+
+    fn claim(&self, client: u64, connection: Option<String>, force: bool) -> Reply {
+        let Some(name) = connection else {
+            lock(&self.state).everything.push(client);
+            for conn in self.backend.connections() {
+                if let Ok(id) = conn.id.parse() {
+                    // Those that somebody owns stay with them.
+                    let _ = self.take(client, id, force);
+                }
+            }
+            return done();
+        };
+        match name.parse().map(|id| self.take(client, id, force)) {
+            Ok(Ok(())) => done(),
+            Ok(Err(reply)) => reply,
+            Err(_) => not_found(),
+        }
+    }
+
+    /// Makes a client the owner of a connection, whose own policy then stands still.
+    fn take(&self, client: u64, id: ConnId, force: bool) -> Result<(), Reply> {
+        let before = self.backend.policy(id).ok_or_else(not_found)?;
+        let mut state = lock(&self.state);
+        let known = state.owners.get(&id).copied();
+        if known.is_some_and(|owner| owner.client != client && !force) {
+            return Err(owned());
+        }
+        let before = known.map_or(before, |owner| owner.before);
+        state.owners.insert(id, Owner { client, before });
+        drop(state);
+        let command = Command::SetPolicy(PathManager::Userspace);
+        let done = self.backend.command(id, command);
+        done.map(|_| ())
+            .map_err(|error| Reply::error(code(error), error.to_string()))
+    }
+
+    fn release(&self, client: u64, only: Option<ConnId>) {
+        let mut state = lock(&self.state);
+        if only.is_none() {
+            state.everything.retain(|known| *known != client);
+        }
+        let mut freed = Vec::new();
+        state.owners.retain(|id, owner| {
+            let ends = owner.client == client && only.is_none_or(|only| only == *id);
+            if ends {
+                freed.push((*id, owner.before));
+            }
+            !ends
+        });
+        let next = state.everything.first().copied();
+        drop(state);
+        for (id, before) in freed {
+            // Connections that ended in the meantime need no policy.
+            let _ = self.backend.command(id, Command::SetPolicy(before));
+            if let Some(next) = next.filter(|_| only.is_none()) {
+                let _ = self.take(next, id, false);
+            }
+        }
+    }
+}
+
+fn done() -> Reply {
+    Reply::Done {
+        subflow: None,
+        address_id: None,
+    }
+}
+
+fn not_found() -> Reply {
+    Reply::error("not_found", "no such connection or subflow")
+}
+
+fn owned() -> Reply {
+    Reply::error("owned", "another controller owns this connection")
+}
+
+fn code(error: StackError) -> &'static str {
+    match error {
+        StackError::NoSuchHandle => "not_found",
+        StackError::NoPath => "no_path",
+        StackError::NoPorts | StackError::AddressInUse => "no_port",
+        StackError::TooMany => "limit",
+        StackError::InvalidState
+        | StackError::NotConnected
+        | StackError::Reset
+        | StackError::Refused
+        | StackError::TimedOut
+        | StackError::Unreachable => "state",
+    }
+}
+
+fn new_subflow(wanted: &Wanted) -> NewSubflow {
+    let &Wanted {
+        local,
+        local_port,
+        remote,
+        remote_port,
+        backup,
+    } = wanted;
+    NewSubflow {
+        local,
+        iface: None,
+        local_port,
+        remote,
+        remote_port,
+        backup,
+    }
+}

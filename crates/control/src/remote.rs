@@ -1,0 +1,329 @@
+//! Controllers of the stack beside the process whose connections they steer: the same code, fed over the control socket.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+
+use manypath_stack::api::{Command, Ending, NewSubflow, PathManager};
+use manypath_stack::ids::SubflowId;
+use manypath_stack::pm::controllers::{Controller, LocalView, Order, SubflowView, View};
+use manypath_tcp::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::news;
+use crate::report::{ConnReport, SubflowReport};
+use crate::wire::{EventReport, Filter, Reply, Request, Wanted};
+
+/// What a controller in the stack would see of the connection.
+#[must_use]
+pub fn view(conn: &ConnReport) -> View {
+    let lives = |sf: &&SubflowReport| sf.phase != "closing";
+    let locals = conn.local_addresses.iter().filter(|local| local.up);
+    View {
+        may_join: conn.may_join,
+        written: conn.bytes_written,
+        acked: conn.bytes_acked,
+        subflows: conn
+            .subflows
+            .iter()
+            .filter(lives)
+            .filter_map(subflow)
+            .collect(),
+        locals: locals
+            .filter_map(|local| {
+                let backup = local.backup;
+                local.address.map(|addr| LocalView { addr, backup })
+            })
+            .collect(),
+        remotes: conn
+            .remote_addresses
+            .iter()
+            .filter_map(|r| r.address)
+            .collect(),
+    }
+}
+
+fn subflow(sf: &SubflowReport) -> Option<SubflowView> {
+    Some(SubflowView {
+        id: SubflowId(u8::try_from(sf.id).ok()?),
+        local: sf.local?,
+        remote: sf.remote?,
+        established: sf.phase == "established",
+        backup: sf.backup_here || sf.backup_there,
+        srtt: sf.srtt_us.map(Duration::from_micros),
+        rto: Duration::from_micros(sf.rto_us),
+        backoffs: sf.backoffs,
+        steady: sf.ssthresh.is_some_and(|t| sf.cwnd >= t || sf.in_recovery),
+        pacing_rate: sf.pacing_rate.unwrap_or(u64::MAX),
+        acked: sf.bytes_acked,
+        retransmitted: sf.bytes_retransmitted,
+    })
+}
+
+/// A command as a request for a connection.
+#[must_use]
+pub fn request(connection: &str, command: &Command) -> Request {
+    let connection = connection.to_owned();
+    match *command {
+        Command::Create(NewSubflow {
+            local,
+            iface: _,
+            local_port,
+            remote,
+            remote_port,
+            backup,
+        }) => Request::SubflowCreate {
+            connection,
+            wanted: Wanted {
+                local,
+                local_port,
+                remote,
+                remote_port,
+                backup,
+            },
+        },
+        Command::Destroy { subflow, ending } => Request::SubflowDestroy {
+            connection,
+            subflow: u32::from(subflow.0),
+            reset: ending == Ending::Reset,
+        },
+        Command::SetBackup { subflow, backup } => Request::SetFlags {
+            connection,
+            subflow: u32::from(subflow.0),
+            backup,
+        },
+        Command::Announce {
+            addr: address,
+            port,
+        } => Request::Announce {
+            connection,
+            address,
+            port,
+        },
+        Command::Withdraw { id } => Request::Remove {
+            connection,
+            address_id: id.0,
+        },
+        Command::SetLimits {
+            subflows,
+            add_addr_accepted,
+        } => Request::SetLimits {
+            connection,
+            subflows,
+            add_addr_accepted,
+        },
+        Command::SetPolicy(policy) => Request::SetPolicy {
+            connection,
+            policy: policy.to_string(),
+        },
+    }
+}
+
+/// What a running controller did, for whoever watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deed {
+    /// The connection.
+    pub connection: String,
+    /// What was ordered, or that nothing was.
+    pub order: Order,
+    /// Why the process refused it.
+    pub refused: Option<String>,
+}
+
+/// Runs a policy beside a process, for one connection or for all.
+#[derive(Debug)]
+pub struct Runner {
+    client: Client,
+    policy: PathManager,
+    /// Starts the pauses of each connection's controller.
+    seed: u64,
+    start: std::time::Instant,
+    controllers: HashMap<String, Controller>,
+}
+
+impl Runner {
+    /// Claims the connections and subscribes to what happens to them.
+    ///
+    /// # Errors
+    /// The session is over, the claim is refused, or the policy needs no controller.
+    pub async fn start(
+        mut client: Client,
+        policy: PathManager,
+        connection: Option<String>,
+        seed: u64,
+    ) -> io::Result<Self> {
+        if Controller::remote(policy, seed).is_none() {
+            let what = "this policy makes no subflows: there is nothing to run";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let filter = Filter {
+            connection: connection.clone(),
+            ..Filter::default()
+        };
+        // Whoever comes up in between is in the list, and the event that tells of it changes nothing then.
+        expect_done(client.ask(Request::Subscribe(filter)).await?)?;
+        let claim = Request::Claim {
+            connection: connection.clone(),
+            force: false,
+        };
+        expect_done(client.ask(claim).await?)?;
+        let mut runner = Self {
+            client,
+            policy,
+            seed,
+            start: std::time::Instant::now(),
+            controllers: HashMap::new(),
+        };
+        let known = match runner.client.ask(Request::List).await? {
+            Reply::Process { process } => process.connections,
+            _ => Vec::new(),
+        };
+        for conn in known {
+            if connection.as_ref().is_none_or(|wanted| *wanted == conn.id) {
+                runner.adopt(&conn.id);
+            }
+        }
+        Ok(runner)
+    }
+
+    fn now(&self) -> Instant {
+        // Never zero, which stands for "long ago".
+        let elapsed = self.start.elapsed() + std::time::Duration::from_secs(1);
+        Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn adopt(&mut self, connection: &str) {
+        let seed = self.seed.wrapping_add(self.controllers.len() as u64);
+        if let Some(controller) = Controller::remote(self.policy, seed) {
+            self.controllers
+                .entry(connection.to_owned())
+                .or_insert(controller);
+        }
+    }
+
+    /// Lets the controllers look at connections that were there before, and then at everything that happens, until the
+    /// process is gone. `told` hears of each decision.
+    ///
+    /// # Errors
+    /// The other side does not speak the protocol.
+    pub async fn run(mut self, mut told: impl FnMut(&Deed)) -> io::Result<()> {
+        let adopted: Vec<String> = self.controllers.keys().cloned().collect();
+        let ready = news::kind(&EventReport {
+            event: "established".to_owned(),
+            ..EventReport::default()
+        });
+        for connection in adopted {
+            self.consult(&connection, ready.as_ref(), &mut told).await?;
+        }
+        loop {
+            let now = self.now();
+            let due = self
+                .controllers
+                .iter()
+                .filter_map(|(name, c)| c.deadline().map(|at| (at, name.clone())))
+                .min();
+            let wait = due
+                .as_ref()
+                .map(|(at, _)| std::time::Duration::from_nanos(at.since(now).as_nanos()));
+            let event = match wait {
+                None => self.client.next_event().await?,
+                Some(wait) => match tokio::time::timeout(wait, self.client.next_event()).await {
+                    Ok(event) => event?,
+                    Err(_) => {
+                        if let Some((_, name)) = due {
+                            self.consult(&name, None, &mut told).await?;
+                        }
+                        continue;
+                    }
+                },
+            };
+            let Some(event) = event else { return Ok(()) };
+            self.hear(&event, &mut told).await?;
+        }
+    }
+
+    async fn hear(&mut self, event: &EventReport, told: &mut impl FnMut(&Deed)) -> io::Result<()> {
+        let Some(kind) = news::kind(event) else {
+            return Ok(());
+        };
+        let Some(connection) = &event.connection else {
+            let all: Vec<String> = self.controllers.keys().cloned().collect();
+            for connection in all {
+                self.consult(&connection, Some(&kind), told).await?;
+            }
+            return Ok(());
+        };
+        match event.event.as_str() {
+            "created" => self.adopt(connection),
+            "closed" => {
+                self.controllers.remove(connection);
+            }
+            _ => {}
+        }
+        self.consult(connection, Some(&kind), told).await
+    }
+
+    /// Shows a controller its connection and does what it wants.
+    async fn consult(
+        &mut self,
+        connection: &str,
+        event: Option<&manypath_stack::api::EventKind>,
+        told: &mut impl FnMut(&Deed),
+    ) -> io::Result<()> {
+        if !self.controllers.contains_key(connection) {
+            return Ok(());
+        }
+        let show = Request::Show {
+            connection: connection.to_owned(),
+        };
+        let Reply::Connection { connection: conn } = self.client.ask(show).await? else {
+            self.controllers.remove(connection);
+            return Ok(());
+        };
+        let now = self.now();
+        let Some(controller) = self.controllers.get_mut(connection) else {
+            return Ok(());
+        };
+        for order in controller.react(now, event, &view(&conn)) {
+            let mut refused = None;
+            if let Some(command) = order.command {
+                let reply = self.client.ask(request(connection, &command)).await?;
+                if let Reply::Error { message, .. } = reply {
+                    refused = Some(message);
+                    if let (Command::Create(wanted), Some(c)) =
+                        (command, self.controllers.get_mut(connection))
+                    {
+                        c.refused(now, &wanted);
+                    }
+                }
+            }
+            told(&Deed {
+                connection: connection.to_owned(),
+                order,
+                refused,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn expect_done(reply: Reply) -> io::Result<()> {
+    match reply {
+        Reply::Error { message, .. } => Err(io::Error::other(message)),
+        _ => Ok(()),
+    }
+}
+
+/// An address as a command line gives it, with or without a port.
+///
+/// # Errors
+/// It is neither.
+pub fn parse_end(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+    if let Ok(addr) = text.parse::<std::net::SocketAddr>() {
+        return Ok((addr.ip(), Some(addr.port())));
+    }
+    let addr = text
+        .parse()
+        .map_err(|_| format!("'{text}' is no address"))?;
+    Ok((addr, None))
+}

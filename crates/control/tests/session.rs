@@ -1,0 +1,585 @@
+//! The control socket as its clients see it: text lines, subscriptions, ownership, slow and hostile readers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use manypath_control::client::{Client, collect_in};
+use manypath_control::place;
+use manypath_control::remote::Runner;
+use manypath_control::report::ConnReport;
+use manypath_control::server::{Backend, News, Server};
+use manypath_control::wire::{DecisionReport, EventReport, Filter, Reply, Request, Wanted};
+use manypath_stack::api::{Command, Done, Event, EventKind, PathManager, StackError};
+use manypath_stack::ids::{ConnId, SubflowId};
+use manypath_tcp::time::Instant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+/// Connections that do as they are told and remember it.
+#[derive(Clone)]
+struct Fake(Arc<Inner>);
+
+struct Inner {
+    policies: Mutex<BTreeMap<ConnId, PathManager>>,
+    done: Mutex<Vec<String>>,
+    /// What a report says about each connection.
+    report: ConnReport,
+    events: mpsc::Sender<Event>,
+    receiver: Mutex<Option<mpsc::Receiver<Event>>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Fake {
+    fn new(names: &[&str]) -> Self {
+        Self::with(names, ConnReport::default())
+    }
+
+    fn with(names: &[&str], report: ConnReport) -> Self {
+        let (events, receiver) = mpsc::channel(1 << 17);
+        let policies = names.iter().map(|name| (id(name), PathManager::FullMesh));
+        Self(Arc::new(Inner {
+            policies: Mutex::new(policies.collect()),
+            done: Mutex::default(),
+            report,
+            events,
+            receiver: Mutex::new(Some(receiver)),
+            lost: Arc::default(),
+        }))
+    }
+
+    fn happen(&self, conn: Option<&str>, kind: EventKind) {
+        let event = Event {
+            at: Instant::from_secs(1),
+            conn: conn.map(id),
+            kind,
+        };
+        self.0.events.try_send(event).expect("room");
+    }
+
+    fn done(&self) -> Vec<String> {
+        self.0.done.lock().expect("lock").clone()
+    }
+
+    fn report(&self, id: ConnId) -> ConnReport {
+        ConnReport {
+            id: id.to_string(),
+            ..self.0.report.clone()
+        }
+    }
+}
+
+fn id(name: &str) -> ConnId {
+    name.parse().expect("a name")
+}
+
+impl Backend for Fake {
+    fn connections(&self) -> Vec<ConnReport> {
+        let policies = self.0.policies.lock().expect("lock");
+        policies.keys().map(|id| self.report(*id)).collect()
+    }
+
+    fn connection(&self, id: ConnId) -> Option<ConnReport> {
+        self.policy(id).map(|_| self.report(id))
+    }
+
+    fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
+        self.policy(id).map(|policy| {
+            vec![DecisionReport {
+                decision: policy.to_string(),
+                ..DecisionReport::default()
+            }]
+        })
+    }
+
+    fn policy(&self, id: ConnId) -> Option<PathManager> {
+        self.0.policies.lock().expect("lock").get(&id).copied()
+    }
+
+    fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
+        let mut policies = self.0.policies.lock().expect("lock");
+        let policy = policies.get_mut(&id).ok_or(StackError::NoSuchHandle)?;
+        self.0
+            .done
+            .lock()
+            .expect("lock")
+            .push(format!("{id}: {command}"));
+        match command {
+            Command::SetPolicy(new) => *policy = new,
+            Command::Create(_) => return Ok(Done::Subflow(SubflowId(9))),
+            _ => {}
+        }
+        Ok(Done::Done)
+    }
+
+    fn news(&self) -> News {
+        let events = self.0.receiver.lock().expect("lock").take();
+        News {
+            events: events.expect("one server"),
+            lost: Arc::clone(&self.0.lost),
+        }
+    }
+}
+
+struct Bench {
+    fake: Fake,
+    server: Server,
+    folder: PathBuf,
+    _base: tempfile::TempDir,
+}
+
+fn bench(fake: Fake) -> Bench {
+    let base = tempfile::tempdir().expect("folder");
+    let folder = base.path().join("manypath");
+    let server = Server::start_in(&folder, 77, "a title".into(), fake.clone()).expect("server");
+    Bench {
+        fake,
+        server,
+        folder,
+        _base: base,
+    }
+}
+
+impl Bench {
+    async fn client(&self) -> Client {
+        Client::connect(self.server.path()).await.expect("session")
+    }
+}
+
+fn show(connection: &str) -> Request {
+    Request::Show {
+        connection: connection.into(),
+    }
+}
+
+fn create(connection: &str) -> Request {
+    Request::SubflowCreate {
+        connection: connection.into(),
+        wanted: Wanted::default(),
+    }
+}
+
+fn claim(connection: Option<&str>) -> Request {
+    Request::Claim {
+        connection: connection.map(Into::into),
+        force: false,
+    }
+}
+
+fn code(reply: &Reply) -> &str {
+    match reply {
+        Reply::Error { code, .. } => code,
+        Reply::Done { .. } => "done",
+        other => panic!("{other:?}"),
+    }
+}
+
+const UP: EventKind = EventKind::JoinsAllowed;
+
+#[tokio::test]
+async fn processes_are_listed_and_stale_sockets_removed() {
+    let bench = bench(Fake::new(&["1.1", "2.1"]));
+    let stale = place::socket(&bench.folder, 78);
+    drop(std::os::unix::net::UnixListener::bind(&stale).expect("socket"));
+    assert!(stale.exists());
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    assert!(found.silent.is_empty());
+    assert_eq!(found.processes.len(), 1);
+    assert_eq!(found.processes[0].title, "a title");
+    assert_eq!(found.processes[0].connections.len(), 2);
+    assert!(!stale.exists());
+    let path = bench.server.path().to_path_buf();
+    drop(bench.server);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut stream = UnixStream::connect(bench.server.path())
+        .await
+        .expect("connected");
+    let lines = concat!(
+        r#"{"id":1,"request":"hello"}"#,
+        "\n",
+        r#"{"id":2,"request":"subflow_create","connection":"1.1","local":"10.1.0.1","backup":true}"#,
+        "\n",
+        r#"{"id":3,"request":"subflow_destroy","connection":"1.1","subflow":4,"reset":true}"#,
+        "\n",
+        r#"{"id":4,"request":"set_policy","connection":"1.1","policy":"refresh:subflows=3"}"#,
+        "\n",
+        r#"{"id":5,"request":"set_limits","connection":"1.1","subflows":3}"#,
+        "\n",
+        r#"{"id":6,"request":"announce","connection":"1.1","address":"10.1.0.1"}"#,
+        "\n",
+        r#"{"id":7,"request":"show","connection":"9.9"}"#,
+        "\n",
+        "nonsense\n",
+    );
+    stream.write_all(lines.as_bytes()).await.expect("written");
+    stream.shutdown().await.expect("half closed");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("all replies");
+    let replies: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        replies[0],
+        format!(
+            r#"{{"id":1,"reply":"hello","version":1,"pid":{},"title":"a title"}}"#,
+            std::process::id()
+        )
+    );
+    assert_eq!(replies[1], r#"{"id":2,"reply":"done","subflow":9}"#);
+    assert_eq!(
+        replies[2..6],
+        [3, 4, 5, 6].map(|id| format!(r#"{{"id":{id},"reply":"done"}}"#))
+    );
+    assert!(
+        replies[6].contains(r#""code":"not_found""#),
+        "{}",
+        replies[6]
+    );
+    assert!(replies[7].contains(r#""code":"invalid""#), "{}", replies[7]);
+    assert_eq!(replies.len(), 8);
+    let done = [
+        "1.1: create 10.1.0.1 -> * as backup",
+        "1.1: reset subflow 4",
+        "1.1: let refresh:subflows=3,every=2500ms decide",
+        "1.1: set limits: 3 subflows",
+        "1.1: announce 10.1.0.1",
+    ];
+    assert_eq!(bench.fake.done(), done);
+}
+
+#[tokio::test]
+async fn an_endless_line_ends_the_session() {
+    let bench = bench(Fake::new(&[]));
+    let mut stream = UnixStream::connect(bench.server.path())
+        .await
+        .expect("connected");
+    let long = vec![b'x'; usize::try_from(manypath_control::wire::MAX_REQUEST).expect("small")];
+    stream.write_all(&long).await.expect("written");
+    let mut rest = String::new();
+    stream
+        .read_to_string(&mut rest)
+        .await
+        .expect("closed by the server");
+    assert!(rest.contains("not a request"));
+}
+
+#[tokio::test]
+async fn subscribers_hear_what_they_asked_for_in_order() {
+    let bench = bench(Fake::new(&["1.1", "2.1"]));
+    let mut all = bench.client().await;
+    let mut some = bench.client().await;
+    let _silent = bench.client().await;
+    let subscribe = |filter| Request::Subscribe(filter);
+    all.ask(subscribe(Filter::default())).await.expect("reply");
+    let filter = Filter {
+        events: vec!["established".into(), "new_local_addr".into()],
+        connection: Some("2.1".into()),
+        sample_ms: None,
+    };
+    some.ask(subscribe(filter)).await.expect("reply");
+    let addr = "10.1.0.1".parse().expect("address");
+    let iface = manypath_stack::api::IfaceId(0);
+    let timeout = EventKind::Timeout {
+        subflow: SubflowId(0),
+        rto: manypath_tcp::time::Duration::from_millis(400),
+        backoffs: 1,
+    };
+    bench.fake.happen(Some("1.1"), UP);
+    bench.fake.happen(Some("2.1"), timeout);
+    bench.fake.happen(Some("2.1"), EventKind::Readable);
+    bench.fake.happen(Some("2.1"), UP);
+    bench.fake.happen(
+        None,
+        EventKind::LocalUp {
+            iface,
+            addr,
+            backup: false,
+        },
+    );
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        let event = all.next_event().await.expect("lines").expect("open");
+        heard.push((event.seq, event.event, event.connection));
+    }
+    let (one, two) = (Some("1.1".to_owned()), Some("2.1".to_owned()));
+    let expected = [
+        (1, "established".to_owned(), one),
+        (2, "timeout".to_owned(), two.clone()),
+        (3, "established".to_owned(), two),
+        (4, "new_local_addr".to_owned(), None),
+    ];
+    assert_eq!(heard, expected);
+    for seq in [3, 4] {
+        let event = some.next_event().await.expect("lines").expect("open");
+        assert_eq!(event.seq, seq);
+    }
+    // Events do not get between a request and its reply.
+    bench.fake.happen(Some("1.1"), UP);
+    let reply = all.ask(show("1.1")).await.expect("reply");
+    assert!(matches!(reply, Reply::Connection { .. }));
+    assert_eq!(all.next_event().await.expect("line").expect("open").seq, 5);
+}
+
+#[tokio::test]
+async fn one_owner_commands_and_a_killed_one_leaves_no_trace() {
+    let bench = bench(Fake::new(&["1.1", "2.1"]));
+    let mut owner = bench.client().await;
+    let mut other = bench.client().await;
+    let policy = |name| bench.fake.policy(id(name));
+    let claimed = owner.ask(claim(Some("1.1"))).await.expect("reply");
+    assert_eq!(code(&claimed), "done");
+    assert_eq!(policy("1.1"), Some(PathManager::Userspace));
+    assert_eq!(
+        code(&owner.ask(create("1.1")).await.expect("reply")),
+        "done"
+    );
+    // Looking is free, commanding is not, and what nobody owns is anybody's.
+    assert!(matches!(
+        other.ask(show("1.1")).await,
+        Ok(Reply::Connection { .. })
+    ));
+    assert_eq!(
+        code(&other.ask(create("1.1")).await.expect("reply")),
+        "owned"
+    );
+    assert_eq!(
+        code(&other.ask(claim(Some("1.1"))).await.expect("reply")),
+        "owned"
+    );
+    assert_eq!(
+        code(&other.ask(create("2.1")).await.expect("reply")),
+        "done"
+    );
+    // The rest goes to whoever claims everything; connections that begin later as well.
+    assert_eq!(code(&other.ask(claim(None)).await.expect("reply")), "done");
+    assert_eq!(
+        code(&owner.ask(create("2.1")).await.expect("reply")),
+        "owned"
+    );
+    bench
+        .fake
+        .0
+        .policies
+        .lock()
+        .expect("lock")
+        .insert(id("3.1"), PathManager::Ndiffports(2));
+    other
+        .ask(Request::Subscribe(Filter::default()))
+        .await
+        .expect("reply");
+    let tuple = manypath_wire::ids::FourTuple::new(
+        "10.0.0.1:5000".parse().expect("address"),
+        "192.0.2.1:80".parse().expect("address"),
+    );
+    let role = manypath_stack::api::Role::Initiator;
+    bench.fake.happen(
+        Some("3.1"),
+        EventKind::Created {
+            role,
+            tuple,
+            token: None,
+        },
+    );
+    other.next_event().await.expect("line").expect("open");
+    assert_eq!(
+        code(&owner.ask(create("3.1")).await.expect("reply")),
+        "owned"
+    );
+    // Gone without a word: the policies come back, and who claimed the rest gets what is free now.
+    drop(other);
+    while policy("2.1") != Some(PathManager::FullMesh) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(policy("3.1"), Some(PathManager::Ndiffports(2)));
+    assert_eq!(
+        code(&owner.ask(create("2.1")).await.expect("reply")),
+        "done"
+    );
+}
+
+#[tokio::test]
+async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
+    let big = ConnReport {
+        scheduler: "x".repeat(20_000),
+        ..ConnReport::default()
+    };
+    let bench = bench(Fake::with(&["1.1", "2.1", "3.1", "4.1"], big));
+    let mut slow = bench.client().await;
+    let filter = Filter {
+        sample_ms: Some(10),
+        ..Filter::default()
+    };
+    slow.ask(Request::Subscribe(filter)).await.expect("reply");
+    // More than the sockets and the queue hold, in samples; a reader that reads shows how far it has come.
+    let mut watcher = bench.client().await;
+    let sampled = Filter {
+        events: vec!["none".into()],
+        connection: Some("1.1".into()),
+        sample_ms: Some(10),
+    };
+    watcher
+        .ask(Request::Subscribe(sampled))
+        .await
+        .expect("reply");
+    for n in 0..60 {
+        watcher.next_event().await.expect("line").expect("open");
+        if n % 2 == 0 {
+            bench.fake.happen(Some("1.1"), UP);
+        }
+    }
+    let (mut events, mut lost) = (0, 0);
+    while events < 30 || lost == 0 {
+        let event: EventReport = slow.next_event().await.expect("line").expect("open");
+        match event.event.as_str() {
+            "established" => events += 1,
+            "lost" => lost += event.samples.expect("samples were lost, and no events"),
+            _ => {}
+        }
+    }
+    assert_eq!(events, 30);
+}
+
+#[tokio::test]
+async fn events_that_a_process_could_not_keep_are_announced() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut client = bench.client().await;
+    client
+        .ask(Request::Subscribe(Filter::default()))
+        .await
+        .expect("reply");
+    bench.fake.0.lost.store(7, Ordering::Relaxed);
+    bench.fake.happen(Some("1.1"), UP);
+    assert_eq!(
+        client
+            .next_event()
+            .await
+            .expect("line")
+            .expect("open")
+            .event,
+        "established"
+    );
+    let lost = client.next_event().await.expect("line").expect("open");
+    assert_eq!((lost.event.as_str(), lost.events), ("lost", Some(7)));
+}
+
+#[tokio::test]
+async fn ten_thousand_connections_and_a_hundred_controllers() {
+    let names: Vec<String> = (0..10_000).map(|n| format!("{n}.1")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let bench = bench(Fake::new(&names));
+    let mut readers = Vec::new();
+    // One that never reads, and one that goes away at once.
+    let mut stuck = bench.client().await;
+    stuck
+        .ask(Request::Subscribe(Filter::default()))
+        .await
+        .expect("reply");
+    for _ in 0..100 {
+        let mut client = bench.client().await;
+        client
+            .ask(Request::Subscribe(Filter::default()))
+            .await
+            .expect("reply");
+        readers.push(client);
+    }
+    drop(readers.pop());
+    for name in &names {
+        bench.fake.happen(Some(name), UP);
+    }
+    let read = readers.into_iter().map(|mut client| async move {
+        for seq in 1..=10_000 {
+            let event = client.next_event().await.expect("line").expect("open");
+            assert_eq!(event.seq, seq);
+        }
+    });
+    let tasks: Vec<_> = read.map(tokio::spawn).collect();
+    for task in tasks {
+        task.await.expect("nobody loses an event");
+    }
+    // And the one that did not read has them all as well.
+    for seq in 1..=10_000 {
+        let event = stuck.next_event().await.expect("line").expect("open");
+        assert_eq!(event.seq, seq);
+    }
+}
+
+#[tokio::test]
+async fn a_controller_runs_beside_the_process() {
+    let text = r#"{"id":"1.1","may_join":true,"bytes_written":1000,
+        "local_addresses":[{"address":"10.0.0.1","up":true},{"address":"10.1.0.1","up":true,"backup":true}],
+        "remote_addresses":[{"address":"192.0.2.1:80"}],
+        "subflows":[{"id":0,"phase":"established","local":"10.0.0.1:5000","remote":"192.0.2.1:80"}]}"#;
+    let report: ConnReport = serde_json::from_str(text).expect("report");
+    let bench = bench(Fake::with(&["1.1"], report));
+    let policy = PathManager::SmartBackup(manypath_stack::api::SmartBackup::default());
+    let runner = Runner::start(bench.client().await, policy, None, 1)
+        .await
+        .expect("runs");
+    let (deeds, mut told) = mpsc::unbounded_channel();
+    let task = tokio::spawn(runner.run(move |deed| {
+        let _ = deeds.send(deed.clone());
+    }));
+    let timeout = EventKind::Timeout {
+        subflow: SubflowId(0),
+        rto: manypath_tcp::time::Duration::from_millis(1_600),
+        backoffs: 3,
+    };
+    bench.fake.happen(Some("1.1"), timeout);
+    let deed = told.recv().await.expect("a deed");
+    assert_eq!(
+        deed.order.why,
+        "the time-out of the primary passed the threshold"
+    );
+    told.recv().await.expect("another deed");
+    let done = [
+        "1.1: let userspace decide",
+        "1.1: create 10.1.0.1 -> *",
+        "1.1: reset subflow 0",
+    ];
+    assert_eq!(bench.fake.done(), done);
+    drop(bench);
+    let ended = tokio::time::timeout(Duration::from_secs(10), task).await;
+    ended
+        .expect("it ends with the process")
+        .expect("no panic")
+        .expect("in order");
+}
+
+#[test]
+fn the_schema_names_every_word() {
+    let schema = include_str!("../../../docs/control.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
+    let of = |what: &str| {
+        let all = schema["$defs"][what]["oneOf"].as_array().expect("a list");
+        let title = |one: &serde_json::Value| one["title"].as_str().expect("a title").to_owned();
+        all.iter().map(title).collect::<Vec<_>>()
+    };
+    // An unknown word is refused with a list of those that are known.
+    let error = serde_json::from_str::<Request>(r#"{"request":"dance"}"#).expect_err("unknown");
+    for name in of("request") {
+        assert!(
+            error.to_string().contains(&format!("`{name}`")),
+            "{name}: {error}"
+        );
+    }
+    assert_eq!(
+        error.to_string().matches('`').count() / 2,
+        of("request").len() + 1
+    );
+    let error = serde_json::from_str::<Reply>(r#"{"reply":"dance"}"#).expect_err("unknown");
+    assert_eq!(
+        error.to_string().matches('`').count() / 2,
+        of("reply").len() + 1
+    );
+    let fields = |what: &str| schema["$defs"][what]["properties"].clone();
+    let conn = serde_json::to_value(ConnReport::default()).expect("JSON");
+    for name in conn.as_object().expect("an object").keys() {
+        assert!(fields("connection").get(name).is_some(), "{name}");
+    }
+}
