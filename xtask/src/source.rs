@@ -291,7 +291,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
             }
         } else if matches!(
             path.extension().and_then(|e| e.to_str()),
-            Some("rs" | "sh" | "py")
+            Some("rs" | "sh" | "py" | "script")
         ) {
             files.push(path);
         }

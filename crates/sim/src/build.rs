@@ -16,7 +16,9 @@ use crate::reading::Alterations;
 use crate::record::Capture;
 use crate::rng::Rng;
 use crate::scenario::units::Span;
-use crate::scenario::{Action, AppSpec, CloseSpec, EndSpec, HostSpec, Scenario, ScenarioError};
+use crate::scenario::{
+    Action, AppSpec, CloseSpec, EndSpec, HostSpec, Scenario, ScenarioError, SpreadSpec,
+};
 use crate::simulation::{App, Happening, RunOptions, Simulation};
 
 /// Number of the randomness of the first host's stack; links have lower ones.
@@ -94,7 +96,11 @@ fn build_network(fabric: &mut Fabric, scenario: &Scenario) -> Result<Names, Scen
         nodes.insert(&host.name, fabric.add_host(&host.name));
     }
     for router in &scenario.routers {
-        nodes.insert(&router.name, fabric.add_router(&router.name, router.icmp));
+        let node = fabric.add_router(&router.name, router.icmp);
+        if router.spread == SpreadSpec::RoundRobin {
+            fabric.take_turns(node);
+        }
+        nodes.insert(&router.name, node);
     }
     if nodes.len() != scenario.hosts.len() + scenario.routers.len() {
         return Err(ScenarioError::Senseless(

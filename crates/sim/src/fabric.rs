@@ -173,6 +173,11 @@ impl Fabric {
         self.add_node(name, true, complains)
     }
 
+    /// Makes a router give each new flow the next of its equal ways, instead of one by a hash of the flow.
+    pub fn take_turns(&mut self, router: NodeId) {
+        self.routes.take_turns(router);
+    }
+
     fn add_node(&mut self, name: &str, is_router: bool, complains: bool) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(Node {

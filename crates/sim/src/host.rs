@@ -190,6 +190,7 @@ impl Host {
 
     /// An interface has lost an address.
     pub fn address_down(&mut self, now: Instant, index: usize, address: IpAddr) {
+        self.watch.address_gone(address);
         self.interfaces[index]
             .addresses
             .retain(|known| *known != address);
@@ -428,7 +429,8 @@ impl Host {
             }
             return;
         }
-        let Some(&index) = self.by_conn.get(&event.conn) else {
+        let Some(conn) = event.conn else { return };
+        let Some(&index) = self.by_conn.get(&conn) else {
             return; // Closed or aborted by us, and the stack had something left to say.
         };
         let endpoint = &mut self.endpoints[index];
@@ -451,12 +453,16 @@ impl Host {
                 if endpoint.phase != Phase::Over && cause != CloseCause::Finished {
                     endpoint.closed(cause, now);
                     // The handle is no longer needed; an error says that it is gone already.
-                    let _ = self.stack.close(now, event.conn);
+                    let _ = self.stack.close(now, conn);
                 }
             }
             EventKind::SubflowUp { .. } => endpoint.record.subflows += 1,
             EventKind::FellBack(cause) => endpoint.record.fell_back = Some(cause),
             EventKind::Acceptable(_)
+            | EventKind::Created { .. }
+            | EventKind::JoinsAllowed
+            | EventKind::LocalUp { .. }
+            | EventKind::LocalDown { .. }
             | EventKind::Readable
             | EventKind::Writable
             | EventKind::SubflowDown { .. }

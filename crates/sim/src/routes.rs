@@ -15,6 +15,11 @@ pub struct Routes {
     links: Vec<[NodeId; 2]>,
     /// For each address and router, the ports on shortest ways, in a fixed order.
     ways: FxHashMap<(IpAddr, NodeId), Vec<Port>>,
+    /// Routers that give each new flow the next way in turn.
+    in_turn: Vec<NodeId>,
+    /// The turns of flows at such routers, and how many there are for each address.
+    turns: FxHashMap<(NodeId, u64), u64>,
+    flows: FxHashMap<(IpAddr, NodeId), u64>,
 }
 
 impl Routes {
@@ -74,11 +79,23 @@ impl Routes {
         }
     }
 
+    /// Makes a router give flows its ways in turn instead of by their hash.
+    pub fn take_turns(&mut self, router: NodeId) {
+        self.in_turn.push(router);
+    }
+
     /// Where `router` sends a packet whose flow has this hash.
-    #[must_use]
-    pub fn next_hop(&self, router: NodeId, packet: &[u8], hash: u64) -> Option<Port> {
+    pub fn next_hop(&mut self, router: NodeId, packet: &[u8], hash: u64) -> Option<Port> {
         let (_, destination) = addresses(packet)?;
         let ways = self.ways.get(&(destination, router))?;
+        if self.in_turn.contains(&router) {
+            let turn = *self.turns.entry((router, hash)).or_insert_with(|| {
+                let flows = self.flows.entry((destination, router)).or_default();
+                *flows += 1;
+                *flows - 1
+            });
+            return ways.get((turn % ways.len() as u64) as usize).copied();
+        }
         // Each router mixes its own number in, or routers in a row would all decide alike.
         let mixed = (hash ^ u64::from(router.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ways.get(((mixed >> 32) % ways.len() as u64) as usize)

@@ -39,6 +39,7 @@ pub struct Summary {
 
 impl Summary {
     /// Reads a TCP packet. `Verify::Full` also checks its checksums.
+    #[inline]
     pub fn read(packet: &[u8], verify: Verify) -> Result<Self, ParseError> {
         let segment = Segment::parse(packet, verify)?;
         let mptcp = &segment.options.mptcp;

@@ -32,6 +32,25 @@ impl fmt::Display for ConnId {
     }
 }
 
+/// The text names no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoConnId;
+
+impl core::str::FromStr for ConnId {
+    type Err = NoConnId;
+
+    /// What [`fmt::Display`] writes.
+    fn from_str(text: &str) -> Result<Self, NoConnId> {
+        let (index, generation) = text.split_once('.').ok_or(NoConnId)?;
+        let (index, generation): (u32, u32) = match (index.parse(), generation.parse()) {
+            (Ok(index), Ok(generation)) => (index, generation),
+            _ => return Err(NoConnId),
+        };
+        let bits = u64::from(generation) << 32 | u64::from(index);
+        Ok(Self(Handle::from_bits(bits)))
+    }
+}
+
 impl fmt::Display for ListenerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0.index(), self.0.generation())
@@ -146,6 +165,15 @@ mod tests {
             set.iter().map(|id| id.0).collect::<Vec<_>>(),
             [0, 1, 63, 127, 200, 255]
         );
+    }
+
+    #[test]
+    fn a_connection_is_found_by_its_name() {
+        let id = ConnId(Handle::from_bits(7 << 32 | 3));
+        assert_eq!(alloc::format!("{id}").parse(), Ok(id));
+        for nonsense in ["", "3", "3.", "3.7.1", "-1.2"] {
+            assert_eq!(nonsense.parse::<ConnId>(), Err(NoConnId));
+        }
     }
 
     #[test]

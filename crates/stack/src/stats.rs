@@ -97,7 +97,7 @@ counters! {
         syn_cookie_sent,
         /// Third packets that proved a SYN cookie.
         syn_cookie_accepted,
-        /// Third packets with a wrong or old SYN cookie, or none.
+        /// Third packets with a wrong or old SYN cookie, with none, or ahead of the keys.
         syn_cookie_failed,
         /// SYNs dropped: as many connections as there may be.
         syn_limit,
@@ -233,6 +233,16 @@ counters! {
         beyond_window_bytes,
         /// Bytes sent again on another subflow.
         reinjected_bytes,
+        /// Of these, bytes repeated because the window was full or the stream at its end.
+        opportunistic_bytes,
+        /// Times that a receive window grew with what arrives.
+        recv_buffer_grown,
+        /// Windows halved because their subflow held up the others.
+        subflow_penalised,
+        /// Bytes sent on another subflow as well, in case that the first one is late.
+        copied_bytes,
+        /// A subflow had room and the scheduler waited for another one.
+        scheduler_waited,
         /// Connection-level retransmission time-outs.
         conn_rto,
         /// DATA_FINs sent, repetitions included.
@@ -263,6 +273,8 @@ counters! {
         prio_sent,
         /// MP_PRIO received.
         prio_received,
+        /// Options stopped passing on the only subflow: the last bytes were not acknowledged for the time being.
+        ack_withheld,
         /// MP_FAIL sent.
         fail_sent,
         /// MP_FAIL received.

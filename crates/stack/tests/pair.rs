@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    ConnOptions, ConnState, ConnectOptions, EventKind, Gather, IfaceId, ListenOptions, Offload,
-    Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig,
-    Transmit, TxMeta,
+    ConnOptions, ConnState, ConnectOptions, EventKind, Gather, IfaceId, ListenOptions, Mechanisms,
+    Offload, Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack,
+    StackConfig, Transmit, TxMeta,
 };
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::describe;
@@ -133,7 +133,11 @@ impl Pair {
                 break;
             }
         }
-        let next = self.stacks.iter().filter_map(Stack::poll_deadline).min();
+        let next = self
+            .stacks
+            .iter_mut()
+            .filter_map(Stack::poll_deadline)
+            .min();
         match next {
             Some(at) if at.since(self.now) <= limit => {
                 self.now = self.now.max(at);
@@ -301,6 +305,34 @@ fn a_short_connection_ends_for_good() {
     let finished = std::iter::from_fn(|| pair.stacks[1].poll_event())
         .any(|e| matches!(e.kind, EventKind::Closed(_)));
     assert!(finished);
+}
+
+#[test]
+fn mechanisms_are_switched_on_a_living_connection() {
+    let mut pair = Pair::new(2);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let conn = options(PathManager::FullMesh, false);
+    let connect = ConnectOptions {
+        remote,
+        local: None,
+        conn: conn.clone(),
+    };
+    let id = pair.stacks[0].connect(pair.now, connect).expect("a path");
+    let now = |pair: &Pair| pair.stacks[0].options(id).expect("open handle").mechanisms;
+    assert_eq!(now(&pair), Mechanisms::default());
+    let capped = Mechanisms {
+        cap: true,
+        ..Mechanisms::NONE
+    };
+    let wanted = ConnOptions {
+        mechanisms: capped,
+        ..conn
+    };
+    let time = pair.now;
+    pair.stacks[0]
+        .set_options(time, id, &wanted)
+        .expect("open handle");
+    assert_eq!(now(&pair), capped);
 }
 
 #[test]

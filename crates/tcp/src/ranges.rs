@@ -204,6 +204,30 @@ impl<S: Circular> Ranges<S> {
         new
     }
 
+    /// Adds `start..end` and returns how many of its numbers are new, and the index of the range that holds them. Neither
+    /// may be empty.
+    pub fn insert_and_find(&mut self, start: S, end: S) -> (u64, usize) {
+        let new = self.insert(start, end);
+        (new, self.first_ending_after(start))
+    }
+
+    /// Adds `start..end`, which is not empty, to the range at an index if it continues just that one: without a search.
+    /// Returns how many numbers that added.
+    pub fn extend_at(&mut self, index: usize, start: S, end: S) -> Option<u64> {
+        let room = match self.spans.get(index.checked_add(1)?) {
+            Some(next) => next.start.distance(end) > 0,
+            None => true,
+        };
+        let span = self.spans.get_mut(index)?;
+        if !room || span.end != start || end.distance(start) <= 0 {
+            return None;
+        }
+        span.end = end;
+        let new = end.distance(start).unsigned_abs();
+        self.bytes += new;
+        Some(new)
+    }
+
     /// Puts one range in the place of the ranges `from..to`.
     fn replace(&mut self, from: usize, to: usize, with: Span<S>) {
         match to - from {

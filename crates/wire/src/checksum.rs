@@ -21,7 +21,8 @@ const SHORT: usize = 128;
 /// length can follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// Sum of 16-bit big-endian words, folded on reading. Each addition adds at most 2^18, so 2^46 of them fit.
+    /// Sum of 16-bit words as they lie in memory, folded on reading: one's complement addition commutes with swapping bytes
+    /// (RFC 1071 section 2). Each addition adds at most 2^33, so 2^31 of them fit.
     total: u64,
     /// An odd number of bytes was added so far: the next byte is the low half of a word.
     odd: bool,
@@ -44,34 +45,28 @@ impl Sum {
 
     /// Adds bytes that follow all that was added before.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
-        self.add_folded(sum_even(bytes), bytes.len() % 2 == 1);
+        self.add_words(sum_words(bytes), bytes.len() % 2 == 1);
     }
 
     /// Adds two bytes, most significant first.
     pub const fn add_u16(&mut self, value: u16) {
-        self.total += if self.odd {
-            value.swap_bytes() as u64
-        } else {
-            value as u64
-        };
+        self.add_words(value.to_be() as u64, false);
     }
 
     /// Adds four bytes, most significant first.
     pub const fn add_u32(&mut self, value: u32) {
-        self.add_u16((value >> 16) as u16);
-        self.add_u16(value as u16);
+        self.add_words(value.to_be() as u64, false);
     }
 
     /// Adds eight bytes, most significant first.
     pub const fn add_u64(&mut self, value: u64) {
-        self.add_u32((value >> 32) as u32);
-        self.add_u32(value as u32);
+        self.add_words(value.to_be(), false);
     }
 
     /// Adds the sum of other bytes. `at_odd` says that those bytes begin at an odd offset of the whole.
     pub const fn combine(&mut self, other: Self, at_odd: bool) {
         self.odd = at_odd;
-        self.add_folded(other.fold(), other.odd);
+        self.add_words(other.total, other.odd);
     }
 
     /// Adds the sum of bytes that follow all that was added before.
@@ -89,7 +84,7 @@ impl Sum {
     /// itself.
     #[must_use]
     pub const fn fold(self) -> u16 {
-        fold64(self.total)
+        u16::from_be(fold64(self.total))
     }
 
     /// The checksum: the complement of the sum.
@@ -104,9 +99,14 @@ impl Sum {
         self.finish() == 0
     }
 
-    const fn add_folded(&mut self, part: u16, part_is_odd: bool) {
-        self.add_u16(part);
-        self.odd ^= part_is_odd;
+    /// Adds words in memory order, of bytes that begin at an even offset of their own.
+    const fn add_words(&mut self, words: u64, last_is_odd: bool) {
+        self.total += if self.odd {
+            fold64(words).swap_bytes() as u64
+        } else {
+            (words & 0xffff_ffff) + (words >> 32)
+        };
+        self.odd ^= last_is_odd;
     }
 }
 
@@ -159,8 +159,12 @@ impl Lanes {
 /// Sums a few bytes in native order, the last word padded with zero.
 fn sum_short(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(4);
-    let mut last = [0; 4];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    let last = match *words.remainder() {
+        [a] => [a, 0, 0, 0],
+        [a, b] => [a, b, 0, 0],
+        [a, b, c] => [a, b, c, 0],
+        _ => [0; 4],
+    };
     let mut total = u64::from(u32::from_ne_bytes(last));
     for part in words {
         let mut word = [0; 4];
@@ -184,15 +188,17 @@ fn sum_block(block: &[u8]) -> u64 {
     lanes.total() + sum_short(rest)
 }
 
-/// The folded sum, in big-endian words, of bytes that begin at an even offset.
-fn sum_even(bytes: &[u8]) -> u16 {
+/// The sum, in memory order and not folded, of bytes that begin at an even offset.
+fn sum_words(bytes: &[u8]) -> u64 {
+    if bytes.len() <= BLOCK {
+        return sum_block(bytes);
+    }
     // BLOCK is even, so every block begins at an even offset and only the last one has an odd tail. Fewer than 2^44
     // blocks fit into memory, so their sum does not overflow when each is folded.
-    let total = bytes
+    bytes
         .chunks(BLOCK)
         .map(|block| u64::from(fold64(sum_block(block))))
-        .sum();
-    u16::from_be(fold64(total))
+        .sum()
 }
 
 /// The sum of `bytes`, beginning at an even offset.
@@ -218,11 +224,11 @@ pub fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> Sum {
     let mut total = 0u64;
     for (dst, src) in dst.chunks_mut(COPY_BLOCK).zip(src.chunks(COPY_BLOCK)) {
         dst.copy_from_slice(src);
-        // COPY_BLOCK is even, as BLOCK is for `sum_even`.
+        // COPY_BLOCK is even, as BLOCK is for `sum_words`.
         total += u64::from(fold64(sum_block(src)));
     }
     let mut sum = Sum::ZERO;
-    sum.add_folded(u16::from_be(fold64(total)), src.len() % 2 == 1);
+    sum.add_words(total, src.len() % 2 == 1);
     sum
 }
 

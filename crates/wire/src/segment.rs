@@ -72,12 +72,14 @@ pub struct Segment<'a> {
 
 impl<'a> Segment<'a> {
     /// Reads one IP packet (no link header) that holds a whole TCP segment.
+    #[inline]
     pub fn parse(packet: &'a [u8], verify: Verify) -> Result<Self, ParseError> {
         let (meta, body) = ip::parse(packet)?;
         Self::from_ip(meta, body, verify)
     }
 
     /// Reads the TCP segment `body` behind an IP header that is already read.
+    #[inline]
     pub fn from_ip(ip: IpMeta, body: &'a [u8], verify: Verify) -> Result<Self, ParseError> {
         if ip.protocol != tcp::PROTOCOL {
             return Err(ParseError::NotTcp(ip.protocol));

@@ -55,6 +55,17 @@ impl WindowScale {
         }
     }
 
+    /// The field for a window of `bytes`, rounded up so that no less is promised than is there.
+    #[must_use]
+    pub const fn compress_up(self, bytes: u32) -> u16 {
+        let field = (bytes as u64 + self.unit() as u64 - 1) >> self.0;
+        if field > u16::MAX as u64 {
+            u16::MAX
+        } else {
+            field as u16
+        }
+    }
+
     /// Bytes one step of the field is worth.
     #[must_use]
     pub const fn unit(self) -> u32 {

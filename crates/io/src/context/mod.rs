@@ -15,9 +15,10 @@ use manypath_stack::stats::Counters;
 use manypath_stack::{ConnInfo, ConnOptions, Event, Path};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
 /// A running stack. Clones are the same stack; when the last one and all sockets are gone, the devices are closed and the
@@ -141,6 +142,13 @@ impl Context {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.shared.subscribe()
+    }
+
+    /// The events that concern controllers of paths, from now on: those with a [name](manypath_stack::EventKind::name). The
+    /// number counts events that a receiver was too slow for; more than a hundred thousand have to wait before that.
+    #[must_use]
+    pub fn path_events(&self) -> (mpsc::Receiver<Event>, Arc<AtomicU64>) {
+        self.0.shared.watch()
     }
 
     /// Makes a port ours where addresses are shared with the host.

@@ -16,16 +16,20 @@ use manypath_stack::{
 };
 use manypath_tcp::time::Instant;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 pub(crate) use tasks::DeviceTasks;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, mpsc};
 pub(crate) use wakers::Waiting;
 use wakers::Wakers;
 
 /// Events kept for a subscriber that is slow.
 const EVENTS: usize = 4096;
+
+/// Events kept for a controller that has not looked at them; memory is taken as they come.
+const WATCHED: usize = 1 << 17;
 
 /// The transmit side of one device.
 struct Port {
@@ -101,6 +105,14 @@ pub(crate) struct Inner {
     /// Something was written and not yet sent; the task that serves deadlines knows.
     late: bool,
     events: broadcast::Sender<Event>,
+    /// Controllers of paths, who get only what concerns them.
+    watchers: Vec<Watcher>,
+}
+
+/// A controller of paths, and how many events it did not get because it was too slow.
+struct Watcher {
+    events: mpsc::Sender<Event>,
+    lost: Arc<AtomicU64>,
 }
 
 /// The stack and its devices, shared by all who act on them.
@@ -141,6 +153,7 @@ impl Shared {
                 alarm,
                 late: false,
                 events: broadcast::Sender::new(EVENTS),
+                watchers: Vec::new(),
             }),
             clock,
             late: Notify::new(),
@@ -225,6 +238,19 @@ impl Shared {
             .collect()
     }
 
+    /// All events for controllers of paths from now on, and the count of those that did not fit.
+    pub(crate) fn watch(&self) -> (mpsc::Receiver<Event>, Arc<AtomicU64>) {
+        let (events, receiver) = mpsc::channel(WATCHED);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut session = self.session();
+        session.guard.watchers.retain(|w| !w.events.is_closed());
+        session.guard.watchers.push(Watcher {
+            events,
+            lost: Arc::clone(&lost),
+        });
+        (receiver, lost)
+    }
+
     /// All events from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.session().guard.events.subscribe()
@@ -289,6 +315,14 @@ impl Session<'_> {
             if inner.events.receiver_count() != 0 {
                 // Nobody left to tell is no error.
                 let _ = inner.events.send(event);
+            }
+            if event.kind.name().is_some() {
+                for watcher in &inner.watchers {
+                    if let Err(mpsc::error::TrySendError::Full(_)) = watcher.events.try_send(event)
+                    {
+                        watcher.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
             }
         }
         let stack = inner.stack.poll_deadline().map(since_start);

@@ -61,7 +61,7 @@ impl Wakers {
             }
             return;
         }
-        let Some(conn) = self.conns.get_mut(&event.conn) else {
+        let Some(conn) = event.conn.and_then(|id| self.conns.get_mut(&id)) else {
             return;
         };
         match event.kind {
@@ -79,6 +79,10 @@ impl Wakers {
             }
             EventKind::Acceptable(_)
             | EventKind::FellBack(_)
+            | EventKind::Created { .. }
+            | EventKind::JoinsAllowed
+            | EventKind::LocalUp { .. }
+            | EventKind::LocalDown { .. }
             | EventKind::SubflowUp { .. }
             | EventKind::SubflowDown { .. }
             | EventKind::AddressAnnounced { .. }

@@ -5,7 +5,7 @@ use super::handle::Handle;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::context::Context;
 use manypath_stack::ids::{ConnId, SubflowId};
-use manypath_stack::{ConnInfo, ConnOptions, ConnectOptions};
+use manypath_stack::{Command, ConnInfo, ConnOptions, ConnectOptions, Done};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -264,6 +264,24 @@ impl MpStream {
         backup: bool,
     ) -> io::Result<SubflowId> {
         self.handle.add_subflow(local, remote, backup)
+    }
+
+    /// Carries out any command that a controller of paths can give: a subflow from any part of a four-tuple, an address
+    /// announced or withdrawn, other limits, another policy.
+    ///
+    /// ```no_run
+    /// # fn f(stream: &manypath_io::MpStream) -> std::io::Result<()> {
+    /// use manypath_stack::{Command, PathManager};
+    /// stream.command(Command::SetPolicy(PathManager::Ndiffports(4)))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection, subflow or address is gone, `NetworkUnreachable` if our address is no path,
+    /// `AddrNotAvailable` without a free port, `BrokenPipe` if the connection's state forbids it.
+    pub fn command(&self, command: Command) -> io::Result<Done> {
+        self.handle
+            .act(|stack, now, id| stack.command(now, id, command))
     }
 
     /// Ends one subflow; the connection goes on.

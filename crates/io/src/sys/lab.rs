@@ -157,6 +157,16 @@ pub fn kernel_mptcp(socket: BorrowedFd<'_>) -> io::Result<Option<KernelMptcp>> {
     }))
 }
 
+/// A TUN device of its own for whoever plays the network: every read is one IP packet that the kernel sends, every write
+/// one that it receives, whole and with checksums. It does not block. The device belongs to the network namespace of the
+/// calling thread and goes with the file.
+///
+/// # Errors
+/// `NotFound` without TUN support, `PermissionDenied` without `CAP_NET_ADMIN`, `ResourceBusy` if the name is in use.
+pub fn tun_file(name: &str) -> io::Result<std::fs::File> {
+    super::tun::create(name, false).map(|(file, _)| file)
+}
+
 fn set(socket: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: value is a whole int that outlives the call, and the length given is its own.
     let done = unsafe {

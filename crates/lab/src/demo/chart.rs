@@ -153,7 +153,7 @@ fn hover(svg: &mut String, run: &RunReport, names: &[String], axes: &Axes) {
 }
 
 /// Text that is safe inside markup and its attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
             match c {

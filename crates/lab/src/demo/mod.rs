@@ -26,6 +26,7 @@ use crate::interrupt;
 use crate::kernel;
 use crate::netns::{self, NetNs, NetNsError, Process};
 use crate::testbed::{SERVER, TestPath, Testbed};
+pub(crate) use chart::escape;
 use folder::Folder;
 pub use report::{Arm, Cut, PathReport, Report, RunReport, Sample};
 pub use show::Show;

@@ -82,7 +82,10 @@ impl Wire {
         };
         let mut packet = self.pool.copy_of(bytes);
         packet.set_link_header(*header);
-        self.headers[side(way)] = *header;
+        // Not of a group address, as in what hosts say to find their routers: what a box makes is for the other end alone.
+        if header[0] & 1 == 0 {
+            self.headers[side(way)] = *header;
+        }
         let gap = match way {
             Way::Out => 0,
             Way::In => self.hops(),

@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         loop {
             let deadlines = self
                 .nodes
-                .iter()
+                .iter_mut()
                 .filter_map(|node| node.stack.poll_deadline());
             let next = deadlines
                 .chain(self.fabric.next_time())
@@ -274,7 +274,7 @@ impl<'a> Bench<'a> {
                 self.with_attack(|attack, desk| attack.overhear(&seg, desk));
             }
         }
-        let server = &self.nodes[SERVER_NODE].stack;
+        let server = &mut self.nodes[SERVER_NODE].stack;
         let memory = server.memory();
         if memory.total() > self.peak.total() {
             self.peak = memory;

@@ -219,7 +219,9 @@ impl Node {
         loop {
             self.transmit(now);
             while let Some(event) = self.stack.poll_event() {
-                self.hear(now, event.conn, event.kind);
+                if let Some(conn) = event.conn {
+                    self.hear(now, conn, event.kind);
+                }
             }
             if self.eager.is_empty() && self.again.is_none() {
                 return;

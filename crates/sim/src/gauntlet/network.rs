@@ -8,7 +8,7 @@ use super::dice::{Dice, kilobits, millis};
 use crate::scenario::units::{Depth, Percent, Size, Span, Speed};
 use crate::scenario::{
     HostSpec, InterfaceSpec, LineSpec, LinkSpec, LossModel, LossSpec, LossSpecs, ReorderSpec,
-    RouterSpec,
+    RouterSpec, SpreadSpec,
 };
 
 /// One path.
@@ -71,6 +71,7 @@ pub(super) fn draw(dice: &mut Dice) -> Network {
         routers.push(RouterSpec {
             name: "router".into(),
             icmp: dice.percent(80),
+            spread: SpreadSpec::default(),
         });
         links.push(access());
     }

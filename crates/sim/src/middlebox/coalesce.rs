@@ -38,6 +38,8 @@ pub struct CoalesceSpec {
     pub segments: u16,
     /// Which options remain.
     pub keep: JoinedOptions,
+    /// What is pushed waits for more as well, which receive offload does not have it do.
+    pub hold_pushed: bool,
     /// Only packets that go this way.
     pub way: Option<Way>,
 }
@@ -49,6 +51,7 @@ impl Default for CoalesceSpec {
             size: Size(1500),
             segments: 2,
             keep: JoinedOptions::First,
+            hold_pushed: true,
             way: None,
         }
     }
@@ -175,7 +178,8 @@ impl Middlebox for Coalesce {
                 return desk.pool.give(packet);
             }
         }
-        if !joins || self.spec.segments < 2 {
+        let waits = self.spec.hold_pushed || view.flags & PSH == 0;
+        if !joins || self.spec.segments < 2 || !waits {
             return desk.forward(way, packet);
         }
         if self.held.len() >= MOST_HELD {
@@ -260,6 +264,19 @@ mod tests {
         let fin = packet(false, ACK | FIN, 24, &[], b"");
         assert_eq!(bench.pass(Way::In, &fin).len(), 2);
         assert_eq!((bench.middlebox.touched(), bench.kept()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_pushed_does_not_wait() {
+        let mut bench = Bench::new(Coalesce::new(CoalesceSpec {
+            hold_pushed: false,
+            ..CoalesceSpec::default()
+        }));
+        let pushed = packet(false, ACK | PSH, 10, &stamped(1, 1), b"ab");
+        assert_eq!(bench.pass(Way::Out, &pushed), [(Way::Out, pushed)]);
+        let next = packet(false, ACK, 12, &stamped(1, 2), b"cd");
+        assert_eq!(bench.pass(Way::Out, &next), []);
+        assert_eq!(bench.until(Instant::from_secs(1)), [(Way::Out, next)]);
     }
 
     #[test]

@@ -29,18 +29,34 @@ impl Map {
     }
 }
 
-/// Mappings declared on one subflow, in order of their subflow numbers. Neighbours that continue each other are one.
+/// Mappings declared on one subflow, in order of their subflow numbers and without overlaps. Neighbours that continue
+/// each other are one.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     list: VecDeque<Map>,
 }
 
 impl Maps {
+    /// The first of those that end behind `ssn`.
+    fn locate(&self, ssn: Ssn) -> usize {
+        // Nearly always it is about the newest.
+        match self.list.back() {
+            Some(last) if last.start.before_eq(ssn) => {
+                self.list.len() - usize::from(ssn.before(last.end))
+            }
+            _ => self.list.partition_point(|known| known.end.before_eq(ssn)),
+        }
+    }
+
     /// Adds a mapping; the error tells what it contradicts.
     fn declare(&mut self, map: Map) -> Result<(), String> {
-        for known in &self.list {
-            let overlaps = map.start.before(known.end) && known.start.before(map.end);
-            if overlaps && known.dsn_at(map.start) != map.dsn {
+        let mut at = self.locate(map.start);
+        let mut from = map.start;
+        while let Some(known) = self.list.get(at).copied() {
+            if map.end.before_eq(known.start) {
+                break;
+            }
+            if known.dsn_at(map.start) != map.dsn {
                 return Err(format!(
                     "subflow byte {} was data byte {}, now it is {}",
                     map.start,
@@ -48,33 +64,48 @@ impl Maps {
                     map.dsn
                 ));
             }
+            at += self.insert(at, from, known.start, &map);
+            from = known.end;
+            at += 1;
         }
-        // Usually it continues the newest mapping, or repeats a part of some.
-        let continues = |last: &&mut Map| {
-            let touches = last.start.before_eq(map.start) && map.start.before_eq(last.end);
-            touches && last.dsn_at(map.start) == map.dsn
-        };
-        if let Some(last) = self.list.back_mut().filter(continues) {
-            last.end = last.end.max(map.end);
-            return Ok(());
-        }
-        let at = self
-            .list
-            .partition_point(|known| known.start.before(map.start));
-        self.list.insert(at, map);
+        self.insert(at, from, map.end, &map);
         Ok(())
+    }
+
+    /// Notes a part of a mapping, if it is any, in front of the one at `at`. Says how many the list has become longer.
+    fn insert(&mut self, at: usize, from: Ssn, to: Ssn, map: &Map) -> usize {
+        if to.before_eq(from) {
+            return 0;
+        }
+        let part = Map {
+            start: from,
+            end: to,
+            dsn: map.dsn_at(from),
+        };
+        let before = at.checked_sub(1).and_then(|at| self.list.get_mut(at));
+        match before {
+            Some(known) if known.end == from && known.dsn_at(from) == part.dsn => {
+                known.end = to;
+                0
+            }
+            _ => {
+                self.list.insert(at, part);
+                1
+            }
+        }
     }
 
     /// The data sequence number after the payload that ends at `end`, if the whole of it is mapped.
     fn end_of(&self, start: Ssn, end: Ssn) -> Option<Dsn> {
         let mut from = start;
-        for map in &self.list {
-            if map.start.before_eq(from) && from.before(map.end) {
-                if end.before_eq(map.end) {
-                    return Some(map.dsn_at(end));
-                }
-                from = map.end;
+        for map in self.list.range(self.locate(start)..) {
+            if from.before(map.start) {
+                break;
             }
+            if end.before_eq(map.end) {
+                return Some(map.dsn_at(end));
+            }
+            from = map.end;
         }
         None
     }
@@ -107,6 +138,8 @@ pub(crate) struct ConnWatch {
     acked: Dsn,
     /// The right edge that we offered, the furthest ever.
     offered: Option<Dsn>,
+    /// The largest unit in which a window of ours was told: one subflow rounds what another one does not.
+    unit: u64,
     /// After the highest data byte (or DATA_FIN) that the peer mapped.
     received_end: Dsn,
     /// The right edge that the peer offered, the furthest ever.
@@ -129,6 +162,7 @@ impl ConnWatch {
             data_fin: None,
             acked: peer_first,
             offered: None,
+            unit: 1,
             received_end: peer_first,
             peer_offered: first + room,
             peer_acked: first,
@@ -159,6 +193,8 @@ impl ConnWatch {
             .is_none_or(|acked| flow.isn.is_some_and(|isn| acked.before_eq(isn + 1)));
         let bare = packet.payload > 0 && packet.dss.is_none() && packet.capable.is_none();
         self.fell_back |= flow.is_first && bare && nothing_arrived;
+        // Who says MP_FAIL and goes on is on its way down to TCP.
+        self.fell_back |= packet.fails;
         if self.fell_back || flow.infinite {
             return Ok(());
         }
@@ -271,7 +307,8 @@ impl ConnWatch {
         self.acked = ack;
         // rfc8684:W1
         let edge = ack + u64::from(flow.window(packet, true));
-        let unit = u64::from(flow.own_unit() - 1);
+        self.unit = self.unit.max(u64::from(flow.own_unit()));
+        let unit = self.unit - 1;
         // A subflow that lost its window scale in the handshake cannot say more than 64 KB.
         let most = packet.window == u16::MAX;
         let taken_back = |before: &Dsn| !most && edge.before(*before - unit);
@@ -299,9 +336,10 @@ impl ConnWatch {
             self.fell_back = true;
         }
         let map = mapping_of(packet, self.peer_first);
-        if map.is_none() && flow.is_first && packet.payload > 0 {
+        let mapped = map.map_or(0, |map| u32::from(map.len));
+        if packet.payload > mapped && flow.is_first {
             // A host that falls back because of it takes it for the next bytes of the stream, and may acknowledge it.
-            self.unmapped += u64::from(packet.payload);
+            self.unmapped += u64::from(packet.payload - mapped);
             self.fell_back |= packet.dss.is_none();
         }
         if let Some(map) = map {

@@ -9,6 +9,7 @@ mod conn;
 mod flow;
 
 use core::fmt;
+use core::net::IpAddr;
 
 use manypath_stack::crypto::keys::KeyMaterial;
 use manypath_tcp::time::Instant;
@@ -61,12 +62,39 @@ pub(crate) type Verdict = Result<(), String>;
 #[derive(Debug, Default)]
 pub struct Watch {
     flows: FxHashMap<FourTuple, FlowWatch>,
-    conns: Vec<ConnWatch>,
+    conns: Connections,
+    packets: u64,
+}
+
+/// The connections of a host.
+#[derive(Debug, Default)]
+struct Connections {
+    list: Vec<ConnWatch>,
     /// Connections by the token that this host gave out.
     own_tokens: FxHashMap<Token, usize>,
     /// Connections by the token that the peer gave out.
     peer_tokens: FxHashMap<Token, usize>,
-    packets: u64,
+}
+
+impl Connections {
+    /// Both keys passed on a subflow: it is the first one of a connection, which is new unless they are repeated.
+    fn begin(&mut self, flow: &mut FlowWatch, own: Key, peer: Key) {
+        if flow.conn.is_some() {
+            return;
+        }
+        let (own, peer) = (KeyMaterial::derive(own), KeyMaterial::derive(peer));
+        let index = self.list.len();
+        flow.conn = Some(index);
+        flow.is_first = true;
+        self.list
+            .push(ConnWatch::new(own.idsn, peer.idsn, flow.peer_room()));
+        self.own_tokens.insert(own.token, index);
+        self.peer_tokens.insert(peer.token, index);
+    }
+
+    fn of(&mut self, flow: &FlowWatch) -> Option<&mut ConnWatch> {
+        flow.conn.and_then(|index| self.list.get_mut(index))
+    }
 }
 
 impl Watch {
@@ -93,15 +121,16 @@ impl Watch {
         }
         flow.sent(packet)?;
         if let Some((own, peer)) = keys_of(packet) {
-            self.conn_begins(tuple, own, peer);
+            self.conns.begin(flow, own, peer);
         } else if let Some(token) = packet.join_token {
-            let conn = self.peer_tokens.get(&token).copied();
-            self.join(tuple, conn, "joins a connection that the peer never opened")?;
+            let Some(conn) = self.conns.peer_tokens.get(&token) else {
+                return Err(format!(
+                    "{tuple} joins a connection that the peer never opened"
+                ));
+            };
+            flow.conn = Some(*conn);
         }
-        let Some(flow) = self.flows.get_mut(&tuple) else {
-            return Ok(());
-        };
-        match flow.conn.and_then(|index| self.conns.get_mut(index)) {
+        match self.conns.of(flow) {
             Some(conn) => conn.sent(flow, packet),
             None => Ok(()),
         }
@@ -131,17 +160,21 @@ impl Watch {
         }
         flow.received(packet);
         if let Some((peer, own)) = keys_of(packet) {
-            self.conn_begins(tuple, own, peer);
+            self.conns.begin(flow, own, peer);
         } else if let Some(token) = packet.join_token {
-            let conn = self.own_tokens.get(&token).copied();
-            // A peer may send any token; the host must refuse it.
-            let _ = self.join(tuple, conn, "");
+            // A peer may send any token; the host must refuse one that it never gave out.
+            flow.conn = self.conns.own_tokens.get(&token).copied().or(flow.conn);
         }
-        let Some(flow) = self.flows.get_mut(&tuple) else {
-            return;
-        };
-        if let Some(conn) = flow.conn.and_then(|index| self.conns.get_mut(index)) {
+        if let Some(conn) = self.conns.of(flow) {
             conn.received(flow, packet);
+        }
+    }
+
+    /// The host lost an address, and what it knew of subflows there.
+    pub(crate) fn address_gone(&mut self, address: IpAddr) {
+        let there = |tuple: &FourTuple| tuple.local.ip() == address;
+        for (_, flow) in self.flows.iter_mut().filter(|(tuple, _)| there(tuple)) {
+            flow.gone = true;
         }
     }
 
@@ -152,7 +185,7 @@ impl Watch {
             self.flows.insert(tuple, FlowWatch::default());
             return;
         };
-        if ours && known.is_another(packet) {
+        if known.gone || ours && known.is_another(packet) {
             self.flows.insert(tuple, FlowWatch::default());
         } else if !ours && known.irs.is_some_and(|irs| irs != packet.seq) {
             known.rival = Some(Box::new(packet.clone()));
@@ -163,33 +196,6 @@ impl Watch {
                 self.received(&rival);
             }
         }
-    }
-
-    fn conn_begins(&mut self, tuple: FourTuple, own: Key, peer: Key) {
-        let Some(flow) = self.flows.get_mut(&tuple) else {
-            return;
-        };
-        if flow.conn.is_some() {
-            return;
-        }
-        let (own, peer) = (KeyMaterial::derive(own), KeyMaterial::derive(peer));
-        let index = self.conns.len();
-        flow.conn = Some(index);
-        flow.is_first = true;
-        self.conns
-            .push(ConnWatch::new(own.idsn, peer.idsn, flow.peer_room()));
-        self.own_tokens.insert(own.token, index);
-        self.peer_tokens.insert(peer.token, index);
-    }
-
-    fn join(&mut self, tuple: FourTuple, conn: Option<usize>, otherwise: &str) -> Verdict {
-        let Some(conn) = conn else {
-            return Err(format!("{tuple} {otherwise}"));
-        };
-        if let Some(flow) = self.flows.get_mut(&tuple) {
-            flow.conn = Some(conn);
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,6 @@
 //! From the words of a scenario file to the values that a network is built from, and what can be wrong with them.
 
-use manypath_stack::api::{ConnOptions, Mode, PathManager};
-use manypath_tcp::cc::Algorithm;
+use manypath_stack::api::{ConnOptions, Mode};
 use manypath_tcp::machine::Keepalive;
 use manypath_tcp::units::Rate;
 
@@ -116,7 +115,9 @@ impl OptionsSpec {
         let Self {
             plain_tcp,
             scheduler,
+            mechanisms,
             congestion,
+            receive,
             path_manager,
             checksum,
             long_dsn,
@@ -138,14 +139,26 @@ impl OptionsSpec {
             };
         }
         if let Some(name) = scheduler {
-            let known = name.parse().map_err(|_| unknown("scheduler", name))?;
-            options.scheduler = known;
+            options.scheduler = name
+                .parse()
+                .map_err(|known| unlisted("scheduler", name, &known))?;
+        }
+        if let Some(name) = mechanisms {
+            let known = name.parse().map_err(|_| unknown("mechanism", name))?;
+            options.mechanisms = known;
         }
         if let Some(name) = congestion {
-            options.congestion = algorithm(name)?;
+            options.congestion = name
+                .parse()
+                .map_err(|known| unlisted("congestion control", name, &known))?;
+        }
+        if let Some(name) = receive {
+            options.receive = name
+                .parse()
+                .map_err(|known| unlisted("receive algorithm", name, &known))?;
         }
         if let Some(name) = path_manager {
-            options.path_manager = path_manager_of(name)?;
+            options.path_manager = name.parse().map_err(|_| unknown("path manager", name))?;
         }
         let size = |size: &super::units::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
         set(&mut options.checksum, checksum.as_ref().copied());
@@ -180,6 +193,13 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
+/// An unknown name whose error lists those that there are.
+fn unlisted(what: &'static str, name: &str, known: &dyn std::fmt::Display) -> ScenarioError {
+    ScenarioError::Senseless(format!(
+        "an application's options name {what} \"{name}\": {known}"
+    ))
+}
+
 fn unknown(what: &'static str, name: &str) -> ScenarioError {
     ScenarioError::Unknown {
         place: "an application's options".into(),
@@ -188,30 +208,11 @@ fn unknown(what: &'static str, name: &str) -> ScenarioError {
     }
 }
 
-fn algorithm(name: &str) -> Result<Algorithm, ScenarioError> {
-    match name {
-        "reno" => Ok(Algorithm::Reno),
-        "cubic" => Ok(Algorithm::Cubic),
-        "lia" => Ok(Algorithm::Lia),
-        _ => Err(unknown("congestion control", name)),
-    }
-}
-
-fn path_manager_of(name: &str) -> Result<PathManager, ScenarioError> {
-    match name.split_once(':') {
-        None if name == "passive" => Ok(PathManager::Passive),
-        None if name == "full-mesh" => Ok(PathManager::FullMesh),
-        Some(("ndiffports", count)) => count
-            .parse()
-            .map(PathManager::Ndiffports)
-            .map_err(|_| unknown("path manager", name)),
-        _ => Err(unknown("path manager", name)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use manypath_stack::api::PathManager;
+    use manypath_tcp::cc::Algorithm;
     use manypath_tcp::time::Duration;
 
     const SMALL: &str = r#"
@@ -304,6 +305,20 @@ mod tests {
             ..OptionsSpec::default()
         };
         let error = options.apply(&mut ConnOptions::default()).unwrap_err();
-        assert!(error.to_string().contains("vegas9"));
+        let error = error.to_string();
+        assert!(
+            error.contains("vegas9") && error.contains("wvegas"),
+            "{error}"
+        );
+        let options = OptionsSpec {
+            scheduler: Some("quickest".into()),
+            ..OptionsSpec::default()
+        };
+        let error = options.apply(&mut ConnOptions::default()).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("quickest") && error.contains("blest"),
+            "{error}"
+        );
     }
 }

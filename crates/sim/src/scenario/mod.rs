@@ -125,6 +125,20 @@ pub struct RouterSpec {
     /// It reports packets that it cannot forward by ICMP.
     #[serde(default = "yes")]
     pub icmp: bool,
+    /// How it spreads flows over equal ways.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub spread: SpreadSpec,
+}
+
+/// How a router chooses among equal ways. All packets of a flow take the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpreadSpec {
+    /// By a hash of addresses and ports, as equal-cost multipath does.
+    #[default]
+    FlowHash,
+    /// Each new flow takes the next way.
+    RoundRobin,
 }
 
 const fn yes() -> bool {
@@ -420,9 +434,14 @@ pub struct OptionsSpec {
     pub plain_tcp: Option<bool>,
     /// Scheduler by its name.
     pub scheduler: Option<String>,
+    /// `none`, `default`, or mechanisms by their names with commas between them.
+    pub mechanisms: Option<String>,
     /// Congestion control by its name.
     pub congestion: Option<String>,
-    /// `passive`, `full-mesh` or `ndiffports:N`.
+    /// Receive algorithm by its name.
+    pub receive: Option<String>,
+    /// `passive`, `full-mesh`, `ndiffports:N`, `userspace`, or a controller with its parameters: `smart-backup`, `streaming`,
+    /// `refresh`, `pathfinder`.
     pub path_manager: Option<String>,
     /// DSS checksums.
     pub checksum: Option<bool>,

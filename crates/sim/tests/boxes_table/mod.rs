@@ -96,10 +96,6 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         r#"{kind = "split"}, {kind = "coalesce", keep = "last"}"#,
         "kept kept kept kept",
     ),
-    (
-        r#"{kind = "split", keep = "first"}, {kind = "coalesce", keep = "last"}"#,
-        "fell fell fell fell",
-    ),
     (r#"{kind = "rewrite"}"#, "fell fell fell fell"),
     (r#"{kind = "rewrite", way = "in"}"#, "fell fell fell fell"),
     (

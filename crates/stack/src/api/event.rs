@@ -2,22 +2,26 @@
 
 use core::net::IpAddr;
 
-use manypath_tcp::time::Duration;
-use manypath_wire::ids::{AddrId, FourTuple};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::ids::{AddrId, FourTuple, Token};
 use manypath_wire::tcp::mptcp::ResetReason;
 
+use super::info::Role;
+use super::path::IfaceId;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 
-/// Something happened to a connection.
+/// Something happened to a connection, or to a local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The connection.
-    pub conn: ConnId,
+    /// When.
+    pub at: Instant,
+    /// The connection; `None` for what concerns local addresses.
+    pub conn: Option<ConnId>,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// What happened. Those with a [name](EventKind::name) are for controllers of paths, the others for applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A connection of a listener is established and waits in its accept queue.
@@ -32,12 +36,29 @@ pub enum EventKind {
     Closed(CloseCause),
     /// Multipath TCP was given up, wholly or in part.
     FellBack(FallbackCause),
+    /// A connection has its first subflow.
+    Created {
+        /// Who opened it.
+        role: Role,
+        /// Addresses and ports of the first subflow.
+        tuple: FourTuple,
+        /// Our token; `None` where it is plain TCP.
+        token: Option<Token>,
+    },
+    /// More subflows may be made from now on (RFC 8684 section 3.1: the peer has shown that it has our key).
+    JoinsAllowed,
     /// A subflow carries data from now on.
     SubflowUp {
         /// Which one.
         subflow: SubflowId,
         /// Its addresses and ports.
         tuple: FourTuple,
+        /// Where its packets leave.
+        iface: IfaceId,
+        /// Our identifier of its local address.
+        local_id: AddrId,
+        /// The peer's identifier of its address.
+        remote_id: AddrId,
         /// Why it exists.
         origin: SubflowOrigin,
         /// Either end wants it as a backup.
@@ -82,6 +103,46 @@ pub enum EventKind {
         /// How often it was doubled.
         backoffs: u8,
     },
+    /// A local address can be used, or its backup flag changed.
+    LocalUp {
+        /// Its interface.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+        /// Peers are to use it only when nothing better is left.
+        backup: bool,
+    },
+    /// A local address is gone.
+    LocalDown {
+        /// Its interface.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+    },
+}
+
+impl EventKind {
+    /// The name by which a controller knows it: that of Linux's `mptcp_pm` family (`MPTCP_EVENT_*`) where there is one,
+    /// else that of SMAPP section 3. `None` for what only concerns the application that reads and writes.
+    pub const fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Created { .. } => "created",
+            Self::JoinsAllowed => "established",
+            Self::Closed(_) => "closed",
+            Self::FellBack(_) => "fallback",
+            Self::SubflowUp { .. } => "sub_established",
+            Self::SubflowDown { .. } => "sub_closed",
+            Self::AddressAnnounced { .. } => "announced",
+            Self::AddressWithdrawn { .. } => "removed",
+            Self::PriorityChanged { .. } => "sub_priority",
+            Self::Timeout { .. } => "timeout",
+            Self::LocalUp { .. } => "new_local_addr",
+            Self::LocalDown { .. } => "del_local_addr",
+            Self::Acceptable(_) | Self::Established | Self::Readable | Self::Writable => {
+                return None;
+            }
+        })
+    }
 }
 
 /// Why a connection ended.

@@ -1,7 +1,7 @@
 //! What can be read about a connection.
 
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::cc::Algorithm;
 use manypath_tcp::machine::Info as TcpInfo;
@@ -9,8 +9,9 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::{AddrId, FourTuple, Token};
 
 use super::event::{CloseCause, FallbackCause, SubflowEnd, SubflowOrigin};
-use super::options::PathManager;
 use super::path::IfaceId;
+use super::policy::PathManager;
+use super::{ReceiveAlgorithm, ReceiveSearches};
 use crate::ids::{ConnId, SubflowId};
 use crate::sched::Scheduler;
 
@@ -127,6 +128,10 @@ pub struct ConnInfo {
     pub scheduler: Scheduler,
     /// Congestion control of new subflows.
     pub congestion: Algorithm,
+    /// How the place of data that arrives out of order is found.
+    pub receive: ReceiveAlgorithm,
+    /// What that cost.
+    pub searches: ReceiveSearches,
     /// Path manager in use.
     pub path_manager: PathManager,
     /// When it was opened.
@@ -149,10 +154,46 @@ pub struct ConnInfo {
     pub memory: usize,
     /// Room that the peer's window leaves, in bytes.
     pub peer_window: u64,
+    /// Subflows may be added now.
+    pub may_join: bool,
+    /// The subflow that carries the oldest byte without Data ACK: who holds the window up while it is closed.
+    pub held_up_by: Option<SubflowId>,
+    /// Our addresses as this connection knows them.
+    pub locals: Vec<LocalAddress>,
+    /// The peer's addresses as this connection knows them.
+    pub remotes: Vec<PeerAddress>,
     /// Live subflows.
     pub subflows: Vec<SubflowInfo>,
     /// The subflows that ended last, newest last; bounded.
     pub ended: Vec<EndedSubflow>,
+}
+
+/// An address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// Its identifier.
+    pub id: AddrId,
+    /// Its interface.
+    pub iface: IfaceId,
+    /// The address.
+    pub addr: IpAddr,
+    /// Peers are to use it only when nothing better is left.
+    pub backup: bool,
+    /// It can be used now.
+    pub up: bool,
+    /// The peer was told of it.
+    pub announced: bool,
+}
+
+/// An address of the peer that a subflow can be made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The peer's identifier of it.
+    pub id: AddrId,
+    /// Address and port.
+    pub addr: SocketAddr,
+    /// The peer announced it, as opposed to joining from it or being called there.
+    pub announced: bool,
 }
 
 /// A live subflow.

@@ -2,18 +2,27 @@
 //!
 //! Owns the vocabulary of the sans-IO contract. Must never reach into a connection.
 
+mod control;
 mod error;
 mod event;
 mod info;
+mod mechanisms;
 mod options;
 mod path;
+mod policy;
+mod receive;
 mod slots;
 
+pub use control::{Command, Done, Ending, NewSubflow};
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};
 pub use info::{
-    ConnInfo, ConnState, EndedSubflow, Memory, ProtocolLevel, Role, SubflowInfo, SubflowPhase,
+    ConnInfo, ConnState, EndedSubflow, LocalAddress, Memory, PeerAddress, ProtocolLevel, Role,
+    SubflowInfo, SubflowPhase,
 };
-pub use options::{ConnOptions, ConnectOptions, ListenOptions, Mode, PathManager};
+pub use mechanisms::{Mechanisms, UnknownMechanism};
+pub use options::{ConnOptions, ConnectOptions, ListenOptions, Mode};
 pub use path::{IfaceId, Offload, Path, PathEvent};
+pub use policy::{PathFinder, PathManager, Refresh, SmartBackup, Streaming, UnknownPolicy};
+pub use receive::{ReceiveAlgorithm, ReceiveSearches, UnknownReceiveAlgorithm};
 pub use slots::{Gather, RxMeta, Slots, Transmit, TxMeta};

@@ -6,6 +6,9 @@ use manypath_tcp::cc::Algorithm;
 use manypath_tcp::machine::Keepalive;
 use manypath_tcp::time::Duration;
 
+use super::Mechanisms;
+use super::ReceiveAlgorithm;
+use super::policy::PathManager;
 use crate::sched::Scheduler;
 
 /// Whether a connection tries Multipath TCP at all.
@@ -18,18 +21,6 @@ pub enum Mode {
     PlainTcp,
 }
 
-/// Which policy decides the subflows of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum PathManager {
-    /// Creates nothing; joins of the peer are accepted. What a server wants.
-    #[default]
-    Passive,
-    /// One subflow for each pair of a local and a remote address.
-    FullMesh,
-    /// This many subflows between the first pair of addresses, with different source ports.
-    Ndiffports(u8),
-}
-
 /// How a connection behaves. Every field can be left at its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnOptions {
@@ -37,8 +28,12 @@ pub struct ConnOptions {
     pub mode: Mode,
     /// Which subflow carries the next data.
     pub scheduler: Scheduler,
+    /// What keeps the connection from being slower than its best path.
+    pub mechanisms: Mechanisms,
     /// Congestion control of every subflow.
     pub congestion: Algorithm,
+    /// How the place of data that arrives out of order is found.
+    pub receive: ReceiveAlgorithm,
     /// Which subflows exist.
     pub path_manager: PathManager,
     /// Require DSS checksums (RFC 8684 section 3.1, flag A). They are also used when the peer requires them.
@@ -75,7 +70,9 @@ impl Default for ConnOptions {
         Self {
             mode: Mode::Multipath,
             scheduler: Scheduler::default(),
+            mechanisms: Mechanisms::default(),
             congestion: Algorithm::Cubic,
+            receive: ReceiveAlgorithm::default(),
             path_manager: PathManager::Passive,
             checksum: true, // rfc8684:C16,D8
             long_dsn: true,

@@ -20,6 +20,8 @@ use crate::pm;
 
 /// How often an unanswered MP_FASTCLOSE is repeated. // rfc8684:Z5
 const FAST_CLOSE_REPEATS: u8 = 3;
+/// Bytes after which a subflow carried more than a beginning: what the first windows hold.
+const USEFUL: u64 = 32 * 1024;
 /// Ended subflows that are remembered.
 const MOST_ENDED: usize = 32;
 /// How long a connection that the application let go may go without progress before it is aborted.
@@ -231,6 +233,7 @@ impl Conn {
             pm::Event::Ended {
                 subflow: sf.id(),
                 end,
+                useful: sf.bytes_sent.max(sf.bytes_received) >= USEFUL,
             },
             cx,
         );
@@ -250,7 +253,7 @@ impl Conn {
             self.finish(CloseCause::Finished, cx);
             return;
         }
-        if self.may_join() && !self.released {
+        if self.may_join() && !(self.released && matches!(self.send.fin, FinState::Acked)) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
             self.lonely_until.get_or_insert(until);

@@ -78,7 +78,7 @@ impl Conn {
     /// The peer's SYN came with a good cookie and with payload, which is the beginning of its stream; the application
     /// may have it, and may answer, before the handshake is over. // rfc8684:O3,O5
     pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
-        let (placed, advanced) = self.recv.accept(Offset::ZERO, payload);
+        let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
         debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");
         self.rx_start = self.recv.next();
         self.subflows[0].bytes_received += payload.len() as u64;
@@ -86,7 +86,6 @@ impl Conn {
         self.opened_for_use(0, cx);
         self.advanced(advanced, cx);
         self.take_up(0, cx);
-        self.after_input(cx);
     }
 
     /// The peer's third packet is still to come.

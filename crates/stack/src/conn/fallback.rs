@@ -75,16 +75,19 @@ impl Lattice {
 pub(crate) enum Unproven {
     /// The only subflow: go on as TCP. // rfc8684:B4
     FallBack,
+    /// Whether it is an additional one turns out within a round trip.
+    Wait,
     /// An additional subflow: reset it. // rfc8684:B3
     ResetSubflow,
 }
 
-/// The rule for a subflow whose first exchange carried no DSS.
-pub(crate) fn without_dss(first_subflow: bool, others_exist: bool) -> Unproven {
-    if first_subflow && !others_exist {
-        Unproven::FallBack
-    } else {
-        Unproven::ResetSubflow
+/// The rule for a subflow whose first exchange carried no DSS. `proving`: a proof for another subflow is under way, which
+/// the peer may have taken up.
+pub(crate) fn without_dss(first_subflow: bool, others_exist: bool, proving: bool) -> Unproven {
+    match (first_subflow, others_exist, proving) {
+        (true, false, false) => Unproven::FallBack,
+        (true, false, true) => Unproven::Wait,
+        (false, _, _) | (_, true, _) => Unproven::ResetSubflow,
     }
 }
 
@@ -112,9 +115,12 @@ mod tests {
     #[test]
     fn only_the_first_and_only_subflow_may_fall_back() {
         // rfc8684:B3,B4
-        assert_eq!(without_dss(true, false), Unproven::FallBack);
-        assert_eq!(without_dss(true, true), Unproven::ResetSubflow);
-        assert_eq!(without_dss(false, true), Unproven::ResetSubflow);
-        assert_eq!(without_dss(false, false), Unproven::ResetSubflow);
+        assert_eq!(without_dss(true, false, false), Unproven::FallBack);
+        assert_eq!(without_dss(true, false, true), Unproven::Wait);
+        for proving in [false, true] {
+            assert_eq!(without_dss(true, true, proving), Unproven::ResetSubflow);
+            assert_eq!(without_dss(false, true, proving), Unproven::ResetSubflow);
+            assert_eq!(without_dss(false, false, proving), Unproven::ResetSubflow);
+        }
     }
 }

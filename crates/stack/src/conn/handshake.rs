@@ -132,15 +132,25 @@ impl Conn {
         self.push_event(EventKind::Established);
     }
 
-    /// A segment for a half-open connection that has overtaken the keys: it is not looked at yet. // rfc8684:C31
-    pub(crate) fn overtook_keys(&self, i: usize, seg: &Segment<'_>) -> bool {
+    /// A segment for a half-open connection that has overtaken the keys: it is not looked at yet. When a peer repeats its
+    /// first data and the keys are not on it, they will not come any more: Linux does so with data whose mapping a
+    /// DATA_FIN has lengthened. First data without keys *and* mapping is no Multipath TCP at all: Linux repeats data so
+    /// that a Fast Open server refused, and its later mappings are wrong by as much. // rfc8684:C14,C31,B4
+    pub(crate) fn overtook_keys(&mut self, i: usize, seg: &Segment<'_>) -> bool {
         let Some(local) = &self.local else {
             return false;
         };
-        self.subflows[i].greeting == Greeting::CapableSynAck
+        let early = self.subflows[i].greeting == Greeting::CapableSynAck
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
-            && third(seg, local.key) == Third::Early
+            && third(seg, local.key) == Third::Early;
+        let next = self.subflows[i].tcp.rcv_nxt();
+        if !early || seg.payload.is_empty() || seg.header.seq != next {
+            return early;
+        }
+        let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
+        let repeated = core::mem::replace(&mut self.keyless_data, true);
+        mapped && !repeated
     }
 
     /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?
@@ -180,14 +190,22 @@ impl Conn {
         self.send.open_window();
     }
 
-    /// The first subflow can carry data; the peer's first window applies.
+    /// The first subflow can carry data; the peer's first window applies. What exceeds it by less than a unit of its scale,
+    /// Linux takes below and drops above, and with a full buffer behind such a hole it stops for ever.
     pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.conn_established += u64::from(!self.established);
+        if !self.established {
+            self.push_event(EventKind::Created {
+                role: self.role,
+                tuple: self.first,
+                token: self.token().filter(|_| self.lattice.speaks_multipath()),
+            });
+        }
         self.established = true;
         if self.lattice.speaks_multipath() {
             self.send.data_ack(
                 self.send.una(),
-                u64::from(self.subflows[i].tcp.peer_window()),
+                u64::from(self.subflows[i].tcp.peer_window_in_units()),
             );
         } else {
             self.send.open_window();
@@ -237,6 +255,7 @@ impl Conn {
             self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
         self.tell_manager(pm::Event::Ready, cx);
+        self.push_event(EventKind::JoinsAllowed);
     }
 
     /// Data was to prove that the path leaves it its options, and none came through: perhaps the path drops it for them.
@@ -257,6 +276,7 @@ impl Conn {
             self.proof_until = None;
             if !self.subflows.is_empty() {
                 self.proof_overdue(0, cx);
+                self.ask_where_it_stands(cx);
             }
         }
     }

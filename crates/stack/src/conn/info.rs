@@ -1,10 +1,14 @@
 //! What can be read about a connection, gathered on request.
 
+use alloc::vec::Vec;
+
 use manypath_tcp::time::Instant;
 
 use super::Conn;
 use super::subflow::Subflow;
-use crate::api::{ConnInfo, ConnOptions};
+use crate::api::{ConnInfo, ConnOptions, LocalAddress, Mechanisms, PeerAddress};
+use crate::ids::SubflowId;
+use crate::pm::ledger::{Announced, Local, Remote, Source};
 
 impl Conn {
     pub(crate) fn info(&self) -> ConnInfo {
@@ -21,6 +25,8 @@ impl Conn {
             checksum: self.checksum && self.lattice.speaks_multipath(),
             scheduler: self.opts.scheduler,
             congestion: self.opts.congestion,
+            receive: self.recv.arrived.algorithm(),
+            searches: self.recv.arrived.searches(),
             path_manager: self.opts.path_manager,
             opened: self.opened,
             bytes_written: self.send.end().0,
@@ -36,23 +42,82 @@ impl Conn {
                 .edge()
                 .max(self.send.next())
                 .since(self.send.next()),
+            may_join: self.may_join(),
+            held_up_by: self.held_up_by(),
+            locals: self.local_addresses(),
+            remotes: self.peer_addresses(),
             subflows: self.subflows.iter().map(Subflow::info).collect(),
             ended: self.ended.iter().copied().collect(),
         }
     }
 
-    /// Takes options that can change on a living connection: buffers, scheduler, no-delay, timeouts.
+    /// Switches mechanisms on and off.
+    fn set_mechanisms(&mut self, mechanisms: Mechanisms) {
+        let grown = self.recv.capacity();
+        let untuned = self.opts.mechanisms.autotune && !mechanisms.autotune;
+        self.opts.mechanisms = mechanisms;
+        if untuned && self.accepted {
+            self.recv.set_capacity(grown.max(self.opts.recv_buffer));
+            self.send.untune();
+        }
+        for sf in &mut self.subflows {
+            sf.tcp.set_capping(mechanisms.cap);
+        }
+    }
+
+    /// The subflow that carries the oldest byte without Data ACK.
+    fn held_up_by(&self) -> Option<SubflowId> {
+        let una = self.send.una();
+        let carries = |sf: &&Subflow| {
+            sf.tx
+                .iter()
+                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
+        };
+        self.subflows.iter().find(carries).map(Subflow::id)
+    }
+
+    fn local_addresses(&self) -> Vec<LocalAddress> {
+        let locals = self.manager.iter().flat_map(|m| m.ledger().locals());
+        let told = |local: &Local| LocalAddress {
+            id: local.id,
+            iface: local.iface,
+            addr: local.addr,
+            backup: local.backup,
+            up: local.up,
+            announced: local.announced != Announced::No,
+        };
+        locals.map(told).collect()
+    }
+
+    fn peer_addresses(&self) -> Vec<PeerAddress> {
+        let remotes = self.manager.iter().flat_map(|m| m.ledger().remotes());
+        let told = |remote: &Remote| PeerAddress {
+            id: remote.id,
+            addr: remote.addr,
+            announced: remote.source == Source::Announced,
+        };
+        remotes.map(told).collect()
+    }
+
+    /// Takes options that can change on a living connection: buffers, scheduler, congestion control, no-delay,
+    /// timeouts.
     pub(crate) fn set_options(&mut self, opts: &ConnOptions, now: Instant) {
         self.opts.scheduler = opts.scheduler;
+        self.opts.congestion = opts.congestion;
+        self.opts.receive = opts.receive;
+        self.recv.arrived.set_algorithm(opts.receive);
+        self.set_mechanisms(opts.mechanisms);
         self.opts.nodelay = opts.nodelay;
         self.opts.break_before_make = opts.break_before_make;
         self.opts.max_subflows = opts.max_subflows;
         self.opts.send_buffer = opts.send_buffer;
         self.send.set_capacity(opts.send_buffer);
+        self.opts.recv_buffer = opts.recv_buffer.min(self.opts.recv_buffer);
         self.recv
-            .set_capacity(opts.recv_buffer.min(self.opts.recv_buffer));
+            .set_capacity(self.recv.capacity().min(self.opts.recv_buffer));
         for sf in &mut self.subflows {
             sf.tcp.set_nagle(!opts.nodelay);
+            sf.tcp.set_congestion(opts.congestion);
             sf.tcp.set_user_timeout(opts.user_timeout);
             if opts.keepalive != self.opts.keepalive {
                 sf.tcp.set_keepalive(now, opts.keepalive);

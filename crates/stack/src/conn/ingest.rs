@@ -13,6 +13,7 @@ use super::handshake::capable_of;
 use super::mapping::{Noted, RxMapping};
 use super::offset::Offset;
 use super::recv::Placed;
+use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{EventKind, FallbackCause, SubflowEnd};
 
@@ -73,6 +74,7 @@ impl Conn {
         let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
         self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
         self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
+        self.takes_over(i, cx);
         if !seg.options.mptcp.is_empty() {
             self.options_pass();
         }
@@ -90,7 +92,11 @@ impl Conn {
     fn without_dss(&mut self, i: usize, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.data_was_acked;
-        let bare = outcome.in_order.is_some() && !sf.data_came_mapped;
+        // A mapping may have come before its data, on a segment without.
+        let unknown = sf.rx.first().is_none();
+        // A peer that knows our keys does not end its only subflow without a word. // rfc8684:B13
+        let gone = outcome.fin && sf.greeting == Greeting::CapableAck;
+        let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.data_came_mapped;
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
@@ -101,9 +107,11 @@ impl Conn {
             }
             return;
         }
-        match without_dss(self.subflows[i].is_first(), !self.is_alone(i)) {
+        let (first, others) = (self.subflows[i].is_first(), !self.is_alone(i));
+        match without_dss(first, others, self.is_proving()) {
+            Unproven::Wait => {}
             // rfc8684:B4
-            Unproven::FallBack if blind => {
+            Unproven::FallBack if blind || gone => {
                 self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx);
             }
             // A piece of a segment may have come without its option, which then follows.
@@ -156,6 +164,7 @@ impl Conn {
         if done.bytes > 0 || done.fin {
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
+            self.tune_send_buffer();
         }
         if done.window_grew {
             self.data_timer.window_opened();
@@ -240,6 +249,13 @@ impl Conn {
 
     fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
+        if end == self.recv.next() && !was_known && self.subflows[i].unexplained.is_some() {
+            // The stream ends here, and yet more of it came: something on the way makes it longer.
+            self.settle_unmapped(i, cx);
+            if !self.lattice.speaks_multipath() {
+                return;
+            }
+        }
         if !self.recv.note_end(end) {
             cx.count.dss_mapping_invalid += 1;
             return;
@@ -267,7 +283,10 @@ impl Conn {
         let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
         let room = self.mapping_room();
         match self.subflows[i].rx.note(mapping, from, reach, room) {
-            Noted::New => cx.count.dss_mapping += 1,
+            Noted::New => {
+                cx.count.dss_mapping += 1;
+                self.subflows[i].mappings += 1;
+            }
             Noted::Known => cx.count.dss_mapping_repeated += 1,
             Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
         }
@@ -286,6 +305,7 @@ impl Conn {
             return;
         }
         cx.count.bytes_in += bytes.len() as u64;
+        self.note_arrival(bytes.len(), cx);
         if !self.lattice.speaks_multipath() {
             self.take_plain(i, bytes, cx);
             return;
@@ -309,7 +329,7 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
-                if self.subflows[i].rx.next_start().is_none() && self.holds_unmapped(i) {
+                if self.holds_unmapped(i) {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
@@ -346,7 +366,7 @@ impl Conn {
         self.subflows[i].bytes_received += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
-            let (placed, advanced) = self.recv.accept(at, bytes);
+            let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
             self.placed(placed, bytes.len(), cx);
             self.advanced(advanced, cx);
             if complete {

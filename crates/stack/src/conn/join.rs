@@ -48,7 +48,6 @@ impl Conn {
         self.lattice.may_join()
             && self.fully_established
             && self.closed.is_none()
-            && self.failing.is_none()
             && !self.holds_something()
             && self.remote.is_some()
     }
@@ -156,11 +155,6 @@ impl Conn {
             return;
         };
         let Some(keys) = self.keys() else { return };
-        if self.failing.is_some() {
-            // The peer was told that there is one subflow, and goes on with that alone. // rfc8684:B15
-            self.reset_subflow(i, SubflowEnd::Refused, mptcp_specific(), cx);
-            return;
-        }
         match join_of(seg) {
             Some(Join::Ack { hmac })
                 if equal(
@@ -172,6 +166,7 @@ impl Conn {
                 self.joined = true;
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
+                self.better_than_failing(cx);
             }
             // rfc8684:J14,J16
             Some(_) => {
@@ -232,6 +227,9 @@ impl Conn {
         self.push_event(EventKind::SubflowUp {
             subflow: seat.id,
             tuple: seat.tuple,
+            iface: seat.iface,
+            local_id: seat.local_id,
+            remote_id: seat.remote_id,
             origin: seat.origin,
             backup: seat.backup_here || seat.backup_there,
         });

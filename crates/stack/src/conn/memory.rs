@@ -72,10 +72,9 @@ impl Conn {
     }
 
     /// Notes whether anything moved since the last look.
-    pub(crate) fn note_advance(&mut self, cx: &Cx<'_>) {
+    pub(crate) fn note_advance(&mut self, at: Instant) {
         let (read, acked) = (self.recv.bytes_read(), self.send.una());
         if (read, acked) != (self.advance.read, self.advance.acked) {
-            let at = cx.now;
             self.advance = Advance { read, acked, at };
         }
     }
@@ -99,12 +98,14 @@ impl Conn {
 
     /// Nobody has accepted it: until then it is told a small window.
     pub(crate) fn restrict_window(&mut self, bytes: u32) {
+        self.accepted = false;
         self.recv.restrict(bytes);
     }
 
     /// Somebody has accepted it.
     pub(crate) fn lift_restriction(&mut self) {
-        self.recv.set_capacity(self.opts.recv_buffer);
+        self.accepted = true;
+        self.recv.set_capacity(self.first_recv_window());
     }
 
     /// The oldest join of the peer that has not proved itself in time.
@@ -127,7 +128,6 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.end.get_or_insert(SubflowEnd::TimedOut);
         sf.tcp.forget();
-        self.after_input(cx);
     }
 
     /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1
@@ -143,6 +143,5 @@ impl Conn {
         self.send.clear();
         self.recv.clear();
         self.finish(CloseCause::Aborted, cx);
-        self.after_input(cx);
     }
 }

@@ -4,6 +4,8 @@
 //! siblings never call each other.
 
 mod close;
+mod control;
+mod copies;
 mod early;
 mod fallback;
 mod handshake;
@@ -14,6 +16,7 @@ mod mapping;
 mod memory;
 mod offset;
 mod options;
+mod order;
 mod packet;
 mod paths;
 mod persuade;
@@ -22,13 +25,17 @@ mod quiet;
 mod recv;
 mod rescue;
 mod ring;
+mod schedule;
 mod segment;
 mod send;
+mod stall;
 mod subflow;
 mod timeout;
 mod timers;
 mod transmit;
+mod tune;
 mod unmapped;
+mod withhold;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -52,6 +59,7 @@ use crate::stats::Counters;
 
 pub(crate) use close::Departed;
 use close::FastCloseWait;
+use control::Steering;
 pub(crate) use early::Learnt;
 use fallback::Lattice;
 pub(crate) use handshake::{Third, Unusable, capable_of, third_of, usable};
@@ -67,7 +75,9 @@ use subflow::Subflow;
 pub(crate) use subflow::{Greeting, Seat};
 use timers::DataTimer;
 pub(crate) use transmit::Progress;
+use tune::Arrivals;
 use unmapped::{Bareness, RecentAcks};
+use withhold::Withheld;
 
 /// Idle queues keep their memory for so long.
 const IDLE: Duration = Duration::from_secs(1);
@@ -121,6 +131,8 @@ pub(crate) struct Conn {
     ended: VecDeque<EndedSubflow>,
     departed: Vec<Departed>,
     pub(crate) manager: Option<pm::Manager>,
+    /// What judges how subflows do, where the policy is of that kind.
+    steering: Steering,
     announcements: Announcements,
     wanted: VecDeque<pm::Create>,
     outbox: VecDeque<EventKind>,
@@ -129,6 +141,8 @@ pub(crate) struct Conn {
     fully_established: bool,
     /// How long a caller that has sent its keys may take to send more before other paths are looked for.
     proof_until: Option<Instant>,
+    /// The caller's first data came before its keys.
+    keyless_data: bool,
     /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
     no_joins_to_first: bool,
     /// It was put into its listener's queue.
@@ -154,6 +168,8 @@ pub(crate) struct Conn {
     recent_acks: RecentAcks,
     /// We fell to TCP, and the peer may not know.
     data_acks_go_on: bool,
+    /// What is not acknowledged although it is here.
+    withheld: Option<Withheld>,
     /// Another subflow came up once.
     joined: bool,
     /// A DSS of ours left: the peer may have seen that options pass.
@@ -162,6 +178,8 @@ pub(crate) struct Conn {
     late_fin: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
+    /// An infinite mapping left, if only with data that was sent before.
+    infinite_said: bool,
     /// The infinite mapping goes on segments without data, too, until data has carried it.
     infinite_on_bare: bool,
     data_timer: DataTimer,
@@ -173,6 +191,14 @@ pub(crate) struct Conn {
     fed: Instant,
     /// Some subflow is not looked at any more until payload arrives.
     resting: bool,
+    /// Payload that arrived lately, for the size of the receive window.
+    arrivals: Arrivals,
+    /// Nobody has to accept it any more.
+    accepted: bool,
+    /// The end of what was repeated because the window was full.
+    repeated: Offset,
+    /// What the scheduler is to know at the next question.
+    schedule: schedule::Schedule,
     /// Scratch space of the scheduler's question.
     views: Vec<PathView>,
 }
@@ -185,6 +211,10 @@ impl Conn {
             (false, _) => Greeting::Plain,
             (true, Role::Initiator) => Greeting::CapableSyn,
             (true, Role::Responder) => Greeting::CapableSynAck,
+        };
+        let steering = match birth.manager {
+            Some(_) => Steering::new(birth.opts.path_manager),
+            None => Steering::default(),
         };
         let mut conn = Self {
             id: birth.id,
@@ -202,13 +232,14 @@ impl Conn {
             checksum: birth.opts.checksum || birth.offered_checksum,
             peer_long: true,
             send: SendQueue::new(birth.opts.send_buffer),
-            recv: ReceiveQueue::new(birth.opts.recv_buffer),
+            recv: ReceiveQueue::new(0, crate::api::ReceiveAlgorithm::default()),
             opts: birth.opts,
             subflows: Vec::new(),
             samples: Vec::new(),
             next_subflow: 0,
             ended: VecDeque::new(),
             departed: Vec::new(),
+            steering,
             manager: birth.manager,
             announcements: Announcements::default(),
             wanted: VecDeque::new(),
@@ -216,6 +247,7 @@ impl Conn {
             established: false,
             fully_established: false,
             proof_until: None,
+            keyless_data: false,
             no_joins_to_first: birth.no_joins_to_first,
             offered: false,
             closed: None,
@@ -229,6 +261,7 @@ impl Conn {
             advance: Advance::new(now),
             fast_close: None,
             failing: None,
+            withheld: None,
             joined: false,
             spoke: false,
             late_fin: false,
@@ -237,6 +270,7 @@ impl Conn {
             recent_acks: RecentAcks::default(),
             data_acks_go_on: false,
             infinite_from: None,
+            infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),
             readable_told: false,
@@ -244,8 +278,13 @@ impl Conn {
             delivered_ssn: None,
             fed: now,
             resting: false,
+            arrivals: Arrivals::new(now),
+            accepted: true,
+            repeated: Offset::ZERO,
+            schedule: schedule::Schedule::default(),
             views: Vec::new(),
         };
+        conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
         let first = Subflow::new(seat, tcp, greeting, now);
         conn.samples.push(first.sample());
         conn.subflows.push(first);
@@ -258,6 +297,7 @@ impl Conn {
     }
 
     fn push_event(&mut self, kind: EventKind) {
+        self.steering.hear(&kind);
         self.outbox.push_back(kind);
     }
 
@@ -312,9 +352,9 @@ impl Conn {
     }
 
     /// Something may be sent at this moment that the last turn did not see.
-    pub(crate) fn wants_turn(&self, cx: &Cx<'_>) -> bool {
+    pub(crate) fn wants_turn(&self, now: Instant) -> bool {
         (0..self.subflows.len()).any(|i| {
-            self.subflows[i].tcp.needs_send(cx.now)
+            self.subflows[i].tcp.needs_send(now)
                 || self.subflows[i].signal_ready()
                 || self.fin_ready(i)
         })
@@ -335,7 +375,6 @@ impl Conn {
                 self.subflows[i].end.get_or_insert(SubflowEnd::Unreachable);
             }
         }
-        self.after_input(cx);
     }
 
     /// Neither the application nor the network needs it any more.
@@ -364,11 +403,12 @@ impl Conn {
 
     /// Settles everything that an input may have set in motion.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
-        self.note_advance(cx);
+        self.note_advance(cx.now);
         self.advance_close(cx);
         self.watch_silence(cx);
         self.free_sent(cx);
         self.follow_manager(cx);
+        self.steer(cx);
         if self.write_blocked && self.send.room_is_worth_telling() {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
@@ -441,6 +481,14 @@ impl Conn {
             Some(CloseCause::Finished) => Ok(None),
             Some(cause) => Err(error_of(cause)),
         }
+    }
+
+    /// The application has read. True if something follows from it: a window so much larger that the peer should hear of
+    /// it, or memory that is idle from now on.
+    pub(crate) fn reading_stirs(&mut self, now: Instant) -> bool {
+        self.note_advance(now);
+        self.tell_window();
+        self.wants_turn(now) || (self.memory_check.is_none() && self.recv.idles_large())
     }
 }
 

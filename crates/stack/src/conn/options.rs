@@ -9,6 +9,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{
     Capable, CapableKeys, DataAck, Dss, FastClose, Join, MapDsn, Mapping, MptcpOption,
 };
+use manypath_wire::tcp::options::MptcpOptions;
 
 use super::Conn;
 use super::mapping::TxMapping;
@@ -18,25 +19,9 @@ use super::subflow::{Explanation, Greeting, Subflow};
 /// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
 
-/// At most so many options on one segment.
-pub(crate) const MOST: usize = 3;
-
-/// The options of one segment, most important first.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OptionList {
-    items: [Option<MptcpOption>; MOST],
-}
-
-impl OptionList {
-    pub(crate) fn push(&mut self, option: MptcpOption) {
-        if let Some(free) = self.items.iter_mut().find(|item| item.is_none()) {
-            *free = Some(option);
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &MptcpOption> {
-        self.items.iter().flatten()
-    }
+fn add(list: &mut MptcpOptions, option: MptcpOption) {
+    let taken = list.push(option);
+    debug_assert!(taken, "no segment wants more options than it can hold");
 }
 
 impl Conn {
@@ -54,95 +39,101 @@ impl Conn {
         }
     }
 
-    /// The options of a segment. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
+    /// Adds the options of a segment, most important first. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
     pub(crate) fn options_for(
         &self,
         i: usize,
         plan: &Plan,
         mapping: Option<&TxMapping>,
-    ) -> OptionList {
-        let mut list = OptionList::default();
+        list: &mut MptcpOptions,
+    ) {
         let sf = &self.subflows[i];
         if plan.kind == Kind::Reset {
             if let Some(Explanation(Some(why))) = sf.reset_with {
-                list.push(why);
+                add(list, why);
             }
-            return list;
+            return;
         }
         match &sf.greeting {
             Greeting::Plain => match (mapping, sf.signals.front()) {
                 (Some(mapping), _) if self.lattice.infinite_due() => {
-                    list.push(self.infinite_mapping(mapping));
+                    add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
                     if self.data_acks_go_on {
-                        list.push(self.late_dss());
+                        add(list, self.late_dss());
                     } else if mapping.is_none() && self.infinite_on_bare {
                         // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
-                        list.push(self.bare_infinite_mapping(i));
+                        add(list, self.bare_infinite_mapping(i));
                     }
                     // The answer to an MP_FAIL is the last word. // rfc8684:B10
                     if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
-                        list.push(*fail);
+                        add(list, *fail);
                     }
                 }
             },
             // rfc8684:C1,C4,C16,C17,C20,C28
             Greeting::CapableSyn => {
                 if plan.kind == Kind::Syn && !sf.plain {
-                    list.push(MptcpOption::Capable(Capable::v1(
-                        self.checksum,
-                        CapableKeys::Syn,
-                    )));
+                    add(
+                        list,
+                        MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Syn)),
+                    );
                 }
             }
             Greeting::CapableSynAck => {
                 // Data that leaves before the keys are here has a mapping and no Data ACK. // rfc8684:O5
                 if let Some(m) = mapping {
-                    list.push(self.dss(Some(m)));
+                    add(list, self.dss(Some(m)));
                 }
                 if let (Kind::SynAck, Some(local), false) = (plan.kind, &self.local, sf.plain) {
                     let keys = CapableKeys::SynAck { sender: local.key };
-                    list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                    add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
                 }
             }
-            Greeting::CapableAck => self.unproven_options(i, mapping, &mut list),
+            Greeting::CapableAck => self.unproven_options(i, mapping, list),
             Greeting::JoinSyn { nonce } => {
                 if let Some(remote) = &self.remote {
                     // rfc8684:J1,J2,J3,J5
-                    list.push(MptcpOption::Join(Join::Syn {
-                        backup: sf.seat.backup_here,
-                        addr_id: sf.seat.local_id,
-                        token: remote.token,
-                        nonce: *nonce,
-                    }));
+                    add(
+                        list,
+                        MptcpOption::Join(Join::Syn {
+                            backup: sf.seat.backup_here,
+                            addr_id: sf.seat.local_id,
+                            token: remote.token,
+                            nonce: *nonce,
+                        }),
+                    );
                 }
             }
             Greeting::JoinSynAck { local, remote } => {
                 if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
                 {
-                    list.push(MptcpOption::Join(Join::SynAck {
-                        backup: sf.seat.backup_here,
-                        addr_id: sf.seat.local_id,
-                        hmac,
-                        nonce: *local,
-                    }));
+                    add(
+                        list,
+                        MptcpOption::Join(Join::SynAck {
+                            backup: sf.seat.backup_here,
+                            addr_id: sf.seat.local_id,
+                            hmac,
+                            nonce: *local,
+                        }),
+                    );
                 }
             }
             // rfc8684:J11
             Greeting::JoinAck { proof, .. } => {
-                list.push(MptcpOption::Join(Join::Ack { hmac: *proof }))
+                add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
             }
-            Greeting::CapableKeys | Greeting::Done => {
-                self.established_options(i, mapping, &mut list)
-            }
+            // What only asks the caller where it stands, or goes without on purpose, must not prove that options pass.
+            Greeting::CapableKeys | Greeting::Done
+                if self.was_told_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
+            Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, list),
         }
-        list
     }
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
     // rfc8684:C9,C10,C11
-    fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut OptionList) {
+    fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
             return;
         };
@@ -152,12 +143,15 @@ impl Conn {
             None if self.subflows[i].plain => {}
             // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
             None if self.data_fin_due() && !self.subflows[i].greet_next => {
-                list.push(self.dss(None))
+                add(list, self.dss(None))
             }
-            None => list.push(MptcpOption::Capable(Capable::v1(
-                self.checksum,
-                CapableKeys::Ack { sender, receiver },
-            ))),
+            None => add(
+                list,
+                MptcpOption::Capable(Capable::v1(
+                    self.checksum,
+                    CapableKeys::Ack { sender, receiver },
+                )),
+            ),
             Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
                 let keys = CapableKeys::Data {
                     sender,
@@ -165,19 +159,19 @@ impl Conn {
                     len: m.len,
                     checksum: m.checksum,
                 };
-                list.push(MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
             }
-            Some(m) => list.push(self.dss(Some(m))),
+            Some(m) => add(list, self.dss(Some(m))),
         }
     }
 
-    fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut OptionList) {
+    fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
-        list.push(self.dss(mapping));
+        add(list, self.dss(mapping));
         if mapping.is_none() {
             // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
             if let Some(signal) = self.subflows[i].signals.front() {
-                list.push(*signal);
+                add(list, *signal);
             }
         }
     }
@@ -211,7 +205,7 @@ impl Conn {
         let last = self.send.fin != FinState::Open && self.send.all_sent();
         let mapping = self
             .bare_data_fin()
-            .filter(|_| last && self.lattice.infinite_due());
+            .filter(|_| last && self.lattice.infinite_due() && !self.infinite_said);
         let at = self.recv.next() + u64::from(self.late_fin);
         MptcpOption::Dss(Dss {
             data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),

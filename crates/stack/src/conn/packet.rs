@@ -9,10 +9,9 @@ use manypath_wire::emit::{self, Checksum, Outgoing};
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Header;
-use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
-use manypath_wire::tcp::options::{MptcpOptions, Options};
+use manypath_wire::tcp::layout::{Fitted, Prefer};
+use manypath_wire::tcp::options::MptcpOptions;
 
-use super::options::OptionList;
 use super::subflow::Subflow;
 use crate::api::TxMeta;
 
@@ -27,7 +26,6 @@ pub(crate) const MOST_HEADERS: usize = 40 + 60;
 pub(crate) struct Draft {
     tuple: FourTuple,
     header: Header,
-    tcp_options: Options,
     ecn: Ecn,
     fitted: Fitted,
     header_len: usize,
@@ -38,16 +36,19 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    pub(crate) fn new(sf: &Subflow, plan: &Plan, list: &OptionList, now: Instant) -> Self {
-        let (header, tcp_options) = sf.tcp.header(now, plan);
-        let fitted = fit_list(&tcp_options, list);
-        Self {
+    /// `list` adds the Multipath TCP options.
+    pub(crate) fn new(
+        sf: &Subflow,
+        plan: &Plan,
+        now: Instant,
+        list: impl FnOnce(&mut MptcpOptions),
+    ) -> Self {
+        let mut draft = Self {
             tuple: sf.seat.tuple,
-            header,
-            tcp_options,
+            header: Header::default(),
             ecn: sf.tcp.ecn(plan),
-            header_len: emit::header_len(&sf.seat.tuple, &fitted),
-            fitted,
+            header_len: 0,
+            fitted: Fitted::EMPTY,
             payload_len: plan.len as usize,
             gso_size: if plan.len > plan.mss {
                 plan.mss as u16
@@ -55,7 +56,20 @@ impl Draft {
                 0
             },
             partial_checksum: sf.seat.offload.checksum,
-        }
+        };
+        let header = &mut draft.header;
+        draft.fitted.fill(40, |options| {
+            *header = sf.tcp.header_with(now, plan, options);
+            list(&mut options.mptcp);
+            // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
+            if options.mptcp.has_signal() {
+                Prefer::Signals
+            } else {
+                Prefer::Data
+            }
+        });
+        draft.header_len = emit::header_len(&draft.tuple, &draft.fitted);
+        draft
     }
 
     /// Bytes of the whole packet.
@@ -78,15 +92,9 @@ impl Draft {
         !self.partial_checksum
     }
 
-    /// The same options with their values filled in; their lengths do not change.
-    pub(crate) fn replace_options(&mut self, list: &OptionList) {
-        let fitted = fit_list(&self.tcp_options, list);
-        debug_assert_eq!(
-            fitted.len(),
-            self.fitted.len(),
-            "a checksum's value does not change an option's length"
-        );
-        self.fitted = fitted;
+    /// The mapping's checksum, now that the payload is known.
+    pub(crate) fn set_checksum(&mut self, checksum: u16) {
+        self.fitted.set_checksum(checksum);
     }
 
     /// The options that did fit.
@@ -120,22 +128,4 @@ impl Draft {
             partial_checksum: self.partial_checksum,
         }
     }
-}
-
-fn fit_list(tcp: &Options, list: &OptionList) -> Fitted {
-    let mut options = *tcp;
-    for option in list.iter() {
-        let taken = options.mptcp.push(*option);
-        debug_assert!(
-            taken,
-            "an option list is shorter than what a segment can hold"
-        );
-    }
-    // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
-    let prefer = if options.mptcp.has_signal() {
-        Prefer::Signals
-    } else {
-        Prefer::Data
-    };
-    fit(&Wanted { options, prefer }, 40)
 }

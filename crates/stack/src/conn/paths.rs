@@ -10,9 +10,8 @@ use manypath_wire::ids::AddrId;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
-use super::timers::earlier;
 use super::{Conn, Cx};
-use crate::api::{EventKind, IfaceId, Path};
+use crate::api::{EventKind, IfaceId, Path, StackError};
 use crate::crypto::mac;
 use crate::pm;
 
@@ -39,9 +38,7 @@ pub(crate) struct Announcements(Vec<Announcement>);
 
 impl Announcements {
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0
-            .iter()
-            .fold(None, |soonest, a| earlier(soonest, Some(a.again_at)))
+        self.0.iter().map(|a| a.again_at).min()
     }
 }
 
@@ -64,6 +61,11 @@ impl Conn {
             },
             cx,
         );
+        self.steering.hear(&EventKind::LocalUp {
+            iface: path.iface,
+            addr: path.addr,
+            backup: path.backup,
+        });
         for i in 0..self.subflows.len() {
             let seat = &self.subflows[i].seat;
             if seat.iface == path.iface && seat.tuple.local.ip() == path.addr {
@@ -75,6 +77,7 @@ impl Conn {
     /// A local address is gone: what lives on it is reset, so that the peer stops using it. // rfc8684:A16,A19
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
+        self.steering.hear(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             let seat = &self.subflows[i].seat;
             if seat.iface == iface && seat.tuple.local.ip() == addr {
@@ -90,29 +93,37 @@ impl Conn {
             .as_mut()
             .and_then(|manager| manager.poll(cx.now))
         {
-            match action {
-                pm::Action::Create(create) => self.wanted.push_back(create),
-                pm::Action::Remove { subflow } => {
-                    if let Some(i) = self.position(subflow) {
-                        self.address_gone(i, cx);
-                    }
-                }
-                pm::Action::Probe { subflow } => self.probe(subflow, cx),
-                pm::Action::Prioritise { subflow, backup } => self.set_backup(subflow, backup, cx),
-                pm::Action::Announce { id, addr, port } => {
-                    self.announcements.0.retain(|a| a.id != id);
-                    self.announcements.0.push(Announcement {
-                        id,
-                        addr,
-                        port,
-                        again_at: cx.now,
-                        sent: 0,
-                    });
-                }
-                pm::Action::Withdraw { id } => self.withdraw(id, cx),
-            }
+            self.carry_out(action, cx);
         }
         self.announce_due(cx);
+    }
+
+    /// Does one thing for the paths.
+    pub(crate) fn carry_out(&mut self, action: pm::Action, cx: &mut Cx<'_>) {
+        match action {
+            pm::Action::Create(create) => self.wanted.push_back(create),
+            pm::Action::Remove { subflow } => {
+                if let Some(i) = self.position(subflow) {
+                    self.address_gone(i, cx);
+                }
+            }
+            pm::Action::Probe { subflow } => self.probe(subflow, cx),
+            // One that ended in the meantime has no priority any more.
+            pm::Action::Prioritise { subflow, backup } => {
+                let _ = self.set_backup(subflow, backup, cx);
+            }
+            pm::Action::Announce { id, addr, port } => {
+                self.announcements.0.retain(|a| a.id != id);
+                self.announcements.0.push(Announcement {
+                    id,
+                    addr,
+                    port,
+                    again_at: cx.now,
+                    sent: 0,
+                });
+            }
+            pm::Action::Withdraw { id } => self.withdraw(id, cx),
+        }
     }
 
     /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
@@ -153,13 +164,12 @@ impl Conn {
         subflow: crate::ids::SubflowId,
         backup: bool,
         cx: &mut Cx<'_>,
-    ) {
-        let Some(i) = self.position(subflow) else {
-            return;
-        };
+    ) -> Result<(), StackError> {
+        let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
         self.subflows[i].seat.backup_here = backup;
         cx.count.prio_sent += 1;
         self.signal(i, MptcpOption::Prio(Prio { backup }));
+        Ok(())
     }
 
     fn withdraw(&mut self, id: AddrId, cx: &mut Cx<'_>) {

@@ -6,10 +6,12 @@
 
 use manypath_tcp::time::Duration;
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
 
 use super::handshake::capable_of;
-use super::subflow::Greeting;
+use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
+use crate::api::Role;
 
 /// Time that the repeated version with options has to be answered.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -18,6 +20,7 @@ impl Conn {
     /// A segment of a handshake came again: our answer to it was lost, or dropped for its options.
     pub(crate) fn greeted_again(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
+        let told_nothing = self.was_told_nothing();
         let sf = &mut self.subflows[i];
         match sf.greeting {
             // Who asks without gets an answer without; the third packet tells what it understood. // rfc8684:H5
@@ -25,7 +28,31 @@ impl Conn {
             Greeting::CapableAck if syn && ack => {
                 sf.plain_at.get_or_insert(cx.now + PATIENCE);
             }
+            // Before it has heard of us, the peer stands behind what it sent and we lack.
+            _ if !syn && told_nothing && seg.payload.is_empty() => {
+                sf.behind |= seg.header.seq.after(sf.tcp.rcv_nxt());
+            }
             _ => {}
+        }
+    }
+
+    /// The peer called, and nothing of ours was ever said to it on a segment without SYN, nor did any data come.
+    pub(crate) fn was_told_nothing(&self) -> bool {
+        let nothing_came = |sf: &Subflow| sf.tcp.rcv_nxt_ssn() == Ssn::new(1);
+        self.role == Role::Responder
+            && self.lattice.speaks_multipath()
+            && !self.spoke
+            && self.subflows.len() == 1
+            && self.subflows.iter().all(nothing_came)
+    }
+
+    /// A caller has sent its keys and nothing else for a while. Whether it is idle or whether its data is dropped on the way
+    /// is to be seen by the number at which it stands, which a segment from before our own makes it say.
+    pub(crate) fn ask_where_it_stands(&mut self, cx: &Cx<'_>) {
+        if self.was_told_nothing() {
+            let sf = &mut self.subflows[0];
+            sf.tcp.probe_liveness(cx.now);
+            sf.plain_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
         }
     }
 
@@ -39,6 +66,7 @@ impl Conn {
 
     /// What was said again with options was not answered either.
     pub(crate) fn plain_due(&mut self, cx: &Cx<'_>) {
+        let told_nothing = self.was_told_nothing();
         for sf in &mut self.subflows {
             if sf.plain_at.is_none_or(|at| at > cx.now) {
                 continue;
@@ -50,6 +78,12 @@ impl Conn {
                     sf.tcp.repeat_syn();
                 }
                 Greeting::CapableAck => {
+                    sf.plain = true;
+                    sf.tcp.force_ack();
+                }
+                Greeting::CapableKeys | Greeting::Done if told_nothing && sf.behind => {
+                    // It has sent again meanwhile, and that did not get here either. An answer without options is what a peer
+                    // that waits for the first one falls to TCP by. // rfc8684:B1,H5
                     sf.plain = true;
                     sf.tcp.force_ack();
                 }

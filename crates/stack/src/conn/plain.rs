@@ -4,7 +4,7 @@
 //! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
 //! stream's order, and what was held is part of it.
 
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -22,6 +22,8 @@ use crate::ids::SubflowId;
 
 /// How often an MP_FAIL is sent before its subflow is given up.
 const MOST_FAILS: u8 = 4;
+/// How long it is sent to a peer that is not heard at all.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,7 @@ pub(crate) struct Failing {
     at: Offset,
     /// Bytes of the subflow from there on, in place and not counted yet.
     held: u64,
+    since: Instant,
     again_at: Instant,
     sent: u8,
 }
@@ -61,10 +64,14 @@ impl Conn {
         }
         // The subflow has acknowledged these bytes: nobody will send them again below.
         self.subflows[i].rx.clear();
+        // What is rewritten may be longer. If this is the stream, the FIN of the subflow tells where it ends; else the peer
+        // says its DATA_FIN again. // rfc8684:B13
+        self.recv.forget_end();
         self.failing = Some(Failing {
             subflow: self.subflows[i].id(),
             at: m.at,
             held: u64::from(m.len),
+            since: cx.now,
             again_at: cx.now,
             sent: 0,
         });
@@ -92,17 +99,30 @@ impl Conn {
         let Some(i) = self.position(failing.subflow) else {
             return;
         };
-        if failing.sent == MOST_FAILS {
+        let rto = self.subflows[i].tcp.rto();
+        // A peer of which nothing came but what was under way has not refused to answer: its path is down.
+        let heard = self.subflows[i].quiet.heard_at() > failing.since + rto;
+        let too_long = cx.now >= failing.since + LONGEST_SILENCE;
+        if failing.sent >= MOST_FAILS && (heard || too_long) {
             self.give_up_held(i, &failing, cx);
             return;
         }
-        let pause = self.subflows[i].tcp.rto().times(1 << failing.sent);
+        let pause = rto.times(1 << failing.sent);
         self.failing = Some(Failing {
             again_at: cx.now + pause,
-            sent: failing.sent + 1,
+            sent: (failing.sent + 1).min(MOST_FAILS),
             ..failing
         });
         self.say_fail(i, failing.at, cx);
+    }
+
+    /// The peer proved another subflow while an MP_FAIL waits for its answer. It had begun that before it heard of the
+    /// failure, and will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
+    pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
+        let Some(failing) = self.failing else { return };
+        if let Some(i) = self.position(failing.subflow) {
+            self.give_up_held(i, &failing, cx);
+        }
     }
 
     pub(crate) fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
@@ -159,7 +179,8 @@ impl Conn {
         };
         // What it could not place may have been acknowledged after all when this arrives.
         let known = from <= self.send.next();
-        if !self.is_alone(i) || !known {
+        // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
+        if !self.is_alone(i) || self.is_proving() || !known {
             cx.count.option_unexpected += 1;
             return;
         }
@@ -232,6 +253,21 @@ impl Conn {
         }
     }
 
+    /// Data that arrived before is sent again, as the beginning of what is not mapped any more: the sender fell to TCP when
+    /// nothing was missing here. // rfc8684:B14
+    pub(crate) fn take_repeated_infinite(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
+        if !mapping.is_some_and(|mapping| mapping.is_infinite()) {
+            return;
+        }
+        let known = self.remote.is_some() && self.lattice.speaks_multipath();
+        let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
+        let whole = self.subflows[i].unmapped == 0 && !self.has_gaps(i) && self.is_straight(i);
+        if known && acks && whole && self.is_certainly_alone(i) {
+            self.on_infinite(i, cx);
+        }
+    }
+
     /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
     /// which may have fallen back already, will refuse them.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
@@ -279,11 +315,8 @@ impl Conn {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
             self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
         }
-        if self.failing.is_some() {
-            // The FIN of the subflow will tell. // rfc8684:B13
-            self.recv.forget_end();
-        }
         self.count_waiting(i, cx);
+        self.withholds_until_answered(i);
         let sf = &mut self.subflows[i];
         sf.greeting = Greeting::Plain;
         sf.rx.clear();
@@ -310,7 +343,11 @@ impl Conn {
     fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if let Some(held) = self.subflows[i].unexplained.take() {
-            let (_, advanced) = self.recv.accept(self.recv.next(), &held.into_bytes());
+            let bytes = held.into_bytes();
+            if self.recv.ends_before(self.recv.next() + bytes.len() as u64) {
+                self.recv.forget_end();
+            }
+            let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
             self.advanced(advanced, cx);
             return;
         }
@@ -335,7 +372,7 @@ impl Conn {
         self.subflows[i].bytes_received += bytes.len() as u64;
         // The subflow kept to its own window, which is this one.
         self.recv.told(self.recv.room());
-        let (placed, advanced) = self.recv.accept(self.recv.next(), bytes);
+        let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);
     }

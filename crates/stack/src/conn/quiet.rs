@@ -55,6 +55,11 @@ impl Quiet {
         }
     }
 
+    /// When the peer was last heard on the subflow.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.heard
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.look_at
     }

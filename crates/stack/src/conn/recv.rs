@@ -6,11 +6,12 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use manypath_tcp::ranges::Ranges;
 use manypath_wire::checksum::Sum;
 
 use super::offset::Offset;
+use super::order::Order;
 use super::ring::ByteRing;
+use crate::api::ReceiveAlgorithm;
 use crate::ids::SubflowId;
 
 /// The unit of the largest window scale (RFC 7323 section 2.3).
@@ -28,10 +29,6 @@ pub(crate) enum Placed {
     /// Apart from everything that is here, in more pieces than data needs: dropped.
     Scattered,
 }
-
-/// Separate pieces that may wait for the holes between them. A window of 8 MB, every second segment of 536 bytes lost, has
-/// 7,825 of them. It bounds the work that one more piece makes among its neighbours.
-const MOST_PIECES: usize = 8 * 1024;
 
 /// Bytes in place whose mapping is not verified yet: the beginning of one mapping of a subflow, which delivers in order.
 /// Claims of different subflows may overlap where their bytes are equal: data that travels twice.
@@ -62,7 +59,7 @@ pub(crate) struct ReceiveQueue {
     widest: u64,
     capacity: u32,
     /// Verified bytes beyond `next`.
-    arrived: Ranges<Offset>,
+    pub(crate) arrived: Order,
     /// One for each subflow that is amid a mapping with a checksum.
     claims: Vec<Claim>,
     /// Where the peer's stream ends, once it said so.
@@ -70,7 +67,7 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32, algorithm: ReceiveAlgorithm) -> Self {
         Self {
             ring: ByteRing::new(),
             read: Offset::ZERO,
@@ -78,7 +75,7 @@ impl ReceiveQueue {
             edge: Offset(u64::from(capacity)),
             widest: u64::from(capacity),
             capacity,
-            arrived: Ranges::new(),
+            arrived: Order::new(algorithm),
             claims: Vec::new(),
             end: None,
         }
@@ -123,6 +120,10 @@ impl ReceiveQueue {
         self.capacity = self.capacity.min(bytes);
         self.edge = Offset(u64::from(self.capacity));
         self.widest = u64::from(self.capacity);
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     pub(crate) fn set_capacity(&mut self, bytes: u32) {
@@ -172,14 +173,17 @@ impl ReceiveQueue {
     pub(crate) fn note_end(&mut self, end: Offset) -> bool {
         match self.end {
             Some(known) => known == end,
-            None if end < self.next || self.arrived.last().is_some_and(|last| last.end > end) => {
-                false
-            }
+            None if end < self.next || self.arrived.end().is_some_and(|last| last > end) => false,
             None => {
                 self.end = Some(end);
                 true
             }
         }
+    }
+
+    /// The peer said that its stream ends before `at`.
+    pub(crate) fn ends_before(&self, at: Offset) -> bool {
+        self.end.is_some_and(|end| end < at)
     }
 
     /// The stream is rewritten on its way: where it ends in the peer's numbers says nothing about where it ends here.
@@ -203,7 +207,12 @@ impl ReceiveQueue {
 
     /// Takes bytes that need no further check. The first copy of a byte stays. Gives the new in-order bytes.
     // rfc8684:D6,D25
-    pub(crate) fn accept(&mut self, at: Offset, bytes: &[u8]) -> (Placed, u64) {
+    pub(crate) fn accept(
+        &mut self,
+        by: Option<SubflowId>,
+        at: Offset,
+        bytes: &[u8],
+    ) -> (Placed, u64) {
         let range = self.clip(at, bytes.len());
         let beyond = at + bytes.len() as u64 > self.limit();
         if range.is_empty() {
@@ -216,11 +225,11 @@ impl ReceiveQueue {
                 0,
             );
         }
-        if self.scatters(&range) {
+        if self.scatters(by, &range) {
             return (Placed::Scattered, 0);
         }
-        self.write_new(at, bytes, range.clone());
-        let advanced = self.mark(range);
+        self.write_new(by, at, bytes, range.clone());
+        let advanced = self.mark(by, range);
         (
             if beyond {
                 Placed::BeyondWindow
@@ -240,11 +249,12 @@ impl ReceiveQueue {
         bytes: &[u8],
         known: Option<Sum>,
     ) -> (Placed, Sum) {
+        let by = Some(owner);
         let range = self.clip(at, bytes.len());
-        if self.scatters(&range) {
+        if self.scatters(by, &range) {
             return (Placed::Scattered, known.unwrap_or_else(|| Sum::of(bytes)));
         }
-        if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(&range) {
+        if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(by, &range) {
             self.ring.reserve(self.read.0..self.top().0, range.end.0);
             let sum = match known {
                 Some(sum) => {
@@ -263,10 +273,10 @@ impl ReceiveQueue {
         if range.is_empty() {
             return (Placed::Stored, sum);
         }
-        if !self.agrees(at, bytes, &range) {
+        if !self.agrees(by, at, bytes, &range) {
             return (Placed::Contested, sum);
         }
-        self.write_new(at, bytes, range.clone());
+        self.write_new(by, at, bytes, range.clone());
         self.claim(owner, &range);
         (Placed::Stored, sum)
     }
@@ -278,7 +288,7 @@ impl ReceiveQueue {
         if clipped.is_empty() {
             0
         } else {
-            self.mark(clipped)
+            self.mark(Some(owner), clipped)
         }
     }
 
@@ -302,24 +312,29 @@ impl ReceiveQueue {
     }
 
     /// It would be one piece more than there may be.
-    fn scatters(&self, range: &Range<Offset>) -> bool {
-        self.arrived.count() >= MOST_PIECES && range.start > self.next && {
+    fn scatters(&mut self, by: Option<SubflowId>, range: &Range<Offset>) -> bool {
+        self.arrived.is_crowded() && range.start > self.next && {
             // Pieces that touch become one.
             let before = Offset(range.start.0 - 1);
-            !self.arrived.overlaps(before, range.end + 1)
+            !self.arrived.overlaps(by, &(before..range.end + 1))
         }
     }
 
-    fn is_free(&self, range: &Range<Offset>) -> bool {
-        !self.arrived.overlaps(range.start, range.end)
-            && self.claims.iter().all(|c| c.common(range).is_empty())
+    fn is_free(&mut self, by: Option<SubflowId>, range: &Range<Offset>) -> bool {
+        !self.arrived.overlaps(by, range) && self.claims.iter().all(|c| c.common(range).is_empty())
     }
 
     /// Whether the part `range` of `bytes` (which start at `at`) is the same as what is claimed and does not count yet.
-    fn agrees(&self, at: Offset, bytes: &[u8], range: &Range<Offset>) -> bool {
+    fn agrees(
+        &mut self,
+        by: Option<SubflowId>,
+        at: Offset,
+        bytes: &[u8],
+        range: &Range<Offset>,
+    ) -> bool {
         self.claims.iter().all(|claim| {
             let common = claim.common(range);
-            self.arrived.gaps(common.start, common.end).all(|gap| {
+            self.arrived.gaps(by, &common).into_iter().all(|gap| {
                 let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
                 let (a, b) = self.ring.slices(gap.start.0, part.len());
                 part[..a.len()] == *a && part[a.len()..] == *b
@@ -329,34 +344,31 @@ impl ReceiveQueue {
 
     /// After the last byte in the ring.
     fn top(&self) -> Offset {
-        let arrived = self.arrived.last().map_or(self.next, |span| span.end);
+        let arrived = self.arrived.end().unwrap_or(self.next);
         let claimed = self.claims.iter().map(|claim| claim.end);
         claimed.fold(arrived.max(self.next), Offset::max)
     }
 
     /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
-    fn write_new(&mut self, at: Offset, bytes: &[u8], range: Range<Offset>) {
+    fn write_new(&mut self, by: Option<SubflowId>, at: Offset, bytes: &[u8], range: Range<Offset>) {
         self.ring.reserve(self.read.0..self.top().0, range.end.0);
         let part = |r: &Range<Offset>| &bytes[(r.start - at) as usize..(r.end - at) as usize];
-        if !self.arrived.overlaps(range.start, range.end) {
+        if !self.arrived.overlaps(by, &range) {
             self.ring.write(range.start.0, part(&range));
             return;
         }
-        for gap in self.arrived.gaps(range.start, range.end) {
-            self.ring.write(gap.start.0, part(&(gap.start..gap.end)));
+        for gap in self.arrived.gaps(by, &range) {
+            self.ring.write(gap.start.0, part(&gap));
         }
     }
 
-    fn mark(&mut self, range: Range<Offset>) -> u64 {
+    fn mark(&mut self, by: Option<SubflowId>, range: Range<Offset>) -> u64 {
         let before = self.next;
         if range.start == self.next && self.arrived.is_empty() {
             self.next = range.end;
         } else {
-            self.arrived.insert(range.start, range.end);
-            if let Some(first) = self.arrived.first().filter(|f| f.start <= self.next) {
-                self.next = self.next.max(first.end);
-                self.arrived.remove_before(self.next);
-            }
+            self.arrived.insert(by, range);
+            self.next = self.arrived.take_ready(self.next);
         }
         self.next - before
     }
@@ -392,7 +404,7 @@ impl ReceiveQueue {
     pub(crate) fn clear(&mut self) {
         self.ring.clear();
         self.read = self.next;
-        self.arrived = Ranges::new();
+        self.arrived.clear();
         self.claims = Vec::new();
     }
 
@@ -424,26 +436,26 @@ mod tests {
     #[test]
     fn holes_fill_and_the_first_copy_wins() {
         // rfc8684:D6
-        let mut q = ReceiveQueue::new(1000);
-        assert_eq!(q.accept(Offset(3), b"def"), (Placed::Stored, 0));
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
+        assert_eq!(q.accept(None, Offset(3), b"def"), (Placed::Stored, 0));
         assert!(q.has_holes());
-        assert_eq!(q.accept(Offset(2), b"CDEFG"), (Placed::Stored, 0));
-        assert_eq!(q.accept(Offset(0), b"ab"), (Placed::Stored, 7));
+        assert_eq!(q.accept(None, Offset(2), b"CDEFG"), (Placed::Stored, 0));
+        assert_eq!(q.accept(None, Offset(0), b"ab"), (Placed::Stored, 7));
         assert_eq!(drain(&mut q), b"abCdefG");
     }
 
     #[test]
     fn nothing_beyond_the_window_is_kept_or_acknowledged() {
         // rfc8684:D25,W2
-        let mut q = ReceiveQueue::new(10);
+        let mut q = ReceiveQueue::new(10, ReceiveAlgorithm::default());
         let far = Offset(10 + LARGEST_UNIT);
-        assert_eq!(q.accept(far, b"abcd"), (Placed::BeyondWindow, 0));
+        assert_eq!(q.accept(None, far, b"abcd"), (Placed::BeyondWindow, 0));
         assert_eq!(
-            q.accept(Offset(far.0 - 2), b"abcd"),
+            q.accept(None, Offset(far.0 - 2), b"abcd"),
             (Placed::BeyondWindow, 0)
         );
         assert_eq!(q.data_ack(), Offset(0));
-        q.accept(Offset(0), &alloc::vec![1; far.0 as usize - 2]);
+        q.accept(None, Offset(0), &alloc::vec![1; far.0 as usize - 2]);
         assert_eq!(
             q.data_ack(),
             far,
@@ -454,17 +466,20 @@ mod tests {
     #[test]
     fn a_peer_that_adds_an_old_window_to_a_new_data_ack_loses_nothing() {
         // rfc8684:W2,D25
-        let mut q = ReceiveQueue::new(100_000);
+        let mut q = ReceiveQueue::new(100_000, ReceiveAlgorithm::default());
         q.told(100_000);
-        q.accept(Offset(0), &vec![1; 60_000]);
+        q.accept(None, Offset(0), &vec![1; 60_000]);
         q.told(q.window(1));
         // Nothing was read, so 40,000 are left; an idle subflow of the peer still believes in 100,000.
         assert_eq!(q.window(1), 40_000);
         let at = Offset(60_000);
-        assert_eq!(q.accept(at, &vec![2; 100_000]), (Placed::Stored, 100_000));
+        assert_eq!(
+            q.accept(None, at, &vec![2; 100_000]),
+            (Placed::Stored, 100_000)
+        );
         assert_eq!(q.window(1), 0, "that does not make the window larger");
         assert_eq!(
-            q.accept(Offset(260_000 + LARGEST_UNIT), b"x"),
+            q.accept(None, Offset(260_000 + LARGEST_UNIT), b"x"),
             (Placed::BeyondWindow, 0)
         );
         assert_eq!(drain(&mut q).len(), 160_000);
@@ -474,20 +489,20 @@ mod tests {
     #[test]
     fn the_promised_edge_stays_when_the_buffer_shrinks() {
         // rfc8684:W1
-        let mut q = ReceiveQueue::new(1000);
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         assert_eq!(q.window(1), 1000);
         q.told(1000);
         q.set_capacity(10);
         assert_eq!(q.window(1), 1000);
-        q.accept(Offset(0), &[1; 600]);
+        q.accept(None, Offset(0), &[1; 600]);
         assert_eq!(q.window(1), 400);
     }
 
     #[test]
     fn small_gains_of_window_are_not_told() {
-        let mut q = ReceiveQueue::new(10_000);
+        let mut q = ReceiveQueue::new(10_000, ReceiveAlgorithm::default());
         q.told(10_000);
-        q.accept(Offset(0), &[1; 10_000]);
+        q.accept(None, Offset(0), &[1; 10_000]);
         assert_eq!(q.window(1460), 0);
         q.read(&mut [0; 1000]);
         assert_eq!(q.window(1460), 0);
@@ -503,11 +518,11 @@ mod tests {
     #[test]
     fn a_data_fin_counts_only_when_everything_before_it_is_here() {
         // rfc8684:F1,F3
-        let mut q = ReceiveQueue::new(1000);
-        q.accept(Offset(0), b"ab");
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
+        q.accept(None, Offset(0), b"ab");
         assert!(q.note_end(Offset(5)));
         assert_eq!(q.data_ack(), Offset(2));
-        q.accept(Offset(2), b"cdefgh");
+        q.accept(None, Offset(2), b"cdefgh");
         assert_eq!(q.data_ack(), Offset(6));
         assert!(q.finished());
         assert!(!q.note_end(Offset(9)), "the end does not move");
@@ -520,7 +535,7 @@ mod tests {
     #[test]
     fn unverified_bytes_count_after_their_checksum_and_never_before() {
         // rfc8684:B8
-        let mut q = ReceiveQueue::new(1000);
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         q.place(A, Offset(0), b"abc", None);
         assert_eq!(q.data_ack(), Offset(0));
         assert_eq!(q.place(B, Offset(1), b"XYZ", None).0, Placed::Contested);
@@ -534,7 +549,7 @@ mod tests {
 
     #[test]
     fn data_that_travels_twice_counts_as_soon_as_one_copy_is_whole() {
-        let mut q = ReceiveQueue::new(1000);
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         q.place(A, Offset(0), b"abc", None);
         // The rest of that mapping is held up; the same data comes over another subflow, in other pieces.
         assert_eq!(q.place(B, Offset(0), b"ab", None).0, Placed::Stored);
@@ -548,15 +563,15 @@ mod tests {
     #[test]
     fn bytes_of_a_mapping_stay_while_others_fail_and_the_buffer_grows() {
         // rfc8684:B8
-        let mut q = ReceiveQueue::new(1 << 20);
+        let mut q = ReceiveQueue::new(1 << 20, ReceiveAlgorithm::default());
         let bytes = vec![7; 60_000];
         q.place(A, Offset(100_000), &bytes[..40_000], None);
         q.place(B, Offset(100_000), &bytes[..10_000], None);
         q.discard(B);
-        assert_eq!(q.accept(Offset(500_000), b"far"), (Placed::Stored, 0));
+        assert_eq!(q.accept(None, Offset(500_000), b"far"), (Placed::Stored, 0));
         q.place(A, Offset(140_000), &bytes[40_000..], None);
         assert_eq!(q.verified(A, Offset(100_000)..Offset(160_000)), 0);
-        q.accept(Offset(0), &vec![7; 100_000]);
+        q.accept(None, Offset(0), &vec![7; 100_000]);
         assert_eq!(drain(&mut q), vec![7; 160_000]);
     }
 }

@@ -218,8 +218,8 @@ impl Conn {
         }
     }
 
-    /// A subflow came up where another one is silent, or still repeats what was lost: that one ends. If it has recovered
-    /// meanwhile, the new one is not needed. // rfc8684:R5
+    /// A subflow came up where another one is silent, or still repeats what was lost: that one ends as soon as options are
+    /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
     pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
         let silent = |&j: &usize| {
             let old = &self.subflows[j];
@@ -235,6 +235,19 @@ impl Conn {
             self.finish_subflow(i, SubflowEnd::Replaced);
             return;
         }
+        let replaced = old.id();
+        self.subflows[i].replaces = Some(replaced);
+        self.takes_over(i, cx);
+    }
+
+    /// Ends the subflow in whose place this one was made, once this one is known to be of use.
+    pub(crate) fn takes_over(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let of_use = sf.data_was_acked || sf.data_came_mapped;
+        let old = sf.replaces.take_if(|_| of_use);
+        let Some(j) = old.and_then(|old| self.position(old)) else {
+            return;
+        };
         let why = MptcpOption::Reset(Reset {
             transient: true,
             reason: ResetReason::UnacceptablePerformance,

@@ -7,7 +7,7 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::subflow::Greeting;
 use super::{Conn, Cx};
-use crate::api::{CloseCause, Role, SubflowEnd};
+use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
 use crate::ids::SubflowId;
 
 impl Conn {
@@ -27,6 +27,7 @@ impl Conn {
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
         self.greeted_again(i, seg, cx);
+        self.subflows[i].mappings_before = self.subflows[i].mappings;
         let ctx = Context {
             group: GroupView {
                 paths: &self.samples,
@@ -47,7 +48,6 @@ impl Conn {
         if let Verdict::Rejected(why) = outcome.verdict {
             cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
-            self.after_input(cx);
             return why == Reject::Handshake;
         }
         self.probe_answered(i, seg, cx);
@@ -61,6 +61,9 @@ impl Conn {
             self.on_subflow_acked(i, cx);
         } else if outcome.acceptable() {
             self.on_sign_of_life(i, cx);
+        }
+        if outcome.verdict == Verdict::OldDuplicate {
+            self.take_repeated_infinite(i, seg, cx);
         }
         self.note_heard(i, outcome.in_order.is_some(), cx);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
@@ -87,8 +90,13 @@ impl Conn {
         self.explain(i, cx);
         if outcome.fin {
             self.on_subflow_fin(i);
-            // Nothing more comes that could explain it.
+            self.withhold_no_more();
+            // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
+            // has fallen to TCP already. // rfc8684:B13
             self.settle_unmapped(i, cx);
+            if self.failing.is_some_and(|failing| failing.subflow() == id) {
+                self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            }
         }
         // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
         if outcome.in_order.is_some() || outcome.acked > 0 {
@@ -96,7 +104,6 @@ impl Conn {
         }
         self.refresh_sample(i);
         self.take_up(i, cx);
-        self.after_input(cx);
         false
     }
 
@@ -123,11 +130,13 @@ impl Conn {
     fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         sf.tx.acked(sf.tcp.snd_una_ssn());
+        sf.copies.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);
         }
         if !self.lattice.speaks_multipath() {
+            self.withheld_answered(i);
             // rfc8684:B13
             let upto = self.subflows[i]
                 .tx
@@ -141,13 +150,16 @@ impl Conn {
     fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         cx.count.subflow_reset_by_peer += 1;
         let handshake = !self.subflows[i].was_up() && !self.established;
-        let mut fast_close = None;
+        let (mut fast_close, mut changed) = (None, false);
         let (mut reason, mut transient) = (None, false);
         for option in seg.options.mptcp.iter() {
             match option {
                 MptcpOption::FastClose(close) => fast_close = Some(close.key),
                 // What it carried travels on the other subflows, or on the next one. // rfc8684:B6,B7
-                MptcpOption::Fail(_) => cx.count.fail_received += 1,
+                MptcpOption::Fail(_) => {
+                    cx.count.fail_received += 1;
+                    changed = true;
+                }
                 MptcpOption::Reset(why) => {
                     // rfc8684:T1,T2,T3
                     cx.count.tcprst_received += 1;
@@ -160,6 +172,8 @@ impl Conn {
         }
         let end = if handshake {
             SubflowEnd::Refused
+        } else if changed {
+            SubflowEnd::Checksum
         } else {
             SubflowEnd::ResetByPeer { reason, transient }
         };
@@ -169,7 +183,6 @@ impl Conn {
         } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
-        self.after_input(cx);
     }
 
     /// A FIN ends one direction of this one subflow; the stream goes on elsewhere. // rfc8684:S1

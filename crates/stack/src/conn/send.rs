@@ -77,6 +77,8 @@ pub(crate) struct SendQueue {
     /// Right edge of the peer's window. // rfc8684:W1,W2
     edge: Offset,
     capacity: u32,
+    /// What the paths call for, where buffers are tuned.
+    tuned: Option<u64>,
     pub(crate) fin: FinState,
     /// Memory is short.
     frugal: bool,
@@ -94,6 +96,7 @@ impl SendQueue {
             end: Offset::ZERO,
             edge: Offset::ZERO,
             capacity,
+            tuned: None,
             fin: FinState::Open,
             frugal: false,
             reinjections: VecDeque::new(),
@@ -117,6 +120,16 @@ impl SendQueue {
         self.edge
     }
 
+    /// Buffers are tuned no longer.
+    pub(crate) fn untune(&mut self) {
+        self.tuned = None;
+    }
+
+    /// The buffer that the paths call for.
+    pub(crate) fn tune(&mut self, bytes: u64) {
+        self.tuned = Some(bytes);
+    }
+
     pub(crate) fn set_capacity(&mut self, bytes: u32) {
         self.capacity = bytes;
     }
@@ -131,7 +144,10 @@ impl SendQueue {
     /// leaves soon.
     fn limit(&self) -> u64 {
         let in_flight = self.next - self.una;
+        // Twice as much again as was measured, for the same reason.
+        let tuned = self.tuned.map_or(u64::MAX, |bytes| bytes * 2);
         (in_flight * 3)
+            .min(tuned)
             .max(if self.frugal {
                 FRUGAL_QUEUE
             } else {
@@ -182,6 +198,11 @@ impl SendQueue {
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         self.ring.memory()
+    }
+
+    /// Bytes that may be without Data ACK at one time: the peer's window or our buffer.
+    pub(crate) fn window(&self) -> u64 {
+        self.edge.since(self.una).min(u64::from(self.capacity))
     }
 
     /// New bytes that the peer's window lets go.

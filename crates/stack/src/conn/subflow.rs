@@ -17,6 +17,7 @@ use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::close::LastAck;
+use super::copies::Copies;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use super::quiet::Quiet;
@@ -82,6 +83,8 @@ pub(crate) struct Subflow {
     pub(crate) greeting: Greeting,
     pub(crate) tx: TxMaps,
     pub(crate) rx: RxMaps,
+    /// What it copies of other subflows' data.
+    pub(crate) copies: Copies,
     /// Options that wait for a bare acknowledgement.
     pub(crate) signals: VecDeque<MptcpOption>,
     /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
@@ -96,8 +99,12 @@ pub(crate) struct Subflow {
     pub(crate) silence_told: bool,
     /// It answers again, but a join in its place may still be quicker.
     pub(crate) disputed: bool,
+    /// The subflow in whose place this one was made, and which ends when options are seen to pass here.
+    pub(crate) replaces: Option<SubflowId>,
     /// What is mapped before this number was put up for other subflows since it last answered.
     pub(crate) rescued: Option<Ssn>,
+    /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
+    pub(crate) penalised: Option<Ssn>,
     /// What its silence means while it has nothing in flight.
     pub(crate) quiet: Quiet,
     /// When it was last tried at once because of a sign of life.
@@ -108,8 +115,13 @@ pub(crate) struct Subflow {
     pub(crate) peer_finished: bool,
     /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
     pub(crate) data_came_mapped: bool,
+    /// Mappings that came, and those that had come before the segment at hand.
+    pub(crate) mappings: u64,
+    pub(crate) mappings_before: u64,
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
     pub(crate) data_was_acked: bool,
+    /// The peer stands behind data that did not get here.
+    pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
     /// Payload without mapping since the last mapped byte.
@@ -143,6 +155,7 @@ impl Subflow {
             greeting,
             tx: TxMaps::default(),
             rx: RxMaps::default(),
+            copies: Copies::default(),
             signals: VecDeque::new(),
             bare_signals: 0,
             signals_again: None,
@@ -150,7 +163,9 @@ impl Subflow {
             suspect: false,
             silence_told: false,
             disputed: false,
+            replaces: None,
             rescued: None,
+            penalised: None,
             plain: false,
             plain_at: None,
             quiet: Quiet::new(now),
@@ -158,7 +173,10 @@ impl Subflow {
             finish: false,
             peer_finished: false,
             data_came_mapped: false,
+            mappings: 0,
+            mappings_before: 0,
             data_was_acked: false,
+            behind: false,
             unexplained: None,
             unmapped: 0,
             reset_with: None,
@@ -281,6 +299,7 @@ impl Subflow {
         self.tcp.memory()
             + self.tx.memory()
             + self.rx.memory()
+            + self.copies.memory()
             + self.signals.capacity() * size_of::<MptcpOption>()
             + self.retained_bytes()
             + self.unexplained.as_ref().map_or(0, Unexplained::memory)

@@ -2,11 +2,12 @@
 
 use manypath_tcp::machine::DeadCause;
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::timer::Soonest;
 
 use super::rescue::REPLACED_AFTER;
 use super::send::FinState;
 use super::subflow::Greeting;
-use super::timers::{Outstanding, earlier};
+use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, EventKind, SubflowEnd};
 use crate::pm;
@@ -30,31 +31,30 @@ impl Conn {
 
     /// The earliest moment at which something happens by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let mut soonest = earlier(
-            self.data_timer.deadline(),
-            self.announcements
-                .deadline()
-                .filter(|_| self.may_announce()),
-        );
-        soonest = earlier(
-            soonest,
-            self.manager.as_ref().and_then(pm::Manager::deadline),
-        );
-        soonest = earlier(soonest, earlier(self.orphan_until, self.lonely_until));
-        soonest = earlier(soonest, earlier(self.memory_check, self.proof_until));
-        soonest = earlier(soonest, self.fast_close.map(|wait| wait.deadline()));
-        soonest = earlier(soonest, self.failing.map(|failing| failing.deadline()));
+        let mut soonest = Soonest::default();
+        soonest.consider(self.data_timer.deadline());
+        let announcing = self.announcements.deadline();
+        soonest.consider(announcing.filter(|_| self.may_announce()));
+        soonest.consider(self.manager.as_ref().and_then(pm::Manager::deadline));
+        soonest.consider(self.steering.deadline());
+        soonest.consider(self.orphan_until);
+        soonest.consider(self.lonely_until);
+        soonest.consider(self.memory_check);
+        soonest.consider(self.proof_until);
+        soonest.consider(self.fast_close.map(|wait| wait.deadline()));
+        soonest.consider(self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
-            let held = sf.unexplained.as_ref().map(|held| held.deadline());
-            soonest = earlier(soonest, held);
-            soonest = earlier(soonest, earlier(sf.tcp.deadline(), sf.probe_until));
-            soonest = earlier(soonest, sf.plain_at);
-            soonest = earlier(soonest, earlier(sf.quiet.deadline(), sf.signal_deadline()));
+            soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
+            soonest.consider(sf.tcp.deadline());
+            soonest.consider(sf.probe_until);
+            soonest.consider(sf.plain_at);
+            soonest.consider(sf.quiet.deadline());
+            soonest.consider(sf.signal_deadline());
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
-                soonest = earlier(soonest, Some(repeat_at));
+                soonest.consider(Some(repeat_at));
             }
         }
-        soonest
+        soonest.get()
     }
 
     /// Time has passed.
@@ -98,7 +98,6 @@ impl Conn {
             }
         }
         self.linger_due(cx);
-        self.after_input(cx);
     }
 
     fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {

@@ -78,14 +78,6 @@ fn backed_off(rto: Duration, backoffs: u8) -> Duration {
     Duration::from_nanos(rto.as_nanos().saturating_mul(1 << backoffs.min(16))).min(LONGEST.max(rto))
 }
 
-/// The earlier of two moments, where either may be missing.
-pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (some, None) | (None, some) => some,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
 use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
-use crate::sched::{Choice, Need, PathView};
+use crate::sched::{Choice, PathView, Purpose, hold_back};
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
 const LONGEST_MAPPING: u32 = 65_534;
@@ -35,11 +35,13 @@ pub(crate) enum Progress {
 
 /// Where the payload of a plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     /// Never sent before, from this position.
     New(Offset),
     /// Sent on another subflow before.
     Reinjected(Offset),
+    /// In flight on another subflow, and sent here as well.
+    Copied(Offset),
     /// Mapped on this subflow before.
     Mapped(TxMapping),
     /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
@@ -61,9 +63,8 @@ struct Parcel {
 }
 
 impl Conn {
-    /// Writes at most one packet.
+    /// Writes at most one packet. [`tell_window`](Self::tell_window) was called since anything arrived or was read.
     pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        self.tell_window();
         let mut outcome = match self.transmit_data(slots, cx) {
             Progress::Sent => return Progress::Sent,
             other => other,
@@ -85,7 +86,7 @@ impl Conn {
     }
 
     /// Lets every subflow offer what the connection can take. // rfc8684:W2
-    fn tell_window(&mut self) {
+    pub(crate) fn tell_window(&mut self) {
         let step = self.window_step();
         let window = self.recv.window(step);
         if !self.lattice.speaks_multipath() {
@@ -116,7 +117,11 @@ impl Conn {
     /// The peer has called, and nothing but its keys has come.
     fn awaits_first_data(&self) -> bool {
         let first = self.subflows.first();
-        first.is_some_and(|sf| sf.greeting == Greeting::CapableKeys)
+        first.is_some_and(|sf| match sf.greeting {
+            Greeting::CapableKeys => true,
+            Greeting::Done => self.was_told_nothing(),
+            _ => false,
+        })
     }
 
     /// The payload of a segment: the smallest change of window worth telling.
@@ -130,7 +135,7 @@ impl Conn {
         sf.finish && !sf.tcp.fin_sent()
     }
 
-    fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
+    pub(super) fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.lattice.speaks_multipath();
         let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
@@ -150,7 +155,7 @@ impl Conn {
 
     /// How a subflow looks to the scheduler that has `bytes` to place at this moment. What the subflow would refuse to
     /// send is not offered: a path with a few bytes of room must not hold back the others.
-    fn view(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> PathView {
+    pub(super) fn view(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> PathView {
         let sf = &self.subflows[i];
         let can_send = if sf.carries_data() {
             sf.tcp
@@ -161,12 +166,18 @@ impl Conn {
         PathView {
             subflow: sf.id(),
             srtt: sf.tcp.srtt(),
+            rttvar: sf.tcp.rttvar(),
             rto: sf.tcp.rto(),
             cwnd: sf.tcp.cwnd(),
             pacing_blocked: false,
             mss: sf.tcp.data_mss(self.option_space()),
+            inflight: sf.tcp.inflight(),
+            copies: sf.copies.bytes(),
             cwnd_room: sf.tcp.cwnd().saturating_sub(sf.tcp.inflight()),
             can_send,
+            delivery: self.delivery(i),
+            slow_start: sf.tcp.in_slow_start(),
+            home: sf.seat.tuple.local.ip() == self.first.local.ip(),
             backup: sf.is_backup(),
             stale: sf.stale || sf.suspect,
             established: sf.carries_data(),
@@ -174,37 +185,40 @@ impl Conn {
     }
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        self.note_schedule();
         let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
-        let (bytes, avoid, source) = match reinjection {
+        let (bytes, purpose, source) = match reinjection {
             Some(r) => {
                 let avoid = r.avoid.map_or(SubflowSet::EMPTY, SubflowSet::of);
-                (r.to - r.from, Some(avoid), Source::Reinjected(r.from))
+                let purpose = Purpose::Reinjection(avoid);
+                (r.to - r.from, purpose, Source::Reinjected(r.from))
             }
-            None => (self.send.sendable(), None, Source::New(self.send.next())),
+            None => {
+                let source = Source::New(self.send.next());
+                (self.send.sendable(), Purpose::Fresh, source)
+            }
         };
         if bytes == 0 {
-            return Progress::Nothing;
+            return match self.rescue_edge(slots, cx) {
+                Progress::Nothing => self.transmit_copy(slots, cx),
+                sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+            };
         }
         let mut views = core::mem::take(&mut self.views);
         views.clear();
         views.extend(
             (0..self.subflows.len()).map(|i| self.view(i, bytes, reinjection.is_some(), cx)),
         );
-        let choice = self.opts.scheduler.pick(
-            &views,
-            Need {
-                bytes: bytes.min(u64::from(u32::MAX)) as u32,
-                reinjection: avoid,
-            },
-        );
+        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
+            hold_back(&mut views, self.send.window());
+        }
         self.views = views;
-        let sent = match choice {
+        let sent = match self.pick(bytes, purpose, cx) {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that has nowhere to go must not hold back new data.
             Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
                 let (at, bytes) = (self.send.next(), self.send.sendable());
-                let need = Need::fresh(bytes.min(u64::from(u32::MAX)) as u32);
-                match self.opts.scheduler.pick(&self.views, need) {
+                match self.pick(bytes, Purpose::Fresh, cx) {
                     Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
                     Choice::Wait => Progress::Nothing,
                 }
@@ -214,6 +228,14 @@ impl Conn {
         match sent {
             Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
             sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+        }
+    }
+
+    /// Nothing new can be sent.
+    fn transmit_copy(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        match self.next_copy(cx) {
+            Some(copy) => self.send_on(copy.on, copy.bytes, Source::Copied(copy.at), slots, cx),
+            None => Progress::Nothing,
         }
     }
 
@@ -233,7 +255,7 @@ impl Conn {
         }
     }
 
-    fn send_on(
+    pub(super) fn send_on(
         &mut self,
         id: SubflowId,
         bytes: u64,
@@ -244,7 +266,7 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return Progress::Nothing;
         };
-        let reinjected = matches!(source, Source::Reinjected(_));
+        let reinjected = matches!(source, Source::Reinjected(_) | Source::Copied(_));
         let offer = self.offer(i, bytes, self.pushes(reinjected));
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
@@ -285,7 +307,7 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let Some((plan, source)) = self.settle(i, plan, offered) else {
+        let Some((mut plan, source)) = self.settle(i, plan, offered) else {
             // The flight and the mappings disagree: that is our fault, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
             self.reset_subflow(
@@ -298,7 +320,7 @@ impl Conn {
         };
         let sums = self.checksum && self.lattice.speaks_multipath();
         let (mapping, at) = match source {
-            Source::New(at) | Source::Reinjected(at) => {
+            Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
                 let fin = matches!(source, Source::New(_)) && self.last_data(at, plan.len);
                 let checksum = sums.then_some(0);
                 (
@@ -315,10 +337,18 @@ impl Conn {
             Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
             Source::Early | Source::Empty => (None, Offset::ZERO),
         };
-        let list = self.options_for(i, &plan, mapping.as_ref());
+        // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
+        // such a segment for data of that one. It pushes the end of each burst as well.
+        let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
+        plan.push |= self.lattice.speaks_multipath() && mapping.as_ref().is_some_and(ends);
         let sf = &self.subflows[i];
-        let mut draft = packet::Draft::new(sf, &plan, &list, cx.now);
-        let fresh = matches!(source, Source::New(_) | Source::Reinjected(_));
+        let mut draft = packet::Draft::new(sf, &plan, cx.now, |list| {
+            self.options_for(i, &plan, mapping.as_ref(), list);
+        });
+        let fresh = matches!(
+            source,
+            Source::New(_) | Source::Reinjected(_) | Source::Copied(_)
+        );
         let mut parcel = Parcel {
             i,
             plan,
@@ -383,9 +413,9 @@ impl Conn {
         else {
             return;
         };
-        m.checksum = Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum));
-        let list = self.options_for(parcel.i, &parcel.plan, parcel.mapping.as_ref());
-        draft.replace_options(&list);
+        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
+        m.checksum = Some(checksum);
+        draft.set_checksum(checksum);
     }
 
     /// The application closed and these bytes are the last ones: the DATA_FIN rides on them. // rfc8684:F1
@@ -430,6 +460,7 @@ impl Conn {
         match source {
             Source::New(_) => {
                 sf.bytes_sent += u64::from(plan.len);
+                self.schedule.sent_on(sf.id());
                 self.send.sent(plan.len);
             }
             Source::Reinjected(from) => {
@@ -437,11 +468,18 @@ impl Conn {
                 cx.count.reinjected_bytes += u64::from(plan.len);
                 self.send.reinjected(from, plan.len);
             }
+            Source::Copied(from) => {
+                cx.count.copied_bytes += u64::from(plan.len);
+                let range = from..from + u64::from(plan.len);
+                sf.copies.sent(&range, plan.ssn + plan.len);
+            }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Empty => {}
         }
-        if let (Source::New(_) | Source::Reinjected(_), Some(m)) = (source, mapping) {
+        if let (Source::New(_) | Source::Reinjected(_) | Source::Copied(_), Some(m)) =
+            (source, mapping)
+        {
             sf.tx.push(m);
             if self.lattice.infinite_due() {
                 self.lattice.infinite_sent();
@@ -461,6 +499,8 @@ impl Conn {
         if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
             self.recent_acks.note(self.recv.data_ack());
         }
+        let mapping = gone.dss().and_then(|dss| dss.mapping);
+        self.infinite_said |= mapping.is_some_and(|mapping| mapping.is_infinite());
         // After a fall it is the FIN that counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
         if data_fin && self.lattice.speaks_multipath() {

@@ -54,6 +54,8 @@ pub(crate) struct Unexplained {
     bytes: Vec<u8>,
     /// Where segments begin in them.
     starts: Vec<u64>,
+    /// Mappings that had come before: what was said then tells nothing about whether options still pass.
+    mappings: u64,
     /// When the peer is to be told that this cannot be placed.
     tell: Option<Instant>,
     until: Instant,
@@ -163,6 +165,9 @@ impl Conn {
             true => MOST_HELD.min(self.recv.room() as usize),
             false => MOST_BESIDE_OTHERS,
         };
+        if only && self.subflows[i].data_came_mapped {
+            self.withhold(i, cx);
+        }
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
         let short = srtt.unwrap_or(SHORT_WAIT.1);
@@ -177,6 +182,7 @@ impl Conn {
             ssn,
             bytes: Vec::new(),
             starts: Vec::new(),
+            mappings: sf.mappings_before,
             tell,
             until: cx.now + wait,
         });
@@ -200,11 +206,15 @@ impl Conn {
     /// Looks whether a mapping explains what is held, or shows that options pass and this was lost. True if nothing is
     /// held any more.
     pub(crate) fn explain(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
-        let Some(ssn) = self.subflows[i].unexplained.as_ref().map(|held| held.ssn) else {
+        let sf = &mut self.subflows[i];
+        let Some(held) = &sf.unexplained else {
             return true;
         };
-        let covered = self.subflows[i].rx.current(ssn).is_some();
-        if !covered && self.subflows[i].rx.next_start().is_none() {
+        let ssn = held.ssn;
+        let passed_since = sf.mappings > held.mappings;
+        let covered = sf.rx.current(ssn).is_some();
+        let skipped = passed_since && sf.rx.next_start().is_some();
+        if !(covered || skipped) {
             return false;
         }
         if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
@@ -224,12 +234,14 @@ impl Conn {
             && self.continues_behind(i, ssn)
         {
             let held = self.subflows[i].unexplained.take();
+            self.withhold_no_more();
             let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
-            let (_, advanced) = self.recv.accept(self.recv.next(), &bytes);
+            let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
             self.advanced(advanced, cx);
             return true;
         }
         let held = self.subflows[i].unexplained.take();
+        self.withhold_no_more();
         if !covered {
             // Mappings come, but not for this: at data level it is missing, and will be sent again.
             self.subflows[i].unmapped = 1;
@@ -284,6 +296,7 @@ impl Conn {
         }
         if !only {
             self.subflows[i].unexplained = None;
+            self.withhold_no_more();
             self.unmapped(i, lost, cx);
             return;
         }
@@ -348,6 +361,9 @@ impl Conn {
         outcome: &Outcome,
         cx: &mut Cx<'_>,
     ) {
+        if self.withheld_again(i, seg) {
+            return;
+        }
         if !seg.options.mptcp.is_empty() {
             (self.bareness.repeats, self.bareness.repeated) = (0, None);
             return;
@@ -404,6 +420,7 @@ impl Conn {
         };
         if mapping.is_infinite() {
             self.data_acks_go_on = false; // rfc8684:B14
+            self.withhold_no_more();
             return;
         }
         if !(dss.data_fin && self.data_acks_go_on) {

@@ -5,6 +5,7 @@
 //! decision log. Must never touch a subflow itself: the connection does what the returned [`Action`]s say and reports
 //! back with [`Event`]s.
 
+pub mod controllers;
 pub mod ledger;
 pub mod policies;
 pub mod retry;
@@ -17,7 +18,7 @@ use core::net::{IpAddr, SocketAddr};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::AddrId;
 
-use crate::api::{IfaceId, SubflowEnd, SubflowOrigin};
+use crate::api::{Command, IfaceId, SubflowEnd, SubflowOrigin};
 use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
 use crate::trace::Ring;
@@ -129,6 +130,10 @@ pub enum Reason {
     },
     /// Not done: we could not even send a SYN.
     NotCreated(NotCreated),
+    /// A controller asked for it and gave this reason.
+    Controller(&'static str),
+    /// The application or a controller outside asked for it.
+    Asked,
 }
 
 /// Why the connection could not open a subflow.
@@ -163,6 +168,10 @@ pub enum Verdict {
         /// To this address and port.
         remote: SocketAddr,
     },
+    /// A controller's command.
+    Command(Command),
+    /// A controller looked and leaves things as they are.
+    Leave,
 }
 
 /// What the connection tells its path manager.
@@ -232,6 +241,8 @@ pub enum Event {
         subflow: SubflowId,
         /// Why.
         end: SubflowEnd,
+        /// It carried more than a beginning.
+        useful: bool,
     },
     /// A subflow's path fell silent, or answers again.
     Silence {
@@ -334,6 +345,31 @@ impl Manager {
         self.dirty = true;
     }
 
+    /// Changes the bounds of a running connection. What exceeds them already stays.
+    pub fn set_limits(&mut self, subflows: Option<u16>, remotes: Option<u8>) {
+        self.ledger.set_limits(subflows, remotes);
+        self.dirty = true;
+    }
+
+    /// Writes into the decision log what was decided elsewhere. The same decision to leave things again and again is one
+    /// entry.
+    pub fn note(&mut self, at: Instant, verdict: Verdict, reason: Reason) {
+        let same = |last: &Decision| last.verdict == verdict && last.reason == reason;
+        if verdict != Verdict::Leave || !self.log.iter().next_back().is_some_and(same) {
+            self.log.push(Decision {
+                at,
+                verdict,
+                reason,
+            });
+        }
+    }
+
+    /// An action was ordered from elsewhere: the policy must not wish for it again.
+    pub(crate) fn ordered(&mut self, action: &Action) {
+        self.ledger.issued(action);
+        self.dirty = true;
+    }
+
     /// Takes an event in. Follow with [`Manager::poll`] until it returns `None`.
     pub fn handle(&mut self, now: Instant, event: Event, rng: &mut Rng) -> Noted {
         self.dirty = true;
@@ -367,7 +403,11 @@ impl Manager {
                 self.ledger.opening(live)
             }
             Event::Up { subflow } => self.ledger.up(now, subflow),
-            Event::Ended { subflow, end } => self.ledger.ended(now, subflow, end, rng),
+            Event::Ended {
+                subflow,
+                end,
+                useful,
+            } => self.ledger.ended(now, subflow, end, useful, rng),
             Event::Silence { subflow, silent } => self.ledger.silence(subflow, silent),
             Event::CreateFailed { create, why } => self.ledger.create_failed(now, &create, why),
             Event::Echoed { id } => self.ledger.echoed(id),
@@ -413,7 +453,13 @@ impl Manager {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.verdict {
+        write!(f, "{}: {}", self.verdict, self.reason)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             Verdict::Do(Action::Create(create)) => {
                 write!(f, "create {} -> {}", create.local, create.remote)?;
                 if create.backup {
@@ -445,8 +491,10 @@ impl fmt::Display for Decision {
             }
             Verdict::Do(Action::Withdraw { id }) => write!(f, "withdraw address {}", id.0)?,
             Verdict::Decline { local, remote } => write!(f, "no subflow {local} -> {remote}")?,
+            Verdict::Command(command) => write!(f, "{command}")?,
+            Verdict::Leave => f.write_str("leave things as they are")?,
         }
-        write!(f, ": {}", self.reason)
+        Ok(())
     }
 }
 
@@ -486,6 +534,8 @@ impl fmt::Display for Reason {
             }
             Self::NotCreated(NotCreated::NoPort) => f.write_str("no local port is free"),
             Self::NotCreated(NotCreated::NoSlot) => f.write_str("no subflow number is free"),
+            Self::Controller(why) => f.write_str(why),
+            Self::Asked => f.write_str("on request"),
         }
     }
 }

@@ -15,6 +15,8 @@ pub enum Retry {
     /// Not before the local address or interface changed, or the peer announced its address afresh.
     // rfc8684:H6 rfc8684:A11
     WhenRefreshed,
+    /// After this time, which grows as above, where no other subflow carries data: better than nothing. Else much later.
+    AsLastResort(Duration),
     /// Not on this connection, whatever changes. // rfc8684:T4
     Never,
 }
@@ -28,10 +30,16 @@ pub struct History {
     pub worked: bool,
     /// How many subflows here were lost before this one, in a row and each soon after it was made.
     pub failures: u8,
+    /// This subflow carried more than a beginning.
+    pub useful: bool,
 }
 
 /// The longest time between two attempts, before it is randomised.
 pub const LONGEST: Duration = Duration::from_secs(60);
+
+/// The first pause before a path that changes what it carries is used once more for want of another; the longest is 64
+/// times that.
+const LAST_RESORT: Duration = Duration::from_millis(50);
 
 /// Decides from the cause and the history. Pure.
 ///
@@ -56,15 +64,23 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
             reason: Some(_),
             transient: false,
         } => Retry::Never, // rfc8684:T4
-        // A bare reset of a working subflow is more often a middlebox that forgot it than a refusal.
+        // A bare reset of a working subflow is more often a middlebox that forgot it than a refusal, and takes to a new one.
         SubflowEnd::ResetByPeer { reason: None, .. } if history.established => {
-            backed_off(Duration::from_secs(1), history.failures)
+            match history.failures.checked_sub(1) {
+                None => Retry::Now,
+                Some(before) => backed_off(Duration::from_secs(1), before),
+            }
         }
         SubflowEnd::ResetByPeer { reason: None, .. } | SubflowEnd::Refused => Retry::WhenRefreshed,
         SubflowEnd::AddressGone | SubflowEnd::Replaced => Retry::Now,
         // The peer ended it in good order while the connection goes on: it does not want it.
         SubflowEnd::Finished => Retry::WhenRefreshed,
-        // The path changes options: another interface or network may not.
+        // The path changes options or payload. Another one may not; but it is of use where no other is left.
+        SubflowEnd::OptionsLost | SubflowEnd::Checksum if history.established => {
+            // Damage by chance: each new subflow brings the connection further.
+            let failures = if history.useful { 0 } else { history.failures };
+            Retry::AsLastResort(grown(LAST_RESORT, failures).min(LAST_RESORT.times(64)))
+        }
         SubflowEnd::OptionsLost | SubflowEnd::Checksum => Retry::WhenRefreshed,
         SubflowEnd::Administrative
         | SubflowEnd::BadHmac
@@ -74,7 +90,11 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
 }
 
 fn backed_off(first: Duration, failures: u8) -> Retry {
-    Retry::After(first.times(1 << failures.min(16)).min(LONGEST))
+    Retry::After(grown(first, failures))
+}
+
+fn grown(first: Duration, failures: u8) -> Duration {
+    first.times(1 << failures.min(16)).min(LONGEST)
 }
 
 /// How long the peer's own reason suggests to wait at first.
@@ -123,16 +143,23 @@ mod tests {
         established: false,
         worked: false,
         failures: 0,
+        useful: false,
     };
     const WAS_UP: History = History {
         established: true,
         worked: true,
         failures: 0,
+        useful: false,
+    };
+    const LOST_AGAIN: History = History {
+        failures: 2,
+        ..WAS_UP
     };
     const REJOIN_FAILED: History = History {
         established: false,
         worked: true,
         failures: 2,
+        useful: false,
     };
 
     fn reset(reason: ResetReason, transient: bool) -> SubflowEnd {
@@ -140,6 +167,19 @@ mod tests {
             reason: Some(reason),
             transient,
         }
+    }
+
+    const LOST_TWICE: History = History {
+        failures: 2,
+        ..WAS_UP
+    };
+    const LOST_LATE: History = History {
+        useful: true,
+        ..LOST_TWICE
+    };
+
+    fn last_resort(ms: u64) -> Retry {
+        Retry::AsLastResort(Duration::from_millis(ms))
     }
 
     const BARE_RESET: SubflowEnd = SubflowEnd::ResetByPeer {
@@ -186,13 +226,17 @@ mod tests {
                 REJOIN_FAILED,
                 seconds(60),
             ),
-            (BARE_RESET, WAS_UP, seconds(1)),
+            (BARE_RESET, WAS_UP, Retry::Now),
+            (BARE_RESET, LOST_AGAIN, seconds(2)),
             (BARE_RESET, REJOIN_FAILED, Retry::WhenRefreshed),
             (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
             (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
             (SubflowEnd::Replaced, NEVER_WORKED, Retry::Now),
-            (SubflowEnd::Checksum, WAS_UP, Retry::WhenRefreshed),
+            (SubflowEnd::Checksum, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Checksum, WAS_UP, last_resort(50)),
+            (SubflowEnd::OptionsLost, LOST_TWICE, last_resort(200)),
+            (SubflowEnd::Checksum, LOST_LATE, last_resort(50)),
             (SubflowEnd::OptionsLost, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::Administrative, WAS_UP, Retry::Never),
             (SubflowEnd::BadHmac, NEVER_WORKED, Retry::Never),

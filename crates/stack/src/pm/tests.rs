@@ -143,7 +143,14 @@ impl Bench {
     }
 
     fn end(&mut self, subflow: SubflowId, end: SubflowEnd) {
-        assert_eq!(self.tell(Event::Ended { subflow, end }), Noted::Accepted);
+        assert_eq!(
+            self.tell(Event::Ended {
+                subflow,
+                end,
+                useful: false,
+            }),
+            Noted::Accepted
+        );
     }
 
     fn last_reason(&self) -> Option<Reason> {

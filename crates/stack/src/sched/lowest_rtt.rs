@@ -21,57 +21,9 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
+    use super::super::fixtures::{backup, closing, full, path, stale, unmeasured};
     use super::*;
     use crate::ids::{SubflowId, SubflowSet};
-
-    fn path(subflow: u8, srtt_ms: u64) -> PathView {
-        PathView {
-            subflow: SubflowId(subflow),
-            established: true,
-            backup: false,
-            stale: false,
-            srtt: Some(Duration::from_millis(srtt_ms)),
-            rto: Duration::from_millis(200 + srtt_ms),
-            cwnd: 14_000,
-            cwnd_room: 14_000,
-            can_send: 14_000,
-            pacing_blocked: false,
-            mss: 1_400,
-        }
-    }
-
-    fn backup(view: PathView) -> PathView {
-        PathView {
-            backup: true,
-            ..view
-        }
-    }
-
-    fn stale(view: PathView) -> PathView {
-        PathView {
-            stale: true,
-            ..view
-        }
-    }
-
-    fn full(view: PathView) -> PathView {
-        PathView {
-            cwnd_room: 0,
-            can_send: 0,
-            ..view
-        }
-    }
-
-    fn closing(view: PathView) -> PathView {
-        PathView {
-            established: false,
-            ..view
-        }
-    }
-
-    fn unmeasured(view: PathView) -> PathView {
-        PathView { srtt: None, ..view }
-    }
 
     const WAIT: Option<u8> = None;
 

@@ -4,7 +4,15 @@
 //! leave and never earlier: path properties change while data waits. Owns no state of a connection and must never see
 //! a packet.
 
+mod backup;
+mod blest;
+mod ecf;
+#[cfg(test)]
+mod fixtures;
+mod guard;
 mod lowest_rtt;
+mod redundant;
+mod round_robin;
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,6 +20,8 @@ use core::str::FromStr;
 use manypath_tcp::time::Duration;
 
 use crate::ids::{SubflowId, SubflowSet};
+pub use blest::Lambda;
+pub(crate) use guard::hold_back;
 
 /// What a scheduler may know about one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +30,30 @@ pub struct PathView {
     pub subflow: SubflowId,
     /// It carries data: handshake done, not pre-established, not closing.
     pub established: bool,
+    /// It leaves from the address where the connection began.
+    pub home: bool,
     /// Its receiver asked that it be used only when nothing better is left (flag B of MP_JOIN or MP_PRIO).
     pub backup: bool,
     /// A retransmission time-out is pending on it: what is sent there now may not arrive for long.
     pub stale: bool,
     /// Smoothed round trip; `None` before the first measurement.
     pub srtt: Option<Duration>,
+    /// Variation of the round trip (RFC 6298 section 2); zero before the first measurement.
+    pub rttvar: Duration,
     /// Current retransmission time-out, back-off included.
     pub rto: Duration,
+    /// How long what is sent now needs until it is acknowledged: the round trip and the queue that is being built.
+    pub delivery: Duration,
+    /// The congestion window doubles each round trip.
+    pub slow_start: bool,
     /// Congestion window in bytes.
     pub cwnd: u32,
     /// Bytes that the congestion window leaves free.
     pub cwnd_room: u32,
+    /// Bytes held to be in the network.
+    pub inflight: u32,
+    /// Of these, copies of what another subflow carries.
+    pub copies: u32,
     /// Bytes of new data that congestion window, peer window and pacing permit right now.
     pub can_send: u32,
     /// Only the pacer holds it back; it may send again within moments.
@@ -40,35 +62,73 @@ pub struct PathView {
     pub mss: u32,
 }
 
-/// What is waiting to be sent.
+/// What is waiting to be sent, and where the connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Bytes that are waiting.
+    /// Bytes that are waiting and that the peer's window lets go.
     pub bytes: u32,
-    /// `Some` when they were sent before: the subflows that carried them, which gain nothing by carrying them again.
-    pub reinjection: Option<SubflowSet>,
+    /// Bytes that are waiting, whether the peer's window lets them go or not.
+    pub queued: u64,
+    /// Bytes that may be without Data ACK at one time: the connection's send window.
+    pub window: u64,
+    /// Why the bytes are to be sent.
+    pub purpose: Purpose,
+    /// What a policy wanted to know at its next question.
+    pub history: History,
+}
+
+/// Why bytes are to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// For the first time.
+    Fresh,
+    /// Again: the subflows that carried them gain nothing by carrying them again.
+    Reinjection(SubflowSet),
+    /// As a copy, in case that the subflow which carries them is late. These subflows have none to send.
+    Copy(SubflowSet),
+}
+
+/// What a connection keeps between two questions. A policy that needs none of it leaves it alone, so that it survives
+/// changes of the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The subflow that took the last new data.
+    pub last: Option<SubflowId>,
+    /// ECF let a subflow with room wait for a better one.
+    pub waiting: bool,
+    /// How much more than its estimate BLEST expects of the fastest subflow.
+    pub lambda: Lambda,
 }
 
 impl Need {
-    /// New data.
+    /// New data, with a window that holds nothing up.
     pub const fn fresh(bytes: u32) -> Self {
         Self {
             bytes,
-            reinjection: None,
+            queued: bytes as u64,
+            window: u64::MAX,
+            purpose: Purpose::Fresh,
+            history: History {
+                last: None,
+                waiting: false,
+                lambda: Lambda::INITIAL,
+            },
         }
     }
 
     /// Data that these subflows have already carried.
     pub const fn again(bytes: u32, carried_by: SubflowSet) -> Self {
         Self {
-            bytes,
-            reinjection: Some(carried_by),
+            purpose: Purpose::Reinjection(carried_by),
+            ..Self::fresh(bytes)
         }
     }
 
     fn avoids(&self, subflow: SubflowId) -> bool {
-        self.reinjection
-            .is_some_and(|carried_by| carried_by.contains(subflow))
+        match self.purpose {
+            Purpose::Fresh => false,
+            Purpose::Reinjection(without) | Purpose::Copy(without) => without.contains(subflow),
+        }
     }
 }
 
@@ -87,27 +147,73 @@ pub enum Scheduler {
     /// The usable subflow with the lowest round trip that has room.
     #[default]
     LowestRtt,
+    /// One after the other, each that has room.
+    RoundRobin,
+    /// As lowest round trip; and what is in flight is copied to the other subflows while there is nothing new to send.
+    Redundant,
+    /// Blocking estimation: no slow subflow where it would fill the window for the fast one.
+    Blest,
+    /// Earliest completion first: no slow subflow where waiting for the fast one ends sooner.
+    Ecf,
+    /// The oldest usable subflow alone, those from the first address before others.
+    Backup,
 }
 
 impl Scheduler {
     /// Every policy, for lists in help texts.
-    pub const ALL: &'static [Self] = &[Self::LowestRtt];
+    pub const ALL: &'static [Self] = &[
+        Self::LowestRtt,
+        Self::RoundRobin,
+        Self::Redundant,
+        Self::Blest,
+        Self::Ecf,
+        Self::Backup,
+    ];
 
     /// The name that users write.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LowestRtt => "lowest-rtt",
+            Self::RoundRobin => "round-robin",
+            Self::Redundant => "redundant",
+            Self::Blest => "blest",
+            Self::Ecf => "ecf",
+            Self::Backup => "backup",
         }
     }
 
-    /// Chooses the subflow for what is waiting.
+    /// It has copies sent of what is in flight ([`Purpose::Copy`]).
+    pub const fn copies(self) -> bool {
+        matches!(self, Self::Redundant)
+    }
+
+    /// Chooses the subflow for what is waiting. What was sent before goes where it arrives first, whatever the policy.
     pub fn pick(self, paths: &[PathView], need: Need) -> Choice {
         if need.bytes == 0 {
             return Choice::Wait;
         }
-        match self {
-            Self::LowestRtt => lowest_rtt::pick(paths, need),
+        match need.purpose {
+            Purpose::Copy(_) => return redundant::pick_copy(paths, need),
+            Purpose::Reinjection(_) => return lowest_rtt::pick(paths, need),
+            Purpose::Fresh => {}
         }
+        match self {
+            Self::LowestRtt | Self::Redundant => lowest_rtt::pick(paths, need),
+            Self::RoundRobin => round_robin::pick(paths, need),
+            Self::Blest => blest::pick(paths, need),
+            Self::Ecf => ecf::pick(paths, need),
+            Self::Backup => backup::pick(paths, need),
+        }
+    }
+
+    /// What to keep of a question until the next one. Who took the data is for the caller to note, if anything left.
+    #[must_use]
+    pub fn remember(self, paths: &[PathView], need: Need) -> History {
+        let mut history = need.history;
+        if self == Self::Ecf && need.purpose == Purpose::Fresh {
+            history.waiting = ecf::waits_on(paths, need);
+        }
+        history
     }
 }
 
@@ -176,10 +282,43 @@ fn candidates<'a>(paths: &'a [PathView], need: &Need) -> impl Iterator<Item = &'
     usable.filter(move |path| Some(Tier::of(path)) == best && !need.avoids(path.subflow))
 }
 
+/// The fastest candidate, which cannot send at this moment, and the fastest that can: what BLEST and ECF compare. `None`
+/// where there is nothing to compare: the fastest one can send, nobody can, or nothing that is under way on the fastest
+/// one would bring the question up again.
+fn fast_and_slow<'a>(
+    paths: &'a [PathView],
+    need: &Need,
+) -> Option<(&'a PathView, &'a PathView, RoundTrips)> {
+    let measured = || candidates(paths, need).filter_map(|path| Some((path, path.srtt?)));
+    let by_round_trip = |&(path, srtt): &(&PathView, Duration)| (srtt, path.subflow);
+    let (fast, fast_rtt) = measured().min_by_key(by_round_trip)?;
+    let can_send = |(path, _): &(&PathView, Duration)| path.can_send > 0;
+    let (slow, slow_rtt) = measured().filter(can_send).min_by_key(by_round_trip)?;
+    let wakes = fast.inflight > 0 && fast.can_send == 0;
+    let round_trips = RoundTrips {
+        fast: micros(fast_rtt),
+        slow: micros(slow_rtt),
+    };
+    (wakes && fast.cwnd > 0).then_some((fast, slow, round_trips))
+}
+
+/// Two smoothed round trips in microseconds, at least one each.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrips {
+    fast: u128,
+    slow: u128,
+}
+
+/// Microseconds, at least one and at most an hour, which no product of the comparisons overflows with.
+fn micros(span: Duration) -> u128 {
+    u128::from(span.as_micros().clamp(1, 3_600_000_000))
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString as _;
 
+    use super::fixtures::{backup, closing, full, path, stale};
     use super::*;
 
     #[test]
@@ -193,7 +332,36 @@ mod tests {
 
     #[test]
     fn nothing_waiting_needs_nobody() {
-        assert_eq!(Scheduler::LowestRtt.pick(&[], Need::fresh(0)), Choice::Wait);
-        assert_eq!(Scheduler::LowestRtt.pick(&[], Need::fresh(1)), Choice::Wait);
+        for scheduler in Scheduler::ALL {
+            assert_eq!(scheduler.pick(&[path(0, 9)], Need::fresh(0)), Choice::Wait);
+            assert_eq!(scheduler.pick(&[], Need::fresh(1)), Choice::Wait);
+        }
+    }
+
+    #[test]
+    fn no_policy_uses_a_backup_or_a_silent_path_while_another_works() {
+        // rfc8684:P1 rfc8684:J6
+        let rests = [backup(path(0, 1)), stale(path(1, 1)), closing(path(2, 1))];
+        let mut paths = rests.to_vec();
+        paths.push(path(3, 900));
+        for scheduler in Scheduler::ALL {
+            let pick = |paths: &[PathView]| scheduler.pick(paths, Need::fresh(1_000));
+            assert_eq!(pick(&paths), Choice::Send(SubflowId(3)), "{scheduler}");
+            paths[3] = full(path(3, 900));
+            assert_eq!(pick(&paths), Choice::Wait, "{scheduler}");
+            paths[3] = path(3, 900);
+            assert_eq!(pick(&rests), Choice::Send(SubflowId(0)), "{scheduler}");
+        }
+    }
+
+    #[test]
+    fn every_policy_sends_again_where_it_arrives_first() {
+        // rfc8684:R4
+        let paths = [path(0, 10), path(1, 90), path(2, 50)];
+        let need = Need::again(1_000, SubflowSet::of(SubflowId(0)));
+        for scheduler in Scheduler::ALL {
+            assert_eq!(scheduler.pick(&paths, need), Choice::Send(SubflowId(2)));
+            assert_eq!(scheduler.remember(&paths, need), need.history);
+        }
     }
 }

@@ -49,7 +49,8 @@ impl Stack {
         let (now, tuple, irs) = (self.now, seg.tuple, seg.header.seq);
         let isn = self.syn_cookies.isn(now, &tuple, irs, seg.options.mss);
         let offset = self.isn.timestamp_offset(&tuple);
-        let tcp = Machine::accept(self.cookie_config(opts, path, offset), now, isn, seg);
+        let config = self.cookie_config(opts, path, offset);
+        let tcp = Machine::accept(config, now, isn, seg);
         let nothing = Offer {
             available: 0,
             fin: false,
@@ -155,7 +156,10 @@ impl Stack {
         }
         let local = match self.recall_key(seg, &opts, recalled) {
             Ok(local) => local,
-            Err(TooEarly) => return,
+            Err(TooEarly) => {
+                self.counters.syn_cookie_failed += 1;
+                return;
+            }
         };
         let (irs, isn) = (seg.header.seq - 1, seg.header.ack - 1);
         let offset = self.isn.timestamp_offset(&seg.tuple);
@@ -216,6 +220,9 @@ impl Stack {
                 // Somebody got that token meanwhile: the two could not be told apart. // rfc8684:C8
                 Ok(Some(made).filter(|made| self.demux.token(made.token).is_none()))
             }
+            // The stream's first byte is here, and the keys that belong on it are not: the packets that had them are lost
+            // (dropped here perhaps, when the backlog was full), and some peers do not repeat them. // rfc8684:C31
+            Third::Early if !seg.payload.is_empty() => Ok(None),
             Third::Early => Err(TooEarly),
             Third::Plain => Ok(None),
             Third::WrongKeys => {
@@ -226,7 +233,7 @@ impl Stack {
     }
 }
 
-/// A segment with mappings came before the keys that it needs.
+/// A segment without data came before the keys that it needs.
 struct TooEarly;
 
 /// The options of a SYN that was forgotten, from what its answer hid and the third packet echoes.

@@ -60,29 +60,31 @@ impl Stack {
         id: ConnId,
         out: &mut [u8],
     ) -> Result<ReadOutcome, StackError> {
-        self.on_conn(now, id, |conn, _| conn.read(out))?
-            .map(|read| match read {
-                Some(0) => ReadOutcome::Empty,
-                Some(n) => ReadOutcome::Data(n),
-                None => ReadOutcome::End,
-            })
+        self.tick(now);
+        let entry = self.conns.get_mut(id.0);
+        let entry = entry.filter(|entry| !entry.conn.is_released());
+        let conn = &mut entry.ok_or(StackError::NoSuchHandle)?.conn;
+        let read = match conn.read(out)? {
+            Some(0) => return Ok(ReadOutcome::Empty),
+            Some(n) => ReadOutcome::Data(n),
+            None => return Ok(ReadOutcome::End),
+        };
+        // Most reads change nothing that anybody else has to know.
+        if conn.reading_stirs(self.now) {
+            self.stir(id.0.index());
+        }
+        Ok(read)
     }
 
     /// Closes our direction after everything written so far; the other one stays open.
     pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| {
-            conn.shutdown_write();
-            conn.after_input(cx);
-        })
+        self.on_conn(now, id, |conn, _| conn.shutdown_write())
     }
 
     /// Lets go of a connection: what was written is still delivered, what was not read is lost. The handle is invalid
     /// from now on.
     pub fn close(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| {
-            conn.release(cx.now);
-            conn.after_input(cx);
-        })
+        self.on_conn(now, id, |conn, cx| conn.release(cx.now))
     }
 
     /// Ends a connection at once, telling the peer by MP_FASTCLOSE or RST. The handle is invalid from now on.
@@ -90,7 +92,6 @@ impl Stack {
         self.on_conn(now, id, |conn, cx| {
             conn.release(cx.now);
             conn.abort(cx);
-            conn.after_input(cx);
         })
     }
 
@@ -114,7 +115,13 @@ impl Stack {
             .unwrap_or_default())
     }
 
-    /// Changes what can be changed on a living connection: scheduler, buffers, no-delay, keepalive, user timeout,
+    /// A connection's options as they stand.
+    pub fn options(&self, id: ConnId) -> Result<&ConnOptions, StackError> {
+        let entry = self.conns.get(id.0).ok_or(StackError::NoSuchHandle)?;
+        Ok(&entry.conn.opts)
+    }
+
+    /// Changes what can be changed on a living connection: scheduler, mechanisms, buffers, no-delay, keepalive, user timeout,
     /// limits. The receive buffer only shrinks: its size at the start decided the window scale.
     pub fn set_options(
         &mut self,
@@ -132,10 +139,8 @@ impl Stack {
         id: ConnId,
         subflow: SubflowId,
     ) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| {
-            let done = conn.remove_subflow(subflow, SubflowEnd::Administrative);
-            conn.after_input(cx);
-            done
+        self.on_conn(now, id, |conn, _| {
+            conn.remove_subflow(subflow, SubflowEnd::Administrative)
         })?
     }
 
@@ -147,6 +152,6 @@ impl Stack {
         subflow: SubflowId,
         backup: bool,
     ) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| conn.set_backup(subflow, backup, cx))
+        self.on_conn(now, id, |conn, cx| conn.set_backup(subflow, backup, cx))?
     }
 }

@@ -1,7 +1,8 @@
 //! What one peer, and all of them together, may cost: memory, connections for each address, and who has to go when a
 //! limit is reached.
 //!
-//! Owns the sums. They are brought up to date each time that a connection is settled, so asking costs nothing.
+//! Owns the sums. They are brought up to date when the stack is asked for its deadline, which is after each batch of
+//! packets, and before a connection is let in.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -40,7 +41,7 @@ impl Source {
 
 /// The sums of one stack.
 pub(super) struct Usage {
-    /// Memory of all connections, as they were settled last.
+    /// Memory of all connections, as it was last looked at.
     connections: usize,
     /// Established connections that peers opened, by address. Half-open ones do not count: their sources may be made up.
     sources: Table<Source, u32>,
@@ -86,7 +87,8 @@ impl Usage {
 
 impl Stack {
     /// Bytes of memory held now.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&mut self) -> Memory {
+        self.assess();
         let tables = self.conns.memory()
             + self.listeners.memory()
             + self.demux.memory()
@@ -98,7 +100,8 @@ impl Stack {
             time_wait: self.time_wait.memory(),
             queues: self.replies.memory()
                 + self.events.capacity() * size_of::<crate::api::Event>()
-                + (self.ready.capacity() + self.due.capacity()) * size_of::<u32>(),
+                + (self.ready.capacity() + self.touched.capacity() + self.due.capacity())
+                    * size_of::<u32>(),
         }
     }
 
@@ -129,6 +132,7 @@ impl Stack {
             self.counters.syn_source_limit += 1;
             return false;
         }
+        self.assess();
         if self.is_tight() {
             self.shed();
         }

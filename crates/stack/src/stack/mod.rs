@@ -2,6 +2,7 @@
 //!
 //! Owns who gets which packet and who may send next. What a connection does with its turn is its own business.
 
+mod control;
 mod cookies;
 pub(crate) mod demux;
 mod fastopen;
@@ -111,14 +112,18 @@ struct Entry {
     conn: Box<Conn>,
     /// Set until the application has accepted it.
     listener: Option<ListenerId>,
-    /// What it cost when it was settled last.
+    /// What it cost when that was last looked at.
     memory: usize,
+    /// Its deadline and its memory have been looked at since it was touched.
+    assessed: bool,
     /// The address that its established connection counts for.
     source: Option<Source>,
     /// It counts among those that have data of their SYN.
     early: bool,
     /// In the queue of those that may have something to send.
     ready: bool,
+    /// It was changed since [`Conn::after_input`].
+    stirred: bool,
 }
 
 /// A whole Multipath TCP stack without input, output, clock or randomness of its own.
@@ -146,6 +151,9 @@ pub struct Stack {
     counters: Counters,
     events: VecDeque<Event>,
     ready: VecDeque<u32>,
+    /// Connections that were touched, whose deadline and memory are looked at when somebody asks for either: each packet
+    /// touches a connection several times, and both take a look at every subflow.
+    touched: Vec<u32>,
     /// Scratch space of `handle_timeout`.
     due: Vec<u32>,
     replies: Replies,
@@ -179,6 +187,7 @@ impl Stack {
             counters: Counters::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
+            touched: Vec::new(),
             due: Vec::new(),
             replies: Replies::new(config.replies_per_second),
             rng,
@@ -228,13 +237,27 @@ impl Stack {
                     Some(known) => *known = path.clone(),
                     None => self.paths.push(path.clone()),
                 }
+                self.tell_of_address(EventKind::LocalUp {
+                    iface: path.iface,
+                    addr: path.addr,
+                    backup: path.backup,
+                });
                 self.for_each_conn(|conn, cx| conn.local_up(&path, cx));
             }
             PathEvent::Down { iface, addr } => {
                 self.paths.retain(|p| !(p.iface == iface && p.addr == addr));
+                self.tell_of_address(EventKind::LocalDown { iface, addr });
                 self.for_each_conn(|conn, cx| conn.local_down(iface, addr, cx));
             }
         }
+    }
+
+    fn tell_of_address(&mut self, kind: EventKind) {
+        self.events.push_back(Event {
+            at: self.now,
+            conn: None,
+            kind,
+        });
     }
 
     fn for_each_conn(&mut self, mut f: impl FnMut(&mut Conn, &mut Cx<'_>)) {
@@ -244,10 +267,7 @@ impl Stack {
             .map(|(handle, _)| handle.index())
             .collect();
         for slot in slots {
-            self.with_conn(slot, |conn, cx| {
-                f(conn, cx);
-                conn.after_input(cx);
-            });
+            self.with_conn(slot, &mut f);
         }
     }
 
@@ -264,8 +284,31 @@ impl Stack {
             rng: &mut self.rng,
         };
         let result = f(&mut entry.conn, &mut cx);
+        entry.conn.after_input(&mut cx);
+        entry.stirred = false;
         self.settle(slot);
         Some(result)
+    }
+
+    /// A connection was changed, and what follows from that is left to its next turn.
+    fn stir(&mut self, slot: u32) {
+        if let Some(entry) = self.conns.at_mut(slot) {
+            entry.stirred = true;
+            self.enqueue(slot);
+        }
+    }
+
+    /// Gives a connection a turn, and has its deadline looked at again.
+    fn enqueue(&mut self, slot: u32) {
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return;
+        };
+        if core::mem::take(&mut entry.assessed) {
+            self.touched.push(slot);
+        }
+        if !core::mem::replace(&mut entry.ready, true) {
+            self.ready.push_back(slot);
+        }
     }
 
     /// Brings the tables up to date with a connection that was touched.
@@ -286,13 +329,20 @@ impl Stack {
             self.forget(handle, slot);
             return;
         }
-        self.wheel.update(slot, entry.conn.deadline());
-        let memory = entry.conn.memory();
-        self.usage.recharge(entry.memory, memory);
-        entry.memory = memory;
-        if !entry.ready {
-            entry.ready = true;
-            self.ready.push_back(slot);
+        self.enqueue(slot);
+    }
+
+    /// Brings deadlines and the sum of memory up to date.
+    fn assess(&mut self) {
+        while let Some(slot) = self.touched.pop() {
+            let Some(entry) = self.conns.at_mut(slot).filter(|entry| !entry.assessed) else {
+                continue;
+            };
+            entry.assessed = true;
+            self.wheel.update(slot, entry.conn.deadline());
+            let memory = entry.conn.memory();
+            self.usage.recharge(entry.memory, memory);
+            entry.memory = memory;
         }
     }
 
@@ -331,6 +381,7 @@ impl Stack {
         {
             self.open_wanted(slot, &create);
         }
+        self.settle_orders(slot);
     }
 
     fn settle_events(&mut self, slot: u32) {
@@ -342,7 +393,11 @@ impl Stack {
         };
         let id = ConnId(handle);
         while let Some(kind) = entry.conn.poll_event() {
-            self.events.push_back(Event { conn: id, kind });
+            self.events.push_back(Event {
+                at: self.now,
+                conn: Some(id),
+                kind,
+            });
         }
         let newly = entry.conn.is_established() && !entry.conn.offered();
         if let (true, Some(listener_id)) = (newly, entry.listener) {
@@ -353,7 +408,8 @@ impl Stack {
             if let Some(listener) = self.listeners.get_mut(listener_id.0) {
                 listener.established(id);
                 self.events.push_back(Event {
-                    conn: id,
+                    at: self.now,
+                    conn: Some(id),
                     kind: EventKind::Acceptable(listener_id),
                 });
             } else {
@@ -365,6 +421,7 @@ impl Stack {
                 };
                 entry.conn.release(cx.now);
                 entry.conn.abort(&mut cx);
+                entry.stirred = true;
             }
         }
     }
@@ -389,6 +446,7 @@ impl Stack {
     /// Time has passed: runs what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.tick(now);
+        self.assess();
         // Each connection has one turn: whatever it wants next, the others are not kept waiting.
         let mut due = core::mem::take(&mut self.due);
         due.extend(core::iter::from_fn(|| self.wheel.pop_due(now)));
@@ -400,7 +458,8 @@ impl Stack {
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
-    pub fn poll_deadline(&self) -> Option<Instant> {
+    pub fn poll_deadline(&mut self) -> Option<Instant> {
+        self.assess();
         match (self.wheel.earliest(), self.time_wait.deadline()) {
             (Some(conn), Some(record)) => Some(conn.min(record)),
             (some, None) | (None, some) => some,
@@ -435,6 +494,7 @@ impl Stack {
             keepalive: opts.keepalive,
             user_timeout: opts.user_timeout,
             cc: opts.congestion,
+            capping: opts.mechanisms.cap,
             pacing: opts.pacing,
             initial_window: self.config.initial_window,
             min_rto: self.config.min_rto,

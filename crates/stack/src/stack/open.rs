@@ -14,7 +14,7 @@ use super::listener::Listener;
 use super::ports::DYNAMIC;
 use super::{Entry, Stack};
 use crate::api::{
-    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, PathManager, Role, StackError,
+    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
     SubflowOrigin,
 };
 use crate::conn::{Birth, Conn, Cx, Greeting, Seat};
@@ -69,7 +69,7 @@ impl Stack {
         if let Some(entry) = self.conns.get_mut(conn.0) {
             entry.listener = None;
             entry.conn.lift_restriction();
-            self.settle(conn.0.index());
+            self.stir(conn.0.index());
         }
         Some(conn)
     }
@@ -97,7 +97,8 @@ impl Stack {
         };
         let isn = self.isn.choose(now, &tuple);
         let stamp = self.isn.timestamp_offset(&tuple);
-        let mut tcp = Machine::connect(self.machine_config(&birth.opts, &path, stamp), now, isn);
+        let config = self.machine_config(&birth.opts, &path, stamp);
+        let mut tcp = Machine::connect(config, now, isn);
         if birth.opts.fast_open {
             self.ask_fast_open(&mut tcp, &tuple);
         }
@@ -193,9 +194,11 @@ impl Stack {
                 conn: Box::new(Conn::new(birth, seat, tcp, now)),
                 listener,
                 memory: 0,
+                assessed: true,
                 source: None,
                 early: false,
                 ready: false,
+                stirred: false,
             }
         });
         let slot = handle.index();
@@ -227,12 +230,7 @@ impl Stack {
     }
 
     fn manager_for(&self, opts: &ConnOptions, path: &Path, tuple: FourTuple) -> pm::Manager {
-        let policy = match opts.path_manager {
-            PathManager::Passive => pm::Policy::Server,
-            PathManager::FullMesh => pm::Policy::FullMesh,
-            PathManager::Ndiffports(count) => pm::Policy::Ndiffports(count),
-        };
-        let mut config = pm::Config::new(policy);
+        let mut config = pm::Config::new(pm::Policy::from(opts.path_manager));
         config.limits.subflows = opts.max_subflows;
         let first = pm::First {
             iface: path.iface,
@@ -303,7 +301,14 @@ impl Stack {
 
     /// A subflow that the path manager wants.
     pub(super) fn open_wanted(&mut self, slot: u32, create: &pm::Create) {
-        if let Err(why) = self.try_open(slot, create) {
+        // The peer may not know yet that the subflow is lost which used this port: a reset can be lost, too.
+        let ports = match self.conns.at_mut(slot) {
+            Some(entry) if create.origin != SubflowOrigin::Recreated => {
+                PortChoice::Like(entry.conn.first_tuple().local.port())
+            }
+            _ => PortChoice::Unused,
+        };
+        if let Err(why) = self.try_open(slot, create, ports) {
             let Some(entry) = self.conns.at_mut(slot) else {
                 return;
             };
@@ -319,26 +324,39 @@ impl Stack {
                 },
                 &mut cx,
             );
+            self.stir(slot);
         }
     }
 
-    fn try_open(&mut self, slot: u32, create: &pm::Create) -> Result<SubflowId, pm::NotCreated> {
+    pub(super) fn try_open(
+        &mut self,
+        slot: u32,
+        create: &pm::Create,
+        ports: PortChoice,
+    ) -> Result<SubflowId, pm::NotCreated> {
         let path = self
             .path(Some(create.iface), create.local)
             .cloned()
             .ok_or(pm::NotCreated::NoPort)?;
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
-        let (opts, first) = (entry.conn.opts.clone(), entry.conn.first_tuple());
+        let opts = entry.conn.opts.clone();
         let subflow = entry
             .conn
             .free_subflow()
             .filter(|_| entry.conn.may_join())
             .ok_or(pm::NotCreated::NoSlot)?;
-        // The peer may not know yet that the subflow is lost which used this port: a reset can be lost, too.
         let again = create.origin == SubflowOrigin::Recreated;
-        let preferred = Some(first.local.port()).filter(|_| !again);
+        let preferred = match ports {
+            PortChoice::Like(port) | PortChoice::Exactly(port) => Some(port),
+            PortChoice::Unused => None,
+        };
+        let exact = |tuple: &FourTuple| match ports {
+            PortChoice::Exactly(port) => tuple.local.port() == port,
+            PortChoice::Like(_) | PortChoice::Unused => true,
+        };
         let tuple = self
             .free_tuple(&path, create.remote, preferred)
+            .filter(exact)
             .ok_or(pm::NotCreated::NoPort)?;
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
         let isn = self.isn.choose(self.now, &tuple); // rfc8684:G4
@@ -385,52 +403,20 @@ impl Stack {
                 rng: &mut self.rng,
             };
             entry.conn.add_subflow(seat, tcp, greeting, &mut cx);
-            self.wheel.update(slot, entry.conn.deadline());
-            if !entry.ready {
-                entry.ready = true;
-                self.ready.push_back(slot);
-            }
+            self.stir(slot);
         }
     }
+}
 
-    /// Opens a subflow on the application's request, from a local address to an address of the peer.
-    pub fn create_subflow(
-        &mut self,
-        now: Instant,
-        id: ConnId,
-        local: IpAddr,
-        remote: SocketAddr,
-        backup: bool,
-    ) -> Result<SubflowId, StackError> {
-        self.tick(now);
-        let path = self.path(None, local).cloned().ok_or(StackError::NoPath)?;
-        let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
-        if !entry.conn.may_join() || entry.conn.forbids_join_to(remote) {
-            return Err(StackError::InvalidState);
-        }
-        let manager = entry
-            .conn
-            .manager
-            .as_mut()
-            .ok_or(StackError::InvalidState)?;
-        let local_id = manager
-            .local_id(path.iface, local)
-            .ok_or(StackError::TooMany)?;
-        let create = pm::Create {
-            local_id,
-            iface: path.iface,
-            local,
-            remote,
-            remote_id: AddrId(0),
-            backup,
-            origin: SubflowOrigin::Command,
-        };
-        self.try_open(id.0.index(), &create)
-            .map_err(|why| match why {
-                pm::NotCreated::NoPort => StackError::NoPorts,
-                pm::NotCreated::NoSlot => StackError::TooMany,
-            })
-    }
+/// Which local port a subflow takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortChoice {
+    /// This one, if it is free. // rfc8684:H1
+    Like(u16),
+    /// One that was not used lately.
+    Unused,
+    /// This one or none.
+    Exactly(u16),
 }
 
 /// A connection that is about to be entered.

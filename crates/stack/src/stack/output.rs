@@ -79,6 +79,7 @@ impl Stack {
 
     fn turn(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
         let mut turn = Turn::More;
+        let before = *sent;
         {
             let Some(entry) = self.conns.at_mut(slot) else {
                 return Turn::Done;
@@ -88,6 +89,7 @@ impl Stack {
                 count: &mut self.counters,
                 rng: &mut self.rng,
             };
+            entry.conn.tell_window();
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
                     Progress::Sent => *sent += 1,
@@ -101,9 +103,13 @@ impl Stack {
                     }
                 }
             }
+            if *sent == before && !entry.stirred {
+                return turn;
+            }
             entry.conn.after_input(&mut cx);
+            entry.stirred = false;
             // What was just settled may have made something due; it keeps its place in the queue.
-            if matches!(turn, Turn::Done) && entry.conn.wants_turn(&cx) {
+            if matches!(turn, Turn::Done) && entry.conn.wants_turn(cx.now) {
                 turn = Turn::More;
             }
         }

@@ -132,6 +132,33 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
 }
 
 #[test]
+fn the_first_data_without_keys_gives_plain_tcp() {
+    // rfc8684:C7,C31: a peer that repeats its data, but not the keys that belong on it, is not left without an answer.
+    let (mut w, listener) = world(SynCookiePolicy::Always);
+    let (flow, answer, _) = answered(&mut w, 4000, true);
+    let peer = KeyMaterial::derive(PEER_KEY);
+    let map = |bytes| {
+        MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping: Some(map_at(peer.first_byte(), Ssn::new(1), bytes, true)),
+            data_fin: false,
+        })
+    };
+    // Without data the keys may still be on their way.
+    let irs = w.flows[flow].isn;
+    w.inject(flow, &stamped(ack().opt(map(b"")).seq(irs + 1), &answer));
+    w.quiet(flow);
+    assert_eq!(w.count().syn_cookie_failed, 1);
+    w.inject(flow, &stamped(data(b"first").opt(map(b"first")), &answer));
+    let conn = w.stack.accept(listener).expect("it is open");
+    let own = KeyMaterial::derive(PEER_KEY);
+    let mut s = Session::around(w, conn, Some(listener), own, true);
+    assert_eq!(s.read(), b"first");
+    assert_eq!(s.info().level, ProtocolLevel::PlainTcp);
+    assert_eq!(s.w.count().syn_cookie_accepted, 1);
+}
+
+#[test]
 fn a_third_packet_without_keys_or_with_wrong_ones_gives_plain_tcp() {
     // rfc8684:C7,C14,C31
     for (pkt, bad) in [(ack(), 0), (third_packet(true, Key([9; 8])), 1)] {

@@ -5,8 +5,8 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MapDsn, Mapping, MptcpOption, ResetReason};
 
 use crate::script::packet::{Seg, ack, data, fin, rst};
-use crate::script::plain_options;
 use crate::script::session::Session;
+use crate::script::{plain_options, without_checksums};
 
 fn failed(s: &Session, seg: &Seg) -> Option<u64> {
     let fail = seg.options.mptcp.fail()?;
@@ -260,6 +260,78 @@ fn an_infinite_mapping_counts_although_checksums_were_agreed_on() {
     assert_eq!(end, Ok(ReadOutcome::End));
 }
 
+/// Options stop passing in mid-connection; the bytes that came since are told as the stream's.
+fn options_lost() -> Session {
+    let mut s = Session::accepted_with(1, without_checksums());
+    s.send(0, 0, b"mapped ");
+    assert_eq!(s.read(), b"mapped ");
+    s.w.inject(0, &data(&[b'?'; 1200]));
+    s.w.advance_ms(2000);
+    assert_eq!(s.read(), [b'?'; 1200]);
+    assert_eq!(s.info().fallback, Some(FallbackCause::OptionsLost));
+    s
+}
+
+#[test]
+fn the_last_bytes_stay_unacknowledged_until_the_peer_has_fallen_too() {
+    // rfc8684:B4,B5,R3
+    let mut s = options_lost();
+    let nxt = s.w.flows[0].nxt;
+    let told = s.w.drain(0).pop().expect("an acknowledgement");
+    assert_eq!(told.ack, nxt - 512);
+    // More comes, and is acknowledged but for its end. It is in the application's hands.
+    s.w.inject(0, &data(&[b'!'; 1000]));
+    assert_eq!(s.read(), [b'!'; 1000]);
+    let nxt = s.w.flows[0].nxt;
+    s.w.find(0, "an acknowledgement", |seg| seg.ack == nxt - 512);
+    // Data of ours without a mapping is what the peer cannot take for anything but TCP.
+    s.write(b"answer");
+    s.w.find(0, "the answer", |seg| seg.has_data());
+    s.w.inject(0, &ack());
+    s.w.find(0, "everything acknowledged", |seg| seg.ack == nxt);
+    assert_eq!(s.w.count().ack_withheld, 1);
+}
+
+#[test]
+fn what_is_withheld_does_not_let_the_peer_give_up() {
+    // rfc8684:B5 and RFC 9293 3.8.3
+    let mut s = options_lost();
+    s.w.drain(0);
+    let nxt = s.w.flows[0].nxt;
+    let again = data(&[b'?'; 512]).seq(nxt - 512);
+    for _ in 0..8 {
+        s.w.inject(0, &again);
+    }
+    let acks: Vec<_> = s.w.drain(0).iter().map(|seg| seg.ack).collect();
+    assert_eq!(acks[..7], [nxt - 512; 7]);
+    assert_eq!(acks[7], nxt - 511, "one byte more");
+    assert_eq!(s.read(), b"", "nothing twice");
+    s.w.inject(0, &fin());
+    s.w.find(0, "the acknowledgement of its end", |seg| {
+        seg.ack == nxt + 1
+    });
+}
+
+#[test]
+fn a_join_that_was_under_way_is_better_than_an_unanswered_mp_fail() {
+    // rfc8684:B6,B8,B9
+    let mut s = Session::accepted_with(2, plain_options());
+    s.send(0, 0, b"good ");
+    let other = s.w.dial(1, 4001, 80);
+    let syn = s.join_syn(7, false);
+    s.w.inject(other, &syn);
+    let answer = s.w.expect(other, "SYN/ACK", |seg| seg.is_syn_ack());
+    s.send_damaged(0, 5, b"rewritten");
+    s.w.find(0, "MP_FAIL", |seg| seg.options.mptcp.fail().is_some());
+    let proof = s.join_ack(&answer);
+    s.w.inject(other, &proof);
+    let reset = s.w.find(0, "a reset", Seg::is_rst);
+    assert_eq!(failed(&s, &reset), Some(5));
+    s.send(other, 5, b"as written");
+    assert_eq!(s.read(), b"good as written");
+    assert_eq!((s.info().level, s.working()), (ProtocolLevel::Multipath, 1));
+}
+
 #[test]
 fn an_infinite_mapping_among_several_subflows_is_not_believed() {
     // rfc8684:B15,D18
@@ -316,7 +388,10 @@ fn an_mp_fail_is_repeated_and_in_the_end_resets() {
     // rfc8684:B8,B9,B11
     let mut s = Session::accepted();
     s.send_damaged(0, 0, b"rewritten");
-    s.w.advance_ms(30_000);
+    // It is there, and does not answer.
+    s.w.advance_ms(2_000);
+    s.w.inject(0, &ack().opt(s.dss(None)));
+    s.w.advance_ms(28_000);
     let sent = s.w.drain(0);
     let told = sent.iter().filter(|seg| failed(&s, seg) == Some(0)).count();
     assert!(told >= 3, "repeated\n{}", s.w.log());

@@ -4,7 +4,7 @@ use manypath_stack::crypto::keys::KeyMaterial;
 use manypath_stack::{FallbackCause, Mode, PathManager, ProtocolLevel, StackError};
 use manypath_wire::ids::Key;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption};
+use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, MptcpOption};
 
 use crate::script::packet::{ack, data, fin, syn, syn_ack};
 use crate::script::session::{
@@ -304,10 +304,40 @@ fn a_server_says_nothing_before_the_first_data() {
     // The window of a connection that somebody has taken is larger than before.
     w.stack.accept(listener).expect("established");
     w.advance_ms(300);
-    w.quiet(flow);
+    let asked = w.drain(flow);
+    let tells = asked.iter().any(|seg| !seg.is_plain() || seg.has_data());
+    w.check(!tells, "a question at most, where the client stands");
     w.inject(flow, &data(b"plain"));
     let first = w.expect(flow, "a plain acknowledgement", |s| s.is_bare());
     w.check(first.is_plain(), "no option behind data without one");
+}
+
+#[test]
+fn a_client_whose_data_is_dropped_for_its_options_is_answered_without() {
+    // rfc8684:B1,H5
+    for lost in [0, 5] {
+        let mut w = World::new(1);
+        listen(&mut w, plain_options());
+        let (flow, _, sender) = greet(&mut w, true);
+        w.inject(flow, &third_packet(true, sender));
+        w.drain(flow);
+        let mut told = Vec::new();
+        for _ in 0..30 {
+            w.advance_ms(100);
+            for asked in w.drain(flow) {
+                // A segment from before what is expected makes its receiver say where it stands.
+                if asked.seq == w.flows[flow].rcv - 1 {
+                    let stands = w.flows[flow].nxt + lost;
+                    w.inject(flow, &third_packet(true, sender).seq(stands));
+                } else {
+                    told.push(asked);
+                }
+            }
+        }
+        assert_eq!(told.len(), usize::from(lost > 0), "{}", w.log());
+        let plain = told.iter().all(|seg| seg.is_plain() && seg.is_bare());
+        w.check(plain, "an answer without options, if any");
+    }
 }
 
 #[test]
@@ -333,6 +363,53 @@ fn data_that_overtakes_the_third_packet_waits_for_the_keys() {
     let mut s = Session::around(w, conn, Some(listener), own, true);
     assert_eq!(s.read(), b"early");
     assert_eq!(s.info().level, ProtocolLevel::Multipath);
+}
+
+#[test]
+fn first_data_that_is_repeated_without_the_keys_is_plain_tcp() {
+    // rfc8684:C10,C31: the third packet is lost, and the peer does not say its keys again.
+    let peer = KeyMaterial::derive(PEER_KEY);
+    for (has_mapping, third, expected) in [
+        (true, false, ProtocolLevel::PlainTcp),
+        (true, true, ProtocolLevel::Multipath),
+        // Without a mapping once is enough. // rfc8684:B4
+        (false, false, ProtocolLevel::PlainTcp),
+    ] {
+        let mut w = World::new(1);
+        let listener = listen(&mut w, plain_options());
+        let (flow, _, sender) = greet(&mut w, true);
+        let dss = |mapping| {
+            MptcpOption::Dss(manypath_wire::tcp::mptcp::Dss {
+                data_ack: Some(DataAck::Short(7)),
+                mapping,
+                data_fin: false,
+            })
+        };
+        let map = crate::script::session::map_at(peer.first_byte(), Ssn::new(1), b"early", true);
+        let start = w.flows[flow].nxt;
+        let first = data(b"early")
+            .opt(dss(has_mapping.then_some(map)))
+            .seq(start);
+        // What may only be out of order tells nothing: a bare acknowledgement, and data that is not the first.
+        for _ in 0..3 {
+            w.inject(flow, &ack().opt(dss(None)).seq(start));
+            w.inject(flow, &data(b"later").opt(dss(None)).seq(start + 5));
+        }
+        if has_mapping {
+            w.inject(flow, &first);
+            assert!(
+                w.stack.accept(listener).is_none(),
+                "the keys may still come"
+            );
+        }
+        if third {
+            w.inject(flow, &third_packet(true, sender).seq(start));
+        }
+        w.inject(flow, &first);
+        let conn = w.stack.accept(listener).expect("established");
+        let level = w.stack.info(conn).expect("open").level;
+        assert_eq!(level, expected);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod script;
 
 mod close;
+mod commands;
 mod cookies;
 mod data;
 mod failures;

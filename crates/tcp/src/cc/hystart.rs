@@ -146,6 +146,8 @@ mod tests {
             sent_total: sent,
             rate: None,
             rate_app_limited: false,
+            delivered_total: total,
+            lost: 0,
         }
     }
 

@@ -33,12 +33,7 @@ impl Lia {
         srtt: Duration,
         group: &GroupView<'_>,
     ) {
-        let me = PathSample {
-            cwnd: window.cwnd(),
-            srtt,
-            mss: window.mss(),
-            usable: true,
-        };
+        let me = PathSample::of(window, srtt, 0);
         let growth = increase(acked, &me, group);
         window.grow_by_fraction(growth);
     }
@@ -102,6 +97,7 @@ mod tests {
             srtt: Duration::from_millis(rtt_ms),
             mss,
             usable: true,
+            interloss: 0,
         }
     }
 
@@ -215,7 +211,7 @@ mod tests {
             pick: prop::sample::Index, acked: u32,
         ) {
             let paths: Vec<_> = raw.iter().map(|&(cwnd, rtt, mss, usable)| PathSample {
-                cwnd: cwnd.clamp(1, 1 << 30), srtt: Duration::from_nanos(rtt), mss, usable,
+                cwnd: cwnd.clamp(1, 1 << 30), srtt: Duration::from_nanos(rtt), mss, usable, interloss: 0,
             }).collect();
             let me = pick.index(paths.len());
             let growth = on(&paths, me, acked);

@@ -5,36 +5,40 @@
 //! undo are common to all; the increase in congestion avoidance and the size of a reduction are the law of the
 //! algorithm. A coupled law sees the connection's other subflows only through the plain [`GroupView`] handed in.
 
+mod algorithm;
+mod balia;
+mod bbr;
+mod cap;
+mod coupled;
 mod cubic;
 mod ecn;
 mod hystart;
+mod law;
 mod lia;
+mod olia;
 mod pacer;
 mod reno;
 mod window;
+mod wvegas;
 
+pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use balia::{Balia, increase as balia_increase};
+pub use bbr::Bbr;
+pub use cap::cap;
 pub use cubic::{Cubic, cube_root};
 pub use ecn::EcnEcho;
 pub use hystart::{HyStart, Mode as HyStartMode};
 pub use lia::{Lia, increase as lia_increase};
+pub use olia::{Olia, increase as olia_increase};
 pub use pacer::Pacer;
 pub use reno::Reno;
 pub use window::Window;
+pub use wvegas::WVegas;
+
+use law::Law;
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-
-/// Which law governs congestion avoidance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Algorithm {
-    /// RFC 5681 with appropriate byte counting (RFC 3465).
-    Reno,
-    /// RFC 9438.
-    #[default]
-    Cubic,
-    /// The linked increases of RFC 6356, coupled over the subflows of a connection.
-    Lia,
-}
 
 /// One path of a connection as coupled congestion control sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,21 @@ pub struct PathSample {
     pub mss: u32,
     /// The path carries data at present; others are left out of the sums.
     pub usable: bool,
+    /// The larger of the bytes delivered between the last two losses and since the last one; zero where nobody counts.
+    pub interloss: u64,
+}
+
+impl PathSample {
+    /// The asking path at this moment, which its entry in the group may be older than.
+    fn of(window: &Window, srtt: Duration, interloss: u64) -> Self {
+        Self {
+            cwnd: window.cwnd(),
+            srtt,
+            mss: window.mss(),
+            usable: true,
+            interloss,
+        }
+    }
 }
 
 /// All paths of a connection, and which of them is asking.
@@ -88,18 +107,14 @@ pub struct AckSample {
     pub acked_total: u64,
     /// All bytes ever sent for the first time.
     pub sent_total: u64,
+    /// All bytes ever delivered, those included that are not cumulatively acknowledged.
+    pub delivered_total: u64,
+    /// Bytes that it showed to be lost.
+    pub lost: u32,
     /// Delivery rate that it proves, if it proves one.
     pub rate: Option<Rate>,
     /// The rate was held down by the application, not by the network.
     pub rate_app_limited: bool,
-}
-
-/// The state that is particular to an algorithm.
-#[derive(Clone, Debug)]
-enum Law {
-    Reno(Reno),
-    Cubic(Cubic),
-    Lia(Lia),
 }
 
 /// What a reduction replaced, for taking it back.
@@ -123,15 +138,10 @@ pub struct Congestion {
 impl Congestion {
     /// A controller with an initial window of `initial_window` segments (RFC 6928: 10) of `mss` bytes.
     pub fn new(algorithm: Algorithm, mss: u32, initial_window: u32) -> Congestion {
-        let law = match algorithm {
-            Algorithm::Reno => Law::Reno(Reno::new()),
-            Algorithm::Cubic => Law::Cubic(Cubic::new()),
-            Algorithm::Lia => Law::Lia(Lia::new()),
-        };
         Congestion {
             window: Window::new(mss, initial_window),
             hystart: HyStart::new(),
-            law,
+            law: Law::new(algorithm),
             prior: None,
             timed_out: false,
         }
@@ -139,21 +149,13 @@ impl Congestion {
 
     /// Which law governs.
     pub fn algorithm(&self) -> Algorithm {
-        match self.law {
-            Law::Reno(_) => Algorithm::Reno,
-            Law::Cubic(_) => Algorithm::Cubic,
-            Law::Lia(_) => Algorithm::Lia,
-        }
+        self.law.algorithm()
     }
 
     /// Changes the law and keeps the window.
     pub fn set_algorithm(&mut self, algorithm: Algorithm) {
         if algorithm != self.algorithm() {
-            self.law = match algorithm {
-                Algorithm::Reno => Law::Reno(Reno::new()),
-                Algorithm::Cubic => Law::Cubic(Cubic::new()),
-                Algorithm::Lia => Law::Lia(Lia::new()),
-            };
+            self.law = Law::new(algorithm);
             self.prior = None;
         }
     }
@@ -191,8 +193,22 @@ impl Congestion {
         self.window.restart_initial(segments);
     }
 
+    /// Bytes between losses, for the other subflows' [`PathSample`]s.
+    pub fn interloss(&self) -> u64 {
+        self.law.interloss()
+    }
+
+    /// Any acknowledgement of something new, in whatever phase, before [`on_ack`](Self::on_ack). `recovering` says that
+    /// fast recovery sets the window and that `on_ack` does not follow.
+    pub fn observe(&mut self, ack: &AckSample, recovering: bool) {
+        self.law.observe(&mut self.window, ack, recovering);
+    }
+
     /// An acknowledgement of new data outside of fast recovery. Grows the window where the sender uses it.
     pub fn on_ack(&mut self, ack: &AckSample, group: &GroupView<'_>) {
+        if self.law.takes_over(&mut self.window, ack, group) {
+            return;
+        }
         let mut acked = ack.acked;
         if self.window.in_slow_start() {
             let initial = self.window.ssthresh() == u32::MAX;
@@ -210,25 +226,16 @@ impl Congestion {
             return;
         }
         if !ack.cwnd_limited {
-            if let Law::Cubic(cubic) = &mut self.law {
-                cubic.on_idle_until(ack.now);
-            }
+            self.law.on_idle_until(ack.now);
             return;
         }
-        match &mut self.law {
-            Law::Reno(reno) => reno.avoid(&mut self.window, acked),
-            Law::Cubic(cubic) => cubic.avoid(&mut self.window, acked, ack.now, ack.srtt),
-            Law::Lia(lia) => lia.avoid(&mut self.window, acked, ack.srtt, group),
-        }
+        self.law.avoid(&mut self.window, acked, ack, group);
     }
 
     /// The threshold after a reduction when `flight` bytes were outstanding (RFC 5681 equation 4, RFC 9438 section 4.6).
     fn reduced(&mut self, flight: u32) -> u32 {
         let flight = flight.min(self.window.cwnd());
-        let target = match &mut self.law {
-            Law::Reno(_) | Law::Lia(_) => flight / 2,
-            Law::Cubic(cubic) => cubic.reduce(self.window.cwnd(), flight),
-        };
+        let target = self.law.reduce(&self.window, flight);
         target.max(self.window.mss().saturating_mul(2))
     }
 
@@ -271,9 +278,7 @@ impl Congestion {
             let ssthresh = self.reduced(flight);
             self.window.set_ssthresh(ssthresh);
         }
-        if let Law::Cubic(cubic) = &mut self.law {
-            cubic.on_timeout();
-        }
+        self.law.on_timeout();
         self.timed_out = true;
         self.window.set_cwnd(self.window.mss());
     }
@@ -297,6 +302,27 @@ impl Congestion {
         self.prior = None;
     }
 
+    /// This path holds up the window that all paths of a connection share: window and threshold become half of what the
+    /// window was (NSDI 2012 section 4.2, mechanism 2).
+    pub fn penalise(&mut self) {
+        // The law notes the reduction; how far it goes is not the law's choice.
+        let _ = self.reduced(self.window.cwnd());
+        let half = (self.window.cwnd() / 2).max(self.window.mss().saturating_mul(2));
+        self.window.set_ssthresh(half);
+        self.window.set_cwnd(half.min(self.window.cwnd()));
+        self.prior = None;
+    }
+
+    /// Excessive queues are on this path: the window is `bytes` from now on, and grows in congestion avoidance alone
+    /// ([`cap()`]).
+    pub fn cap_to(&mut self, bytes: u32) {
+        let bytes = bytes.min(self.window.cwnd());
+        self.window.set_cwnd(bytes);
+        if self.window.in_slow_start() {
+            self.window.leave_slow_start();
+        }
+    }
+
     /// The last reduction answered a loss that was none: window and threshold return to what they were (RFC 4015
     /// section 4).
     pub fn on_undo(&mut self) {
@@ -304,7 +330,10 @@ impl Congestion {
             self.window.set_cwnd(self.window.cwnd().max(prior.cwnd));
             self.window
                 .set_ssthresh(self.window.ssthresh().max(prior.ssthresh));
-            self.law = prior.law;
+            // What BBR measured since is true all the same.
+            if self.algorithm() != Algorithm::Bbr {
+                self.law = prior.law;
+            }
         }
     }
 
@@ -317,16 +346,20 @@ impl Congestion {
     /// retransmission timeout that passed, down to the restart window, and the threshold remembers three quarters of it
     /// (RFC 5681 section 4.1, RFC 7661 section 4.4).
     pub fn on_idle(&mut self, now: Instant, since: Instant, rto: Duration) {
-        self.window.decay(now.since(since), rto);
-        if let Law::Cubic(cubic) = &mut self.law {
-            cubic.on_idle_until(now);
+        // BBR's model, not its window, says what the path takes.
+        if self.algorithm() != Algorithm::Bbr {
+            self.window.decay(now.since(since), rto);
         }
+        self.law.on_idle_until(now);
     }
 
     /// How fast to send: the window over the round trip, doubled in slow start so that the next window's growth fits,
     /// and with a fifth to spare in congestion avoidance so that pacing does not limit by itself. [`Rate::MAX`] before
     /// the first round-trip sample.
     pub fn pacing_rate(&self, srtt: Duration) -> Rate {
+        if let Law::Bbr(bbr) = &self.law {
+            return bbr.pacing_rate(self.cwnd(), srtt);
+        }
         if srtt.is_zero() {
             return Rate::MAX;
         }

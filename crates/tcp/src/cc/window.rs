@@ -48,6 +48,11 @@ impl Window {
         self.mss
     }
 
+    /// The initial window in bytes.
+    pub fn initial(&self) -> u32 {
+        self.mss.saturating_mul(self.initial)
+    }
+
     /// Slow start goes on while the window is below the threshold.
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
@@ -108,6 +113,18 @@ impl Window {
         self.fraction = total & 0xffff;
         let whole = u32::try_from(total >> 16).unwrap_or(u32::MAX);
         self.set_cwnd(self.cwnd.saturating_add(whole));
+    }
+
+    /// Grows or shrinks by a number of 2^-16 bytes and keeps the parts of a byte for later.
+    pub fn change_by_fraction(&mut self, sixteenth_bits: i64) {
+        if let Ok(growth) = u64::try_from(sixteenth_bits) {
+            self.grow_by_fraction(growth);
+            return;
+        }
+        let exact = (u64::from(self.cwnd) << 16) | self.fraction;
+        let left = exact.saturating_sub(sixteenth_bits.unsigned_abs());
+        self.fraction = left & 0xffff;
+        self.set_cwnd(u32::try_from(left >> 16).unwrap_or(u32::MAX));
     }
 
     /// Halves the window once for every `rto` in `idle`, down to the restart window (RFC 5681 section 4.1); the threshold
@@ -209,5 +226,19 @@ mod tests {
             window.grow_by_fraction(0x4000);
         }
         assert_eq!(window.cwnd(), 10_001);
+    }
+
+    #[test]
+    fn parts_of_a_byte_are_taken_back() {
+        let mut window = Window::new(1_000, 10);
+        window.change_by_fraction(0x8000);
+        window.change_by_fraction(-0x4000);
+        assert_eq!(window.cwnd(), 10_000);
+        window.change_by_fraction(-0x8000);
+        assert_eq!(window.cwnd(), 9_999);
+        window.change_by_fraction(0x4000);
+        assert_eq!(window.cwnd(), 10_000);
+        window.change_by_fraction(i64::MIN);
+        assert_eq!(window.cwnd(), 1_000, "one segment stays");
     }
 }

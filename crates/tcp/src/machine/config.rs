@@ -32,6 +32,8 @@ pub struct Config {
     pub user_timeout: Option<Duration>,
     /// Congestion controller.
     pub cc: Algorithm,
+    /// Cap the congestion window where the smoothed round trip is twice the base ([`cap()`](crate::cc::cap())).
+    pub capping: bool,
     /// Spread transmissions over the round trip.
     pub pacing: bool,
     /// Initial congestion window in segments (RFC 6928: 10).
@@ -64,6 +66,7 @@ impl Default for Config {
             keepalive: None,
             user_timeout: None,
             cc: Algorithm::Cubic,
+            capping: false,
             pacing: true,
             initial_window: 10,
             min_rto: Duration::from_millis(200),

@@ -30,7 +30,19 @@ impl Machine {
 
     /// Something is to be sent even without new payload: a control segment, a retransmission, an acknowledgement.
     pub fn needs_send(&self, now: Instant) -> bool {
-        self.next(now, &NOTHING).is_some()
+        let quiet = self.is_quiet(now);
+        debug_assert!(!quiet || self.next(now, &NOTHING).is_none());
+        !quiet && self.next(now, &NOTHING).is_some()
+    }
+
+    /// Nothing of what could make a subflow send without new payload is there: no answer that is owed, no loss, no probe.
+    /// A quick look for the usual case.
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.state.is_synchronized()
+            && !self.reset_due
+            && !self.recv.ack.due(now)
+            && !self.send.loss.has_repairs()
+            && !self.prober.due()
     }
 
     /// Bytes of the offered new payload that [`decide`](Self::decide) would send now if nothing else were due. Zero while

@@ -20,21 +20,27 @@ impl Machine {
     /// The header and this layer's options for a plan. The ports are zero: the caller knows them. For a burst the
     /// same header serves every segment, as a device that splits it expects.
     pub fn header(&self, now: Instant, plan: &Plan) -> (Header, Options) {
+        let mut options = Options::EMPTY;
+        (self.header_with(now, plan, &mut options), options)
+    }
+
+    /// As [`header`](Self::header), the options written to where they are needed: the value is large to move.
+    pub fn header_with(&self, now: Instant, plan: &Plan, options: &mut Options) -> Header {
+        self.options(now, plan, options);
         let acks = plan.kind != Kind::Syn;
-        let header = Header {
+        Header {
             src_port: 0,
             dst_port: 0,
             seq: plan.seq,
             ack: if acks {
-                self.recv.next()
+                self.recv.acknowledges()
             } else {
                 SeqNum::new(0)
             },
             flags: self.flags(plan),
             window: self.window_field(plan),
             urgent: 0, // rfc8684:D10
-        };
-        (header, self.options(now, plan))
+        }
     }
 
     /// The congestion mark of the packets of a plan. RFC 3168 sections 6.1.4 to 6.1.6: only new data says that it may
@@ -57,7 +63,7 @@ impl Machine {
             | Kind::TailProbe
             | Kind::WindowProbe
             | Kind::KeepAlive
-            | Kind::Ack => self.recv.window.field(self.recv.next(), self.recv_step()),
+            | Kind::Ack => self.recv.window_field(self.recv_step()),
         }
     }
 
@@ -95,21 +101,22 @@ impl Machine {
         flags
     }
 
-    fn options(&self, now: Instant, plan: &Plan) -> Options {
-        let mut options = match plan.kind {
-            Kind::Syn | Kind::SynAck => Options {
-                fastopen: self.fast_open_option(plan.kind),
-                ..syn_options(&self.cfg, &self.agreed)
-            },
-            Kind::Reset => return Options::EMPTY,
+    /// Writes the options into an empty list.
+    fn options(&self, now: Instant, plan: &Plan, options: &mut Options) {
+        match plan.kind {
+            Kind::Syn | Kind::SynAck => {
+                *options = syn_options(&self.cfg, &self.agreed);
+                options.fastopen = self.fast_open_option(plan.kind);
+            }
+            Kind::Reset => return,
             Kind::Data
             | Kind::Fin
             | Kind::Retransmit
             | Kind::TailProbe
             | Kind::WindowProbe
             | Kind::KeepAlive
-            | Kind::Ack => Options::EMPTY,
-        };
+            | Kind::Ack => {}
+        }
         if self.agreed.timestamps {
             let ecr = self.recv.recent.as_ref().map_or(0, |r| r.value());
             options.timestamps = Some(Timestamps {
@@ -125,7 +132,6 @@ impl Machine {
             };
             options.sack = self.recv.sack_blocks(max).collect();
         }
-        options
     }
 
     /// The plan has left: flight, timers, pacer and acknowledgement state follow.

@@ -3,6 +3,7 @@
 use super::state::State;
 use crate::cc::Algorithm;
 use crate::time::Duration;
+use crate::units::Rate;
 
 /// Counters since the machine was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -86,6 +87,10 @@ pub struct Info {
     pub cwnd: u32,
     /// Slow-start threshold in bytes.
     pub ssthresh: u32,
+    /// Rate at which the window is spread over the round trip.
+    pub pacing_rate: Rate,
+    /// The highest rate at which data arrived in the last two round trips; zero before the first.
+    pub delivery_rate: Rate,
     /// Bytes held to be in the network.
     pub inflight: u32,
     /// Payload bytes per data segment without the caller's options.
@@ -146,6 +151,8 @@ impl super::Machine {
             backoffs: loss.backoffs(),
             cwnd: loss.cwnd(),
             ssthresh: loss.ssthresh(),
+            pacing_rate: loss.pacing_rate(),
+            delivery_rate: loss.delivery_rate().unwrap_or(Rate::ZERO),
             inflight: loss.inflight(),
             mss: self.mss(),
             path_mss: loss.mss() + self.own_options(),

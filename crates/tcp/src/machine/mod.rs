@@ -32,12 +32,13 @@ pub use outcome::{Context, DeadCause, InOrder, Outcome, Reject, TimeoutOutcome, 
 pub use plan::{Decision, Kind, Offer, Plan};
 pub use state::State;
 
-use crate::cc::PathSample;
+use crate::cc::{Algorithm, PathSample};
 use crate::recv::Receiver;
 use crate::send::loss::Setup;
 use crate::send::{LossRecovery, Prober, Sender};
 use crate::time::{Duration, Instant};
 use crate::timer::Timer;
+use crate::units::Rate;
 use clock::StampClock;
 use early::Early;
 use negotiate::{Agreed, TIMESTAMPS_LEN};
@@ -98,7 +99,7 @@ impl Machine {
 
     fn new(cfg: Config, now: Instant, isn: SeqNum, state: State) -> Machine {
         let agreed = Agreed::hoped(&cfg);
-        let loss = LossRecovery::new(
+        let mut loss = LossRecovery::new(
             isn,
             &Setup {
                 mss: u32::from(cfg.mss),
@@ -110,6 +111,7 @@ impl Machine {
                 paced: cfg.pacing,
             },
         );
+        loss.set_capping(cfg.capping);
         Machine {
             state,
             isn,
@@ -198,6 +200,22 @@ impl Machine {
     /// An acknowledgement is sent at the next opportunity even if nothing arrived.
     pub fn force_ack(&mut self) {
         self.recv.ack.force();
+    }
+
+    /// Leaves the last `bytes` of what the peer sends unacknowledged, though they are delivered. The peer goes on sending,
+    /// and repeats those bytes by its timer, which is told apart from whatever else it might send for want of an answer
+    /// above TCP. What was acknowledged stays so; zero ends it.
+    pub fn withhold(&mut self, bytes: u32) {
+        if bytes < self.recv.withheld() {
+            self.recv.ack.force();
+        }
+        self.recv.withhold(bytes);
+    }
+
+    /// The segment repeats, of what arrived, only what is withheld.
+    pub fn repeats_withheld(&self, seg: &Segment<'_>) -> bool {
+        let (from, end) = (seg.header.seq, seg.header.seq + seg.len());
+        from.after_eq(self.recv.acknowledges()) && end.before_eq(self.recv.next())
     }
 
     /// Sends one probe that the peer has to answer, if nothing is in flight that it has to answer anyway.
@@ -294,6 +312,12 @@ impl Machine {
         self.send.nxt()
     }
 
+    /// Whether an acknowledgement is one of what we sent, not older than a window (RFC 5961 section 5.2).
+    pub fn acks_what_was_sent(&self, ack: SeqNum) -> bool {
+        let lowest = self.send.una() - self.send.window.largest();
+        ack.after_eq(lowest) && ack.before_eq(self.send.nxt())
+    }
+
     /// [`snd_una`](Self::snd_una) relative to our initial sequence number, payload of our SYN not counted.
     pub fn snd_una_ssn(&self) -> Ssn {
         Ssn::of(self.send.una(), self.base)
@@ -314,6 +338,38 @@ impl Machine {
         Ssn::of(self.recv.next(), self.recv.base())
     }
 
+    /// Caps the congestion window where the smoothed round trip is twice the base, or no longer
+    /// ([`cap()`](crate::cc::cap())).
+    pub fn set_capping(&mut self, on: bool) {
+        self.send.loss.set_capping(on);
+    }
+
+    /// Halves congestion window and threshold because this subflow holds up its siblings. False: a recovery under way
+    /// has reduced them already.
+    pub fn penalise(&mut self) -> bool {
+        self.send.loss.penalise()
+    }
+
+    /// How fast data arrived at the peer lately: the highest rate of the last two round trips. Absent before the first.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        self.send.loss.delivery_rate()
+    }
+
+    /// When the oldest unacknowledged segment was last sent.
+    pub fn head_sent_at(&self) -> Option<Instant> {
+        self.send.loss.head_sent_at()
+    }
+
+    /// The congestion window is below its threshold.
+    pub fn in_slow_start(&self) -> bool {
+        self.send.loss.in_slow_start()
+    }
+
+    /// Changes the law of congestion avoidance and keeps the window.
+    pub fn set_congestion(&mut self, algorithm: Algorithm) {
+        self.send.loss.set_algorithm(algorithm);
+    }
+
     /// Congestion window in bytes.
     pub fn cwnd(&self) -> u32 {
         self.send.loss.cwnd()
@@ -322,6 +378,17 @@ impl Machine {
     /// Smoothed round-trip time; absent before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.send.loss.srtt()
+    }
+
+    /// Variation of the round-trip time; zero before the first measurement.
+    pub fn rttvar(&self) -> Duration {
+        self.send.loss.rttvar()
+    }
+
+    /// Round trip as the receiver of data sees it, from the echoes of its acknowledgements; absent without timestamps
+    /// and before payload came.
+    pub fn recv_rtt(&self) -> Option<Duration> {
+        self.recv.rtt()
     }
 
     /// Smallest recent round-trip time; absent before the first sample.
@@ -347,6 +414,13 @@ impl Machine {
     /// The window of the peer's last accepted segment in bytes, scale applied, from the number it acknowledged.
     pub fn peer_window_field_scaled(&self) -> u32 {
         self.send.window.bytes()
+    }
+
+    /// As [`peer_window`](Self::peer_window), in whole units of the peer's scale: a SYN's window is in bytes, and the first one
+    /// after it may be the same rounded down (RFC 7323 section 2.4).
+    pub fn peer_window_in_units(&self) -> u32 {
+        let bytes = self.peer_window();
+        bytes - bytes % self.agreed.send_scale.unit()
     }
 
     /// What a window field of the peer's means in bytes, outside of the handshake.
@@ -410,6 +484,7 @@ impl Machine {
             srtt: self.srtt().unwrap_or(Duration::ZERO),
             mss: self.mss(),
             usable: self.state.may_send() && self.srtt().is_some(),
+            interloss: self.send.loss.interloss(),
         }
     }
 }

@@ -101,6 +101,12 @@ impl Machine {
             self.counters.rejected_sequence += 1;
             return Some(Outcome::rejected(Reject::Sequence));
         }
+        let flags = seg.header.flags;
+        if flags.syn() && flags.ack() && seq == self.recv.irs() {
+            // Our acknowledgement of it was lost. Who answers with the echo of the first one makes the peer believe that the
+            // round trip takes as long as its time-out (RFC 7323 section 4.3).
+            self.take_timestamp(now, seg);
+        }
         self.answer_unacceptable(now, seg);
         if starts_in_reach && len > 0 && !seg.header.flags.syn() {
             // Sent again because our acknowledgement was lost; RFC 2883: say so.
@@ -159,8 +165,7 @@ impl Machine {
             self.counters.rejected_ack += 1;
             return Err(Outcome::rejected(Reject::Handshake));
         }
-        let lowest = self.send.una() - self.send.window.largest();
-        if ack.after_eq(lowest) && ack.before_eq(self.send.nxt()) {
+        if self.acks_what_was_sent(ack) {
             return Ok(());
         }
         self.counters.rejected_ack += 1;
@@ -206,6 +211,11 @@ impl Machine {
             out.verdict = Verdict::Rejected(Reject::AfterFin);
             self.challenge(now);
             return;
+        }
+        if let (Some(t), true) = (seg.options.timestamps, self.agreed.timestamps) {
+            if let Some(echo) = self.stamps.echo(now, t.ecr) {
+                self.recv.note_echo(t.ecr, echo.rtt);
+            }
         }
         let step = self.recv_step();
         self.recv

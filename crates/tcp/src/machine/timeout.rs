@@ -5,6 +5,7 @@ use super::outcome::{DeadCause, TimeoutOutcome};
 use super::state::{Change, State};
 use crate::send::Alarm;
 use crate::time::Instant;
+use crate::timer::Soonest;
 
 impl Machine {
     /// The earliest time at which [`on_timeout`](Self::on_timeout) changes something, or at which something that
@@ -14,18 +15,15 @@ impl Machine {
             return None;
         }
         let send = &self.send;
-        // Asked several times for each segment. One number passed along, not a list of options in memory: reading such a
-        // list back right after it was written stalls the processor.
-        let mut soonest = Instant::MAX;
-        let mut consider = |at: Option<Instant>| soonest = soonest.min(at.unwrap_or(Instant::MAX));
-        consider(self.time_wait.deadline());
-        consider(self.recv.ack.deadline());
-        consider(send.loss.deadline());
-        consider(send.persist.deadline());
-        consider(self.prober.deadline());
-        consider(self.user_deadline());
-        consider(self.pacing_deadline());
-        (soonest < Instant::MAX).then_some(soonest)
+        let mut soonest = Soonest::default();
+        soonest.consider(self.time_wait.deadline());
+        soonest.consider(self.recv.ack.deadline());
+        soonest.consider(send.loss.deadline());
+        soonest.consider(send.persist.deadline());
+        soonest.consider(self.prober.deadline());
+        soonest.consider(self.user_deadline());
+        soonest.consider(self.pacing_deadline());
+        soonest.get()
     }
 
     /// When pacing lets something go that the windows allow.

@@ -12,7 +12,7 @@ use manypath_wire::seq::{SeqNum, Ssn};
 use manypath_wire::window::WindowScale;
 
 pub(crate) use ack::{AckPolicy, Urgency};
-pub(crate) use stamps::Recent;
+pub(crate) use stamps::{EchoRtt, Recent};
 pub(crate) use window::RecvWindow;
 
 use crate::time::{Duration, Instant};
@@ -65,6 +65,10 @@ pub(crate) struct Receiver {
     /// The duplicate to report in the next acknowledgement (RFC 2883).
     dsack: Option<(SeqNum, SeqNum)>,
     last_ack_sent: SeqNum,
+    /// What the newest acknowledgement said. It stays behind `last_ack_sent` while something is withheld.
+    told: SeqNum,
+    /// Of what arrived last, so many bytes are not acknowledged.
+    withheld: u32,
     /// Memory granted for out-of-order payload.
     memory: usize,
     pub(crate) window: RecvWindow,
@@ -73,6 +77,8 @@ pub(crate) struct Receiver {
     pub(crate) recent: Option<Recent>,
     /// Echo congestion until the peer says that it reduced (RFC 3168 section 6.1.3).
     pub(crate) ecn_echo: bool,
+    /// Round trip as the receiver of data sees it.
+    rtt: EchoRtt,
 }
 
 impl Receiver {
@@ -88,12 +94,25 @@ impl Receiver {
             assembler: Assembler::default(),
             dsack: None,
             last_ack_sent: zero,
+            told: zero,
+            withheld: 0,
             memory: grant(largest_window),
             window: RecvWindow::new(zero, largest_window, WindowScale::NONE),
             ack: AckPolicy::new(),
             recent: None,
             ecn_echo: false,
+            rtt: EchoRtt::default(),
         }
+    }
+
+    /// A segment with payload echoes the timestamp `echo`, which left `ago`.
+    pub(crate) fn note_echo(&mut self, echo: u32, ago: Duration) {
+        self.rtt.note(echo, ago);
+    }
+
+    /// Round trip as measured by such echoes.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.rtt.smoothed
     }
 
     /// The peer's SYN fixes where its stream begins.
@@ -102,6 +121,7 @@ impl Receiver {
         self.base = irs;
         self.next = irs + 1;
         self.last_ack_sent = self.next;
+        self.told = self.next;
         self.window.restart(self.next, scale);
     }
 
@@ -119,12 +139,27 @@ impl Receiver {
         self.base = self.irs + len;
         self.next = self.base + 1;
         self.last_ack_sent = self.next;
+        self.told = self.next;
         self.window.restart(self.next, self.window.scale());
     }
 
-    /// The next number expected: what acknowledgements say.
+    /// The next number expected.
     pub(crate) fn next(&self) -> SeqNum {
         self.next
+    }
+
+    /// What acknowledgements say: the next number expected, less what is withheld. It never goes back.
+    pub(crate) fn acknowledges(&self) -> SeqNum {
+        self.told.max(self.next - self.withheld)
+    }
+
+    pub(crate) fn withheld(&self) -> u32 {
+        self.withheld
+    }
+
+    /// From now on the last `bytes` of what arrives stay unacknowledged.
+    pub(crate) fn withhold(&mut self, bytes: u32) {
+        self.withheld = bytes;
     }
 
     pub(crate) fn fin_done(&self) -> bool {
@@ -261,7 +296,11 @@ impl Receiver {
     /// SACK blocks for the next acknowledgement, at most `max`: the duplicate first, then the most recent runs.
     pub(crate) fn sack_blocks(&self, max: usize) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
         let max = max.min(4);
+        // A block beyond the acknowledged number would not be read as a duplicate, but as an acknowledgement (RFC 2883
+        // section 4).
+        let said = self.acknowledges();
         self.dsack
+            .filter(|(_, end)| end.before_eq(said))
             .into_iter()
             .chain(
                 self.assembler
@@ -281,11 +320,27 @@ impl Receiver {
         self.dsack.is_some() || self.has_hole()
     }
 
+    /// The window field of a segment that is not a SYN; `step` is the smallest gain worth telling. It counts from what the
+    /// segment acknowledges.
+    pub(crate) fn window_field(&self, step: u32) -> u16 {
+        let field = self.window.field(self.next, step);
+        match self.next.since(self.acknowledges()) {
+            0 => field,
+            // A window that is shared counts from elsewhere.
+            _ if self.window.is_shared() => field,
+            behind => {
+                let scale = self.window.scale();
+                scale.compress_up(scale.expand(field).saturating_add(behind))
+            }
+        }
+    }
+
     /// An acknowledgement left, offering `window` bytes.
     pub(crate) fn acknowledged(&mut self, window: u32) {
         self.last_ack_sent = self.next;
+        self.told = self.acknowledges();
         self.dsack = None;
-        self.window.offered(self.next, window);
+        self.window.offered(self.told, window);
         self.ack.sent();
     }
 

@@ -39,6 +39,28 @@ impl Recent {
     }
 }
 
+/// The round trip of a subflow on which we only receive: the time from an acknowledgement to the first segment with payload
+/// that echoes it. An application that pauses at the other end makes it look longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EchoRtt {
+    pub(crate) smoothed: Option<Duration>,
+    last: Option<u32>,
+}
+
+impl EchoRtt {
+    /// A segment echoes `echo`, which left `ago`. Only the first of several with the same echo was not held back by the
+    /// peer's own pace.
+    pub(crate) fn note(&mut self, echo: u32, ago: Duration) {
+        if self.last.replace(echo) == Some(echo) {
+            return;
+        }
+        self.smoothed = Some(match self.smoothed {
+            None => ago,
+            Some(old) => (old.times(7) + ago).over(8),
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +75,17 @@ mod tests {
         assert!(!r.is_old(6, t0));
         // RFC 7323 5.5
         assert!(!r.is_old(4, t0 + STALE));
+    }
+
+    #[test]
+    fn the_first_echo_of_each_acknowledgement_counts() {
+        let ms = Duration::from_millis;
+        let mut rtt = EchoRtt::default();
+        rtt.note(5, ms(80));
+        rtt.note(5, ms(95));
+        assert_eq!(rtt.smoothed, Some(ms(80)));
+        rtt.note(6, ms(160));
+        assert_eq!(rtt.smoothed, Some(ms(90)));
     }
 
     #[test]

@@ -57,6 +57,10 @@ impl RecvWindow {
         self.shared = true;
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Bytes the peer may still send of what was offered.
     pub(crate) fn open(&self, next: SeqNum) -> u32 {
         if self.edge.after(next) {
@@ -68,12 +72,11 @@ impl RecvWindow {
 
     /// The field of a segment that is not a SYN. `step` is the smallest gain worth telling: one segment.
     pub(crate) fn field(&self, next: SeqNum, step: u32) -> u16 {
-        let up = |bytes: u32| bytes.div_ceil(self.scale.unit()).min(u32::from(u16::MAX)) as u16;
         if self.shared {
-            return up(self.wish);
+            return self.scale.compress_up(self.wish);
         }
         let open = self.open(next);
-        let kept = up(open);
+        let kept = self.scale.compress_up(open);
         // RFC 9293 3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
         let worth = step.min(self.largest / 2).max(1);
         if self.wish >= open.saturating_add(worth) {

@@ -152,7 +152,7 @@ impl fmt::Debug for Flags {
 
 /// The fixed fields, data offset and checksum excepted: the offset follows from the options, the checksum is computed
 /// last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// The sender's port.
     pub src_port: u16,

@@ -98,6 +98,34 @@ impl Fitted {
         },
     };
 
+    /// Takes what `want` writes into an empty list and leaves out what does not fit into `limit` bytes (at most 40 count,
+    /// and only whole words). In place, because the value is large to move.
+    pub fn fill(&mut self, limit: usize, want: impl FnOnce(&mut Options) -> Prefer) {
+        *self = Self::EMPTY;
+        let prefer = want(&mut self.options);
+        let limit = limit.min(MAX_OPTIONS_LEN) & !3;
+        let mut len = self.options.wire_len(limit);
+        if len > limit {
+            let mut plan = Plan {
+                got: Options::EMPTY,
+                left_out: LeftOut::default(),
+                room: limit,
+            };
+            plan.choose(&self.options, prefer);
+            (self.options, self.left_out) = (plan.got, plan.left_out);
+            len = self.options.wire_len(limit);
+        }
+        self.options.ignored = 0;
+        // At most `limit`, 40: packed options fit, and aligned ones are taken only if they do.
+        self.len = len as u8;
+    }
+
+    /// Gives the data-level mapping its checksum, which is known only once the payload was summed. The mapping was wanted
+    /// with some checksum, so its length stays.
+    pub fn set_checksum(&mut self, checksum: u16) {
+        self.options.mptcp.set_checksum(checksum);
+    }
+
     /// The options that go.
     #[must_use]
     pub const fn options(&self) -> &Options {
@@ -126,24 +154,12 @@ impl Fitted {
 /// Chooses which of the wanted options go into `limit` bytes (at most 40 count, and only whole words).
 #[must_use]
 pub fn fit(wanted: &Wanted, limit: usize) -> Fitted {
-    let limit = limit.min(MAX_OPTIONS_LEN) & !3;
-    let mut plan = Plan {
-        got: Options::EMPTY,
-        left_out: LeftOut::default(),
-        room: limit,
-    };
-    if wanted.options.packed_len() <= limit {
-        plan.got = wanted.options;
-    } else {
-        plan.choose(wanted);
-    }
-    plan.got.ignored = 0;
-    Fitted {
-        // At most `limit`, 40: packed options fit, and aligned ones are taken only if they do.
-        len: plan.got.wire_len(limit) as u8,
-        options: plan.got,
-        left_out: plan.left_out,
-    }
+    let mut fitted = Fitted::EMPTY;
+    fitted.fill(limit, |options| {
+        *options = wanted.options;
+        wanted.prefer
+    });
+    fitted
 }
 
 /// Options chosen so far. Packed lengths add up, so the room left is one number.
@@ -175,8 +191,7 @@ const fn rank(option: &MptcpOption) -> Rank {
 }
 
 impl Plan {
-    fn choose(&mut self, wanted: &Wanted) {
-        let options = &wanted.options;
+    fn choose(&mut self, options: &Options, prefer: Prefer) {
         self.take_handshake(options);
         // Once negotiated, timestamps belong on every segment but a reset (RFC 7323 section 3.2).
         if options.timestamps.is_some() {
@@ -195,7 +210,7 @@ impl Plan {
                 self.left_out.fastopen = true;
             }
         }
-        match wanted.prefer {
+        match prefer {
             Prefer::Data => {
                 // rfc8684:O1: the Data ACK goes first, SACK blocks take what is left.
                 self.take_mptcp(options, Rank::Data);

@@ -14,7 +14,7 @@ use manypath_tcp::time::Instant;
 use manypath_wire::ids::AddrId;
 
 use self::pairs::{Pairs, Standing};
-use super::Reason;
+use super::{Reason, retry};
 use crate::api::{IfaceId, SubflowOrigin};
 use crate::ids::SubflowId;
 
@@ -267,6 +267,12 @@ impl Ledger {
         self.live.iter().filter(between).any(|live| live.silent)
     }
 
+    /// Some subflow carries data and answers.
+    fn has_working(&self) -> bool {
+        let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;
+        self.live.iter().any(works)
+    }
+
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
     ///
     /// The rules that hold whatever the policy wants.
@@ -288,6 +294,16 @@ impl Ledger {
             Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),
             Standing::Until { end, at } if at > now => {
                 return Err(Reason::BackingOff { end, until: at });
+            }
+            Standing::LastResort { end, at } => {
+                let until = if self.has_working() {
+                    at + retry::LONGEST
+                } else {
+                    at
+                };
+                if until > now {
+                    return Err(Reason::BackingOff { end, until });
+                }
             }
             Standing::Until { .. } | Standing::Free => {}
         }

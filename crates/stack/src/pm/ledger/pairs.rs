@@ -21,6 +21,13 @@ pub(super) enum Standing {
         /// When.
         at: Instant,
     },
+    /// Not before that time, and much later while another subflow carries data.
+    LastResort {
+        /// Why not.
+        end: SubflowEnd,
+        /// When.
+        at: Instant,
+    },
     /// Only after the local or the remote address was refreshed.
     Refresh(SubflowEnd),
     /// No more on this connection.
@@ -96,7 +103,7 @@ impl Pairs {
         for pair in self.0.iter_mut().filter(|pair| concerned(pair)) {
             match pair.standing {
                 Standing::Free | Standing::Closed(_) => {}
-                Standing::Until { .. } | Standing::Refresh(_) => {
+                Standing::Until { .. } | Standing::LastResort { .. } | Standing::Refresh(_) => {
                     pair.standing = Standing::Free;
                     pair.failures = 0;
                 }

@@ -38,6 +38,12 @@ impl Ledger {
         Noted::Accepted
     }
 
+    /// Other bounds from now on.
+    pub(in crate::pm) fn set_limits(&mut self, subflows: Option<u16>, remotes: Option<u8>) {
+        self.limits.subflows = subflows.unwrap_or(self.limits.subflows);
+        self.limits.remotes = remotes.unwrap_or(self.limits.remotes);
+    }
+
     /// Flag C. // rfc8684:C19
     pub(in crate::pm) fn peer_forbids_first(&mut self) -> Noted {
         self.peer_forbids_first = true;
@@ -230,7 +236,10 @@ impl Ledger {
         let live = *live;
         let pair = self.pairs.entry(live.local_id, live.remote);
         pair.worked = true;
-        pair.standing = Standing::Free;
+        // That it comes up says nothing about what the path does to its payload.
+        if !matches!(pair.standing, Standing::LastResort { .. }) {
+            pair.standing = Standing::Free;
+        }
         let mut proved_now = false;
         for remote in self
             .remotes
@@ -278,6 +287,7 @@ impl Ledger {
         now: Instant,
         subflow: SubflowId,
         end: SubflowEnd,
+        useful: bool,
         rng: &mut Rng,
     ) -> Noted {
         let Some(at) = self.live.iter().position(|live| live.subflow == subflow) else {
@@ -294,6 +304,7 @@ impl Ledger {
             established,
             worked: established || pair.worked,
             failures: pair.failures,
+            useful,
         };
         pair.last_end = Some(end);
         let waits = matches!(pair.standing, Standing::Until { at, .. } if at > now);
@@ -311,10 +322,17 @@ impl Ledger {
             (_, Retry::Now) => pair.standing = Standing::Free,
             (_, Retry::After(pause)) => {
                 pair.failures = pair.failures.saturating_add(1);
-                pair.standing = Standing::Until {
-                    end,
-                    at: now + pause + rng.up_to(pause.over(4)),
+                let at = now + pause + rng.up_to(pause.over(4));
+                pair.standing = Standing::Until { end, at };
+            }
+            (_, Retry::AsLastResort(pause)) => {
+                pair.failures = if useful {
+                    1
+                } else {
+                    pair.failures.saturating_add(1)
                 };
+                let at = now + pause + rng.up_to(pause.over(4));
+                pair.standing = Standing::LastResort { end, at };
             }
         }
         Noted::Accepted

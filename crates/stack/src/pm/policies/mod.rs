@@ -13,7 +13,7 @@ use manypath_wire::ids::AddrId;
 
 use super::ledger::{Ledger, Local, Remote};
 use super::{Action, Create, Reason};
-use crate::api::SubflowOrigin;
+use crate::api::{PathManager, SubflowOrigin};
 
 /// A way to choose subflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,23 @@ pub enum Policy {
     FullMesh,
     /// This many subflows between the first pair of addresses.
     Ndiffports(u8),
+}
+
+impl From<PathManager> for Policy {
+    fn from(wanted: PathManager) -> Self {
+        match wanted {
+            // A server says where it can be reached.
+            PathManager::Passive => Self::Server,
+            PathManager::FullMesh => Self::FullMesh,
+            PathManager::Ndiffports(count) => Self::Ndiffports(count),
+            // Controllers decide, and the manager keeps the ledger.
+            PathManager::Userspace
+            | PathManager::SmartBackup(_)
+            | PathManager::Streaming(_)
+            | PathManager::Refresh(_)
+            | PathManager::PathFinder(_) => Self::Passive,
+        }
+    }
 }
 
 /// What a policy wants at one moment.

@@ -341,3 +341,11 @@ pub(crate) fn plain_options() -> ConnOptions {
         ..ConnOptions::default()
     }
 }
+
+/// The same without Multipath TCP's own checksum.
+pub(crate) fn without_checksums() -> ConnOptions {
+    ConnOptions {
+        checksum: false,
+        ..plain_options()
+    }
+}

@@ -1,7 +1,7 @@
 //! What an acknowledgement means.
 
 use super::{AckEffect, AckIn, LossRecovery, Phase};
-use crate::cc::{AckSample, GroupView};
+use crate::cc::{AckSample, GroupView, cap};
 use crate::recovery::prr::Prr;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
 use crate::recovery::spurious::{Frto, FrtoVerdict};
@@ -44,6 +44,10 @@ impl LossRecovery {
         ack: &AckIn<'_>,
         group: &GroupView<'_>,
     ) -> AckEffect {
+        if self.flight.is_empty() && ack.sack.is_empty() && !ack.ece {
+            // Who only receives is told nothing by what comes along with each segment.
+            return AckEffect::default();
+        }
         let before = self.before();
         let report = self.flight.on_ack(&AckInfo {
             now,
@@ -166,8 +170,17 @@ impl LossRecovery {
 
     fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) {
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
-        let rtt = report.rtt.or(ack.ts_rtt.filter(|_| report.acked > 0));
-        if let Some(rtt) = rtt {
+        let echoed = ack.ts_rtt.filter(|_| report.acked > 0);
+        if report.rtt.is_none() && echoed.is_some() && !self.outage_seen {
+            // The data arrived before an outage that swallowed its acknowledgement: that is no round trip. Only once: a
+            // path may have become that slow.
+            self.outage_seen = self.rto.backoffs() >= OUTAGE;
+            if self.outage_seen {
+                return;
+            }
+        }
+        if let Some(rtt) = report.rtt.or(echoed) {
+            self.outage_seen = false;
             let samples = self
                 .round
                 .on_rtt_sample(report.latest_rtt.unwrap_or(rtt).min(rtt));
@@ -351,7 +364,7 @@ impl LossRecovery {
         let &News {
             ack,
             report,
-            before,
+            before: _,
             delivered,
             newly_lost,
             settled,
@@ -359,7 +372,15 @@ impl LossRecovery {
         if ack.app_limited {
             self.flight.on_app_limited();
         }
+        if let Some(sample) = report.rate {
+            self.round.on_rate_sample(sample.rate());
+        }
         let inflight = self.inflight();
+        let recovering = matches!(self.phase, Phase::Recovery { .. });
+        let sample = self.sample(now, news);
+        if delivered > 0 && !report.syn_acked {
+            self.cc.observe(&sample, recovering);
+        }
         if let Phase::Recovery { prr, .. } = &mut self.phase {
             let safe = report.acked > 0 && newly_lost == 0;
             if let Some(cwnd) = prr.on_ack(delivered, inflight, safe, self.mss) {
@@ -371,28 +392,54 @@ impl LossRecovery {
         if settled || delivered == 0 || report.acked == 0 || report.syn_acked || ack.ece {
             return;
         }
+        if self.is_capped() {
+            return;
+        }
+        self.cc.on_ack(&sample, group);
+    }
+
+    /// What congestion control has to know of an acknowledgement.
+    fn sample(&self, now: Instant, news: &News<'_>) -> AckSample {
+        let report = news.report;
         // After a timeout, a peer without SACK acknowledges in jumps what had arrived before (RFC 3465 section 2.3: L = 1).
         let jumps = !self.setup.sack && matches!(self.phase, Phase::Loss { .. });
-        let sample = AckSample {
+        AckSample {
             now,
             acked: if jumps {
-                delivered.min(self.mss)
+                news.delivered.min(self.mss)
             } else {
-                delivered
+                news.delivered
             },
-            inflight_before: before.inflight,
-            inflight_after: inflight,
-            max_inflight: self.round.max_inflight().max(before.inflight),
-            cwnd_limited: self.round.cwnd_limited() || !ack.app_limited,
+            inflight_before: news.before.inflight,
+            inflight_after: self.inflight(),
+            max_inflight: self.round.max_inflight().max(news.before.inflight),
+            cwnd_limited: self.round.cwnd_limited() || !news.ack.app_limited,
             rtt: report.latest_rtt,
             srtt: self.srtt_or_zero(),
             min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
             acked_total: self.flight.acked_total(),
             sent_total: self.flight.sent_total(),
+            delivered_total: self.flight.delivered_total(),
+            lost: news.newly_lost,
             rate: report.rate.map(|sample| sample.rate()),
             rate_app_limited: report.rate.is_some_and(|sample| sample.app_limited),
+        }
+    }
+
+    /// The queues on the path are excessive and the window must not grow. Once a round trip it shrinks to what the path
+    /// needs.
+    fn is_capped(&mut self) -> bool {
+        let base = self.rtt.min().unwrap_or(Duration::ZERO);
+        let bound = match self.capping {
+            true => cap(self.cc.cwnd(), self.mss, self.srtt_or_zero(), base),
+            false => None,
         };
-        self.cc.on_ack(&sample, group);
+        let Some(bytes) = bound else { return false };
+        if self.flight.acked_total() >= self.cap_again {
+            self.cap_again = self.flight.sent_total();
+            self.cc.cap_to(bytes);
+        }
+        true
     }
 
     /// Sets the timers anew after an acknowledgement (RFC 6298 section 5, RFC 8985 section 7.2).

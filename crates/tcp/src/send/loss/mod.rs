@@ -23,7 +23,7 @@ use crate::recovery::scoreboard::{Flight, Retransmit as Again};
 use crate::recovery::spurious::{Evidence, Frto};
 use crate::recovery::tlp::Tlp;
 use crate::time::{Duration, Instant};
-use crate::timer::{Timer, earliest};
+use crate::timer::{Soonest, Timer};
 use crate::units::Rate;
 use round::Round;
 
@@ -145,6 +145,8 @@ pub(crate) struct LossRecovery {
     frto: Frto,
     /// New data sent while F-RTO waits for its verdict.
     frto_sent: u32,
+    /// The last measurement was left out because an outage was part of it.
+    outage_seen: bool,
     evidence: Evidence,
     /// After a recovery, its reduction may be taken back until this is acknowledged.
     evidence_until: Option<SeqNum>,
@@ -161,6 +163,10 @@ pub(crate) struct LossRecovery {
     /// No second fast retransmit before this is acknowledged (RFC 6582 section 3.2).
     recover: SeqNum,
     last_sent: Option<Instant>,
+    /// The window is capped where queues are as long as the path.
+    capping: bool,
+    /// The next cap waits until this many bytes are acknowledged: a round trip tells what the last one did.
+    cap_again: u64,
     probe_due: bool,
     /// The timer fired: the head leaves again whatever the window says.
     head_due: bool,
@@ -185,6 +191,7 @@ impl LossRecovery {
             tlp: Tlp::new(),
             frto: Frto::Off,
             frto_sent: 0,
+            outage_seen: false,
             evidence: Evidence::default(),
             evidence_until: None,
             pmtu: Pmtu::new(setup.mss),
@@ -197,6 +204,8 @@ impl LossRecovery {
             duplicate_bytes: 0,
             recover: isn,
             last_sent: None,
+            capping: false,
+            cap_again: 0,
             probe_due: false,
             head_due: false,
             rto_timer: Timer::OFF,
@@ -414,12 +423,18 @@ impl LossRecovery {
 
     /// When to call [`on_timeout`](Self::on_timeout) if nothing else happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        earliest([
-            self.rto_timer.deadline(),
-            self.rack_timer.deadline(),
-            self.tlp_timer.deadline(),
-            self.silence_timer.deadline(),
-        ])
+        let mut soonest = Soonest::default();
+        soonest.consider(self.rto_timer.deadline());
+        soonest.consider(self.rack_timer.deadline());
+        soonest.consider(self.tlp_timer.deadline());
+        soonest.consider(self.silence_timer.deadline());
+        soonest.get()
+    }
+
+    /// Something was lost, or a probe is due: what [`next_retransmit`](Self::next_retransmit) and
+    /// [`tail_probe`](Self::tail_probe) need to answer anything.
+    pub(crate) fn has_repairs(&self) -> bool {
+        self.flight.lost() > 0 || self.probe_due
     }
 
     fn rack_view(&self, now: Instant) -> rack::View {
@@ -446,8 +461,46 @@ impl LossRecovery {
         self.flight.nxt()
     }
 
+    /// Bytes between losses, as coupled congestion control of other paths wants to know them.
+    pub(crate) fn interloss(&self) -> u64 {
+        self.cc.interloss()
+    }
+
+    pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
+        self.cc.set_algorithm(algorithm);
+    }
+
     pub(crate) fn cwnd(&self) -> u32 {
         self.cc.cwnd()
+    }
+
+    /// Caps the window where queues are excessive, or no longer (NSDI 2012 section 4.2, mechanism 4).
+    pub(crate) fn set_capping(&mut self, on: bool) {
+        self.capping = on;
+    }
+
+    /// Halves window and threshold because this path holds up others. A recovery under way has done as much.
+    pub(crate) fn penalise(&mut self) -> bool {
+        let open = self.phase == Phase::Open;
+        if open {
+            self.end_episode();
+            self.cc.penalise();
+        }
+        open
+    }
+
+    /// The highest delivery rate of the last two round trips.
+    pub(crate) fn delivery_rate(&self) -> Option<Rate> {
+        self.round.rate()
+    }
+
+    /// When the oldest segment in flight was last sent.
+    pub(crate) fn head_sent_at(&self) -> Option<Instant> {
+        self.flight.head().map(|head| head.sent_at)
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.cc.in_slow_start()
     }
 
     pub(crate) fn ssthresh(&self) -> u32 {

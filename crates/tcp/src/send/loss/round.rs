@@ -1,6 +1,7 @@
 //! What the last round trip looked like: congestion control grows a window only while it is used.
 
 use crate::time::Duration;
+use crate::units::Rate;
 
 /// Counts over one round trip, and what the one before came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -17,6 +18,7 @@ struct Counts {
     cwnd_limited: bool,
     rtt_samples: u32,
     min_rtt: Option<Duration>,
+    rate: Option<Rate>,
 }
 
 impl Round {
@@ -53,6 +55,16 @@ impl Round {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// A delivery rate was measured.
+    pub(super) fn on_rate_sample(&mut self, rate: Rate) {
+        self.now.rate = self.now.rate.max(Some(rate));
+    }
+
+    /// The highest delivery rate of this round and the last.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.now.rate.max(self.last.rate)
     }
 
     /// Most bytes in the network during this round and the last.

@@ -4,6 +4,9 @@ use super::{LossRecovery, Phase, TimerEffect};
 use crate::recovery::spurious::Frto;
 use crate::time::Instant;
 
+/// The options of the caller take up to this much of a full segment's payload (RFC 9293 section 3.1).
+const CALLERS_OPTIONS: u32 = 40;
+
 impl LossRecovery {
     /// Time passed. Before [`deadline`](Self::deadline) this changes nothing.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> TimerEffect {
@@ -93,7 +96,7 @@ impl LossRecovery {
         self.probe_due = false;
         self.head_due = true;
         self.pacer.reset();
-        if head.len >= self.mss {
+        if head.len + CALLERS_OPTIONS >= self.mss {
             if let Some(smaller) = self.pmtu.on_timeout(now, self.mss, self.rto.backoffs()) {
                 self.set_mss(smaller);
             }

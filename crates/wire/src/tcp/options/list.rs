@@ -1,7 +1,7 @@
 //! The Multipath TCP options of one segment, found by kind.
 
 use crate::tcp::mptcp::{
-    AddAddr, Capable, Dss, Fail, FastClose, Join, MptcpOption, Prio, RemoveAddr, Reset,
+    AddAddr, Capable, CapableKeys, Dss, Fail, FastClose, Join, MptcpOption, Prio, RemoveAddr, Reset,
 };
 
 /// The Multipath TCP options of one segment, in wire order.
@@ -27,6 +27,26 @@ impl MptcpOptions {
                 true
             }
             None => false,
+        }
+    }
+
+    /// Gives the mapping among the options, whether it is a DSS or an MP_CAPABLE with data, this checksum in place of the
+    /// one that it has.
+    pub(crate) fn set_checksum(&mut self, checksum: u16) {
+        let place = self
+            .list
+            .iter_mut()
+            .flatten()
+            .find_map(|option| match option {
+                MptcpOption::Dss(dss) => dss.mapping.as_mut()?.checksum.as_mut(),
+                MptcpOption::Capable(capable) => match &mut capable.keys {
+                    CapableKeys::Data { checksum, .. } => checksum.as_mut(),
+                    CapableKeys::Syn | CapableKeys::SynAck { .. } | CapableKeys::Ack { .. } => None,
+                },
+                _ => None,
+            });
+        if let Some(place) = place {
+            *place = checksum;
         }
     }
 

@@ -1,0 +1,361 @@
+//! Hundreds of networks, and on each the question whether Multipath TCP is slower than TCP on its best path.
+//!
+//! TCP on each path alone sends for twenty to sixty seconds; what the best one delivers in that time is what Multipath TCP
+//! has to deliver. Goodput is the steady one: on both sides the first four of the longest round trips are left out, in which
+//! a connection that happens to begin on its worst path has to wait for it before it may make subflows on the others
+//! (RFC 8684 section 3.2); the end, where the last byte may come over a slow path, is not. What it comes to with the
+//! beginning is told beside it. On paths with losses all of it happens several times with other losses, and the means are
+//! compared.
+
+mod network;
+mod table;
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use manypath_stack::sched::Scheduler;
+use manypath_tcp::time::{Duration, Instant};
+use serde::Serialize;
+
+pub use network::{AUTOTUNED, Network};
+
+use crate::interrupt;
+use crate::parallel::{Talk, on_all_cores, read_by_server, run_until_read};
+
+/// Seconds that TCP sends at least and at most.
+const SPAN: Range<f64> = 20.0..60.0;
+/// Bytes after which the span on the fastest path need not be longer.
+const ENOUGH: f64 = 40e6;
+/// Longest round trips that make up the beginning: the first handshake, the first data, and a join (RFC 8684 section 3.2)
+/// take three and a half, the first data over it a half.
+const BEGINNING: u64 = 4;
+/// Times that networks with losses are run.
+const REPEATED: u64 = 3;
+/// Multipath TCP is given up when it takes so many times what TCP took.
+const PATIENCE: u64 = 8;
+
+/// What Multipath TCP is run with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Variant {
+    /// Its name in tables.
+    pub name: String,
+    /// Options of both ends, in the words of a scenario.
+    pub options: String,
+}
+
+impl Variant {
+    /// What the stack does unless somebody chooses, with the congestion control of the TCP it is compared with.
+    #[must_use]
+    pub fn default_settings() -> Self {
+        Self {
+            name: "default".to_owned(),
+            options: String::new(),
+        }
+    }
+}
+
+impl Variant {
+    /// Settings in the words of a scenario's options, `key=value` with spaces between them, which also name them.
+    #[must_use]
+    pub fn parse(words: &str) -> Option<Self> {
+        let mut options = Vec::new();
+        for word in words.split_whitespace() {
+            let (key, value) = word.split_once('=')?;
+            let plain = value.parse::<i64>().is_ok() || value == "true" || value == "false";
+            options.push(match plain {
+                true => format!("{key} = {value}"),
+                false => format!("{key} = \"{value}\""),
+            });
+        }
+        let name = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        (!options.is_empty()).then(|| Self {
+            name: name.replace(',', "+"),
+            options: options.join(", "),
+        })
+    }
+
+    /// Every scheduler and congestion control that is not the default, and Multipath TCP without mechanisms.
+    #[must_use]
+    pub fn others() -> Vec<Self> {
+        let schedulers = Scheduler::ALL
+            .iter()
+            .filter(|s| **s != Scheduler::default());
+        let schedulers = schedulers.map(|scheduler| format!("scheduler={scheduler}"));
+        let controllers = ["reno", "lia"].map(|name| format!("congestion={name}"));
+        let mechanisms = [
+            "none",
+            "opportunistic,penalise",
+            "opportunistic,penalise,autotune,cap,guard",
+        ];
+        let mechanisms = mechanisms.map(|names| format!("mechanisms={names}"));
+        schedulers
+            .chain(controllers)
+            .chain(mechanisms)
+            .filter_map(|words| Self::parse(&words))
+            .collect()
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which networks.
+    pub seeds: Range<u64>,
+    /// With which settings.
+    pub variants: Vec<Variant>,
+    /// Threads; by default one for each processor.
+    pub jobs: Option<NonZero<usize>>,
+}
+
+/// What came out on one network.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The network.
+    pub network: Network,
+    /// Bits a second of TCP on each path, the beginning left out.
+    pub tcp: Vec<f64>,
+    /// Bits a second of each variant, the beginning left out.
+    pub ours: Vec<f64>,
+    /// Bits a second of TCP on the best path, beginning included.
+    pub tcp_whole: f64,
+    /// Bits a second of each variant, beginning included.
+    pub ours_whole: Vec<f64>,
+}
+
+impl Row {
+    /// TCP on the best path.
+    #[must_use]
+    pub fn best(&self) -> f64 {
+        self.tcp.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// TCP on all paths at once, each with buffers of its own.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.tcp.iter().sum()
+    }
+
+    /// A variant's goodput over that of TCP on the best path.
+    #[must_use]
+    pub fn ratio(&self, variant: usize) -> f64 {
+        self.ours[variant] / self.best().max(1.0)
+    }
+
+    /// The same for whole transfers, beginning included.
+    #[must_use]
+    pub fn whole_ratio(&self, variant: usize) -> f64 {
+        self.ours_whole[variant] / self.tcp_whole.max(1.0)
+    }
+
+    /// A variant's goodput over the sum.
+    #[must_use]
+    pub fn share(&self, variant: usize) -> f64 {
+        self.ours[variant] / self.sum().max(1.0)
+    }
+}
+
+/// All networks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The variants, in the order of each row.
+    pub variants: Vec<Variant>,
+    /// The networks that were run, by rising number.
+    pub rows: Vec<Row>,
+    /// Somebody stopped it before the last one.
+    pub interrupted: bool,
+}
+
+/// A network does not fit the simulator: a fault of the grid.
+#[derive(Debug, thiserror::Error)]
+#[error("network {seed}: {what}")]
+pub struct GridError {
+    /// Its number.
+    pub seed: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Runs the networks. Ctrl-C stops it, and what was done so far is reported.
+pub fn run(options: &Options, told: impl Fn(&Row) + Sync) -> Result<Report, GridError> {
+    interrupt::stoppable(|stop| run_until(options, stop, &told))
+}
+
+fn run_until(
+    options: &Options,
+    stop: &AtomicBool,
+    told: &(impl Fn(&Row) + Sync),
+) -> Result<Report, GridError> {
+    let count = usize::try_from(options.seeds.end - options.seeds.start).unwrap_or(usize::MAX);
+    let rows = on_all_cores(count, options.jobs, stop, |n| {
+        let seed = options.seeds.start + n as u64;
+        let row = measure(&Network::draw(seed), &options.variants);
+        if let Ok(row) = &row {
+            told(row);
+        }
+        row.map_err(|what| GridError { seed, what })
+    });
+    Ok(Report {
+        variants: options.variants.clone(),
+        rows: rows.into_iter().collect::<Result<_, _>>()?,
+        interrupted: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// How long TCP sends on a network after the beginning: long enough to say something, and no longer than a fast path needs
+/// for that.
+fn span(network: &Network) -> Duration {
+    let fastest = network.paths.iter().map(|path| path.rate).max();
+    let seconds = ENOUGH * 8.0 / fastest.unwrap_or(1) as f64;
+    Duration::from_millis((seconds.clamp(SPAN.start, SPAN.end) * 1e3) as u64)
+}
+
+/// The beginning that steady goodput leaves out.
+fn beginning(network: &Network) -> Duration {
+    let longest = network.paths.iter().map(|path| path.rtt_us).max();
+    Duration::from_micros(BEGINNING * longest.unwrap_or(0))
+}
+
+/// What a talk came to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    /// Bytes by the end of the beginning, and in all.
+    early: u64,
+    all: u64,
+    /// Seconds to the end.
+    seconds: f64,
+}
+
+impl Sent {
+    /// Bits a second after the beginning; in all, where nothing was left for then.
+    fn steady(&self, beginning: Duration) -> f64 {
+        let beginning = beginning.as_micros() as f64 / 1e6;
+        if self.all <= self.early || self.seconds <= beginning {
+            return self.whole();
+        }
+        (self.all - self.early) as f64 * 8.0 / (self.seconds - beginning)
+    }
+
+    /// Bits a second from the first SYN on.
+    fn whole(&self) -> f64 {
+        self.all as f64 * 8.0 / self.seconds.max(1e-6)
+    }
+}
+
+fn measure(network: &Network, variants: &[Variant]) -> Result<Row, String> {
+    let repeats = if network.is_clean() { 1 } else { REPEATED };
+    let beginning = beginning(network);
+    let mut row = Row {
+        network: network.clone(),
+        tcp: vec![0.0; network.paths.len()],
+        ours: vec![0.0; variants.len()],
+        tcp_whole: 0.0,
+        ours_whole: vec![0.0; variants.len()],
+    };
+    let share = 1.0 / repeats as f64;
+    for repeat in 0..repeats {
+        let seed = network.seed * REPEATED + repeat;
+        let tcp = (0..network.paths.len())
+            .map(|path| tcp_alone(network, path, seed))
+            .collect::<Result<Vec<Sent>, _>>()?;
+        for (sum, sent) in row.tcp.iter_mut().zip(&tcp) {
+            *sum += sent.steady(beginning) * share;
+        }
+        let bytes = tcp.iter().map(|sent| sent.all).max().unwrap_or(0).max(1);
+        let whole = tcp.iter().map(Sent::whole).fold(0.0, f64::max);
+        row.tcp_whole += whole * share;
+        for (n, variant) in variants.iter().enumerate() {
+            let sent = multipath(network, variant, bytes, seed)?;
+            row.ours[n] += sent.steady(beginning) * share;
+            row.ours_whole[n] += sent.whole() * share;
+        }
+    }
+    Ok(row)
+}
+
+fn buffers(network: &Network) -> String {
+    match network.buffer {
+        Some(bytes) => format!("send-buffer = \"{bytes}B\", recv-buffer = \"{bytes}B\""),
+        None => String::new(),
+    }
+}
+
+fn seconds(span: Duration) -> f64 {
+    span.as_micros() as f64 / 1e6
+}
+
+/// What TCP on one path delivers.
+fn tcp_alone(network: &Network, path: usize, seed: u64) -> Result<Sent, String> {
+    let talk = Talk {
+        paths: &network.paths,
+        plain_over: Some(path),
+        options: &buffers(network),
+        app: "upload = \"100GB\"",
+        seed,
+    };
+    let mut simulation = talk.simulation().map_err(|error| error.to_string())?;
+    let beginning = beginning(network);
+    simulation.run_until(Instant::ZERO + beginning);
+    let early = read_by_server(&simulation);
+    let end = beginning + span(network);
+    simulation.run_until(Instant::ZERO + end);
+    Ok(Sent {
+        early,
+        all: read_by_server(&simulation),
+        seconds: seconds(end),
+    })
+}
+
+/// What Multipath TCP does with so many bytes.
+fn multipath(network: &Network, variant: &Variant, bytes: u64, seed: u64) -> Result<Sent, String> {
+    let mut words = vec![buffers(network), variant.options.clone()];
+    words.retain(|word| !word.is_empty());
+    let talk = Talk {
+        paths: &network.paths,
+        plain_over: None,
+        options: &words.join(", "),
+        app: &format!("upload = \"{bytes}B\""),
+        seed,
+    };
+    let mut simulation = talk.simulation().map_err(|error| error.to_string())?;
+    let beginning = beginning(network);
+    simulation.run_until(Instant::ZERO + beginning);
+    let early = read_by_server(&simulation);
+    let limit = Instant::ZERO + beginning + span(network).times(PATIENCE);
+    let done = run_until_read(&mut simulation, bytes, limit);
+    Ok(Sent {
+        early,
+        all: read_by_server(&simulation),
+        seconds: seconds(done.unwrap_or(limit).since(Instant::ZERO)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_written_as_scenarios_write_them() {
+        let variant = Variant::parse("mechanisms=cap,guard  max-subflows=4").expect("two options");
+        assert_eq!(variant.name, "mechanisms=cap+guard max-subflows=4");
+        assert_eq!(
+            variant.options,
+            "mechanisms = \"cap,guard\", max-subflows = 4"
+        );
+        assert_eq!(Variant::parse("blest"), None);
+        assert_eq!(Variant::parse(" "), None);
+    }
+
+    #[test]
+    fn steady_goodput_leaves_the_beginning_out() {
+        let sent = Sent {
+            early: 1_000,
+            all: 11_000,
+            seconds: 12.0,
+        };
+        assert_eq!(sent.steady(Duration::from_secs(2)), 8_000.0);
+        assert_eq!(sent.whole(), 88_000.0 / 12.0);
+        // Done before the beginning was over.
+        assert_eq!(sent.steady(Duration::from_secs(20)), sent.whole());
+    }
+}

@@ -1,0 +1,136 @@
+//! The question to the scheduler, and what is kept of its answers.
+
+use super::offset::Offset;
+use super::{Conn, Cx};
+use crate::ids::{SubflowId, SubflowSet};
+use crate::sched::{Choice, History, Need, Purpose};
+
+/// What a connection keeps for its scheduler.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    history: History,
+    /// A round trip of the connection is over when this is acknowledged at data level.
+    round_end: Offset,
+    /// The window stopped the stream since the round began.
+    blocked: bool,
+}
+
+impl Schedule {
+    /// New data left on this subflow.
+    pub(crate) fn sent_on(&mut self, subflow: SubflowId) {
+        self.history.last = Some(subflow);
+    }
+
+    /// Notes where the stream stands: first byte without Data ACK, first byte never sent, and whether data waits that
+    /// only the window holds back.
+    fn note(&mut self, una: Offset, next: Offset, blocked: bool) {
+        self.blocked |= blocked;
+        if una >= self.round_end && next > una {
+            self.history.lambda = self.history.lambda.after_round(self.blocked);
+            self.round_end = next;
+            self.blocked = false;
+        }
+    }
+}
+
+/// A copy that the scheduler chose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) on: SubflowId,
+    pub(crate) at: Offset,
+    pub(crate) bytes: u64,
+}
+
+impl Conn {
+    /// Asks for the subflow of `bytes`. The views of the subflows are up to date.
+    pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
+        let need = self.need(bytes, purpose);
+        let scheduler = self.opts.scheduler;
+        let choice = scheduler.pick(&self.views, need);
+        self.schedule.history = scheduler.remember(&self.views, need);
+        let held_back = choice == Choice::Wait && self.views.iter().any(|view| view.can_send > 0);
+        cx.count.scheduler_waited += u64::from(held_back);
+        choice
+    }
+
+    fn need(&self, bytes: u64, purpose: Purpose) -> Need {
+        Need {
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            queued: self.send.end().since(self.send.next()),
+            window: self.send.window(),
+            purpose,
+            history: self.schedule.history,
+        }
+    }
+
+    /// The stream stands here; the window may be what stops it.
+    pub(crate) fn note_schedule(&mut self) {
+        let (una, next) = (self.send.una(), self.send.next());
+        let blocked = next > una && self.send.blocked_by_window();
+        self.schedule.note(una, next, blocked);
+    }
+
+    /// What to copy now that nothing new can be sent, if the scheduler is one that copies.
+    pub(crate) fn next_copy(&mut self, cx: &mut Cx<'_>) -> Option<Copy> {
+        let alone = self.subflows.len() < 2 || !self.lattice.speaks_multipath();
+        if !self.opts.scheduler.copies() || alone {
+            return None;
+        }
+        let mut views = core::mem::take(&mut self.views);
+        views.clear();
+        let mut without = SubflowSet::EMPTY;
+        for i in 0..self.subflows.len() {
+            let part = self.copy_for(i);
+            let bytes = part.map_or(0, |part| part.end.since(part.start));
+            if bytes == 0 {
+                without.insert(self.subflows[i].id());
+            }
+            views.push(self.view(i, bytes, true, cx));
+        }
+        self.views = views;
+        match self.pick(u64::MAX, Purpose::Copy(without), cx) {
+            Choice::Send(on) => {
+                let part = self.copy_for(self.position(on)?)?;
+                Some(Copy {
+                    on,
+                    at: part.start,
+                    bytes: part.end.since(part.start),
+                })
+            }
+            Choice::Wait => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::Lambda;
+
+    #[test]
+    fn a_round_that_the_window_stopped_raises_the_factor_once() {
+        let mut schedule = Schedule::default();
+        // The first data; its round trip ends when its last byte is acknowledged.
+        schedule.note(Offset(0), Offset(10), false);
+        let start = schedule.history.lambda;
+        schedule.note(Offset(5), Offset(20), true);
+        schedule.note(Offset(9), Offset(20), false);
+        assert_eq!(schedule.history.lambda, start);
+        schedule.note(Offset(10), Offset(20), false);
+        assert_eq!(schedule.history.lambda, start.after_round(true));
+        schedule.note(Offset(19), Offset(30), false);
+        schedule.note(Offset(20), Offset(30), false);
+        let after = start.after_round(true).after_round(false);
+        assert_eq!(schedule.history.lambda, after);
+        assert!(start < Lambda::INITIAL && after > start);
+    }
+
+    #[test]
+    fn nothing_in_flight_is_no_round() {
+        let mut schedule = Schedule::default();
+        for _ in 0..9 {
+            schedule.note(Offset(7), Offset(7), false);
+        }
+        assert_eq!(schedule.history.lambda, Lambda::INITIAL);
+    }
+}

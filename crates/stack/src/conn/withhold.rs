@@ -1,0 +1,98 @@
+//! Bytes that are here and that are not acknowledged, on purpose.
+//!
+//! Where options stop passing in the middle of a connection with one subflow, a peer that has not noticed misses its Data
+//! ACKs. With everything acknowledged below and nothing above, it says from the last Data ACK on everything once more, as
+//! new bytes of the subflow (RFC 8684 section 3.3.6; Linux does), and for us, who take the subflow's bytes for the stream by
+//! then, its data would come twice. But a subflow that still waits for an acknowledgement repeats what it waits for, and
+//! that under the same numbers. So a few of the last bytes stay without until the peer has certainly fallen to TCP, too:
+//! when it acknowledges data that we sent after our fall, when it says that it fell, or when it finishes the subflow.
+//!
+//! Owns when that begins and ends. Must never hold back an acknowledgement for so long that the peer gives up.
+
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+
+use super::{Conn, Cx};
+use crate::ids::SubflowId;
+
+/// Bytes that are withheld: not more than one segment, for the peer repeats them while it has nothing new.
+const BYTES: u32 = 512;
+
+/// Repetitions of the same bytes after which one of them is acknowledged: the peer's retransmission timer begins anew, long
+/// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s.
+const REPEATS: u8 = 8;
+
+/// What is withheld, and how often the peer has asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Withheld {
+    subflow: SubflowId,
+    bytes: u32,
+    repeats: u8,
+    /// What we sent from here on, the peer takes without mappings.
+    fell: Option<Ssn>,
+}
+
+impl Conn {
+    /// The peer may not know that its mappings do not arrive.
+    pub(crate) fn withhold(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let subflow = sf.id();
+        if self.withheld.is_none_or(|held| held.subflow != subflow) {
+            cx.count.ack_withheld += 1;
+            sf.tcp.withhold(BYTES);
+            self.withheld = Some(Withheld {
+                subflow,
+                bytes: BYTES,
+                repeats: 0,
+                fell: None,
+            });
+        }
+    }
+
+    /// Everything is acknowledged again.
+    pub(crate) fn withhold_no_more(&mut self) {
+        let held = self.withheld.take();
+        if let Some(i) = held.and_then(|held| self.position(held.subflow)) {
+            self.subflows[i].tcp.withhold(0);
+        }
+    }
+
+    /// We fell to TCP: the first acknowledgement of what we send from now on tells that the peer did.
+    pub(crate) fn withholds_until_answered(&mut self, i: usize) {
+        let next = self.subflows[i].tcp.snd_nxt_ssn();
+        if let Some(held) = &mut self.withheld {
+            held.fell.get_or_insert(next);
+        }
+    }
+
+    /// Data of ours was acknowledged.
+    pub(crate) fn withheld_answered(&mut self, i: usize) {
+        let una = self.subflows[i].tcp.snd_una_ssn();
+        let fell = self.withheld.and_then(|held| held.fell);
+        if fell.is_some_and(|fell| una.after(fell)) {
+            self.withhold_no_more();
+        }
+    }
+
+    /// The peer repeats what is withheld, as it should. True if so.
+    pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) -> bool {
+        let sf = &mut self.subflows[i];
+        let Some(held) = self
+            .withheld
+            .as_mut()
+            .filter(|held| held.subflow == sf.id())
+        else {
+            return false;
+        };
+        if seg.payload.is_empty() || !sf.tcp.repeats_withheld(seg) {
+            return false;
+        }
+        held.repeats += 1;
+        if held.repeats >= REPEATS && held.bytes > 1 {
+            held.repeats = 0;
+            held.bytes -= 1;
+            sf.tcp.withhold(held.bytes);
+        }
+        true
+    }
+}

@@ -1,0 +1,318 @@
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use manypath_wire::ids::{AddrId, FourTuple};
+
+use super::*;
+use crate::api::{PathFinder, SmartBackup, SubflowEnd, SubflowOrigin};
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("test address")
+}
+
+fn subflow(id: u8, local: &str) -> SubflowView {
+    SubflowView {
+        id: SubflowId(id),
+        local: addr(local),
+        remote: addr("192.0.2.1:80"),
+        established: true,
+        backup: false,
+        srtt: Some(Duration::from_millis(20)),
+        rto: Duration::from_millis(220),
+        backoffs: 0,
+        steady: true,
+        pacing_rate: 1_000_000,
+        acked: 0,
+        retransmitted: 0,
+    }
+}
+
+/// A connection from 10.0.0.1 with 10.1.0.1 to spare, and a controller of it.
+struct Bench {
+    controller: Controller,
+    view: View,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(policy: &str) -> Self {
+        let policy = policy.parse().expect("a policy");
+        let local = |text: &str, backup| LocalView {
+            addr: text.parse().expect("test address"),
+            backup,
+        };
+        Self {
+            controller: Controller::remote(policy, 1).expect("a controller"),
+            view: View {
+                may_join: true,
+                written: 1_000_000,
+                acked: 0,
+                subflows: Vec::from([subflow(0, "10.0.0.1:5000")]),
+                locals: Vec::from([local("10.0.0.1", false), local("10.1.0.1", true)]),
+                remotes: Vec::from([addr("192.0.2.1:80")]),
+            },
+            now: Instant::from_secs(10),
+        }
+    }
+
+    /// What is ordered, in words.
+    fn tell(&mut self, event: Option<EventKind>) -> Vec<String> {
+        let orders = self.controller.react(self.now, event.as_ref(), &self.view);
+        let commands = orders.into_iter().filter_map(|order| order.command);
+        commands.map(|command| format!("{command}")).collect()
+    }
+
+    fn wait(&mut self, ms: u64) -> Vec<String> {
+        self.now += Duration::from_millis(ms);
+        match self.controller.deadline() {
+            Some(due) if due <= self.now => self.tell(None),
+            _ => Vec::new(),
+        }
+    }
+
+    fn timeout(&mut self, subflow: u8, rto: u64) -> Vec<String> {
+        self.tell(Some(EventKind::Timeout {
+            subflow: SubflowId(subflow),
+            rto: Duration::from_millis(rto),
+            backoffs: 1,
+        }))
+    }
+
+    fn ended(&mut self, id: u8, end: SubflowEnd) -> Vec<String> {
+        let gone = self.view.subflows.iter().position(|sf| sf.id.0 == id);
+        let gone = self.view.subflows.remove(gone.expect("it lives"));
+        self.tell(Some(EventKind::SubflowDown {
+            subflow: gone.id,
+            tuple: FourTuple::new(gone.local, gone.remote),
+            end,
+        }))
+    }
+
+    fn up(&mut self, id: u8, local: &str) -> Vec<String> {
+        let new = subflow(id, local);
+        self.view.subflows.push(new);
+        self.tell(Some(EventKind::SubflowUp {
+            subflow: new.id,
+            tuple: FourTuple::new(new.local, new.remote),
+            iface: crate::api::IfaceId(0),
+            local_id: AddrId(id),
+            remote_id: AddrId(0),
+            origin: SubflowOrigin::Command,
+            backup: false,
+        }))
+    }
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn a_backup_waits_for_trouble_moves_and_comes_back() {
+    let mut bench = Bench::new("smart-backup");
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), NOTHING);
+    bench.wait(200);
+    assert_eq!(bench.timeout(0, 400), NOTHING, "below the threshold");
+    // 200 ms had passed when the timer expired: the rest of the second.
+    assert_eq!(bench.wait(799), NOTHING);
+    let moved = ["create 10.1.0.1 -> *", "reset subflow 0"];
+    assert_eq!(bench.wait(1), moved);
+    bench.up(1, "10.1.0.1:5000");
+    assert_eq!(bench.ended(0, SubflowEnd::Administrative), NOTHING);
+    // Ten seconds later the primary is tried again, and disappoints.
+    assert_eq!(bench.wait(10_000), ["create 10.0.0.1 -> *"]);
+    bench.up(2, "10.0.0.1:5001");
+    assert_eq!(bench.timeout(2, 400), ["reset subflow 2"]);
+    bench.ended(2, SubflowEnd::Administrative);
+    // Twice as long now; this time it is well for three seconds.
+    assert_eq!(bench.wait(19_999), NOTHING);
+    assert_eq!(bench.wait(1), ["create 10.0.0.1 -> *"]);
+    bench.up(3, "10.0.0.1:5002");
+    assert_eq!(bench.wait(2_999), NOTHING);
+    assert_eq!(bench.wait(1), ["close subflow 1"]);
+}
+
+#[test]
+fn a_time_out_beyond_the_threshold_needs_no_more_waiting() {
+    let mut bench = Bench::new("smart-backup:threshold=500ms");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    let moved = ["create 10.1.0.1 -> *", "reset subflow 0"];
+    assert_eq!(bench.timeout(0, 501), moved);
+}
+
+#[test]
+fn time_outs_again_and_again_are_trouble_although_data_moves() {
+    let mut bench = Bench::new("smart-backup");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    for _ in 0..2 {
+        assert_eq!(bench.timeout(0, 400), NOTHING);
+        bench.view.acked += 1_400;
+        assert_eq!(bench.wait(900), NOTHING);
+    }
+    assert_eq!(bench.timeout(0, 400).len(), 2);
+}
+
+#[test]
+fn without_another_path_a_backup_stays() {
+    let mut bench = Bench::new("smart-backup");
+    bench.view.locals.truncate(1);
+    bench.tell(Some(EventKind::JoinsAllowed));
+    assert_eq!(bench.timeout(0, 3_000), NOTHING);
+}
+
+#[test]
+fn a_stream_gets_a_second_subflow_only_when_a_block_is_late() {
+    let mut bench = Bench::new("streaming");
+    (bench.view.written, bench.view.acked) = (65_536, 0);
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), NOTHING);
+    bench.view.acked = 32_768;
+    assert_eq!(bench.wait(500), NOTHING, "half of it is through");
+    bench.view.acked = 65_536;
+    bench.wait(500);
+    bench.view.written = 2 * 65_536;
+    bench.wait(50);
+    bench.view.acked = 65_536 + 32_767;
+    assert_eq!(bench.wait(500), ["create 10.1.0.1 -> *"]);
+    // The first one repeated a tenth of what it sent: what it holds of the block is not waited for.
+    bench.view.subflows[0].acked = 90_000;
+    bench.view.subflows[0].retransmitted = 10_000;
+    assert_eq!(bench.up(1, "10.1.0.1:5000"), ["reset subflow 0"]);
+}
+
+#[test]
+fn a_stream_closes_a_subflow_whose_time_out_passes_the_bound() {
+    let mut bench = Bench::new("streaming");
+    bench.up(1, "10.1.0.1:5000");
+    assert_eq!(bench.timeout(0, 900), NOTHING);
+    assert_eq!(bench.timeout(0, 1_001), ["reset subflow 0"]);
+}
+
+#[test]
+fn refresh_replaces_the_slowest_unless_all_are_alike() {
+    let mut bench = Bench::new("refresh:subflows=3");
+    let more = ["create * -> *"; 2];
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), more);
+    bench.up(1, "10.0.0.1:5001");
+    bench.up(2, "10.0.0.1:5002");
+    for (sf, acked) in bench.view.subflows.iter_mut().zip([8, 4, 8]) {
+        sf.acked += acked * 1_000_000;
+    }
+    assert_eq!(bench.wait(2_500), ["create * -> *", "close subflow 1"]);
+    bench.ended(1, SubflowEnd::Administrative);
+    bench.now += Duration::from_millis(1_500);
+    bench.up(3, "10.0.0.1:5003");
+    for (sf, acked) in bench.view.subflows.iter_mut().zip([8, 8, 1]) {
+        sf.acked += acked * 1_000_000;
+    }
+    assert_eq!(bench.wait(1_000), NOTHING, "the new one had no chance yet");
+    for sf in &mut bench.view.subflows {
+        sf.acked += 8_000_000;
+    }
+    assert_eq!(bench.wait(2_500), NOTHING, "all alike");
+}
+
+/// Looks of PathFinder, a round trip apart, at these rates in units of 50 KB a second; how many subflows it asks for.
+fn finder(bench: &mut Bench, rates: &[u64]) -> usize {
+    let mut asked = 0;
+    for rate in rates {
+        let share = rate * 1_000 / bench.view.subflows.len() as u64;
+        for sf in &mut bench.view.subflows {
+            sf.acked += share;
+        }
+        asked += bench.wait(20).len();
+    }
+    asked
+}
+
+#[test]
+fn pathfinder_follows_algorithm_1() {
+    // Throughputs seen after the first steady state (100), and whether gamma round trips of them open a subflow.
+    let cases: [(u8, &[u64], usize); 7] = [
+        (0, &[120, 120], 0),
+        (0, &[121], 1),
+        (2, &[121, 121], 0),
+        (2, &[121, 121, 121], 1),
+        (2, &[121, 119, 119], 0), // the average counts
+        (2, &[140, 110, 113], 1),
+        (2, &[100, 100, 130, 130, 130], 1), // the probe begins when the rate rises
+    ];
+    for (gamma, rates, expected) in cases {
+        let mut bench = Bench::new(&format!("pathfinder:beta=20,gamma={gamma}"));
+        bench.tell(Some(EventKind::JoinsAllowed));
+        assert_eq!(finder(&mut bench, &[100]), 1, "line 5");
+        // The new subflow is in steady state; a look before there is a rate.
+        bench.view.subflows.push(subflow(1, "10.0.0.1:5001"));
+        assert_eq!(finder(&mut bench, &[100]), 0);
+        assert_eq!(
+            finder(&mut bench, rates),
+            expected,
+            "gamma {gamma}: {rates:?}"
+        );
+    }
+}
+
+#[test]
+fn pathfinder_compares_nothing_before_steady_state_and_knows_its_limit() {
+    let mut bench = Bench::new("pathfinder:most=2");
+    bench.view.subflows[0].steady = false;
+    bench.tell(Some(EventKind::JoinsAllowed));
+    assert_eq!(finder(&mut bench, &[100; 10]), 0);
+    bench.view.subflows[0].steady = true;
+    assert_eq!(finder(&mut bench, &[100; 3]), 1);
+    bench.view.subflows.push(subflow(1, "10.0.0.1:5001"));
+    assert_eq!(finder(&mut bench, &[200; 20]), 0);
+}
+
+#[test]
+fn an_adapting_pathfinder_is_quick_when_it_is_clear_and_patient_when_it_is_not() {
+    let start = || {
+        let own = PathManager::PathFinder(PathFinder::default());
+        let mut bench = Bench::new(&format!("{own}"));
+        bench.tell(Some(EventKind::JoinsAllowed));
+        assert_eq!(finder(&mut bench, &[1_000]), 1);
+        bench.view.subflows.push(subflow(1, "10.0.0.1:5001"));
+        assert_eq!(finder(&mut bench, &[1_000]), 0);
+        bench
+    };
+    assert_eq!(finder(&mut start(), &[2_000, 2_000]), 1);
+    assert_eq!(finder(&mut start(), &[2_000, 800, 2_100, 700]), 0);
+    assert_eq!(finder(&mut start(), &[1_000; 60]), 0);
+}
+
+#[test]
+fn a_full_mesh_outside_re_creates_by_cause() {
+    let mut bench = Bench::new("fullmesh");
+    let create = ["create 10.1.0.1 -> 192.0.2.1 port 80 as backup"];
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), create);
+    bench.up(1, "10.1.0.1:5000");
+    assert_eq!(bench.ended(1, SubflowEnd::TimedOut), NOTHING);
+    assert_eq!(bench.wait(999), NOTHING);
+    assert_eq!(bench.wait(251), create);
+    bench.up(2, "10.1.0.1:5001");
+    assert_eq!(bench.ended(2, SubflowEnd::ProtocolError), NOTHING);
+    assert_eq!(bench.wait(3_600_000), NOTHING, "for ever");
+}
+
+#[test]
+fn a_full_mesh_outside_tries_again_what_could_not_be_made() {
+    let mut bench = Bench::new("fullmesh");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    let wanted = NewSubflow {
+        local: Some("10.1.0.1".parse().expect("address")),
+        remote: Some("192.0.2.1".parse().expect("address")),
+        ..NewSubflow::default()
+    };
+    bench.controller.refused(bench.now, &wanted);
+    bench.tell(Some(EventKind::JoinsAllowed));
+    assert_eq!(bench.wait(5_000).len(), 1);
+}
+
+#[test]
+fn policies_that_only_count_addresses_have_no_controller_inside() {
+    for policy in ["passive", "fullmesh", "ndiffports=2", "userspace"] {
+        assert!(
+            Controller::of(policy.parse().expect("a policy")).is_none(),
+            "{policy}"
+        );
+    }
+    assert!(Controller::of(PathManager::SmartBackup(SmartBackup::default())).is_some());
+}

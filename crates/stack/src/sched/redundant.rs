@@ -1,0 +1,73 @@
+//! Copies of what is in flight, so that the first of several paths decides when it arrives.
+//!
+//! New data always goes first, by the lowest round trip. A copy leaves only while nothing new can be sent, on a path
+//! with room in its congestion window, once, and while copies make up less than half of that window: whoever has much to
+//! send is not slowed down, and paths that share a link do not fill it with copies.
+
+use core::cmp::Reverse;
+
+use manypath_tcp::time::Duration;
+
+use super::{Choice, Need, PathView, candidates};
+
+/// Chooses the fastest of the subflows that have something to copy and room for it.
+pub(super) fn pick_copy(paths: &[PathView], need: Need) -> Choice {
+    candidates(paths, &need)
+        .filter(|path| path.can_send > 0 && path.copies < share(path))
+        .min_by_key(|path| {
+            let round_trip = path.srtt.unwrap_or(Duration::MAX);
+            (round_trip, Reverse(path.can_send), path.subflow)
+        })
+        .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
+}
+
+/// Bytes of copies that a path may have in flight.
+fn share(path: &PathView) -> u32 {
+    path.cwnd / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{backup, full, path, stale};
+    use super::super::{Purpose, Scheduler};
+    use super::*;
+    use crate::ids::{SubflowId, SubflowSet};
+
+    #[test]
+    fn a_copy_needs_room_and_its_share() {
+        let with_copies = |copies| PathView {
+            copies,
+            ..path(1, 50)
+        };
+        let send = Choice::Send(SubflowId(1));
+        let carrier = path(0, 10);
+        for (name, paths, expected) in [
+            (
+                "not where it is",
+                [carrier, full(path(1, 50))],
+                Choice::Wait,
+            ),
+            ("room", [carrier, path(1, 50)], send),
+            ("less than half", [carrier, with_copies(6_999)], send),
+            ("half", [carrier, with_copies(7_000)], Choice::Wait),
+            ("a silent path", [carrier, stale(path(1, 50))], Choice::Wait),
+            ("a backup", [carrier, backup(path(1, 50))], Choice::Wait),
+        ] {
+            let need = Need {
+                purpose: Purpose::Copy(SubflowSet::of(SubflowId(0))),
+                ..Need::fresh(1_000)
+            };
+            assert_eq!(Scheduler::Redundant.pick(&paths, need), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_fastest_copies_first() {
+        let need = Need {
+            purpose: Purpose::Copy(SubflowSet::of(SubflowId(0))),
+            ..Need::fresh(1_000)
+        };
+        let paths = [path(0, 10), path(1, 90), path(2, 50)];
+        assert_eq!(pick_copy(&paths, need), Choice::Send(SubflowId(2)));
+    }
+}

@@ -1,0 +1,139 @@
+//! The state that is particular to an algorithm, and what differs between them.
+
+use super::{AckSample, Algorithm, Balia, Bbr, Cubic, GroupView, Lia, Olia, Reno, WVegas, Window};
+use crate::time::Instant;
+
+/// One of the algorithms with what it remembers.
+#[derive(Clone, Debug)]
+pub(super) enum Law {
+    Reno(Reno),
+    Cubic(Cubic),
+    Lia(Lia),
+    Olia(Olia),
+    Balia(Balia),
+    WVegas(WVegas),
+    Bbr(Bbr),
+}
+
+impl Law {
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Reno => Self::Reno(Reno::new()),
+            Algorithm::Cubic => Self::Cubic(Cubic::new()),
+            Algorithm::Lia => Self::Lia(Lia::new()),
+            Algorithm::Olia => Self::Olia(Olia::new()),
+            Algorithm::Balia => Self::Balia(Balia::new()),
+            Algorithm::WVegas => Self::WVegas(WVegas::new()),
+            Algorithm::Bbr => Self::Bbr(Bbr::new()),
+        }
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Reno(_) => Algorithm::Reno,
+            Self::Cubic(_) => Algorithm::Cubic,
+            Self::Lia(_) => Algorithm::Lia,
+            Self::Olia(_) => Algorithm::Olia,
+            Self::Balia(_) => Algorithm::Balia,
+            Self::WVegas(_) => Algorithm::WVegas,
+            Self::Bbr(_) => Algorithm::Bbr,
+        }
+    }
+
+    /// Bytes between losses, for those that ask ([`Olia::interloss`]).
+    pub(super) fn interloss(&self) -> u64 {
+        match self {
+            Self::Olia(olia) => olia.interloss(),
+            Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => 0,
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => 0,
+        }
+    }
+
+    /// Any acknowledgement of something new, in whatever phase. `recovering` says that fast recovery sets the window, so
+    /// that [`takes_over`](Self::takes_over) is not asked.
+    pub(super) fn observe(&mut self, window: &mut Window, ack: &AckSample, recovering: bool) {
+        match self {
+            Self::Olia(olia) => olia.delivered(ack.acked),
+            Self::Bbr(bbr) if recovering => bbr.observe(window, ack),
+            Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => {}
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
+        }
+    }
+
+    /// The laws that do without the common slow start take the whole acknowledgement. True if so.
+    pub(super) fn takes_over(
+        &mut self,
+        window: &mut Window,
+        ack: &AckSample,
+        group: &GroupView<'_>,
+    ) -> bool {
+        match self {
+            Self::WVegas(vegas) => {
+                // RFC 7661 section 4.3 in slow start, as for the others.
+                let used = match window.in_slow_start() {
+                    true => ack.max_inflight.saturating_mul(2) >= window.cwnd(),
+                    false => ack.cwnd_limited,
+                };
+                vegas.on_ack(window, ack, used, group);
+                true
+            }
+            Self::Bbr(bbr) => {
+                bbr.on_ack(window, ack);
+                true
+            }
+            Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) => false,
+        }
+    }
+
+    /// `acked` bytes were acknowledged in congestion avoidance, in a window that the sender uses.
+    pub(super) fn avoid(
+        &mut self,
+        window: &mut Window,
+        acked: u32,
+        ack: &AckSample,
+        group: &GroupView<'_>,
+    ) {
+        match self {
+            Self::Reno(reno) => reno.avoid(window, acked),
+            Self::Cubic(cubic) => cubic.avoid(window, acked, ack.now, ack.srtt),
+            Self::Lia(lia) => lia.avoid(window, acked, ack.srtt, group),
+            Self::Olia(olia) => olia.avoid(window, acked, ack.srtt, group),
+            Self::Balia(balia) => balia.avoid(window, acked, ack.srtt, group),
+            // They took the acknowledgement over.
+            Self::WVegas(_) | Self::Bbr(_) => {}
+        }
+    }
+
+    /// The window after a reduction, when `flight` bytes of it were outstanding.
+    pub(super) fn reduce(&mut self, window: &Window, flight: u32) -> u32 {
+        match self {
+            Self::Reno(_) | Self::Lia(_) => flight / 2,
+            Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
+            Self::Olia(olia) => {
+                olia.lost();
+                flight / 2
+            }
+            Self::Balia(balia) => balia.reduce(flight),
+            Self::WVegas(vegas) => {
+                vegas.lost();
+                flight / 2
+            }
+            // Losses say nothing to it.
+            Self::Bbr(_) => window.cwnd(),
+        }
+    }
+
+    /// A retransmission timeout.
+    pub(super) fn on_timeout(&mut self) {
+        if let Self::Cubic(cubic) = self {
+            cubic.on_timeout();
+        }
+    }
+
+    /// The window was not used until `now`.
+    pub(super) fn on_idle_until(&mut self, now: Instant) {
+        if let Self::Cubic(cubic) = self {
+            cubic.on_idle_until(now);
+        }
+    }
+}
