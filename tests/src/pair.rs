@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitStatus;
 
 use crate::net::{Family, Net, Own};
-use crate::peer::{self, Speaks};
+use crate::peer::{self, Listener, Speaks};
 use crate::program::Program;
 use crate::until::wait_until;
 
@@ -91,7 +91,7 @@ pub struct Route<'net> {
     role: Role,
     plan: Plan,
     /// Where the side that listens does so: the kernel's socket or our application's.
-    listener: TcpListener,
+    listener: Listener,
     /// Where the side that connects goes to.
     target: SocketAddr,
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::time::Duration;
 
 use manypath_lab::netns::NetNs;
@@ -33,18 +34,38 @@ fn socket(addr: SocketAddr, speaks: Speaks) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// A listener that is gone when it is dropped. Closing it would not do: a program that another test is about to start has
+/// copies of all of our sockets until it executes, and the port would stay taken for that long.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+impl Deref for Listener {
+    type Target = TcpListener;
+
+    fn deref(&self) -> &TcpListener {
+        &self.0
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It fails only where it listens no more.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+}
+
 /// Listens in a namespace.
 ///
 /// # Panics
 /// When the address is not there or taken.
 #[must_use]
-pub fn listen(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> TcpListener {
+pub fn listen(ns: &NetNs, addr: SocketAddr, speaks: Speaks) -> Listener {
     ns.run(move || {
         let socket = socket(addr, speaks)?;
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;
         socket.listen(4096)?;
-        io::Result::Ok(socket.into())
+        io::Result::Ok(Listener(socket.into()))
     })
     .unwrap_or_else(|error| panic!("the kernel listens at {addr}: {error}"))
 }
@@ -110,7 +131,8 @@ pub fn sockets(ns: &NetNs, addr: SocketAddr, speaks: Speaks, count: usize) -> Ve
 /// When there is none.
 #[must_use]
 pub fn free_port(ns: &NetNs) -> u16 {
-    ns.run(|| TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()))
-        .expect("a namespace of our own has free ports")
+    listen(ns, SocketAddr::from(([127, 0, 0, 1], 0)), Speaks::Tcp)
+        .local_addr()
+        .expect("it is bound")
         .port()
 }
