@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod boxes;
+mod c_library;
 mod control;
 mod cuts;
 mod demo;
