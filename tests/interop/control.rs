@@ -32,7 +32,7 @@ fn established(conn: &ConnReport) -> Vec<u32> {
     up.map(|s| s.id).collect()
 }
 
-pub fn wait_for_established(route: &mut Route<'_>, count: usize) -> Vec<u32> {
+pub(crate) fn wait_for_established(route: &mut Route<'_>, count: usize) -> Vec<u32> {
     wait_until("as many subflows", || {
         let conn = route.program.connection();
         let up = established(&conn);
@@ -90,7 +90,7 @@ impl Drop for Watcher {
 }
 
 /// A connection over two cables whose paths nobody but a controller decides.
-pub fn led(net: &Net) -> Route<'_> {
+pub(crate) fn led(net: &Net) -> Route<'_> {
     let mut plan = Plan::new(&[V4, V4]);
     plan.more = vec!["--path-manager".into(), "userspace".into()];
     Route::open(net, Role::Client, plan)

@@ -36,4 +36,6 @@ pub mod vnet;
 
 pub use context::{Attach, Builder, Context, DeviceAddress};
 pub use privileges::{limit_privileges, raise_file_limit};
-pub use socket::{Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use socket::{
+    Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents, ReuniteError,
+};

@@ -1,7 +1,7 @@
 //! The whole driver over a cable in memory: no privileges, no kernel.
 
-use manypath_io::{Connect, Context, MpListener};
-use manypath_stack::{ConnOptions, Mode, ProtocolLevel};
+use manypath_io::{Connect, Context, MpListener, PathEvents};
+use manypath_stack::{ConnOptions, EventKind, Mode, PathManager, ProtocolLevel};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -192,4 +192,87 @@ async fn the_second_call_has_its_first_bytes_in_the_syn() {
         let accepted = server.with_stack(|stack, _| stack.counters().fast_open_accepted);
         assert_eq!(accepted, round);
     }
+}
+
+/// The basic interface of RFC 6897: addresses are added and removed on both sides, and the stream says what that did.
+#[tokio::test]
+async fn an_application_adds_and_removes_addresses() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let nobody_decides = ConnOptions {
+        path_manager: PathManager::Passive,
+        ..ConnOptions::default()
+    };
+    let at = addr("10.0.0.2:80");
+    let listener = MpListener::bind_with(&server, at, 8, nobody_decides.clone()).expect("free");
+    let connect = Connect::new(&client).options(nobody_decides);
+    let (near, far) = tokio::join!(connect.connect(at), listener.accept());
+    let (mut near, mut far) = (near.expect("connected"), far.expect("accepted").0);
+    let mut events = near.path_events();
+    assert!(near.is_multipath().expect("open"));
+    let ids = [&near, &far].map(|end| end.connection_id().expect("open"));
+    assert!(ids[0].is_some() && ids[0] != ids[1], "{ids:?}");
+    // The client sends only after its key has arrived, and joins only after that.
+    far.write_all(b"welcome").await.expect("written");
+    near.read_exact(&mut [0; 7]).await.expect("read");
+    near.write_all(b"thanks").await.expect("written");
+    far.read_exact(&mut [0; 6]).await.expect("read");
+
+    far.add_addresses(&[addr("[fd00::2]:0").ip()])
+        .expect("announced");
+    until(&mut events, |kind| {
+        matches!(kind, EventKind::AddressAnnounced { .. })
+    })
+    .await;
+    let second = addr("[fd00::1]:0").ip();
+    near.add_addresses(&[second, addr("10.0.0.1:0").ip()])
+        .expect("joined");
+    until(&mut events, |kind| {
+        matches!(kind, EventKind::SubflowUp { .. })
+    })
+    .await;
+    let ends = near.subflow_addresses().expect("open");
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert_eq!((ends[1].0.ip(), ends[1].1), (second, addr("[fd00::2]:80")));
+
+    let all = [second, addr("10.0.0.1:0").ip()];
+    let refused = near.remove_addresses(&all).expect_err("none would be left");
+    assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+    near.remove_addresses(&all[1..]).expect("the first goes");
+    until(&mut events, |kind| {
+        matches!(kind, EventKind::SubflowDown { .. })
+    })
+    .await;
+    // RFC 6897 section 4.2: what the stream is called stays.
+    assert_eq!(near.local_addr().expect("open").ip(), all[1]);
+    near.shutdown().await.expect("closed");
+    far.shutdown().await.expect("closed");
+    until(&mut events, |kind| matches!(kind, EventKind::Closed(_))).await;
+    assert!(events.next().await.is_none());
+    assert_eq!(events.lost(), 0);
+}
+
+/// Waits for an event of a kind.
+async fn until(events: &mut PathEvents, wanted: impl Fn(&EventKind) -> bool) {
+    let waiting = async {
+        while let Some(event) = events.next().await {
+            if wanted(&event.kind) {
+                return;
+            }
+        }
+        panic!("the connection is over");
+    };
+    within(20, waiting).await;
+}
+
+#[tokio::test]
+async fn an_application_may_stay_with_tcp() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let at = addr("10.0.0.2:80");
+    let listener = MpListener::bind(&server, at).expect("free");
+    let connect = Connect::new(&client).multipath(false);
+    let (near, _far) = tokio::join!(connect.connect(at), listener.accept());
+    let near = near.expect("connected");
+    assert!(!near.is_multipath().expect("open"));
+    assert_eq!(near.connection_id().expect("open"), None);
+    assert_eq!(near.subflow_addresses().expect("open").len(), 1);
 }

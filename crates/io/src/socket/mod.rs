@@ -3,10 +3,12 @@
 mod error;
 mod handle;
 mod listener;
+mod multipath;
 mod split;
 mod stream;
 
 use crate::driver::Waiting;
 pub use listener::MpListener;
+pub use multipath::PathEvents;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use stream::{Connect, MpStream};
