@@ -15,6 +15,7 @@ use manypath_tcp::cc::Algorithm;
 
 use crate::ctl_args::CtlArgs;
 use crate::exit::CODES;
+use crate::figure_args::{FigureArgs, ListArgs};
 use crate::units::{parse_bytes, parse_duration, parse_period};
 
 const EXAMPLES: &str = "\
@@ -340,8 +341,8 @@ pub(crate) enum LabCommand {
     /// Hundreds of networks in the simulator, and on each Multipath TCP beside TCP on the best path
     Grid(GridArgs),
     /// The figures of the papers that can be made
-    List,
-    /// Make a figure of a paper anew, in the simulator
+    List(ListArgs),
+    /// Make figures of the papers anew: simulated, on real packets, and with the kernel's stack
     Figure(FigureArgs),
 }
 
@@ -560,37 +561,6 @@ pub(crate) struct GridArgs {
     pub(crate) json: bool,
 }
 
-const FIGURE_EXAMPLES: &str = "\
-Examples:
-  manypath lab list
-  manypath lab figure nsdi-4c --quick
-  manypath lab figure nsdi-6a --out figures
-      Writes nsdi-6a.csv, nsdi-6a.svg and nsdi-6a.html, which has the paper's result beside ours.";
-
-#[derive(Debug, Args)]
-#[command(after_help = FIGURE_EXAMPLES, after_long_help = format!("{FIGURE_EXAMPLES}\n\n{CODES}"))]
-pub(crate) struct FigureArgs {
-    /// Which one; `manypath lab list` has them all
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
-
-    /// Fewer points and shorter runs
-    #[arg(long)]
-    pub(crate) quick: bool,
-
-    /// Threads [default: one for each processor]
-    #[arg(long, value_name = "J")]
-    pub(crate) jobs: Option<NonZero<usize>>,
-
-    /// Where the values, the drawing and the page go
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// The result as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Reads `A..B`, or `A..` for all seeds from there on.
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let wrong = || {
@@ -769,6 +739,7 @@ mod tests {
             RECEIVE_EXAMPLES,
             STATUS_EXAMPLES,
             crate::ctl_args::CTL_EXAMPLES,
+            crate::figure_args::FIGURE_EXAMPLES,
             DEMO_EXAMPLES,
             SIM_EXAMPLES,
             BENCH_EXAMPLES,

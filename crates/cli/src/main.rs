@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod ctl_args;
 mod exit;
+mod figure_args;
 mod live;
 mod memory;
 mod runtime;

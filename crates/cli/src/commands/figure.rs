@@ -1,38 +1,106 @@
 //! `manypath lab list` and `manypath lab figure`.
 
-use manypath_lab::figure::{self, FigureError};
+use manypath_lab::figure::{self, Figure, FigureError, Options};
 
-use crate::args::FigureArgs;
-use crate::commands::{print_json, print_text};
+use crate::commands::{namespace_failure, print_json, print_text};
 use crate::exit::{Code, Failure};
+use crate::figure_args::{FigureArgs, ListArgs};
 
-/// Names the figures.
-pub(crate) fn list() -> Result<(), Failure> {
-    let line = |figure: &figure::Figure| format!("{:<10} {}\n", figure.id, figure.title);
-    print_text(&figure::all().iter().map(line).collect::<String>())
+/// Names the figures, or tells of one.
+pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
+    let Some(id) = &args.id else {
+        return print_text(&figure::all().map(line).collect::<String>());
+    };
+    print_text(&details(find(id)?))
 }
 
-/// Makes one.
-pub(crate) fn run(args: &FigureArgs) -> Result<(), Failure> {
-    let figure = figure::find(&args.id).ok_or_else(|| {
-        Failure::usage(format!("there is no figure {}", args.id))
-            .hint("`manypath lab list` shows all")
-    })?;
-    let outcome = figure::run(figure, args.quick, args.jobs)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+fn line(figure: &Figure) -> String {
+    let arms: Vec<&str> = figure.arms().iter().map(|arm| arm.name()).collect();
+    format!("{:<11} {} ({})\n", figure.id, figure.title, arms.join(", "))
+}
+
+fn details(figure: &Figure) -> String {
+    let mut text = format!("{}: {}\n{}\n\n", figure.id, figure.title, figure.source);
+    text += &format!("the paper: {}\n\nparameters:\n", figure.paper.says);
+    for knob in figure.knobs {
+        let quick = if knob.quick == knob.value {
+            String::new()
+        } else {
+            format!(" ({} with --quick)", knob.quick)
+        };
+        text += &format!(
+            "  {:<12} {:<10} {}{quick}\n",
+            knob.name, knob.value, knob.about
+        );
+    }
+    text += "\nlines:\n";
+    for line in figure.lines {
+        let arms: Vec<&str> = line.arms.iter().map(|arm| arm.name()).collect();
+        text += &format!("  {:<32} {}\n", line.name, arms.join(", "));
+    }
+    text
+}
+
+fn find(id: &str) -> Result<&'static Figure, Failure> {
+    figure::find(id).ok_or_else(|| {
+        Failure::usage(format!("there is no figure {id}")).hint("`manypath lab list` shows all")
+    })
+}
+
+/// The figures that are asked for: all of them that have the arm, where all are.
+fn wanted(args: &FigureArgs) -> Result<Vec<&'static Figure>, Failure> {
+    if args.ids.iter().any(|id| id == "all") {
+        let has = |figure: &&Figure| figure.arms().iter().any(|arm| args.arm.has(*arm));
+        return Ok(figure::all().filter(has).collect());
+    }
+    args.ids.iter().map(|id| find(id)).collect()
+}
+
+/// Makes them. It may replace this process, so it comes before any thread.
+pub(crate) fn run(args: &FigureArgs, quiet: bool) -> Result<(), Failure> {
+    let figures = wanted(args)?;
+    let options = Options {
+        arms: args.arm,
+        quick: args.quick,
+        jobs: args.jobs,
+        set: args.set.clone(),
+        sweep: args.sweep.clone(),
+        keep: args.out.clone(),
+        fresh: args.fresh,
+        quiet,
+        program: None,
+    };
+    let outcomes = figure::make(&figures, &options).map_err(failure)?;
+    for outcome in &outcomes {
+        if let Some(folder) = &args.out {
+            outcome.write(folder).map_err(failure)?;
+        }
+        if args.json {
+            print_json(outcome)?;
+        } else {
+            print_text(&(outcome.table() + "\n"))?;
+        }
+    }
     if let Some(folder) = &args.out {
-        outcome.write(folder).map_err(|error| match &error {
-            FigureError::File { path, source } => Failure::file(path, source),
-            FigureError::Run { .. } => Failure::usage(error.to_string()),
-        })?;
+        figure::gallery(folder).map_err(failure)?;
     }
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        print_text(&outcome.table())?;
+    if outcomes.iter().any(|outcome| outcome.interrupted) {
+        return Err(Failure::new(Code::Interrupted, "interrupted"));
     }
-    match outcome.interrupted {
-        true => Err(Failure::new(Code::Interrupted, "interrupted")),
-        false => Ok(()),
+    super::lab::verdict(
+        outcomes.iter().all(|outcome| outcome.failures.is_empty()),
+        "some runs failed",
+    )
+}
+
+fn failure(error: FigureError) -> Failure {
+    let message = error.to_string();
+    match error {
+        FigureError::Knob(_) | FigureError::Arm { .. } => {
+            Failure::usage(message).hint("`manypath lab list ID` shows parameters and arms")
+        }
+        FigureError::Network(error) => namespace_failure(&error),
+        FigureError::Program(source) => Failure::from_io(message, source.kind()),
+        FigureError::File { path, source } => Failure::file(&path, &source),
     }
 }

@@ -29,8 +29,8 @@ pub(crate) fn run(args: LabArgs, quiet: bool) -> Result<(), Failure> {
         LabCommand::Handover(args) => super::handover::run(&args),
         LabCommand::Gauntlet(args) => gauntlet(&args, quiet),
         LabCommand::Grid(args) => super::grid::run(&args, quiet),
-        LabCommand::List => super::figure::list(),
-        LabCommand::Figure(args) => super::figure::run(&args),
+        LabCommand::List(args) => super::figure::list(&args),
+        LabCommand::Figure(args) => super::figure::run(&args, quiet),
     }
 }
 

@@ -1,90 +1,265 @@
-//! Figures of the papers, made anew in the simulator: runs, comma-separated values, a drawing, and a page that puts what the
-//! paper shows beside what came out.
+//! Figures of the papers, made anew: runs, comma-separated values, drawings, and pages that put what the paper shows beside
+//! what came out on up to four arms.
+//!
+//! A figure is data, a [`Figure`]: what its axes are, which parameters it has, which lines on which arms, what the paper
+//! says, one function that makes one run, and one that judges what came out. Everything else is common: which runs there
+//! are (`plan`), on which cores they go and what was finished before (`make`, `store`), what is drawn and written
+//! (`draw`, `page`, `outcome`).
+//!
+//! # To add a figure
+//!
+//! 1. Take the file of its paper (`nsdi/`, `net11/`) or make one with a `pub(super) const FIGURES: &[Figure]`, and name that
+//!    in [`all`].
+//! 2. Declare its parameters as [`Knob`]s, each with the value that the paper used, and with `.quick(..)` another one for
+//!    `--quick`. One of them is the horizontal axis ([`Across::Knob`]), with its values written as `--sweep` takes them; a
+//!    distribution has [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves.
+//! 3. Declare its [`Line`]s: the name, the arms on which it exists, and who talks ([`Does`]). A line has one colour on
+//!    every arm.
+//! 4. Write `run`: one run of one line on one arm at one value, as a function of [`Run`] alone; no global state, for many run
+//!    at one time. It returns points, of its own line or of others (goodput and throughput of one run). A transfer over
+//!    parallel paths on any arm is `transfer::goodput`; `sim`, `real` and `process` have what it is made of.
+//! 5. Write `verdict`: for each statement of the paper a [`Finding`] that says what was seen, and whether it holds. It is
+//!    a pure function of [`Seen`]; test it with numbers made up.
+//! 6. Put into [`Paper`] what the paper says, and as `lines` the values that it gives, in the units of the axes.
+//!
+//! Figures that cost more than half a minute with `--quick` on two cores make the gallery slower than anybody waits.
 
+mod arm;
+mod compare;
 mod draw;
+mod knob;
+mod make;
+mod net11;
 mod nsdi;
+mod outcome;
+mod page;
+mod plan;
+mod process;
+mod progress;
+mod real;
+mod sim;
+mod store;
+mod transfer;
 
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
+pub use arm::{Arm, Arms};
+pub use compare::{Finding, Seen};
+pub use knob::{Knob, KnobError, Knobs, Unit};
+pub use make::{Options, make};
+pub use outcome::{Outcome, Series};
+pub use page::gallery;
 
-use crate::interrupt;
-use crate::parallel::on_all_cores;
+use crate::netns::NetNsError;
 
-/// A figure that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A figure as data.
+#[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// How it is asked for.
     pub id: &'static str,
+    /// Which figure of which paper.
+    pub source: &'static str,
     /// What it shows.
     pub title: &'static str,
-    /// What the paper's figure shows, with its values where it gives them.
-    pub paper: &'static str,
-    /// The axes.
-    pub axes: [&'static str; 2],
-    /// The horizontal axis is logarithmic.
+    /// What the paper says.
+    pub paper: Paper,
+    /// Its parameters.
+    pub knobs: &'static [Knob],
+    /// The horizontal axis.
+    pub x: Across,
+    /// The vertical axis.
+    pub y: Axis,
+    /// The lines.
+    pub lines: &'static [Line],
+    /// How much its runs on real packets take of the machine.
+    pub load: Load,
+    /// Makes one run.
+    pub run: fn(&Run<'_>) -> Result<Vec<Sample>, String>,
+    /// Holds what came out against what the paper says.
+    pub verdict: fn(&Seen<'_>) -> Vec<Finding>,
+}
+
+/// What a paper says about its figure.
+#[derive(Debug, Clone, Copy)]
+pub struct Paper {
+    /// In words.
+    pub says: &'static str,
+    /// The values that its text gives, in the units of the axes, by the names of the lines.
+    pub lines: &'static [PaperLine],
+}
+
+/// Published values of one line.
+#[derive(Debug, Clone, Copy)]
+pub struct PaperLine {
+    /// The name of the line that shows the same.
+    pub name: &'static str,
+    /// The values.
+    pub points: &'static [[f64; 2]],
+}
+
+/// The horizontal axis.
+#[derive(Debug, Clone, Copy)]
+pub enum Across {
+    /// A parameter.
+    Knob {
+        /// Its name.
+        name: &'static str,
+        /// Its values with `--quick`, as after `--sweep NAME=`.
+        quick: &'static str,
+        /// Its values otherwise.
+        full: &'static str,
+        /// Drawn by logarithms.
+        logarithmic: bool,
+    },
+    /// What is measured: a distribution.
+    Measured(Axis),
+}
+
+/// An axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axis {
+    /// What it shows and in which unit.
+    pub label: &'static str,
+    /// Drawn by logarithms.
     pub logarithmic: bool,
-    kind: nsdi::Kind,
+}
+
+impl Axis {
+    /// An axis with even steps.
+    #[must_use]
+    pub const fn linear(label: &'static str) -> Self {
+        Self {
+            label,
+            logarithmic: false,
+        }
+    }
+
+    /// An axis by logarithms.
+    #[must_use]
+    pub const fn logarithmic(label: &'static str) -> Self {
+        Self {
+            label,
+            logarithmic: true,
+        }
+    }
+}
+
+/// A line of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Its name.
+    pub name: &'static str,
+    /// The arms that have it.
+    pub arms: &'static [Arm],
+    /// Who talks.
+    pub does: Does,
+}
+
+/// Who talks, in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Plain TCP over one of the paths, counted from zero.
+    Tcp(usize),
+    /// Multipath TCP over all of them, with these options by the names that scenarios and the command share.
+    Multipath(&'static [(&'static str, &'static str)]),
+    /// What the figure makes of it.
+    Own(&'static str),
+}
+
+/// What runs on real packets take of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Little: several at one time do not disturb each other.
+    Light,
+    /// Much: each runs alone.
+    Heavy,
+}
+
+/// One run to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// On which arm.
+    pub arm: Arm,
+    /// For which line.
+    pub line: Line,
+    /// With which parameters; the one that the horizontal axis shows among them.
+    pub knobs: &'a Knobs,
+    /// Its place on the horizontal axis, in the unit that is drawn; 0 for distributions.
+    pub x: f64,
+    /// Fewer repetitions are wanted.
+    pub quick: bool,
+    /// The `manypath` program, for ends that are processes of their own.
+    pub program: &'a Path,
+}
+
+impl Run<'_> {
+    /// A point of this run's own line.
+    #[must_use]
+    pub fn point(&self, y: f64) -> Vec<Sample> {
+        vec![self.sample(self.line.name, y)]
+    }
+
+    /// A point of a line at this run's place.
+    #[must_use]
+    pub fn sample(&self, line: &str, y: f64) -> Sample {
+        Sample {
+            line: line.to_owned(),
+            at: [self.x, y],
+        }
+    }
+}
+
+/// A point of a line.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Sample {
+    /// Which line.
+    pub line: String,
+    /// Where.
+    pub at: [f64; 2],
 }
 
 /// Every figure there is.
-#[must_use]
-pub fn all() -> &'static [Figure] {
-    nsdi::FIGURES
+pub fn all() -> impl Iterator<Item = &'static Figure> {
+    [nsdi::FIGURES, net11::FIGURES].into_iter().flatten()
 }
 
 /// The figure of that name.
 #[must_use]
 pub fn find(id: &str) -> Option<&'static Figure> {
-    all().iter().find(|figure| figure.id == id)
+    all().find(|figure| figure.id == id)
 }
 
-/// One line of a figure.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Series {
-    /// Its name.
-    pub name: String,
-    /// Its points, by rising first coordinate.
-    pub points: Vec<[f64; 2]>,
-}
-
-impl Series {
-    fn at(&self, x: f64) -> Option<f64> {
-        let found = self.points.iter().find(|point| (point[0] - x).abs() < 1e-9);
-        found.map(|point| point[1])
+impl Figure {
+    /// The arms that have a line of it.
+    #[must_use]
+    pub fn arms(&self) -> Vec<Arm> {
+        let has = |arm: &Arm| self.lines.iter().any(|line| line.arms.contains(arm));
+        Arm::ALL.into_iter().filter(has).collect()
     }
-}
-
-/// What came out.
-#[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    /// The figure.
-    pub id: String,
-    /// What it shows.
-    pub title: String,
-    /// What the paper's shows.
-    pub paper: String,
-    /// How ours agrees with it, in a sentence.
-    pub agreement: String,
-    /// The lines.
-    pub series: Vec<Series>,
-    /// Somebody stopped it before the last run.
-    pub interrupted: bool,
 }
 
 /// Why a figure could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// A run does not fit the simulator: a fault of the figure.
-    #[error("{id}: {what}")]
-    Run {
+    /// A parameter is wrong.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// None of the figures has that arm.
+    #[error("{id} has no arm '{arm}'; it has {known}")]
+    Arm {
         /// The figure.
         id: &'static str,
-        /// What is wrong.
-        what: String,
+        /// The arm.
+        arm: Arm,
+        /// What there is.
+        known: String,
     },
+    /// The wanted arm needs namespaces, and there are none.
+    #[error(transparent)]
+    Network(#[from] NetNsError),
+    /// Our own program could not be found.
+    #[error("cannot find our own program: {0}")]
+    Program(std::io::Error),
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     File {
@@ -95,149 +270,32 @@ pub enum FigureError {
     },
 }
 
-/// Makes a figure; `quick` takes fewer points and shorter runs.
-pub fn run(
-    figure: &'static Figure,
-    quick: bool,
-    jobs: Option<NonZero<usize>>,
-) -> Result<Outcome, FigureError> {
-    interrupt::stoppable(|stop| run_until(figure, quick, jobs, stop))
-}
-
-fn run_until(
-    figure: &'static Figure,
-    quick: bool,
-    jobs: Option<NonZero<usize>>,
-    stop: &AtomicBool,
-) -> Result<Outcome, FigureError> {
-    let tasks = nsdi::tasks(figure.kind, quick);
-    let results = on_all_cores(tasks.len(), jobs, stop, |n| tasks[n].run());
-    let mut series: Vec<Series> = Vec::new();
-    for result in results {
-        let points = result.map_err(|what| FigureError::Run {
-            id: figure.id,
-            what,
-        })?;
-        for (name, point) in points {
-            match series.iter_mut().find(|line| line.name == name) {
-                Some(line) => line.points.push(point),
-                None => series.push(Series {
-                    name,
-                    points: vec![point],
-                }),
-            }
-        }
-    }
-    Ok(Outcome {
-        id: figure.id.to_owned(),
-        title: figure.title.to_owned(),
-        paper: figure.paper.to_owned(),
-        agreement: nsdi::agreement(figure.kind, &series),
-        series,
-        interrupted: stop.load(Ordering::Relaxed),
-    })
-}
-
-impl Outcome {
-    /// The lines as comma-separated values: name, and the two coordinates.
-    #[must_use]
-    pub fn csv(&self) -> String {
-        let mut text = String::from("series,x,y\n");
-        for line in &self.series {
-            for [x, y] in &line.points {
-                text += &format!("{},{x},{y:.4}\n", line.name);
-            }
-        }
-        text
-    }
-
-    /// The lines as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut xs: Vec<f64> = self
-            .series
-            .iter()
-            .flat_map(|s| &s.points)
-            .map(|p| p[0])
-            .collect();
-        xs.sort_by(f64::total_cmp);
-        xs.dedup();
-        let mut text = format!("{}: {}\n\n{:>10}", self.id, self.title, "");
-        for line in &self.series {
-            text += &format!("  {}", line.name);
-        }
-        text.push('\n');
-        for x in xs {
-            text += &format!("{x:>10}");
-            for line in &self.series {
-                let width = line.name.chars().count() + 2;
-                let cell = line.at(x).map_or(String::new(), |y| format!("{y:.3}"));
-                text += &format!("{cell:>width$}");
-            }
-            text.push('\n');
-        }
-        text + &format!("\nthe paper: {}\nhere: {}\n", self.paper, self.agreement)
-    }
-
-    /// Writes `ID.csv`, `ID.svg` and `ID.html` into a folder.
-    pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
-        let file = |path: &Path, source| FigureError::File {
-            path: path.to_owned(),
-            source,
-        };
-        std::fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
-        let svg = draw::svg(self);
-        for (end, text) in [
-            ("csv", self.csv()),
-            ("html", draw::page(self, &svg)),
-            ("svg", svg),
-        ] {
-            let path = folder.join(format!("{}.{end}", self.id));
-            std::fs::write(&path, text).map_err(|source| file(&path, source))?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_a_name_of_its_own_and_tasks() {
-        for (n, figure) in all().iter().enumerate() {
-            assert_eq!(find(figure.id), Some(figure));
-            assert!(all()[..n].iter().all(|other| other.id != figure.id));
-            let (quick, full) = (
-                nsdi::tasks(figure.kind, true),
-                nsdi::tasks(figure.kind, false),
-            );
-            assert!(!quick.is_empty() && quick.len() <= full.len());
+    fn every_figure_is_whole() {
+        for (n, figure) in all().enumerate() {
+            let id = figure.id;
+            assert!(all().skip(n + 1).all(|other| other.id != id), "{id} twice");
+            assert!(!figure.arms().is_empty(), "{id} has no arm");
+            assert!(!figure.paper.says.is_empty() && !figure.title.is_empty());
+            let _ = Knobs::of(figure.knobs);
+            for quick in [true, false] {
+                let request = plan::Request {
+                    quick,
+                    ..plan::Request::default()
+                };
+                let plan = plan::of(figure, &request).expect(id);
+                assert!(!plan.runs.is_empty(), "{id}");
+            }
+            // Judging nothing must not fail: a figure may be stopped before its first run.
+            let _ = (figure.verdict)(&Seen::of(&[]));
+            for line in figure.paper.lines {
+                assert!(!line.points.is_empty(), "{id}: {}", line.name);
+            }
         }
-        assert_eq!(find("nsdi-99"), None);
-    }
-
-    #[test]
-    fn a_figure_is_written_whole() {
-        let outcome = Outcome {
-            id: "x".to_owned(),
-            title: "a <title>".to_owned(),
-            paper: "a line".to_owned(),
-            agreement: "it is one".to_owned(),
-            series: vec![Series {
-                name: "ours".to_owned(),
-                points: vec![[50.0, 1.5], [100.0, 2.0]],
-            }],
-            interrupted: false,
-        };
-        assert_eq!(
-            outcome.csv(),
-            "series,x,y\nours,50,1.5000\nours,100,2.0000\n"
-        );
-        let folder = tempfile::tempdir().expect("a place for temporary files");
-        outcome.write(folder.path()).expect("a folder of our own");
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("written");
-        assert!(read("x.svg").contains("polyline"));
-        assert!(read("x.html").contains("a &lt;title&gt;") && read("x.html").contains("it is one"));
+        assert!(find("nsdi-99").is_none());
     }
 }

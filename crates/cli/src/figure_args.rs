@@ -1,0 +1,67 @@
+//! Arguments of `manypath lab figure`.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use manypath_lab::figure::Arms;
+
+use crate::exit::CODES;
+
+pub(crate) const FIGURE_EXAMPLES: &str = "\
+Examples:
+  manypath lab list
+  manypath lab figure nsdi-4c --quick
+  manypath lab figure nsdi-6a --out figures
+      Writes nsdi-6a with the ends csv, json, svg, png and html, which has the paper's result beside ours, and index.html
+      with every figure of the folder. Stopped and started again, it goes on with the runs that are missing.
+  manypath lab figure nsdi-4a --arm sim --set wifi.rate=20mbit --sweep buffer=50k..1m:12
+  manypath lab figure all --quick --out figures";
+
+#[derive(Debug, Args)]
+#[command(after_help = FIGURE_EXAMPLES, after_long_help = format!("{FIGURE_EXAMPLES}\n\n{CODES}"))]
+pub(crate) struct FigureArgs {
+    /// Which ones, or all; `manypath lab list` names them
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+
+    /// Whose stack over what: sim (ours, simulated), process (ours, measured in this process), real (ours on real packets),
+    /// kernel (the kernel's on the same), or all that the figure has
+    #[arg(long, value_name = "ARM", default_value = "all")]
+    pub(crate) arm: Arms,
+
+    /// Fewer points and shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Give a parameter another value; `manypath lab list ID` shows them
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// Put a parameter on the horizontal axis
+    #[arg(long, value_name = "NAME=A..B[:POINTS]|A,B,C")]
+    pub(crate) sweep: Option<String>,
+
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+
+    /// Where the values, the drawings and the pages go, and what finished runs are taken from
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Make finished runs again
+    #[arg(long, requires = "out")]
+    pub(crate) fresh: bool,
+
+    /// The result as JSON on standard output, one line a figure
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Show the parameters, lines and arms of this one
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+}

@@ -1,0 +1,412 @@
+//! What can be changed about a figure: its parameters with their units, as `--set` and `--sweep` write them.
+
+use std::fmt;
+
+/// What a number is in. Values are kept in the first unit named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes; drawn in kB.
+    Bytes,
+    /// Bits a second; drawn in Mbit/s.
+    Rate,
+    /// Seconds; drawn in ms.
+    Time,
+    /// Per cent.
+    Percent,
+    /// A number of something.
+    Count,
+    /// No number: a name or a list of names.
+    Word,
+}
+
+impl Unit {
+    /// Spellings with their factors; the first one without a factor of its own stands for a bare number.
+    const fn spellings(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Self::Bytes => &[
+                ("", 1.0),
+                ("b", 1.0),
+                ("k", 1e3),
+                ("kb", 1e3),
+                ("m", 1e6),
+                ("mb", 1e6),
+                ("g", 1e9),
+                ("gb", 1e9),
+                ("ki", 1024.0),
+                ("kib", 1024.0),
+                ("mi", 1_048_576.0),
+                ("mib", 1_048_576.0),
+            ],
+            Self::Rate => &[
+                ("", 1.0),
+                ("bit", 1.0),
+                ("bit/s", 1.0),
+                ("kbit", 1e3),
+                ("kbit/s", 1e3),
+                ("mbit", 1e6),
+                ("mbit/s", 1e6),
+                ("gbit", 1e9),
+                ("gbit/s", 1e9),
+            ],
+            Self::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("", 1.0)],
+            Self::Percent => &[("%", 1.0), ("", 1.0)],
+            Self::Count => &[("", 1.0), ("k", 1e3), ("m", 1e6)],
+            Self::Word => &[],
+        }
+    }
+
+    /// What a value is divided by to be drawn.
+    #[must_use]
+    pub const fn scale(self) -> f64 {
+        match self {
+            Self::Bytes => 1e3,
+            Self::Rate => 1e6,
+            Self::Time => 1e-3,
+            Self::Percent | Self::Count | Self::Word => 1.0,
+        }
+    }
+
+    /// What drawn values are in.
+    #[must_use]
+    pub const fn drawn(self) -> &'static str {
+        match self {
+            Self::Bytes => "kB",
+            Self::Rate => "Mbit/s",
+            Self::Time => "ms",
+            Self::Percent => "%",
+            Self::Count | Self::Word => "",
+        }
+    }
+
+    /// Reads a value. Upper and lower case are the same: nobody means millibits.
+    fn parse(self, text: &str) -> Option<f64> {
+        let text = text.trim().to_ascii_lowercase();
+        let digits = text
+            .bytes()
+            .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
+            .count();
+        let (number, unit) = text.split_at(digits);
+        let (_, factor) = self
+            .spellings()
+            .iter()
+            .find(|(name, _)| *name == unit.trim())?;
+        let value = number.parse::<f64>().ok()? * factor;
+        value.is_finite().then_some(value)
+    }
+}
+
+/// A parameter of a figure as the figure declares it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Knob {
+    /// How it is named: `buffer`, `wifi.rate`.
+    pub name: &'static str,
+    /// What it is in.
+    pub unit: Unit,
+    /// What it is unless somebody says otherwise, as one would write it.
+    pub value: &'static str,
+    /// What it is with `--quick`.
+    pub quick: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+impl Knob {
+    /// A parameter.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        unit: Unit,
+        value: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            unit,
+            value,
+            quick: value,
+            about,
+        }
+    }
+
+    /// The same with another value for `--quick`.
+    #[must_use]
+    pub const fn quick(self, quick: &'static str) -> Self {
+        Self { quick, ..self }
+    }
+
+    /// Name and unit as the label of an axis.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.unit.drawn() {
+            "" => self.about.to_owned(),
+            unit => format!("{} ({unit})", self.about),
+        }
+    }
+}
+
+/// What is wrong with `--set` or `--sweep`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KnobError {
+    /// Not of the form.
+    #[error("'{0}' is not of the form NAME=VALUE")]
+    Form(String),
+    /// The figure has no such parameter.
+    #[error("{figure} has no parameter '{name}'; it has {known}")]
+    Unknown {
+        /// The figure.
+        figure: &'static str,
+        /// The name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not a value of its kind.
+    #[error("'{text}' is no value for {name}, which is {example} by default")]
+    Value {
+        /// The parameter.
+        name: &'static str,
+        /// What was written.
+        text: String,
+        /// What one could write.
+        example: &'static str,
+    },
+    /// The figure's horizontal axis is what is measured.
+    #[error("{0} shows a distribution: nothing can be swept, only set")]
+    Distribution(&'static str),
+    /// Words have no order.
+    #[error("{0} is not a number: set it, or sweep over a list of numbers of another one")]
+    Words(&'static str),
+}
+
+/// A parameter's value.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Number(f64),
+    Word(String),
+}
+
+/// All parameters of a run with their values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Knobs(Vec<(Knob, Value)>);
+
+impl Knobs {
+    /// The declared values.
+    ///
+    /// # Panics
+    /// When a figure declares what it cannot read itself; a test reads all of them.
+    #[must_use]
+    pub fn of(declared: &[Knob]) -> Self {
+        Self::of_speed(declared, false)
+    }
+
+    /// The declared values, those for `--quick` if it is.
+    pub(super) fn of_speed(declared: &[Knob], quick: bool) -> Self {
+        let value = |knob: &Knob| {
+            let text = if quick { knob.quick } else { knob.value };
+            match knob.unit {
+                Unit::Word => Value::Word(text.to_owned()),
+                unit => Value::Number(unit.parse(text).expect("declared values are tested")),
+            }
+        };
+        Self(declared.iter().map(|knob| (*knob, value(knob))).collect())
+    }
+
+    /// A number in its first unit (bytes, bits a second, seconds, per cent).
+    ///
+    /// # Panics
+    /// When the figure asks for what it did not declare: a fault of the figure that its first run shows.
+    #[must_use]
+    pub fn get(&self, name: &str) -> f64 {
+        match self.0.iter().find(|(knob, _)| knob.name == name) {
+            Some((_, Value::Number(number))) => *number,
+            _ => panic!("the figure declares no number '{name}'"),
+        }
+    }
+
+    /// The same as a whole number.
+    #[must_use]
+    pub fn whole(&self, name: &str) -> u64 {
+        self.get(name).max(0.0).round() as u64
+    }
+
+    /// A name.
+    ///
+    /// # Panics
+    /// As [`Knobs::get`].
+    #[must_use]
+    pub fn word(&self, name: &str) -> &str {
+        match self.0.iter().find(|(knob, _)| knob.name == name) {
+            Some((_, Value::Word(word))) => word,
+            _ => panic!("the figure declares no name '{name}'"),
+        }
+    }
+
+    /// Changes one by its name, to a number in its first unit. Unknown names stay unknown.
+    pub(super) fn put(&mut self, name: &str, number: f64) {
+        if let Some((_, value)) = self.0.iter_mut().find(|(knob, _)| knob.name == name) {
+            *value = Value::Number(number);
+        }
+    }
+
+    /// Carries out one `--set NAME=VALUE`.
+    pub(super) fn set(&mut self, figure: &'static str, words: &str) -> Result<(), KnobError> {
+        let (name, text) = words
+            .split_once('=')
+            .ok_or_else(|| KnobError::Form(words.to_owned()))?;
+        let known = self.names();
+        let (knob, value) = self
+            .0
+            .iter_mut()
+            .find(|(knob, _)| knob.name == name)
+            .ok_or(KnobError::Unknown {
+                figure,
+                name: name.to_owned(),
+                known,
+            })?;
+        *value = match knob.unit {
+            Unit::Word => Value::Word(text.to_owned()),
+            unit => Value::Number(unit.parse(text).ok_or_else(|| unreadable(knob, text))?),
+        };
+        Ok(())
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|(knob, _)| knob.name).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for Knobs {
+    /// `buffer=50000 wifi.rate=8000000`: what a run is known by.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (knob, value)) in self.0.iter().enumerate() {
+            let space = if n > 0 { " " } else { "" };
+            match value {
+                Value::Number(number) => write!(f, "{space}{}={number}", knob.name)?,
+                Value::Word(word) => write!(f, "{space}{}={word}", knob.name)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(knob: &Knob, text: &str) -> KnobError {
+    KnobError::Value {
+        name: knob.name,
+        text: text.to_owned(),
+        example: knob.value,
+    }
+}
+
+/// Points of a range without a number of points.
+const STEPS: usize = 8;
+
+/// Reads `--sweep NAME=A..B`, `NAME=A..B:POINTS` or `NAME=A,B,C`: the parameter and its values in its first unit. A range
+/// whose ends are ten times apart or more is divided by equal ratios, others by equal differences.
+pub(super) fn sweep(
+    figure: &'static str,
+    declared: &'static [Knob],
+    words: &str,
+) -> Result<(&'static Knob, Vec<f64>), KnobError> {
+    let (name, text) = words
+        .split_once('=')
+        .ok_or_else(|| KnobError::Form(words.to_owned()))?;
+    let knob = declared.iter().find(|knob| knob.name == name);
+    let knob = knob.ok_or_else(|| KnobError::Unknown {
+        figure,
+        name: name.to_owned(),
+        known: Knobs::of(declared).names(),
+    })?;
+    if knob.unit == Unit::Word {
+        return Err(KnobError::Words(knob.name));
+    }
+    let read = |text: &str| {
+        let value = knob.unit.parse(text);
+        value.ok_or_else(|| unreadable(knob, text))
+    };
+    let Some((low, rest)) = text.split_once("..") else {
+        let values: Result<Vec<f64>, _> = text.split(',').map(read).collect();
+        return Ok((knob, values?));
+    };
+    let (high, steps) = match rest.split_once(':') {
+        Some((high, steps)) => (high, steps.parse().map_err(|_| unreadable(knob, steps))?),
+        None => (rest, STEPS),
+    };
+    Ok((knob, range(read(low)?, read(high)?, steps)))
+}
+
+fn range(low: f64, high: f64, steps: usize) -> Vec<f64> {
+    let last = steps.max(2) - 1;
+    let part = |n: usize| n as f64 / last as f64;
+    let by_ratio = low > 0.0 && high / low >= 10.0;
+    (0..=last)
+        .map(|n| match by_ratio {
+            // Three digits are as much as anybody reads off an axis.
+            true if n > 0 && n < last => round(low * (high / low).powf(part(n))),
+            _ if n == last => high,
+            _ => low + (high - low) * part(n),
+        })
+        .collect()
+}
+
+fn round(value: f64) -> f64 {
+    let digit = 10_f64.powf(value.abs().log10().floor() - 2.0);
+    (value / digit).round() * digit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECLARED: &[Knob] = &[
+        Knob::new("buffer", Unit::Bytes, "200k", "socket buffers"),
+        Knob::new("wifi.rate", Unit::Rate, "8mbit", "rate of WiFi"),
+        Knob::new("rtt", Unit::Time, "20ms", "round trip"),
+        Knob::new("congestion", Unit::Word, "cubic", "congestion control"),
+    ];
+
+    #[test]
+    fn values_are_read_in_their_units() {
+        let mut knobs = Knobs::of(DECLARED);
+        for words in ["wifi.rate=20Mbit", "rtt=1.5s", "congestion=lia"] {
+            knobs.set("x", words).expect(words);
+        }
+        assert_eq!(
+            knobs.to_string(),
+            "buffer=200000 wifi.rate=20000000 rtt=1.5 congestion=lia"
+        );
+        assert_eq!(
+            (knobs.whole("buffer"), knobs.word("congestion")),
+            (200_000, "lia")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let mut knobs = Knobs::of(DECLARED);
+        let told = |words: &str| {
+            let mut knobs = knobs.clone();
+            knobs.set("x", words).expect_err(words).to_string()
+        };
+        assert!(told("speed=1").contains("it has buffer, wifi.rate"));
+        assert!(told("rtt=1 parsec").contains("20ms by default"));
+        assert!(told("rtt").contains("NAME=VALUE"));
+        knobs.put("rtt", 1.0);
+        assert_eq!(knobs.get("rtt"), 1.0);
+    }
+
+    #[test]
+    fn a_sweep_is_a_range_or_a_list() {
+        let values = |words: &str| sweep("x", DECLARED, words).map(|(knob, v)| (knob.name, v));
+        assert_eq!(
+            values("buffer=50k,1m"),
+            Ok(("buffer", vec![50_000.0, 1_000_000.0]))
+        );
+        assert_eq!(values("rtt=10ms..40ms:4").map(|v| v.1.len()), Ok(4));
+        let (_, many) = values("buffer=50k..1m").expect("a range");
+        assert_eq!((many.len(), many[0], many[7]), (8, 50_000.0, 1_000_000.0));
+        assert!(many.windows(2).all(|two| two[1] / two[0] < 1.6));
+        assert!(values("congestion=reno,lia").is_err() && values("buffer=x..y").is_err());
+        assert!(values("nothing=1..2").is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! Makes figures: their runs on the cores that there are, and what came out.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::plan::{self, Plan, Planned, Request};
+use super::progress::Progress;
+use super::store::{self, Store};
+use super::{Arm, Arms, Figure, FigureError, Load, Outcome, Run, Sample};
+use crate::interrupt;
+use crate::netns::{self, NetNsError};
+use crate::parallel::on_all_cores;
+
+/// What to make, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// On which arms.
+    pub arms: Arms,
+    /// Fewer points and shorter runs.
+    pub quick: bool,
+    /// Threads; one for each processor if absent.
+    pub jobs: Option<NonZero<usize>>,
+    /// Parameters to change, as `NAME=VALUE`.
+    pub set: Vec<String>,
+    /// A parameter to put on the horizontal axis, as `NAME=A..B` or `NAME=A,B,C`.
+    pub sweep: Option<String>,
+    /// Where finished runs are kept and what was finished there is taken from.
+    pub keep: Option<PathBuf>,
+    /// Finished runs are made again.
+    pub fresh: bool,
+    /// Nothing is told while runs go on.
+    pub quiet: bool,
+    /// The program that has the `perf` command; this very program if absent.
+    pub program: Option<PathBuf>,
+}
+
+/// How much of the machine a run takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// A core.
+    Core,
+    /// Little: it waits for the time to pass.
+    Little,
+    /// All: it must not be disturbed.
+    All,
+}
+
+/// Runs in real time that take little go beside each other, so many for each thread.
+const LITTLE_TO_A_CORE: usize = 3;
+
+/// Makes figures, in the order given. It may replace this process, see [`netns::acquire`], when an arm needs namespaces.
+///
+/// # Errors
+/// See [`FigureError`]. A run that fails is told in [`Outcome::failures`]; arms that cannot be had here are told in
+/// [`Outcome::skipped`], unless they were asked for by name.
+pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcome>, FigureError> {
+    let request = Request {
+        arms: options.arms,
+        quick: options.quick,
+        set: options.set.clone(),
+        sweep: options.sweep.clone(),
+    };
+    let plans: Result<Vec<Plan>, _> = figures
+        .iter()
+        .map(|figure| plan::of(figure, &request))
+        .collect();
+    let mut plans = plans?;
+    let skipped = without_namespaces(&mut plans, options.arms)?;
+    let program = match &options.program {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(FigureError::Program)?,
+    };
+    let stores: Result<Vec<Store>, _> = plans
+        .iter()
+        .map(|plan| match &options.keep {
+            Some(folder) => Store::open(
+                folder,
+                plan.figure.id,
+                &store::build(&program),
+                options.fresh,
+            ),
+            None => Ok(Store::nowhere()),
+        })
+        .collect();
+    let stores = stores?;
+    interrupt::stoppable(|stop| {
+        let results = Work {
+            plans: &plans,
+            stores: &stores,
+            program: &program,
+            options,
+            stop,
+        }
+        .run();
+        let done = plans.iter().zip(results).map(|(plan, results)| {
+            let mut outcome = Outcome::of(plan, options.quick, results);
+            outcome.skipped = skipped.iter().filter(|_| lacks(plan)).cloned().collect();
+            outcome.interrupted = stop.load(Ordering::Relaxed);
+            outcome
+        });
+        Ok(done.collect())
+    })
+}
+
+/// The figure has arms that the plan has not and that need namespaces.
+fn lacks(plan: &Plan) -> bool {
+    let needs = |arm: &Arm| arm.needs_namespaces();
+    plan.figure.arms().iter().any(needs) && !plan.runs.iter().any(|run| needs(&run.arm))
+}
+
+/// Takes the runs that need namespaces out where there are none, and says why.
+fn without_namespaces(plans: &mut [Plan], wanted: Arms) -> Result<Vec<String>, FigureError> {
+    let needs = |run: &Planned| run.arm.needs_namespaces();
+    if !plans.iter().any(|plan| plan.runs.iter().any(needs)) {
+        return Ok(Vec::new());
+    }
+    match netns::acquire() {
+        Ok(()) => Ok(Vec::new()),
+        Err(NetNsError::Forbidden(reason)) if wanted == Arms::All => {
+            for plan in plans {
+                plan.runs.retain(|run| !needs(run));
+            }
+            Ok(vec![format!("no real packets: {reason}")])
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a run gave, or why it gave nothing.
+pub(super) type Result1 = (Planned, Result<Vec<Sample>, String>);
+
+/// All runs of all figures.
+struct Work<'a> {
+    plans: &'a [Plan],
+    stores: &'a [Store],
+    program: &'a Path,
+    options: &'a Options,
+    stop: &'a AtomicBool,
+}
+
+impl Work<'_> {
+    /// What the runs of each figure gave, in the order of the plans.
+    fn run(&self) -> Vec<Vec<Result1>> {
+        let total = self.plans.iter().map(|plan| plan.runs.len()).sum();
+        let progress = Progress::new(total, self.options.quiet);
+        let cores = self
+            .options
+            .jobs
+            .or_else(|| std::thread::available_parallelism().ok())
+            .map_or(1, NonZero::get);
+        let mut all: Vec<(usize, usize, Result1)> = Vec::new();
+        for (share, threads) in [
+            (Share::Core, cores),
+            (Share::Little, cores * LITTLE_TO_A_CORE),
+            (Share::All, 1),
+        ] {
+            let places = self.places(share);
+            let done = on_all_cores(places.len(), NonZero::new(threads), self.stop, |n| {
+                let (plan, run) = places[n];
+                let result = self.one(plan, run, &progress);
+                progress.step();
+                (plan, run, result)
+            });
+            all.extend(done);
+        }
+        progress.finish();
+        all.sort_by_key(|(plan, run, _)| (*plan, *run));
+        let mut results: Vec<Vec<Result1>> = self.plans.iter().map(|_| Vec::new()).collect();
+        for (plan, _, result) in all {
+            results[plan].push(result);
+        }
+        results
+    }
+
+    /// Which runs take that share of the machine.
+    fn places(&self, share: Share) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        for (n, plan) in self.plans.iter().enumerate() {
+            let of_it = plan.runs.iter().enumerate();
+            let fit = of_it.filter(|(_, run)| share_of(plan.figure, run.arm) == share);
+            places.extend(fit.map(|(m, _)| (n, m)));
+        }
+        places
+    }
+
+    fn one(&self, plan: usize, run: usize, progress: &Progress) -> Result1 {
+        let (store, plan) = (&self.stores[plan], &self.plans[plan]);
+        let planned = &plan.runs[run];
+        let key = planned.key();
+        if let Some(samples) = store.finished(&key) {
+            return (planned.clone(), Ok(samples));
+        }
+        progress.begin(format!(
+            "{} {} {}",
+            plan.figure.id, planned.arm, planned.line.name
+        ));
+        let samples = (plan.figure.run)(&Run {
+            arm: planned.arm,
+            line: planned.line,
+            knobs: &planned.knobs,
+            x: planned.x,
+            quick: self.options.quick,
+            program: self.program,
+        });
+        if let Ok(samples) = &samples {
+            store.keep(key, samples);
+        }
+        (planned.clone(), samples)
+    }
+}
+
+fn share_of(figure: &Figure, arm: Arm) -> Share {
+    match (arm, figure.load) {
+        (Arm::Sim, _) => Share::Core,
+        (Arm::Process, _) | (Arm::Real | Arm::Kernel, Load::Heavy) => Share::All,
+        (Arm::Real | Arm::Kernel, Load::Light) => Share::Little,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find;
+    use super::*;
+
+    #[test]
+    fn a_figure_that_was_stopped_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let figure = find("nsdi-4a").expect("it is there");
+        let options = Options {
+            arms: Arms::One(Arm::Sim),
+            quick: true,
+            quiet: true,
+            set: vec!["time=2s".to_owned()],
+            sweep: Some("buffer=50k,200k".to_owned()),
+            keep: Some(folder.path().to_owned()),
+            ..Options::default()
+        };
+        let first = make(&[figure], &options).expect("nothing is needed for it");
+        let kept = std::fs::metadata(folder.path().join("nsdi-4a.runs.jsonl")).expect("kept");
+        let second = make(&[figure], &options).expect("nothing is needed for it");
+        let again = std::fs::metadata(folder.path().join("nsdi-4a.runs.jsonl")).expect("kept");
+        assert_eq!(first[0].series, second[0].series);
+        assert!(first[0].failures.is_empty(), "{:?}", first[0].failures);
+        assert_eq!(kept.len(), again.len(), "nothing was run a second time");
+        let line = |name: &str| {
+            let found = first[0].series.iter().find(|line| line.name == name);
+            found.expect(name)
+        };
+        assert_eq!(line("TCP over WiFi").points.len(), 2);
+        assert!(line("TCP over WiFi").points[1][1] > 5.0);
+    }
+}

@@ -1,0 +1,281 @@
+//! Figures 4 and 5: several subflows of one connection through the bottleneck of somebody else's TCP.
+
+use manypath_sim::scenario::Scenario;
+use manypath_sim::{RunOptions, Simulation};
+use manypath_tcp::time::Instant;
+
+use super::super::sim::span;
+use super::super::{
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, PaperLine, Run, Sample,
+    Seen, Unit,
+};
+
+const LIA: &str = "LIA";
+const OLIA: &str = "OLIA";
+const BALIA: &str = "BALIA";
+const WVEGAS: &str = "wVegas";
+const RENO: &str = "Reno, not coupled";
+
+/// The name of a line is that of its controller as people write it, what it does is as the stack does.
+const LINES: &[Line] = &[
+    line(LIA, "lia"),
+    line(OLIA, "olia"),
+    line(BALIA, "balia"),
+    line(WVEGAS, "wvegas"),
+    line(RENO, "reno"),
+];
+
+/// Those that aim at the share of one TCP beside TCPs that fill buffers; a delay-based one gives way to them.
+const COUPLED: [&str; 3] = [LIA, OLIA, BALIA];
+
+const fn line(name: &'static str, congestion: &'static str) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Sim],
+        does: Does::Own(congestion),
+    }
+}
+
+const KNOBS: [Knob; 8] = [
+    Knob::new("others", Unit::Count, "1", "TCP connections beside it"),
+    Knob::new("subflows", Unit::Count, "2", "subflows"),
+    Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("20mbit"),
+    Knob::new("rtt", Unit::Time, "40ms", "round trip"),
+    Knob::new("queue", Unit::Time, "100ms", "buffer of the bottleneck"),
+    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").quick("4"),
+    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement").quick("10s"),
+    Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("90s"),
+];
+
+/// Figure 4.
+pub(super) const AMONG_MANY: Figure = Figure {
+    id: "net11-4",
+    source: "NETWORKING 2011, figure 4",
+    title: "A connection with two subflows beside TCPs on one bottleneck: its part of the rate",
+    paper: Paper {
+        says: "With coupled congestion control a connection with two subflows takes what one TCP takes, however many TCPs there \
+               are beside it; with Reno on each subflow it takes what two take.",
+        lines: &[
+            PaperLine {
+                name: LIA,
+                points: &[[1.0, 50.0], [2.0, 33.3], [4.0, 20.0]],
+            },
+            PaperLine {
+                name: RENO,
+                points: &[[1.0, 66.7], [2.0, 50.0], [4.0, 33.3]],
+            },
+        ],
+    },
+    knobs: &KNOBS,
+    x: Across::Knob {
+        name: "others",
+        quick: "1,2,4",
+        full: "1,2,3,4,5",
+        logarithmic: false,
+    },
+    y: SHARE,
+    lines: LINES,
+    load: Load::Light,
+    run: share,
+    verdict: as_one,
+};
+
+/// Figure 5.
+pub(super) const SUBFLOWS: Figure = Figure {
+    id: "net11-5",
+    source: "NETWORKING 2011, figure 5",
+    title: "A connection with 1 to 8 subflows beside one TCP on one bottleneck: its part of the rate",
+    paper: Paper {
+        says: "With one subflow both are fair. With two or three, Reno on each subflow takes more than the TCP beside it, the \
+               more the more subflows there are; with coupled congestion control it stays fair.",
+        lines: &[
+            PaperLine {
+                name: LIA,
+                points: &[[1.0, 50.0], [2.0, 50.0], [3.0, 50.0]],
+            },
+            PaperLine {
+                name: RENO,
+                points: &[[1.0, 50.0], [2.0, 66.7], [3.0, 75.0]],
+            },
+        ],
+    },
+    knobs: &KNOBS,
+    x: Across::Knob {
+        name: "subflows",
+        quick: "1,2,3,8",
+        full: "1,2,3,8",
+        logarithmic: false,
+    },
+    y: SHARE,
+    lines: LINES,
+    load: Load::Light,
+    run: share,
+    verdict: half,
+};
+
+const SHARE: Axis = Axis::linear("part of the bottleneck's rate (%)");
+
+fn scenario(run: &Run<'_>) -> String {
+    let knobs = run.knobs;
+    let Does::Own(congestion) = run.line.does else {
+        // The lines above are all there are.
+        return String::new();
+    };
+    let access = "rate = \"10Gbit/s\"\nbuffer = \"10MB\"";
+    format!(
+        "title = \"shared bottleneck\"\n\
+         [[host]]\nname = \"multi\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.1.0.2\"] }}]\n\
+         [[host]]\nname = \"single\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.3.0.2\"] }}]\n\
+         [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
+         [[router]]\nname = \"left\"\n[[router]]\nname = \"right\"\n\
+         [[link]]\nname = \"multi access\"\nends = [\"multi.eth0\", \"left\"]\n{access}\n\
+         [[link]]\nname = \"single access\"\nends = [\"single.eth0\", \"left\"]\n{access}\n\
+         [[link]]\nname = \"server access\"\nends = [\"right\", \"server.eth0\"]\n{access}\n\
+         [[link]]\nname = \"bottleneck\"\nends = [\"left\", \"right\"]\nrate = \"{rate}bit/s\"\ndelay = \"{delay}us\"\n\
+         buffer = \"{queue}us\"\n\
+         [[app]]\nname = \"multi\"\nclient = \"multi\"\nserver = \"server\"\nupload = \"100GB\"\n\
+         options = {{ congestion = \"{congestion}\" }}\n\
+         client-options = {{ path-manager = \"ndiffports:{subflows}\" }}\n\
+         [[app]]\nname = \"single\"\nclient = \"single\"\nserver = \"server\"\nupload = \"100GB\"\nconnections = {others}\n\
+         spacing = \"100ms\"\noptions = {{ congestion = \"reno\", plain-tcp = true }}\n",
+        rate = knobs.whole("rate"),
+        delay = (knobs.get("rtt") * 5e5) as u64,
+        queue = (knobs.get("queue") * 1e6) as u64,
+        subflows = knobs.whole("subflows"),
+        others = knobs.whole("others"),
+    )
+}
+
+/// The part of one run, in per cent.
+fn part(run: &Run<'_>, seed: u64) -> Result<f64, String> {
+    let scenario = Scenario::parse(&scenario(run)).map_err(|error| error.to_string())?;
+    let options = RunOptions {
+        seed: Some(seed),
+        ..RunOptions::default()
+    };
+    let mut simulation = Simulation::new(scenario, options).map_err(|error| error.to_string())?;
+    let mut read = |seconds: f64| {
+        simulation.run_until(Instant::ZERO + span(seconds));
+        // The server comes last; what its first application reads is ours.
+        let ends = simulation.hosts()[2].endpoints();
+        let of = |ours: bool| {
+            let these = ends.iter().filter(|end| (end.app == 0) == ours);
+            these.map(|end| end.record.read).sum::<u64>()
+        };
+        [of(true), of(false)]
+    };
+    let warm_up = run.knobs.get("warm-up");
+    let before = read(warm_up);
+    let after = read(warm_up + run.knobs.get("time"));
+    let [ours, theirs] = [0, 1].map(|n| (after[n] - before[n]) as f64);
+    Ok(100.0 * ours / (ours + theirs).max(1.0))
+}
+
+fn share(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let runs = run.knobs.whole("runs").max(1);
+    let parts: Result<Vec<f64>, String> = (1..=runs).map(|seed| part(run, seed)).collect();
+    Ok(run.point(parts?.iter().sum::<f64>() / runs as f64))
+}
+
+/// One TCP's part beside so many others, in per cent.
+fn one_of(others: f64) -> f64 {
+    100.0 / (others + 1.0)
+}
+
+fn as_one(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for name in COUPLED {
+        let Some(line) = seen.line(Arm::Sim, name) else {
+            continue;
+        };
+        let parts = || line.points.iter().map(|[x, y]| y / one_of(*x));
+        let (low, high) = (
+            parts().fold(f64::MAX, f64::min),
+            parts().fold(0.0, f64::max),
+        );
+        all.push(Finding::new(
+            Arm::Sim,
+            &format!("{name} takes what one TCP takes"),
+            format!("from {low:.2} to {high:.2} times"),
+            (0.75..=1.15).contains(&low) && high <= 1.15,
+        ));
+    }
+    if let Some(line) = seen.line(Arm::Sim, RENO) {
+        let parts = line.points.iter().map(|[x, y]| y / one_of(*x));
+        let low = parts.fold(f64::MAX, f64::min);
+        all.push(Finding::new(
+            Arm::Sim,
+            "Reno on each subflow takes more",
+            format!("at least {low:.2} times what one TCP takes"),
+            low > 1.15,
+        ));
+    }
+    all
+}
+
+fn half(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for name in COUPLED {
+        let Some(line) = seen.line(Arm::Sim, name) else {
+            continue;
+        };
+        let ys = || line.points.iter().map(|point| point[1]);
+        let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(0.0, f64::max));
+        all.push(Finding::new(
+            Arm::Sim,
+            &format!("{name} stays within 45 and 55 %, whatever the number of subflows"),
+            format!("from {low:.1} to {high:.1} %"),
+            low >= 45.0 && high <= 55.0,
+        ));
+    }
+    if let Some(line) = seen.line(Arm::Sim, WVEGAS) {
+        let most = line.points.iter().map(|point| point[1]).fold(0.0, f64::max);
+        all.push(Finding::new(
+            Arm::Sim,
+            "wVegas, which obeys delay, never takes more than half",
+            format!("up to {most:.1} %"),
+            most <= 55.0,
+        ));
+    }
+    if let (Some(two), Some(three)) = (seen.at(Arm::Sim, RENO, 2.0), seen.at(Arm::Sim, RENO, 3.0)) {
+        all.push(Finding::new(
+            Arm::Sim,
+            "Reno on each subflow takes more, the more subflows there are",
+            format!("{two:.1} % with two and {three:.1} % with three"),
+            two > 55.0 && three > two,
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Series;
+    use super::*;
+
+    fn series(name: &str, points: &[[f64; 2]]) -> Series {
+        Series {
+            arm: Arm::Sim,
+            name: name.to_owned(),
+            points: points.to_vec(),
+        }
+    }
+
+    #[test]
+    fn fair_shares_are_told_from_unfair_ones() {
+        let all = [
+            series(LIA, &[[1.0, 50.0], [2.0, 48.0], [3.0, 52.0]]),
+            series(OLIA, &[[1.0, 50.0], [2.0, 41.0], [3.0, 40.0]]),
+            series(RENO, &[[1.0, 50.0], [2.0, 66.0], [3.0, 74.0]]),
+        ];
+        let held: Vec<bool> = half(&Seen::of(&all)).iter().map(|f| f.holds).collect();
+        assert_eq!(held, [true, false, true]);
+        let all = [
+            series(LIA, &[[1.0, 49.0], [2.0, 32.0], [4.0, 21.0]]),
+            series(RENO, &[[1.0, 66.0], [2.0, 50.0], [4.0, 34.0]]),
+        ];
+        assert!(as_one(&Seen::of(&all)).iter().all(|f| f.holds));
+        let greedy = [series(LIA, &[[1.0, 66.0]]), series(RENO, &[[1.0, 50.0]])];
+        assert!(as_one(&Seen::of(&greedy)).iter().all(|f| !f.holds));
+    }
+}

@@ -1,0 +1,396 @@
+//! Figures 4 and 5: WiFi and 3G, goodput and memory against the configured buffer.
+
+use manypath_tcp::time::Instant;
+
+use super::super::sim::{self, Ends};
+use super::super::{
+    Across, Arm, Axis, Does, Figure, Finding, Line, Load, Paper, Run, Sample, Seen, transfer,
+};
+use super::{BOTH, DEFAULT, M1, M12, NONE, PUBLIC, REGULAR as PLAIN, TCP_3G, TCP_WIFI, WIRELESS};
+use crate::parallel::read_by_server;
+
+/// Where the paper's lines are.
+pub(super) const ACROSS: Across = Across::Knob {
+    name: "buffer",
+    quick: "50k,200k,400k,1m",
+    full: "50k,100k,150k,200k,250k,300k,400k,500k,600k,700k,800k,1m",
+    logarithmic: false,
+};
+
+const OPPORTUNISTIC_ONLY: &str = "Multipath TCP with M1";
+const CAPPED: &str = "Multipath TCP with M1,2,4";
+
+const fn line(name: &'static str, does: Does) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Sim],
+        does,
+    }
+}
+
+const fn on(arms: &'static [Arm], line: Line) -> Line {
+    Line { arms, ..line }
+}
+
+/// Arms that have plain TCP, arms that have our own, and all.
+const TCPS: &[Arm] = &[Arm::Sim, Arm::Kernel];
+const OURS_ONLY: &[Arm] = &[Arm::Sim, Arm::Real];
+const ALL: &[Arm] = &[Arm::Sim, Arm::Real, Arm::Kernel];
+
+const WIFI: Line = line(TCP_WIFI, Does::Tcp(0));
+const THREE_G: Line = line(TCP_3G, Does::Tcp(1));
+const OURS: Line = line(DEFAULT, Does::Multipath(&[]));
+const BOTH_MECHANISMS: Line = line(BOTH, Does::Multipath(&[M12]));
+
+const fn figure(
+    id: &'static str,
+    source: &'static str,
+    title: &'static str,
+    says: &'static str,
+) -> Figure {
+    Figure {
+        id,
+        source,
+        title,
+        paper: Paper { says, lines: &[] },
+        knobs: &WIRELESS,
+        x: ACROSS,
+        y: Axis::linear("Mbit/s"),
+        lines: &[],
+        load: Load::Light,
+        run: goodput,
+        verdict: above_tcp,
+    }
+}
+
+/// Figure 4(a).
+pub(super) const REGULAR: Figure = Figure {
+    lines: &[
+        on(TCPS, WIFI),
+        on(TCPS, THREE_G),
+        on(ALL, line(PLAIN, Does::Multipath(&[NONE]))),
+        on(OURS_ONLY, OURS),
+    ],
+    verdict: regular,
+    ..figure(
+        "nsdi-4a",
+        "NSDI 2012, figure 4(a)",
+        "WiFi and 3G, regular Multipath TCP: goodput against the buffer",
+        "Regular Multipath TCP falls below TCP over WiFi for buffers under 400 kB (even 370 kB are too little to fill both \
+         paths), and needs a megabyte to fill both.",
+    )
+};
+
+/// Figure 4(b).
+pub(super) const OPPORTUNISTIC: Figure = Figure {
+    lines: &[
+        WIFI,
+        THREE_G,
+        line(OPPORTUNISTIC_ONLY, Does::Multipath(&[M1])),
+        OURS,
+    ],
+    run: both_rates,
+    verdict: opportunistic,
+    ..figure(
+        "nsdi-4b",
+        "NSDI 2012, figure 4(b)",
+        "WiFi and 3G, opportunistic retransmission: goodput and throughput against the buffer",
+        "With mechanism 1 the goodput is almost always as good as TCP over WiFi, and mostly better; the throughput is higher, \
+         because 3G carries data that WiFi carries again.",
+    )
+};
+
+/// Figure 4(c).
+pub(super) const PENALISING: Figure = Figure {
+    lines: &[WIFI, THREE_G, BOTH_MECHANISMS, OURS],
+    run: both_rates,
+    verdict: penalising,
+    ..figure(
+        "nsdi-4c",
+        "NSDI 2012, figure 4(c)",
+        "WiFi and 3G, opportunistic retransmission and penalising: goodput and throughput against the buffer",
+        "With mechanisms 1 and 2 Multipath TCP always outperforms or at least matches TCP over WiFi.",
+    )
+};
+
+/// Figure 5.
+pub(super) const MEMORY: Figure = Figure {
+    y: Axis::linear("kB in flight at the sender"),
+    lines: &[
+        WIFI,
+        THREE_G,
+        BOTH_MECHANISMS,
+        line(
+            CAPPED,
+            Does::Multipath(&[("mechanisms", "opportunistic,penalise,cap")]),
+        ),
+    ],
+    run: memory,
+    verdict: halved,
+    ..figure(
+        "nsdi-5",
+        "NSDI 2012, figure 5",
+        "WiFi and 3G: memory at the sender against the buffer",
+        "Least for TCP over WiFi, more for TCP over 3G; Multipath TCP uses up to 500 kB when the buffer permits it, and capping \
+         the window halves that when the buffer is large.",
+    )
+};
+
+/// Figure 9.
+pub(super) const CAPPED_WIFI: Figure = Figure {
+    knobs: &PUBLIC,
+    x: Across::Knob {
+        name: "buffer",
+        quick: "50k,100k,200k,500k",
+        full: "50k,100k,150k,200k,300k,400k,500k",
+        logarithmic: false,
+    },
+    lines: &[
+        on(TCPS, WIFI),
+        on(TCPS, THREE_G),
+        on(&[Arm::Kernel], line(PLAIN, Does::Multipath(&[]))),
+        on(OURS_ONLY, OURS),
+    ],
+    verdict: doubled,
+    ..figure(
+        "nsdi-9",
+        "NSDI 2012, figure 9",
+        "A provider's 3G and a WiFi capped at 2 Mbit/s: goodput against the buffer",
+        "TCP gets roughly the same over both. Multipath TCP never underperforms it: it gets 25 % more with 100 kB, most of the \
+         bandwidth with 200 kB, and almost the double with 500 kB.",
+    )
+};
+
+fn throughput_of(line: &str) -> String {
+    format!("{line}, throughput")
+}
+
+/// The goodput alone.
+fn goodput(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let paths = [sim::path(run.knobs, "wifi"), sim::path(run.knobs, "3g")];
+    Ok(run.point(transfer::goodput(run, &paths)?))
+}
+
+/// The goodput; of Multipath TCP the throughput as well.
+fn both_rates(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let knobs = run.knobs;
+    let paths = [sim::path(knobs, "wifi"), sim::path(knobs, "3g")];
+    let ends = Ends {
+        buffer: Some(knobs.whole("buffer")),
+        options: &[("congestion", knobs.word("congestion"))],
+        ..Ends::default()
+    };
+    let mut simulation = sim::simulation(run, &paths, ends, 1)?;
+    let time = sim::span(knobs.get("time"));
+    simulation.run_until(Instant::ZERO + time);
+    let mut samples = run.point(sim::megabits(read_by_server(&simulation), time));
+    if matches!(run.line.does, Does::Multipath(_)) {
+        let sent = simulation.hosts()[0]
+            .interfaces()
+            .iter()
+            .map(|interface| interface.counters.sent_payload);
+        let rate = sim::megabits(sent.sum(), time);
+        samples.push(run.sample(&throughput_of(run.line.name), rate));
+    }
+    Ok(samples)
+}
+
+/// Looks at the memory in one run.
+const LOOKS: u64 = 200;
+
+/// What is in flight, on average.
+fn memory(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let knobs = run.knobs;
+    let paths = [sim::path(knobs, "wifi"), sim::path(knobs, "3g")];
+    let ends = Ends {
+        buffer: Some(knobs.whole("buffer")),
+        options: &[("congestion", knobs.word("congestion"))],
+        ..Ends::default()
+    };
+    let mut simulation = sim::simulation(run, &paths, ends, 1)?;
+    let time = sim::span(knobs.get("time"));
+    let mut flight = 0.0;
+    for look in 1..=LOOKS {
+        simulation.run_until(Instant::ZERO + time.ratio(look, LOOKS));
+        let host = &simulation.hosts()[0];
+        let conn = host.endpoints().first().map(|end| end.conn);
+        let info = conn.and_then(|conn| host.stack.info(conn).ok());
+        let bytes = info.map_or(0, |info| {
+            let subflows = info.subflows.iter();
+            subflows.map(|sf| u64::from(sf.tcp.inflight)).sum::<u64>()
+        });
+        flight += bytes as f64 / LOOKS as f64 / 1e3;
+    }
+    Ok(run.point(flight))
+}
+
+fn above_tcp(seen: &Seen<'_>) -> Vec<Finding> {
+    super::never_below_tcp(seen, TCP_WIFI, "TCP over WiFi")
+}
+
+/// Rate of both paths of the paper that counts as filled, in Mbit/s, and the buffer that has to do for it, in kB.
+const FILLED: (f64, f64) = (9.0, 400.0);
+
+fn regular(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for arm in seen.arms() {
+        let tcp = (super::tcp_of(arm), TCP_WIFI);
+        let ratio = seen.across((arm, PLAIN), tcp);
+        if let Some(small) = ratio.and_then(|ratio| ratio.within(0.0, 400.0)) {
+            let [x, least] = small.least();
+            let seen = format!("down to {least:.2} times, at {x} kB");
+            let statement = "regular Multipath TCP falls below TCP over WiFi below 400 kB";
+            all.push(Finding::new(arm, statement, seen, least < 1.0));
+        }
+        if let Some(line) = seen.line(arm, DEFAULT) {
+            let small = line.points.iter().filter(|point| point[0] <= FILLED.1);
+            let most = small.map(|point| point[1]).fold(0.0, f64::max);
+            let seen = format!("{most:.2} Mbit/s");
+            let statement = "the default settings reach 9 of the 10 Mbit/s with 400 kB or less";
+            all.push(Finding::new(arm, statement, seen, most >= FILLED.0));
+        }
+    }
+    all.extend(above_tcp(seen));
+    all.extend(super::never_below_the_kernel(seen));
+    all
+}
+
+fn doubled(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for arm in seen.arms() {
+        let Some(ratio) = seen.across((arm, DEFAULT), (super::tcp_of(arm), TCP_WIFI)) else {
+            continue;
+        };
+        for (buffer, times) in [(100.0, 1.25), (200.0, 1.5), (500.0, 1.8)] {
+            if let Some(there) = ratio.within(buffer, buffer) {
+                let statement = format!("{times} times TCP over WiFi with {buffer} kB");
+                all.push(Finding::reaches(arm, &statement, &there, times, "kB"));
+            }
+        }
+    }
+    all.extend(above_tcp(seen));
+    all.extend(super::never_below_the_kernel(seen));
+    all
+}
+
+fn opportunistic(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for arm in seen.arms() {
+        if let Some(ratio) = seen.ratio(arm, OPPORTUNISTIC_ONLY, TCP_WIFI) {
+            let statement = "with M1 the goodput is almost always that of TCP over WiFi or more";
+            all.push(Finding::never_below(arm, statement, &ratio, 0.9, "kB"));
+        }
+        let throughput = throughput_of(OPPORTUNISTIC_ONLY);
+        if let Some(ratio) = seen.ratio(arm, &throughput, OPPORTUNISTIC_ONLY) {
+            let statement = "the throughput is higher than the goodput";
+            all.push(Finding::reaches(arm, statement, &ratio, 1.05, "kB"));
+        }
+    }
+    all.extend(above_tcp(seen));
+    all
+}
+
+fn penalising(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for arm in seen.arms() {
+        if let Some(ratio) = seen.ratio(arm, BOTH, TCP_WIFI) {
+            let statement = "with M1 and M2 always at least TCP over WiFi";
+            all.push(Finding::never_below(
+                arm,
+                statement,
+                &ratio,
+                super::NOT_BELOW,
+                "kB",
+            ));
+        }
+    }
+    all.extend(above_tcp(seen));
+    all
+}
+
+fn halved(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for arm in seen.arms() {
+        if let Some(ratio) = seen.ratio(arm, CAPPED, BOTH) {
+            let [x, least] = ratio.least();
+            let seen = format!("{least:.2} of it, at {x} kB");
+            let statement = "capping halves what is in flight when the buffer is large";
+            all.push(Finding::new(arm, statement, seen, least <= 0.55));
+        }
+        if let Some(ratio) = seen.ratio(arm, TCP_3G, TCP_WIFI) {
+            let statement = "TCP over 3G needs more than TCP over WiFi";
+            all.push(Finding::reaches(arm, statement, &ratio, 1.0, "kB"));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Series;
+    use super::*;
+
+    fn series(arm: Arm, name: &str, values: [f64; 3]) -> Series {
+        let xs = [50.0, 400.0, 1000.0];
+        Series {
+            arm,
+            name: name.to_owned(),
+            points: xs.into_iter().zip(values).map(|(x, y)| [x, y]).collect(),
+        }
+    }
+
+    #[test]
+    fn the_papers_own_shape_is_found_right() {
+        let mut all = vec![
+            series(Arm::Sim, TCP_WIFI, [7.5, 7.6, 7.6]),
+            series(Arm::Sim, PLAIN, [7.5, 6.0, 9.3]),
+            series(Arm::Sim, DEFAULT, [7.6, 9.1, 9.4]),
+        ];
+        let held = |all: &[Series]| {
+            let found = regular(&Seen::of(all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(held(&all), [true, true, true]);
+        // Real packets beside the kernel's, which has TCP for both.
+        all.push(series(Arm::Real, DEFAULT, [7.0, 8.5, 9.0]));
+        all.push(series(Arm::Kernel, TCP_WIFI, [7.7, 7.7, 7.7]));
+        all.push(series(Arm::Kernel, PLAIN, [3.8, 8.0, 9.4]));
+        let found = regular(&Seen::of(&all));
+        let broken: Vec<&str> = found
+            .iter()
+            .filter(|f| !f.holds)
+            .map(|f| f.seen.as_str())
+            .collect();
+        assert_eq!(broken.len(), 3, "{broken:?}");
+        assert!(broken[0].contains("8.50 Mbit/s") && broken[1].contains("0.91 times, at 50 kB"));
+        assert!(broken[2].contains("0.96 times, at 1000 kB"));
+    }
+
+    #[test]
+    fn memory_and_throughput_are_held_against_the_paper() {
+        let memory = [
+            series(Arm::Sim, TCP_WIFI, [40.0, 60.0, 60.0]),
+            series(Arm::Sim, TCP_3G, [50.0, 300.0, 300.0]),
+            series(Arm::Sim, BOTH, [50.0, 350.0, 500.0]),
+            series(Arm::Sim, CAPPED, [50.0, 240.0, 240.0]),
+        ];
+        assert!(halved(&Seen::of(&memory)).iter().all(|f| f.holds));
+        let wasteful = [
+            series(Arm::Sim, TCP_WIFI, [7.5, 7.5, 7.5]),
+            series(Arm::Sim, OPPORTUNISTIC_ONLY, [7.3, 7.5, 9.0]),
+            series(
+                Arm::Sim,
+                &throughput_of(OPPORTUNISTIC_ONLY),
+                [9.0, 9.0, 9.2],
+            ),
+        ];
+        assert!(opportunistic(&Seen::of(&wasteful)).iter().all(|f| f.holds));
+        assert!(
+            !penalising(&Seen::of(&[
+                series(Arm::Sim, TCP_WIFI, [7.5, 7.5, 7.5]),
+                series(Arm::Sim, BOTH, [7.5, 5.0, 7.5]),
+            ]))[0]
+                .holds
+        );
+    }
+}

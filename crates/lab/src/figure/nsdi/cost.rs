@@ -1,0 +1,250 @@
+//! Figures 3 and 8: what checksums and receive algorithms cost.
+
+use manypath_stack::api::ReceiveAlgorithm;
+
+use super::super::process::{Bench, Cost};
+use super::super::{
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+};
+
+const WITHOUT: &str = "Multipath TCP without checksums";
+const WITH: &str = "Multipath TCP with checksums";
+
+/// Bytes of IPv4 and TCP headers with time stamps; what a segment carries is called its size without them.
+const HEADERS: u64 = 40;
+
+const PACKETS: Knob =
+    Knob::new("packets", Unit::Count, "200000", "data packets of a run").quick("30000");
+const RUNS: Knob =
+    Knob::new("runs", Unit::Count, "5", "runs of which the median counts").quick("3");
+
+const fn line(name: &'static str, does: Does) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Process],
+        does,
+    }
+}
+
+/// The median of some runs, by one of their values.
+pub(in super::super) fn median(
+    run: &Run<'_>,
+    bench: Bench,
+    value: fn(&Cost) -> f64,
+) -> Result<Cost, String> {
+    let runs = run.knobs.whole("runs").max(1);
+    let costs: Result<Vec<Cost>, String> = (0..runs).map(|_| bench.run()).collect();
+    let mut costs = costs?;
+    costs.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    Ok(costs[costs.len() / 2])
+}
+
+/// Figure 3.
+pub(super) const CHECKSUM: Figure = Figure {
+    id: "nsdi-3",
+    source: "NSDI 2012, figure 3",
+    title: "What one core at each end can carry with and without checksums over the data, against the segment size",
+    paper: Paper {
+        says: "With the segment size of Ethernet the cost of each packet is the limit. The larger the segments, the less that \
+               matters; with jumbo frames the checksums, which are computed in software, take 30 % of the goodput.",
+        lines: &[],
+    },
+    knobs: &[
+        Knob::new("mss", Unit::Bytes, "1460", "maximum segment size"),
+        PACKETS,
+        RUNS,
+    ],
+    x: Across::Knob {
+        name: "mss",
+        quick: "1460,4460,8960",
+        full: "540,1460,2960,4460,5960,7460,8960",
+        logarithmic: false,
+    },
+    y: Axis::linear("Gbit/s"),
+    lines: &[
+        line(WITHOUT, Does::Own("")),
+        line(WITH, Does::Own("checksum")),
+    ],
+    load: Load::Heavy,
+    run: checksum,
+    verdict: a_third_at_most,
+};
+
+fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let bench = Bench {
+        links: 1,
+        rate: 100_000_000_000,
+        rtt_us: 100,
+        queue: 1_000_000,
+        subflows: 1,
+        plain: false,
+        mtu: u16::try_from(run.knobs.whole("mss") + HEADERS).unwrap_or(u16::MAX),
+        checksum: run.line.does == Does::Own("checksum"),
+        receive: ReceiveAlgorithm::AllShortcuts,
+        packets: run.knobs.whole("packets") as usize,
+    };
+    Ok(run.point(median(run, bench, Cost::gigabits)?.gigabits()))
+}
+
+fn a_third_at_most(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let Some(ratio) = seen.ratio(Arm::Process, WITH, WITHOUT) else {
+        return all;
+    };
+    if let Some(jumbo) = ratio.within(8.0, 9.1) {
+        let statement = "with jumbo frames checksums cost no more than the 30 % of the paper";
+        all.push(Finding::never_below(
+            Arm::Process,
+            statement,
+            &jumbo,
+            0.7,
+            "kB",
+        ));
+    }
+    if let Some(line) = seen.line(Arm::Process, WITHOUT)
+        && let (Some(first), Some(last)) = (line.points.first(), line.points.last())
+    {
+        all.push(Finding::new(
+            Arm::Process,
+            "the larger the segments, the less the cost of each matters",
+            format!("from {:.1} to {:.1} Gbit/s", first[1], last[1]),
+            last[1] > 1.5 * first[1],
+        ));
+    }
+    all
+}
+
+const TCP: &str = "TCP, as many connections";
+const LIST: &str = "list (regular)";
+const TREE: &str = "tree";
+const SHORTCUTS: &str = "shortcuts";
+const ALL_SHORTCUTS: &str = "all shortcuts";
+
+/// Figure 8.
+pub(super) const RECEIVE: Figure = Figure {
+    id: "nsdi-8",
+    source: "NSDI 2012, figure 8",
+    title: "What it costs to receive a segment by each algorithm, with 1, 2 and 8 subflows over two links of 1 Gbit/s",
+    paper: Paper {
+        says: "A tree reduces the load of the processor, shortcuts and all shortcuts reduce it more: from 42 to 30 % with 8 \
+               subflows, and from 25 to 20 % with 2. The shortcuts are right for 80 % of the segments.",
+        lines: &[],
+    },
+    knobs: &[
+        Knob::new("subflows", Unit::Count, "2", "subflows"),
+        Knob::new("rate", Unit::Rate, "1gbit", "rate of each link"),
+        Knob::new("rtt", Unit::Time, "400us", "round trip"),
+        Knob::new("queue", Unit::Bytes, "1m", "buffer before each link"),
+        PACKETS,
+        RUNS,
+    ],
+    x: Across::Knob {
+        name: "subflows",
+        quick: "1,2,8",
+        full: "1,2,4,8",
+        logarithmic: false,
+    },
+    y: Axis::linear("ns for a received segment"),
+    lines: &[
+        line(TCP, Does::Tcp(0)),
+        line(LIST, Does::Own("list")),
+        line(TREE, Does::Own("tree")),
+        line(SHORTCUTS, Does::Own("shortcuts")),
+        line(ALL_SHORTCUTS, Does::Own("all-shortcuts")),
+    ],
+    load: Load::Heavy,
+    run: receive,
+    verdict: shortcuts_help,
+};
+
+fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let (plain, algorithm) = match run.line.does {
+        Does::Own(name) => (false, name.parse::<ReceiveAlgorithm>()),
+        // A connection of plain TCP costs the same whether there are others or not.
+        Does::Tcp(_) | Does::Multipath(_) => (true, Ok(ReceiveAlgorithm::default())),
+    };
+    let subflows = match plain {
+        true => 1,
+        false => run.knobs.whole("subflows").clamp(1, 64) as usize,
+    };
+    let bench = Bench {
+        links: subflows.min(2),
+        rate: run.knobs.whole("rate"),
+        rtt_us: (run.knobs.get("rtt") * 1e6) as u64,
+        queue: run.knobs.whole("queue"),
+        subflows,
+        plain,
+        mtu: 1500,
+        checksum: false,
+        receive: algorithm.map_err(|error| error.to_string())?,
+        packets: run.knobs.whole("packets") as usize,
+    };
+    Ok(run.point(median(run, bench, |cost| cost.receiver)?.receiver))
+}
+
+fn shortcuts_help(seen: &Seen<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (subflows, paper) in [(2.0, 20.0 / 25.0), (8.0, 30.0 / 42.0)] {
+        let ratio = seen.ratio(Arm::Process, ALL_SHORTCUTS, LIST);
+        if let Some(ratio) = ratio.and_then(|ratio| ratio.within(subflows, subflows)) {
+            let [_, here] = ratio.least();
+            all.push(Finding::new(
+                Arm::Process,
+                &format!("all shortcuts are cheaper than the list with {subflows} subflows ({paper:.2} of its load in the paper)"),
+                format!("{here:.2} of its cost"),
+                here < 1.0,
+            ));
+        }
+    }
+    if let (Some(one), Some(eight)) = (
+        seen.at(Arm::Process, ALL_SHORTCUTS, 1.0),
+        seen.at(Arm::Process, ALL_SHORTCUTS, 8.0),
+    ) {
+        let ratio = eight / one.max(1e-9);
+        all.push(Finding::new(
+            Arm::Process,
+            "with all shortcuts a segment costs no more than 1.2 times as much with 8 subflows as with one",
+            format!("{ratio:.2} times"),
+            ratio <= 1.2,
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Series;
+    use super::*;
+
+    fn series(name: &str, points: &[[f64; 2]]) -> Series {
+        Series {
+            arm: Arm::Process,
+            name: name.to_owned(),
+            points: points.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_papers_shapes_are_found_right_and_others_are_not() {
+        let costs = |with: f64| {
+            let all = [
+                series(WITHOUT, &[[1.46, 20.0], [8.96, 60.0]]),
+                series(WITH, &[[1.46, 18.0], [8.96, with]]),
+            ];
+            let found = a_third_at_most(&Seen::of(&all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(costs(45.0), [true, true]);
+        assert_eq!(costs(30.0), [false, true]);
+        let receive = |eight: f64| {
+            let all = [
+                series(LIST, &[[1.0, 300.0], [2.0, 400.0], [8.0, 900.0]]),
+                series(ALL_SHORTCUTS, &[[1.0, 300.0], [2.0, 310.0], [8.0, eight]]),
+            ];
+            let found = shortcuts_help(&Seen::of(&all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(receive(350.0), [true, true, true]);
+        assert_eq!(receive(950.0), [true, false, false]);
+    }
+}

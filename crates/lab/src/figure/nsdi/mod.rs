@@ -1,0 +1,101 @@
+//! Figures of "How Hard Can It Be? Designing and Implementing a Deployable Multipath TCP", NSDI 2012.
+
+mod buffers;
+mod cost;
+mod delay;
+mod networks;
+mod setup;
+
+pub(super) use cost::median;
+
+use super::transfer::{REAL_TIME, REAL_WARM_UP};
+use super::{Arm, Figure, Finding, Knob, Seen, Unit};
+
+/// The figures, in the paper's order.
+pub(super) const FIGURES: &[Figure] = &[
+    cost::CHECKSUM,
+    buffers::REGULAR,
+    buffers::OPPORTUNISTIC,
+    buffers::PENALISING,
+    buffers::MEMORY,
+    networks::WEAK,
+    networks::UNEQUAL,
+    networks::EQUAL,
+    delay::FIGURE,
+    cost::RECEIVE,
+    buffers::CAPPED_WIFI,
+    setup::FIGURE,
+];
+
+const TCP_WIFI: &str = "TCP over WiFi";
+const TCP_3G: &str = "TCP over 3G";
+const REGULAR: &str = "Multipath TCP, regular";
+const BOTH: &str = "Multipath TCP with M1,2";
+const DEFAULT: &str = "our default settings";
+
+const NONE: (&str, &str) = ("mechanisms", "none");
+const M1: (&str, &str) = ("mechanisms", "opportunistic");
+const M12: (&str, &str) = ("mechanisms", "opportunistic,penalise");
+
+/// The two paths of section 4.2: base round trips 20 and 150 ms, buffers that last 80 ms and 2 s.
+const WIRELESS: [Knob; 13] = wireless("8mbit", "2mbit");
+/// The same with a very weak 3G (figure 6a).
+const WEAK: [Knob; 13] = wireless("8mbit", "50kbit");
+/// The public WiFi and the provider's 3G of section 5, as far as they are known (figure 9).
+const PUBLIC: [Knob; 13] = wireless("2mbit", "2mbit");
+
+const fn wireless(wifi: &'static str, three_g: &'static str) -> [Knob; 13] {
+    [
+        BUFFER,
+        Knob::new("wifi.rate", Unit::Rate, wifi, "rate of WiFi"),
+        Knob::new("wifi.rtt", Unit::Time, "20ms", "round trip of WiFi"),
+        Knob::new("wifi.buffer", Unit::Time, "80ms", "network buffer of WiFi"),
+        Knob::new("wifi.loss", Unit::Percent, "0", "loss on WiFi"),
+        Knob::new("3g.rate", Unit::Rate, three_g, "rate of 3G"),
+        Knob::new("3g.rtt", Unit::Time, "150ms", "round trip of 3G"),
+        Knob::new("3g.buffer", Unit::Time, "2s", "network buffer of 3G"),
+        Knob::new("3g.loss", Unit::Percent, "0", "loss on 3G"),
+        CONGESTION,
+        Knob::new("time", Unit::Time, "60s", "length of a transfer").quick("20s"),
+        REAL_WARM_UP,
+        REAL_TIME,
+    ]
+}
+
+const BUFFER: Knob = Knob::new("buffer", Unit::Bytes, "200k", "send and receive buffer");
+const CONGESTION: Knob = Knob::new("congestion", Unit::Word, "cubic", "congestion control");
+
+/// How exactly "not below" is meant: the options of Multipath TCP take 2 % of each segment, and a run has a packet more or
+/// less.
+const NOT_BELOW: f64 = 0.975;
+
+/// The arm that has plain TCP to compare an arm with: the kernel's on real packets.
+pub(super) const fn tcp_of(arm: Arm) -> Arm {
+    match arm {
+        Arm::Real => Arm::Kernel,
+        other => other,
+    }
+}
+
+/// Our default settings are never below plain TCP.
+fn never_below_tcp(seen: &Seen<'_>, tcp: &str, whom: &str) -> Vec<Finding> {
+    let statement =
+        format!("the default settings are never below {whom}, but for the 2 % that options take");
+    let on = |arm: Arm| {
+        let ratio = seen.across((arm, DEFAULT), (tcp_of(arm), tcp))?;
+        Some(Finding::never_below(
+            arm, &statement, &ratio, NOT_BELOW, "kB",
+        ))
+    };
+    seen.arms().filter_map(on).collect()
+}
+
+/// Our default settings are nowhere below the kernel's Multipath TCP in the same run.
+fn never_below_the_kernel(seen: &Seen<'_>) -> Option<Finding> {
+    let ratio = seen.across((Arm::Real, DEFAULT), (Arm::Kernel, REGULAR))?;
+    let statement = "the default settings are nowhere below the kernel's Multipath TCP";
+    let arm = Arm::Real;
+    Some(Finding::never_below(
+        arm, statement, &ratio, NOT_BELOW, "kB",
+    ))
+}

@@ -1,0 +1,379 @@
+//! What came out of a figure: lines, findings, and the files that hold them.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::make::Result1;
+use super::plan::Plan;
+use super::{Arm, FigureError, Finding, Seen, draw, page};
+
+/// One line of a figure on one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The arm.
+    pub arm: Arm,
+    /// Its name.
+    pub name: String,
+    /// Its points, by rising first coordinate.
+    pub points: Vec<[f64; 2]>,
+}
+
+impl Series {
+    /// The value at a place.
+    #[must_use]
+    pub fn at(&self, x: f64) -> Option<f64> {
+        let found = self
+            .points
+            .iter()
+            .find(|point| (point[0] - x).abs() <= 1e-9 * x.abs().max(1.0));
+        found.map(|point| point[1])
+    }
+}
+
+/// Values that a paper gives, as a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The line that shows the same.
+    pub name: String,
+    /// The values.
+    pub points: Vec<[f64; 2]>,
+}
+
+/// An axis as it is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// What it shows, with its unit.
+    pub label: String,
+    /// By logarithms.
+    pub logarithmic: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The figure.
+    pub id: String,
+    /// Which figure of which paper it is.
+    pub source: String,
+    /// What it shows.
+    pub title: String,
+    /// What the paper says.
+    pub paper: String,
+    /// The values that the paper gives.
+    pub published: Vec<Published>,
+    /// How what came out agrees with it, in a sentence.
+    pub agreement: String,
+    /// Statement by statement.
+    pub findings: Vec<Finding>,
+    /// The axes.
+    pub axes: [Drawn; 2],
+    /// The lines.
+    pub series: Vec<Series>,
+    /// The parameters that were the same for all runs.
+    pub parameters: String,
+    /// Arms that could not be had, and why.
+    pub skipped: Vec<String>,
+    /// Runs that gave nothing, and why.
+    pub failures: Vec<String>,
+    /// Fewer points and shorter runs.
+    pub quick: bool,
+    /// Somebody stopped it before the last run.
+    pub interrupted: bool,
+}
+
+impl Outcome {
+    /// Puts together what the runs gave.
+    pub(super) fn of(plan: &Plan, quick: bool, results: Vec<Result1>) -> Self {
+        let figure = plan.figure;
+        let mut series: Vec<Series> = Vec::new();
+        let mut failures = Vec::new();
+        for (run, result) in results {
+            let samples = result.unwrap_or_else(|why| {
+                failures.push(format!("{}: {why}", run.key()));
+                Vec::new()
+            });
+            for sample in samples {
+                let same = |line: &&mut Series| line.arm == run.arm && line.name == sample.line;
+                match series.iter_mut().find(same) {
+                    Some(line) => line.points.push(sample.at),
+                    None => series.push(Series {
+                        arm: run.arm,
+                        name: sample.line,
+                        points: vec![sample.at],
+                    }),
+                }
+            }
+        }
+        for line in &mut series {
+            line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        }
+        series.sort_by_key(|line| line.arm);
+        let findings = (figure.verdict)(&Seen::of(&series));
+        let published = figure.paper.lines.iter().map(|line| Published {
+            name: line.name.to_owned(),
+            points: line.points.to_vec(),
+        });
+        Self {
+            id: figure.id.to_owned(),
+            source: figure.source.to_owned(),
+            title: figure.title.to_owned(),
+            paper: figure.paper.says.to_owned(),
+            published: published.collect(),
+            agreement: agreement(&findings),
+            findings,
+            axes: [
+                Drawn {
+                    label: plan.across.clone(),
+                    logarithmic: plan.logarithmic,
+                },
+                Drawn {
+                    label: figure.y.label.to_owned(),
+                    logarithmic: figure.y.logarithmic,
+                },
+            ],
+            series,
+            parameters: plan.knobs.to_string(),
+            skipped: Vec::new(),
+            failures,
+            quick,
+            interrupted: false,
+        }
+    }
+
+    /// The arms on which anything came out.
+    #[must_use]
+    pub fn arms(&self) -> Vec<Arm> {
+        Seen::of(&self.series).arms().collect()
+    }
+
+    /// The names of the lines, each once, in their order.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let published = self.published.iter().map(|line| line.name.as_str());
+        for name in self
+            .series
+            .iter()
+            .map(|line| line.name.as_str())
+            .chain(published)
+        {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The lines as comma-separated values: arm, name, and the two coordinates. The paper's values are an arm of their own.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = String::from("arm,line,x,y\n");
+        let ours = self
+            .series
+            .iter()
+            .map(|line| (line.arm.name(), &line.name, &line.points));
+        let papers = self
+            .published
+            .iter()
+            .map(|line| ("paper", &line.name, &line.points));
+        for (arm, name, points) in ours.chain(papers) {
+            let name = match name.contains([',', '"']) {
+                true => format!("\"{}\"", name.replace('"', "\"\"")),
+                false => name.clone(),
+            };
+            for [x, y] in points {
+                text += &format!("{arm},{name},{x},{}\n", number(*y));
+            }
+        }
+        text
+    }
+
+    /// The lines as tables for people, one an arm, and how they agree.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{}: {} ({})\n", self.id, self.title, self.source);
+        for arm in self.arms() {
+            text += &format!(
+                "\n{} - {} over {}\n",
+                arm.title(),
+                self.axes[1].label,
+                self.axes[0].label
+            );
+            text += &self.table_of(arm);
+        }
+        text += &format!("\nthe paper: {}\nhere: {}\n", self.paper, self.agreement);
+        for finding in &self.findings {
+            let mark = if finding.holds { "+" } else { "-" };
+            text += &format!("  {mark} {}: {}\n", finding.statement, finding.seen);
+        }
+        for line in self.skipped.iter().chain(&self.failures) {
+            text += &format!("  ! {line}\n");
+        }
+        text
+    }
+
+    fn table_of(&self, arm: Arm) -> String {
+        let lines: Vec<&Series> = self.series.iter().filter(|line| line.arm == arm).collect();
+        let mut xs: Vec<f64> = lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|point| point[0])
+            .collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        let mut text = format!("{:>10}", "");
+        for line in &lines {
+            text += &format!("  {}", line.name);
+        }
+        text.push('\n');
+        for x in xs {
+            text += &format!("{:>10}", number(x));
+            for line in &lines {
+                let width = line.name.chars().count() + 2;
+                let cell = line.at(x).map_or(String::new(), number);
+                text += &format!("{cell:>width$}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Writes `ID.csv`, `ID.json`, `ID.svg`, `ID.png` and `ID.html` into a folder.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
+        let write = |end: &str, bytes: &[u8]| {
+            let path = folder.join(format!("{}.{end}", self.id));
+            std::fs::write(&path, bytes).map_err(|source| FigureError::File { path, source })
+        };
+        std::fs::create_dir_all(folder).map_err(|source| FigureError::File {
+            path: folder.to_owned(),
+            source,
+        })?;
+        let svg = draw::svg(self);
+        write("csv", self.csv().as_bytes())?;
+        // Plain data: writing it cannot fail.
+        write(
+            "json",
+            serde_json::to_string_pretty(self)
+                .unwrap_or_default()
+                .as_bytes(),
+        )?;
+        write("html", page::page(self, &svg).as_bytes())?;
+        write("png", &draw::png(&svg))?;
+        write("svg", svg.as_bytes())
+    }
+}
+
+/// A number with as many digits as anybody reads.
+pub(super) fn number(value: f64) -> String {
+    let text = match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 0.1 => format!("{value:.3}"),
+        _ => format!("{value:.6}"),
+    };
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The findings in a sentence.
+fn agreement(findings: &[Finding]) -> String {
+    let broken: Vec<&str> = findings
+        .iter()
+        .filter(|finding| !finding.holds)
+        .map(|finding| finding.seen.as_str())
+        .collect();
+    let count = findings.len();
+    match (count, broken.as_slice()) {
+        (0, _) => "nothing came out that could be held against the paper.".to_owned(),
+        (1, []) => format!(
+            "the one statement held against it is so: {}.",
+            findings[0].seen
+        ),
+        (_, []) => format!("all {count} statements held against it are so."),
+        (_, broken) => format!(
+            "{} of {count} statements held against it are so; not so: {}.",
+            count - broken.len(),
+            broken.join("; ")
+        ),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A figure with two arms and a paper.
+    pub(in super::super) fn made_up() -> Outcome {
+        let line = |arm, name: &str, points: &[[f64; 2]]| Series {
+            arm,
+            name: name.to_owned(),
+            points: points.to_vec(),
+        };
+        let findings = vec![
+            Finding::new(Arm::Sim, "never below", "1.02 times".to_owned(), true),
+            Finding::new(Arm::Kernel, "never below", "0.31 times".to_owned(), false),
+        ];
+        Outcome {
+            id: "x".to_owned(),
+            source: "A paper, figure 1".to_owned(),
+            title: "a <title>".to_owned(),
+            paper: "a line".to_owned(),
+            published: vec![Published {
+                name: "M1,2".to_owned(),
+                points: vec![[100.0, 2.5]],
+            }],
+            agreement: agreement(&findings),
+            findings,
+            axes: ["buffer (kB)", "Mbit/s"].map(|label| Drawn {
+                label: label.to_owned(),
+                logarithmic: false,
+            }),
+            series: vec![
+                line(Arm::Sim, "M1,2", &[[50.0, 1.5], [100.0, 2.0]]),
+                line(Arm::Sim, "TCP", &[[50.0, 1.0], [100.0, 1.25]]),
+                line(Arm::Kernel, "TCP", &[[50.0, 0.5]]),
+            ],
+            parameters: "time=10".to_owned(),
+            skipped: Vec::new(),
+            failures: vec!["one run".to_owned()],
+            quick: true,
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn lines_are_told_arm_by_arm() {
+        let outcome = made_up();
+        assert_eq!(
+            outcome.csv(),
+            "arm,line,x,y\nsim,\"M1,2\",50,1.5\nsim,\"M1,2\",100,2\nsim,TCP,50,1\nsim,TCP,100,1.25\nkernel,TCP,50,0.5\n\
+             paper,\"M1,2\",100,2.5\n"
+        );
+        let table = outcome.table();
+        assert!(table.contains("Linux kernel") && table.contains("- never below: 0.31"));
+        assert!(
+            outcome.agreement.starts_with("1 of 2"),
+            "{}",
+            outcome.agreement
+        );
+        assert_eq!(outcome.names(), ["M1,2", "TCP"]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let cases = [
+            (0.0, "0"),
+            (1234.56, "1235"),
+            (7.5, "7.5"),
+            (0.000_25, "0.00025"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Which runs a figure consists of.
+
+use super::knob::{self, Knobs};
+use super::{Across, Arm, Arms, Figure, FigureError, Line};
+
+/// What somebody wants of a figure.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Request {
+    pub(super) arms: Arms,
+    pub(super) quick: bool,
+    /// `--set`s.
+    pub(super) set: Vec<String>,
+    /// `--sweep`.
+    pub(super) sweep: Option<String>,
+}
+
+/// The runs of a figure, and what its horizontal axis shows.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) figure: &'static Figure,
+    /// The label of the horizontal axis.
+    pub(super) across: String,
+    pub(super) logarithmic: bool,
+    /// The parameters as far as they are the same for all runs.
+    pub(super) knobs: Knobs,
+    pub(super) runs: Vec<Planned>,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) arm: Arm,
+    pub(super) line: Line,
+    pub(super) knobs: Knobs,
+    /// Its place, in the unit that is drawn.
+    pub(super) x: f64,
+}
+
+impl Planned {
+    /// What it is known by among the finished runs: everything that its result depends on.
+    pub(super) fn key(&self) -> String {
+        format!("{} | {} | {}", self.arm, self.line.name, self.knobs)
+    }
+}
+
+/// The places on the horizontal axis: their label, and each with the parameters to run with.
+struct Places {
+    label: String,
+    logarithmic: bool,
+    all: Vec<(f64, Knobs)>,
+}
+
+/// The runs of a figure.
+pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, FigureError> {
+    if let Arms::One(arm) = request.arms {
+        let known = figure.arms();
+        if !known.contains(&arm) {
+            let names: Vec<&str> = known.iter().map(|arm| arm.name()).collect();
+            return Err(FigureError::Arm {
+                id: figure.id,
+                arm,
+                known: names.join(", "),
+            });
+        }
+    }
+    let mut knobs = Knobs::of_speed(figure.knobs, request.quick);
+    for words in &request.set {
+        knobs.set(figure.id, words)?;
+    }
+    let places = places(figure, request, &knobs)?;
+    let mut runs = Vec::new();
+    for (x, knobs) in &places.all {
+        for line in figure.lines {
+            for &arm in line.arms.iter().filter(|arm| request.arms.has(**arm)) {
+                runs.push(Planned {
+                    arm,
+                    line: *line,
+                    knobs: knobs.clone(),
+                    x: *x,
+                });
+            }
+        }
+    }
+    Ok(Plan {
+        figure,
+        across: places.label,
+        logarithmic: places.logarithmic,
+        knobs,
+        runs,
+    })
+}
+
+fn places(
+    figure: &'static Figure,
+    request: &Request,
+    knobs: &Knobs,
+) -> Result<Places, FigureError> {
+    let (words, logarithmic) = match (figure.x, &request.sweep) {
+        (Across::Measured(axis), None) => {
+            return Ok(Places {
+                label: axis.label.to_owned(),
+                logarithmic: axis.logarithmic,
+                all: vec![(0.0, knobs.clone())],
+            });
+        }
+        (Across::Measured(_), Some(_)) => {
+            return Err(knob::KnobError::Distribution(figure.id).into());
+        }
+        (Across::Knob { .. }, Some(words)) => (words.clone(), None),
+        (
+            Across::Knob {
+                name,
+                quick,
+                full,
+                logarithmic,
+            },
+            None,
+        ) => {
+            let values = if request.quick { quick } else { full };
+            (format!("{name}={values}"), Some(logarithmic))
+        }
+    };
+    let (knob, values) = knob::sweep(figure.id, figure.knobs, &words)?;
+    let spread = match (values.first(), values.last()) {
+        (Some(first), Some(last)) if *first > 0.0 => last / first,
+        _ => 1.0,
+    };
+    let at = |value: f64| {
+        let mut here = knobs.clone();
+        here.put(knob.name, value);
+        (value / knob.unit.scale(), here)
+    };
+    Ok(Places {
+        label: knob.label(),
+        logarithmic: logarithmic.unwrap_or(spread >= 30.0),
+        all: values.into_iter().map(at).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find;
+    use super::*;
+
+    fn figure() -> &'static Figure {
+        find("nsdi-4a").expect("it is there")
+    }
+
+    #[test]
+    fn a_sweep_takes_the_place_of_the_axis() {
+        let request = Request {
+            arms: Arms::One(Arm::Sim),
+            set: vec!["buffer=300k".to_owned()],
+            sweep: Some("wifi.rate=1mbit,20mbit".to_owned()),
+            ..Request::default()
+        };
+        let plan = of(figure(), &request).expect("both are parameters of it");
+        let lines = figure().lines.iter();
+        let simulated = lines.filter(|line| line.arms.contains(&Arm::Sim)).count();
+        assert_eq!(plan.runs.len(), 2 * simulated);
+        assert!(plan.across.contains("Mbit/s"), "{}", plan.across);
+        let last = plan.runs.last().expect("there are some");
+        assert_eq!((last.x, last.knobs.whole("buffer")), (20.0, 300_000));
+        assert!(last.key().contains("wifi.rate=20000000"));
+        let keys: std::collections::BTreeSet<String> = plan.runs.iter().map(Planned::key).collect();
+        assert_eq!(
+            keys.len(),
+            plan.runs.len(),
+            "each run has a name of its own"
+        );
+    }
+
+    #[test]
+    fn an_arm_that_a_figure_lacks_is_told() {
+        let request = Request {
+            arms: Arms::One(Arm::Process),
+            ..Request::default()
+        };
+        let error = of(figure(), &request).expect_err("nothing to measure in a process");
+        assert!(error.to_string().contains("it has sim"), "{error}");
+    }
+}

@@ -1,0 +1,355 @@
+//! One transfer on real packets over emulated paths, with our stack at both ends or with the kernel's.
+//!
+//! The server sends and the client, who made the connection and its subflows, reads. Ours are `manypath perf` processes,
+//! the kernel's are sockets of threads. What counts is what the reader read, from the end of the warm-up on.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use manypath_sim::loss::Loss;
+use manypath_sim::rng::Chance;
+use manypath_tcp::units::Rate;
+use serde::Deserialize;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Arm, Does, Run};
+use crate::bench::accept;
+use crate::emulator::{Buffer, LineConfig};
+use crate::kernel;
+use crate::netns::NetNs;
+use crate::parallel::PathSpec;
+use crate::spoken::Spoken;
+use crate::testbed::{SERVER, TestPath, Testbed};
+
+/// Where servers listen.
+const PORT: u16 = 5003;
+/// How long an end waits for the other.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often our reader is asked what it has read.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A transfer to make.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer<'a> {
+    pub(super) paths: &'a [PathSpec],
+    /// Bytes of the send and the receive buffer.
+    pub(super) buffer: u64,
+    /// Congestion control: a name that our stack and the kernel share.
+    pub(super) congestion: &'a str,
+    /// Time that does not count.
+    pub(super) warm_up: Duration,
+    /// Time that counts.
+    pub(super) time: Duration,
+}
+
+/// What came of it, in Mbit/s.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Carried {
+    /// What the reader read.
+    pub(super) goodput: f64,
+    /// What came over each path; of the kernel's with its headers and repetitions.
+    pub(super) paths: Vec<f64>,
+}
+
+/// Each network has a name of its own.
+static NETWORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes the transfer of a run on its arm.
+pub(super) fn transfer(run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
+    let paths: Vec<TestPath> = transfer.paths.iter().zip(0..).map(emulated).collect();
+    let name = format!("fig{}", NETWORKS.fetch_add(1, Ordering::Relaxed));
+    let bed =
+        Testbed::new(&name, &paths, transfer.congestion, 1).map_err(|error| error.to_string())?;
+    let carried = match run.arm {
+        Arm::Kernel => kernels(&bed, run, transfer)?,
+        Arm::Real => ours(&bed, run, transfer)?,
+        Arm::Sim | Arm::Process => return Err(format!("{} has no real packets", run.arm)),
+    };
+    let missed: u64 = bed
+        .emulator()
+        .counters()
+        .iter()
+        .map(|path| path.missed)
+        .sum();
+    if missed > 0 {
+        return Err(format!(
+            "the emulator did not keep up: {missed} frames missed"
+        ));
+    }
+    Ok(carried)
+}
+
+fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
+    let line = LineConfig {
+        rate: Rate::from_bits_per_sec(path.rate),
+        delay: manypath_tcp::time::Duration::from_micros(path.rtt_us / 2),
+        buffer: Buffer::Bytes(path.buffer),
+        loss: match path.loss_ppm {
+            0 => Vec::new(),
+            ppm => vec![Loss::Bernoulli(Chance::ppm(ppm))],
+        },
+        ..LineConfig::default()
+    };
+    TestPath {
+        name: format!("p{number}"),
+        up: line.clone(),
+        down: line,
+        boxes: None,
+        far_boxes: None,
+    }
+}
+
+fn failed<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// What the paths have delivered to the client.
+fn delivered(bed: &Testbed) -> Vec<u64> {
+    let counters = bed.emulator().counters();
+    let way = crate::emulator::Way::In;
+    counters
+        .iter()
+        .map(|path| path.line(way).delivered_bytes)
+        .collect()
+}
+
+fn megabits(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 * 8.0 / 1e6 / time.as_secs_f64().max(1e-9)
+}
+
+/// The kernel's sockets.
+fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
+    let network = |error: crate::netns::NetNsError| error.to_string();
+    for ns in [&bed.client, &bed.server] {
+        kernel::prepare(ns, false).map_err(network)?;
+        // The kernel counts its own overhead into a buffer, and takes half of it for that until it knows better: twice
+        // the bytes, as it does by itself with the socket options.
+        let bytes = transfer.buffer * 2;
+        for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+            let value = format!("4096 {bytes} {bytes}");
+            ns.sysctl(key, &value).map_err(network)?;
+        }
+    }
+    for (index, path) in bed.paths().iter().enumerate().skip(1) {
+        let address = Testbed::client_address(index);
+        let line = format!("mptcp endpoint add {address} dev {} subflow", path.name);
+        bed.client.ip([line]).map_err(network)?;
+    }
+    let (protocol, from) = match run.line.does {
+        Does::Tcp(path) => (Protocol::TCP, path),
+        Does::Multipath(_) | Does::Own(_) => (Protocol::MPTCP, 0),
+    };
+    let congestion = transfer.congestion.to_owned();
+    let listener: TcpListener = bed
+        .server
+        .run(move || {
+            let socket = socket(protocol, &congestion)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)).into())?;
+            socket.listen(1)?;
+            Ok(socket.into())
+        })
+        .map_err(failed::<std::io::Error>("listen"))?;
+    let congestion = transfer.congestion.to_owned();
+    let mut client: TcpStream = bed
+        .client
+        .run(move || {
+            let socket = socket(protocol, &congestion)?;
+            socket.bind(&SocketAddr::new(Testbed::client_address(from), 0).into())?;
+            socket.connect_timeout(&SocketAddr::from((SERVER, PORT)).into(), PATIENCE)?;
+            Ok(socket.into())
+        })
+        .map_err(failed::<std::io::Error>("connect"))?;
+    let server = accept(&listener, PATIENCE).map_err(failed("accept"))?;
+    write_to_the_end(&bed.server, server)?;
+    let read = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    let end = begun + transfer.warm_up + transfer.time;
+    client
+        .set_read_timeout(Some(PATIENCE))
+        .map_err(failed("the client's socket"))?;
+    let counted = Arc::clone(&read);
+    let reader = bed
+        .client
+        .thread("figure-reader", move || -> std::io::Result<()> {
+            let mut chunk = vec![0; 64 << 10];
+            while Instant::now() < end {
+                match client.read(&mut chunk) {
+                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(len) => counted.fetch_add(len as u64, Ordering::Relaxed),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+            }
+            Ok(())
+        })
+        .map_err(network)?;
+    let look = || (read.load(Ordering::Relaxed), delivered(bed), Instant::now());
+    std::thread::sleep(transfer.warm_up);
+    let before = look();
+    std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    let after = look();
+    let result = reader
+        .join()
+        .map_err(|_| "the reader panicked".to_owned())?;
+    result.map_err(failed("read"))?;
+    let time = after.2 - before.2;
+    let paths = before.1.iter().zip(&after.1);
+    Ok(Carried {
+        goodput: megabits(after.0 - before.0, time),
+        paths: paths.map(|(from, to)| megabits(to - from, time)).collect(),
+    })
+}
+
+/// Writes into a connection until the other end is gone.
+fn write_to_the_end(ns: &NetNs, mut stream: TcpStream) -> Result<(), String> {
+    let written = ns.thread("figure-writer", move || {
+        let chunk = vec![0x5a; 64 << 10];
+        // A peer that stops reading without closing must not hold up the thread for ever.
+        let _ = stream.set_write_timeout(Some(PATIENCE));
+        while stream.write_all(&chunk).is_ok() {}
+    });
+    written.map(drop).map_err(|error| error.to_string())
+}
+
+fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(protocol))?;
+    socket.set_tcp_congestion(congestion.as_bytes())?;
+    Ok(socket)
+}
+
+/// Our own address on a path at the server's end: the kernel has the others.
+fn served_at(path: usize) -> IpAddr {
+    Ipv4Addr::new(10, 77, u8::try_from(path + 1).unwrap_or(u8::MAX), 20).into()
+}
+
+/// `manypath perf` at both ends.
+fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
+    let options: &[(&str, &str)] = match run.line.does {
+        Does::Multipath(options) => options,
+        Does::Tcp(_) | Does::Own(_) => &[],
+    };
+    let command = |words: &[&str]| {
+        let mut command = Command::new(run.program);
+        command.arg("perf").args(words);
+        command.args(["--checksum", "off", "--congestion", transfer.congestion]);
+        command.args(["--buffer", &transfer.buffer.to_string()]);
+        for (name, value) in options {
+            command.args([&format!("--{name}"), *value]);
+        }
+        command
+    };
+    let server_at = SocketAddr::new(served_at(0), PORT).to_string();
+    let mut serve = command(&["serve", "--listen", &server_at, "--connections", "1"]);
+    for (index, path) in bed.paths().iter().enumerate() {
+        let (own, gateway) = (served_at(index), Testbed::client_address(index));
+        serve.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
+    }
+    serve.stdout(Stdio::null());
+    let mut server = Spoken::start(&bed.server, serve).map_err(failed("perf serve"))?;
+    server
+        .says("serving at", PATIENCE)
+        .map_err(failed("perf serve did not start"))?;
+    let length = format!("{}ms", (transfer.warm_up + transfer.time).as_millis());
+    let look = format!("{}ms", LOOK.as_millis());
+    let mut receive = command(&["receive", &server_at, "--time", &length]);
+    receive.args(["--json", "--interval", &look]);
+    for (index, path) in bed.paths().iter().enumerate() {
+        let (own, gateway) = (Testbed::own_address(index), Testbed::gateway(index));
+        receive.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
+    }
+    let output = bed.client.output(receive).map_err(failed("perf receive"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim().lines().last().unwrap_or_default();
+        return Err(format!("perf receive: {last}"));
+    }
+    let names: Vec<&str> = bed.paths().iter().map(|path| path.name.as_str()).collect();
+    let text = String::from_utf8_lossy(&output.stdout);
+    carried(&text, &names, transfer.warm_up, transfer.time)
+}
+
+/// What `perf receive --json` prints, as far as it counts here.
+#[derive(Debug, Deserialize)]
+struct Told {
+    intervals: Vec<Interval>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interval {
+    at: f64,
+    bits_per_second: f64,
+    subflows: Vec<Subflow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Subflow {
+    iface: String,
+    received: f64,
+}
+
+/// The means over the intervals that end after the warm-up and within the time that counts.
+fn carried(
+    text: &str,
+    paths: &[&str],
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Carried, String> {
+    let told: Told = serde_json::from_str(text.trim())
+        .map_err(|error| format!("perf receive printed no result: {error}"))?;
+    let (from, to) = (warm_up.as_secs_f64(), (warm_up + time).as_secs_f64());
+    let mut before = 0.0;
+    let (mut seconds, mut bits, mut over) = (0.0, 0.0, vec![0.0; paths.len()]);
+    for interval in &told.intervals {
+        let length = interval.at - before;
+        before = interval.at;
+        if interval.at <= from || interval.at > to + LOOK.as_secs_f64() {
+            continue;
+        }
+        seconds += length;
+        bits += interval.bits_per_second * length;
+        for subflow in &interval.subflows {
+            if let Some(place) = paths.iter().position(|name| *name == subflow.iface) {
+                over[place] += subflow.received * length;
+            }
+        }
+    }
+    if seconds <= 0.0 {
+        return Err("perf receive ended before the measurement".to_owned());
+    }
+    Ok(Carried {
+        goodput: bits / seconds / 1e6,
+        paths: over.iter().map(|bits| bits / seconds / 1e6).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_read_after_the_warm_up_counts() {
+        let interval = |at: f64, rate: f64| {
+            format!(
+                "{{\"at\":{at},\"bits_per_second\":{rate},\"subflows\":[{{\"iface\":\"p1\",\"received\":{rate}}}]}}"
+            )
+        };
+        let text = format!(
+            "{{\"peer\":\"x\",\"intervals\":[{},{},{},{}]}}",
+            interval(1.0, 9e9),
+            interval(2.0, 4e6),
+            interval(4.0, 1e6),
+            interval(9.0, 9e9)
+        );
+        let second = Duration::from_secs(1);
+        let told = carried(&text, &["p0", "p1"], second, 3 * second).expect("it is the shape");
+        assert_eq!(told.goodput, 2.0);
+        assert_eq!(told.paths, [0.0, 2.0]);
+        assert!(carried(&text, &[], 20 * second, second).is_err());
+        assert!(carried("{}", &[], second, second).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Finished runs on the disk, so that a figure that was stopped goes on where it was.
+//!
+//! One line of JSON a run in `ID.runs.jsonl`, written when the run ends. Runs of another build of the program do not count:
+//! they may come out differently.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::{FigureError, Sample};
+
+/// A finished run.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    build: String,
+    run: String,
+    samples: Vec<Sample>,
+}
+
+/// The finished runs of one figure.
+#[derive(Debug)]
+pub(super) struct Store {
+    build: String,
+    done: BTreeMap<String, Vec<Sample>>,
+    /// Where new ones go; nothing without a folder.
+    file: Option<Mutex<File>>,
+}
+
+impl Store {
+    /// Nothing is kept.
+    pub(super) fn nowhere() -> Self {
+        Self {
+            build: String::new(),
+            done: BTreeMap::new(),
+            file: None,
+        }
+    }
+
+    /// What is kept in a folder about a figure. With `fresh` what was kept is thrown away.
+    pub(super) fn open(
+        folder: &Path,
+        id: &str,
+        build: &str,
+        fresh: bool,
+    ) -> Result<Self, FigureError> {
+        let path = folder.join(format!("{id}.runs.jsonl"));
+        let failed = |source| FigureError::File {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let mut done = BTreeMap::new();
+        if !fresh && let Ok(text) = std::fs::read_to_string(&path) {
+            // A line that was being written when the program was killed is not one.
+            let records = text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
+            for record in records.filter(|record: &Record| record.build == build) {
+                done.insert(record.run, record.samples);
+            }
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .append(!fresh)
+            .truncate(fresh)
+            .open(&path)
+            .map_err(failed)?;
+        Ok(Self {
+            build: build.to_owned(),
+            done,
+            file: Some(Mutex::new(file)),
+        })
+    }
+
+    /// What a run gave, if it is finished.
+    pub(super) fn finished(&self, run: &str) -> Option<Vec<Sample>> {
+        self.done.get(run).cloned()
+    }
+
+    /// Keeps a run. A full disk only loses the keeping.
+    pub(super) fn keep(&self, run: String, samples: &[Sample]) {
+        let Some(file) = &self.file else { return };
+        let record = Record {
+            build: self.build.clone(),
+            run,
+            samples: samples.to_vec(),
+        };
+        if let Ok(line) = serde_json::to_string(&record) {
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+            // In front of it a new line as well: the one before may have been cut short.
+            let _ = file.write_all(format!("\n{line}\n").as_bytes());
+        }
+    }
+}
+
+/// What tells this build of the program from others.
+pub(super) fn build(program: &Path) -> String {
+    let facts = std::fs::metadata(program).ok();
+    let changed = facts.as_ref().and_then(|facts| facts.modified().ok());
+    let changed = changed.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    format!(
+        "{} {} {}",
+        env!("CARGO_PKG_VERSION"),
+        facts.map_or(0, |facts| facts.len()),
+        changed.map_or(0, |since| since.as_secs())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_found_by_the_same_build_alone() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let samples = vec![Sample {
+            line: "ours".to_owned(),
+            at: [50.0, 7.5],
+        }];
+        let open = |build: &str, fresh| {
+            Store::open(folder.path(), "x", build, fresh).expect("a folder of our own")
+        };
+        let store = open("one", false);
+        assert_eq!(store.finished("a"), None);
+        store.keep("a".to_owned(), &samples);
+        // Cut short, as by a kill.
+        let path = folder.path().join("x.runs.jsonl");
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .expect("it is there");
+        file.write_all(b"{\"build\":\"one\",\"ru").expect("room");
+        open("one", false).keep("b".to_owned(), &samples);
+        let again = open("one", false);
+        assert_eq!(again.finished("a"), Some(samples.clone()));
+        assert_eq!(again.finished("b"), Some(samples));
+        assert_eq!(open("two", false).finished("a"), None);
+        assert_eq!(open("one", true).finished("a"), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! One transfer over parallel paths, on whichever arm.
+
+use std::time::Duration;
+
+use manypath_tcp::time::Instant;
+
+use super::real;
+use super::sim::{self, Ends, megabits, span};
+use super::{Arm, Knob, Run, Unit};
+use crate::parallel::{PathSpec, read_by_server};
+
+/// How long transfers on real packets last, and how much of their beginning does not count. In the simulator everything
+/// counts, and time costs less.
+pub(super) const REAL_TIME: Knob =
+    Knob::new("real.time", Unit::Time, "30s", "length on real packets").quick("8s");
+/// See [`REAL_TIME`].
+pub(super) const REAL_WARM_UP: Knob = Knob::new(
+    "real.warm-up",
+    Unit::Time,
+    "5s",
+    "beginning that does not count there",
+)
+.quick("2s");
+
+/// Mbit/s that the reader gets of a transfer with the parameters `buffer`, `congestion` and `time`.
+pub(super) fn goodput(run: &Run<'_>, paths: &[PathSpec]) -> Result<f64, String> {
+    if run.arm.needs_namespaces() {
+        return Ok(on_real_packets(run, paths, ["real.warm-up", "real.time"])?.goodput);
+    }
+    let knobs = run.knobs;
+    let ends = Ends {
+        buffer: Some(knobs.whole("buffer")),
+        options: &[("congestion", knobs.word("congestion"))],
+        ..Ends::default()
+    };
+    let mut simulation = sim::simulation(run, paths, ends, 1)?;
+    let time = span(knobs.get("time"));
+    simulation.run_until(Instant::ZERO + time);
+    Ok(megabits(read_by_server(&simulation), time))
+}
+
+/// A transfer on real packets, with the times of these two parameters.
+pub(super) fn on_real_packets(
+    run: &Run<'_>,
+    paths: &[PathSpec],
+    [warm_up, time]: [&str; 2],
+) -> Result<real::Carried, String> {
+    debug_assert!(matches!(run.arm, Arm::Real | Arm::Kernel));
+    let knobs = run.knobs;
+    let time_of = |name: &str| Duration::from_secs_f64(knobs.get(name).clamp(0.0, 3_600.0));
+    real::transfer(
+        run,
+        real::Transfer {
+            paths,
+            buffer: knobs.whole("buffer"),
+            congestion: knobs.word("congestion"),
+            warm_up: time_of(warm_up),
+            time: time_of(time),
+        },
+    )
+}
