@@ -2,14 +2,9 @@
 
 use std::io;
 
-use manypath_control::convert;
-use manypath_control::report::ConnReport;
-use manypath_control::server::{Backend, News};
-use manypath_control::wire::DecisionReport;
 use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
-use manypath_stack::ids::ConnId;
-use manypath_stack::{Command, ConnOptions, Done, IfaceId, PathManager, StackConfig, StackError};
+use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
 use crate::args::{AttachKind, LimitArgs, StackArgs};
 use crate::exit::{Code, Failure};
@@ -97,77 +92,5 @@ pub(crate) fn warn_of_firewall(context: &Context) {
              these rules would: `nft insert rule {chain} iifname {0} accept` and `nft insert rule {chain} oifname {0} accept`",
             tun.name
         );
-    }
-}
-
-/// Names of interfaces as this process's devices have them.
-fn names(context: &Context) -> impl Fn(IfaceId) -> Option<String> + use<> {
-    let names: Vec<_> = context
-        .devices()
-        .into_iter()
-        .map(|(device, _)| (device.iface, device.name))
-        .collect();
-    move |iface| {
-        let found = names.iter().find(|(i, _)| *i == iface);
-        found.map(|(_, name)| name.clone())
-    }
-}
-
-/// All connections, oldest first.
-pub(crate) fn report(context: &Context) -> Vec<ConnReport> {
-    let name = names(context);
-    let mut all = context.with_stack(|stack, now| {
-        stack
-            .conns()
-            .into_iter()
-            // One that ended between the two calls is left out.
-            .filter_map(|id| stack.info(id).ok())
-            .map(|info| convert::connection(&info, now, &name))
-            .collect::<Vec<_>>()
-    });
-    all.sort_by_key(|conn| std::cmp::Reverse(conn.age_us));
-    all
-}
-
-/// A running stack, seen and steered from other processes.
-pub(crate) struct Live(pub(crate) Context);
-
-impl Backend for Live {
-    fn connections(&self) -> Vec<ConnReport> {
-        report(&self.0)
-    }
-
-    fn connection(&self, id: ConnId) -> Option<ConnReport> {
-        let name = names(&self.0);
-        self.0.with_stack(|stack, now| {
-            let info = stack.info(id).ok()?;
-            Some(convert::connection(&info, now, &name))
-        })
-    }
-
-    fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
-        self.0.with_stack(|stack, now| {
-            let decisions = stack.decisions(id).ok()?;
-            Some(
-                decisions
-                    .iter()
-                    .map(|d| convert::decision(d, now))
-                    .collect(),
-            )
-        })
-    }
-
-    fn policy(&self, id: ConnId) -> Option<PathManager> {
-        self.0.conn_info(id).map(|info| info.path_manager)
-    }
-
-    fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
-        self.0
-            .with_stack(|stack, now| stack.command(now, id, command))
-    }
-
-    fn news(&self) -> News {
-        let (events, lost) = self.0.path_events();
-        News { events, lost }
     }
 }

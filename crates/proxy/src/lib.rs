@@ -1,13 +1,15 @@
 //! Byte streams from one kind of TCP to another, and the measurement of such streams.
 //!
 //! Three kinds of sockets stand behind one [`stream::Stream`]: the host's TCP, the host's Multipath TCP, and ours.
-//! [`relay`] joins two of them, [`forward`] does so for every connection of a listener, [`perf`] measures one.
+//! [`relay`] joins two of them, [`forward`] does so for every connection of a listener, [`perf`] measures one. [`live`] lets
+//! other processes see and steer the connections of ours.
 #![forbid(unsafe_code)]
 
 pub mod endpoint;
 mod error;
 pub mod forward;
 mod host;
+pub mod live;
 pub mod perf;
 pub mod relay;
 pub mod sockets;

@@ -15,9 +15,10 @@ pub(crate) mod status;
 use std::time::Duration;
 
 use manypath_control::report::ConnReport;
-use manypath_control::server::Server;
+use manypath_control::server::{Backend, Server};
 use manypath_io::Context;
 use manypath_proxy::endpoint::Proto;
+use manypath_proxy::live::Live;
 use manypath_proxy::sockets::Sockets;
 
 use crate::args::StackArgs;
@@ -40,7 +41,7 @@ impl Opened {
         self.sockets
             .stack
             .as_ref()
-            .map(setup::report)
+            .map(|context| Live(context.clone()).connections())
             .unwrap_or_default()
     }
 
@@ -69,7 +70,7 @@ pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<
     let context: Context = setup::context(args)?;
     setup::warn_of_firewall(&context);
     // Being seen is a convenience: traffic flows without it.
-    let control = Server::start(title, setup::Live(context.clone()))
+    let control = Server::start(title, Live(context.clone()))
         .inspect_err(|error| tracing::warn!(%error, "`manypath status` will not see this process"))
         .ok();
     sockets.stack = Some(context);

@@ -12,7 +12,8 @@ use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress};
 use manypath_stack::ids::ConnId;
 use manypath_stack::stats::Counters;
-use manypath_stack::{ConnInfo, ConnOptions, Event, Path};
+use manypath_stack::{ConnInfo, ConnOptions, Event, IfaceId, Path};
+use manypath_tcp::time::Instant;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -127,15 +128,25 @@ impl Context {
     }
 
     /// Does something with the stack itself, for instance on behalf of a controller in another process.
-    pub fn with_stack<R>(
-        &self,
-        f: impl FnOnce(&mut manypath_stack::Stack, manypath_tcp::time::Instant) -> R,
-    ) -> R {
+    pub fn with_stack<R>(&self, f: impl FnOnce(&mut manypath_stack::Stack, Instant) -> R) -> R {
         let mut session = self.0.shared.session();
         let now = session.now();
         let result = f(&mut session.inner().stack, now);
         session.pump();
         result
+    }
+
+    /// Looks at the stack as it is, together with the names of the interfaces that have devices.
+    pub fn look<R>(
+        &self,
+        f: impl FnOnce(&manypath_stack::Stack, Instant, &dyn Fn(IfaceId) -> Option<String>) -> R,
+    ) -> R {
+        let mut session = self.0.shared.session();
+        let now = session.now();
+        let inner = &*session.inner();
+        f(&inner.stack, now, &|iface| {
+            inner.iface_name(iface).map(str::to_owned)
+        })
     }
 
     /// All events of all connections from now on. A subscriber that is too slow loses the oldest.

@@ -109,6 +109,14 @@ pub(crate) struct Inner {
     watchers: Vec<Watcher>,
 }
 
+impl Inner {
+    /// The name of an interface that has a device here.
+    pub(crate) fn iface_name(&self, iface: IfaceId) -> Option<&str> {
+        let port = self.ports.0.iter().find(|p| p.info.iface == iface);
+        port.map(|p| p.info.name.as_str())
+    }
+}
+
 /// A controller of paths, and how many events it did not get because it was too slow.
 struct Watcher {
     events: mpsc::Sender<Event>,
