@@ -5,6 +5,7 @@ mod bad_input;
 mod boxes;
 mod c_library;
 mod control;
+mod control_kernel;
 mod cuts;
 mod demo;
 mod handover;

@@ -18,6 +18,8 @@ Examples:
   manypath ctl policy 3.1 ndiffports=4
   manypath ctl run smart-backup:threshold=500ms
       Decides for all connections of the process until Ctrl-C; then their own policies decide again.
+  manypath ctl run refresh:subflows=5 --engine kernel
+      The same for connections of the Linux kernel; a connection's name is its token there.
   manypath ctl events --json --sample 1s | jq 'select(.event == \"sample\") | .sample.bytes_acked'
 
 The socket of a process speaks one JSON object a line, so `nc -U` will do as well (see docs/control.md).";
@@ -29,6 +31,10 @@ pub(crate) struct CtlArgs {
     /// Of this process; needed where several are running
     #[arg(long, value_name = "PID", global = true)]
     pub(crate) pid: Option<u32>,
+
+    /// Whose connections
+    #[arg(long, value_enum, global = true, default_value_t = EngineKind::Manypath, conflicts_with = "pid")]
+    pub(crate) engine: EngineKind,
 
     /// As JSON, one object a line
     #[arg(long, global = true)]
@@ -140,6 +146,15 @@ pub(crate) enum CtlCommand {
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
     },
+}
+
+/// Whose connections are seen and steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum EngineKind {
+    /// Those of a manypath process.
+    Manypath,
+    /// The Linux kernel's own, in this network namespace; needs CAP_NET_ADMIN and net.mptcp.path_manager=userspace.
+    Kernel,
 }
 
 /// Priority of a subflow.

@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use crate::engine::Engine;
 use crate::place;
 use crate::report::ProcessReport;
 use crate::wire::{Answer, Asked, EventReport, Reply, Request};
@@ -45,14 +46,15 @@ async fn ask_patiently(socket: &Path, request: &Request) -> io::Result<Reply> {
 /// ```no_run
 /// # async fn f() -> std::io::Result<()> {
 /// use manypath_control::client::Client;
-/// use manypath_control::wire::{Filter, Request, Wanted};
+/// use manypath_control::engine::Engine;
+/// use manypath_control::wire::{Filter, Wanted};
 ///
 /// let mut client = Client::connect("/run/user/1000/manypath/4711.sock".as_ref()).await?;
-/// client.ask(Request::Subscribe(Filter { events: vec!["timeout".into()], ..Filter::default() })).await?;
+/// client.subscribe(Filter { events: vec!["timeout".into()], ..Filter::default() }).await?;
 /// while let Some(event) = client.next_event().await? {
 ///     if let Some(connection) = event.connection.filter(|_| event.rto_us > Some(1_000_000)) {
 ///         let wanted = Wanted { local: Some("10.1.0.2".parse().unwrap()), ..Wanted::default() };
-///         client.ask(Request::SubflowCreate { connection, wanted }).await?;
+///         client.create(&connection, wanted).await?;
 ///     }
 /// }
 /// # Ok(()) }
@@ -144,6 +146,24 @@ impl Client {
         };
         line.clear();
         parsed.map(Some).map_err(bad)
+    }
+}
+
+impl Engine for Client {
+    async fn ask(&mut self, request: Request) -> io::Result<Reply> {
+        Client::ask(self, request).await
+    }
+
+    async fn next_event(&mut self) -> io::Result<Option<EventReport>> {
+        Client::next_event(self).await
+    }
+
+    fn outdate(&mut self, connection: &str) {
+        for event in &mut self.waiting {
+            if event.connection.as_deref() == Some(connection) && event.event != "sample" {
+                event.sample = None;
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use manypath_stack::api::{
 };
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_wire::ids::AddrId;
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
 use crate::news;
@@ -50,10 +51,12 @@ pub struct News {
     pub lost: Arc<AtomicU64>,
 }
 
-/// What waits to be written to one client.
-#[derive(Debug, Default)]
+/// The way to one client, and what waits to be written to it.
+#[derive(Debug)]
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
+    /// The session's own task writes what does not go at once.
+    pub(crate) write: OwnedWriteHalf,
     /// There is something to write, or it is over.
     pub(crate) ready: Notify,
     /// Lines were written.
@@ -66,6 +69,8 @@ pub(crate) struct Outbox {
 struct Queue {
     lines: VecDeque<Arc<str>>,
     bytes: usize,
+    /// Lines that were taken are still being written: whatever comes now comes after them.
+    taken: bool,
     over: bool,
     /// It is over when everything is written.
     finishing: bool,
@@ -93,16 +98,46 @@ impl Queue {
     }
 }
 
+/// When a line is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// By whoever has it, without waking anybody in between: a controller waits for it.
+    AtOnce,
+    /// Together with those that follow.
+    Together,
+}
+
 impl Outbox {
-    fn push(&self, line: Arc<str>) {
-        lock(&self.queue).push(line);
+    fn new(write: OwnedWriteHalf) -> Self {
+        Self {
+            queue: Mutex::default(),
+            write,
+            ready: Notify::new(),
+            written: Notify::new(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn push(&self, line: &Arc<str>, pace: Pace) {
+        let mut queue = lock(&self.queue);
+        let mut rest = Arc::clone(line);
+        if pace == Pace::AtOnce && queue.lines.is_empty() && !queue.taken && !queue.over {
+            // The session's task finds out about whatever does not go well here.
+            let written = self.write.try_write(line.as_bytes()).unwrap_or(0);
+            if written == line.len() {
+                return;
+            }
+            rest = line[written..].into();
+        }
+        queue.push(rest);
+        drop(queue);
         self.ready.notify_one();
     }
 
     /// Adds a reply.
     pub(crate) fn reply(&self, answer: &Answer) {
         if let Ok(text) = serde_json::to_string(answer) {
-            self.push((text + "\n").into());
+            self.push(&(text + "\n").into(), Pace::AtOnce);
         }
     }
 
@@ -136,6 +171,8 @@ impl Outbox {
             return None;
         }
         let mut text = Vec::new();
+        // Who takes has written what was taken before.
+        queue.taken = !queue.lines.is_empty();
         while text.len() < most {
             let Some(line) = queue.lines.pop_front() else {
                 break;
@@ -175,19 +212,30 @@ impl Outbox {
         lock(&self.queue).filter.is_some()
     }
 
-    fn wants(&self, event: &EventReport) -> bool {
+    fn wants(&self, event: &EventReport) -> Option<Form> {
         let queue = lock(&self.queue);
-        let Some(filter) = &queue.filter else {
-            return false;
-        };
+        let filter = queue.filter.as_ref()?;
         let named = filter.events.is_empty() || filter.events.contains(&event.event);
         let concerns = match (&filter.connection, &event.connection) {
             (Some(wanted), Some(this)) => wanted == this,
             // Addresses of the host concern every connection.
             (None, _) | (Some(_), None) => true,
         };
-        named && concerns
+        let form = match filter.with_sample {
+            true => Form::WithSample,
+            false => Form::Short,
+        };
+        (named && concerns).then_some(form)
     }
+}
+
+/// How a subscriber wants its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// What happened.
+    Short,
+    /// And the connection as it is then.
+    WithSample,
 }
 
 fn line(event: &EventReport) -> Arc<str> {
@@ -220,6 +268,9 @@ pub(crate) struct Hub {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) title: String,
     state: Mutex<State>,
+    /// Requests are served, and events told, one after the other. So an event that stands before the reply to a command was
+    /// told before the command was carried out, and one that stands behind it shows what the command has changed.
+    turn: Mutex<()>,
 }
 
 impl Hub {
@@ -228,15 +279,16 @@ impl Hub {
             backend: Box::new(backend),
             title,
             state: Mutex::default(),
+            turn: Mutex::default(),
         }
     }
 
     /// A new client.
-    pub(crate) fn enter(&self) -> (u64, Arc<Outbox>) {
+    pub(crate) fn enter(&self, write: OwnedWriteHalf) -> (u64, Arc<Outbox>) {
         let mut state = lock(&self.state);
         state.next += 1;
         let client = state.next;
-        let outbox = Arc::new(Outbox::default());
+        let outbox = Arc::new(Outbox::new(write));
         state.clients.insert(client, Arc::clone(&outbox));
         (client, outbox)
     }
@@ -261,26 +313,39 @@ impl Hub {
     /// Passes events on until there are no more.
     pub(crate) async fn distribute(self: Arc<Self>, mut news: News) {
         while let Some(event) = news.events.recv().await {
-            self.tell(&event);
+            // A write for each of many would cost more than the wait is worth.
+            let pace = match news.events.is_empty() {
+                true => Pace::AtOnce,
+                false => Pace::Together,
+            };
+            self.tell(&event, pace);
             let lost = news.lost.load(Ordering::Relaxed);
             self.tell_lost(lost, &event);
         }
     }
 
-    fn tell(&self, event: &Event) {
+    fn tell(&self, event: &Event, pace: Pace) {
+        let _turn = lock(&self.turn);
         let mut state = lock(&self.state);
         let Some(report) = news::report(event, state.seq + 1) else {
             return;
         };
         state.seq += 1;
-        let interested = state
-            .clients
-            .values()
-            .filter(|client| client.wants(&report));
-        let mut shared: Option<Arc<str>> = None;
-        for client in interested {
-            let line = shared.get_or_insert_with(|| line(&report));
-            client.push(Arc::clone(line));
+        // Each form is written once for all.
+        let (mut short, mut long) = (None, None);
+        for client in state.clients.values() {
+            let text = match client.wants(&report) {
+                None => continue,
+                Some(Form::Short) => short.get_or_insert_with(|| line(&report)),
+                Some(Form::WithSample) => long.get_or_insert_with(|| {
+                    let found = event.conn.and_then(|id| self.backend.connection(id));
+                    line(&EventReport {
+                        sample: found.map(Box::new),
+                        ..report.clone()
+                    })
+                }),
+            };
+            client.push(text, pace);
         }
         let Some(conn) = event.conn else { return };
         match event.kind {
@@ -315,8 +380,14 @@ impl Hub {
             ..EventReport::default()
         });
         for client in state.clients.values().filter(|c| c.is_subscribed()) {
-            client.push(Arc::clone(&told));
+            client.push(&told, Pace::Together);
         }
+    }
+
+    /// Serves a request and sends the reply, which `of` makes.
+    pub(crate) fn serve(&self, outbox: &Outbox, of: impl FnOnce() -> Answer) {
+        let _turn = lock(&self.turn);
+        outbox.reply(&of());
     }
 
     /// Serves a request; `list` is the server's own.

@@ -2,12 +2,15 @@
 //! collects over all of them.
 //!
 //! The crate owns the words of that protocol ([`wire`], [`report`]) and where the sockets lie ([`place`]). It never
-//! touches a connection itself: a [`server::Backend`] hands it what there is to show, and carries out commands.
+//! touches a connection itself: a [`server::Backend`] hands it what there is to show, and carries out commands. Controllers
+//! are written against an [`engine::Engine`], which is such a process or the Linux kernel ([`kernel`]).
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod convert;
+pub mod engine;
 mod hub;
+pub mod kernel;
 pub mod news;
 pub mod place;
 pub mod remote;

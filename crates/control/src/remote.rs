@@ -9,7 +9,7 @@ use manypath_stack::ids::SubflowId;
 use manypath_stack::pm::controllers::{Controller, LocalView, Order, SubflowView, View};
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::client::Client;
+use crate::engine::Engine;
 use crate::news;
 use crate::report::{ConnReport, SubflowReport};
 use crate::wire::{EventReport, Filter, Reply, Request, Wanted};
@@ -130,10 +130,10 @@ pub struct Deed {
     pub refused: Option<String>,
 }
 
-/// Runs a policy beside a process, for one connection or for all.
+/// Runs a policy beside a process or the kernel, for one connection or for all.
 #[derive(Debug)]
-pub struct Runner {
-    client: Client,
+pub struct Runner<E> {
+    client: E,
     policy: PathManager,
     /// Starts the pauses of each connection's controller.
     seed: u64,
@@ -141,13 +141,13 @@ pub struct Runner {
     controllers: HashMap<String, Controller>,
 }
 
-impl Runner {
+impl<E: Engine> Runner<E> {
     /// Claims the connections and subscribes to what happens to them.
     ///
     /// # Errors
     /// The session is over, the claim is refused, or the policy needs no controller.
     pub async fn start(
-        mut client: Client,
+        mut client: E,
         policy: PathManager,
         connection: Option<String>,
         seed: u64,
@@ -158,6 +158,7 @@ impl Runner {
         }
         let filter = Filter {
             connection: connection.clone(),
+            with_sample: true,
             ..Filter::default()
         };
         // Whoever comes up in between is in the list, and the event that tells of it changes nothing then.
@@ -213,7 +214,8 @@ impl Runner {
             ..EventReport::default()
         });
         for connection in adopted {
-            self.consult(&connection, ready.as_ref(), &mut told).await?;
+            self.consult(&connection, ready.as_ref(), None, &mut told)
+                .await?;
         }
         loop {
             let now = self.now();
@@ -231,25 +233,25 @@ impl Runner {
                     Ok(event) => event?,
                     Err(_) => {
                         if let Some((_, name)) = due {
-                            self.consult(&name, None, &mut told).await?;
+                            self.consult(&name, None, None, &mut told).await?;
                         }
                         continue;
                     }
                 },
             };
             let Some(event) = event else { return Ok(()) };
-            self.hear(&event, &mut told).await?;
+            self.hear(event, &mut told).await?;
         }
     }
 
-    async fn hear(&mut self, event: &EventReport, told: &mut impl FnMut(&Deed)) -> io::Result<()> {
-        let Some(kind) = news::kind(event) else {
+    async fn hear(&mut self, event: EventReport, told: &mut impl FnMut(&Deed)) -> io::Result<()> {
+        let Some(kind) = news::kind(&event) else {
             return Ok(());
         };
         let Some(connection) = &event.connection else {
             let all: Vec<String> = self.controllers.keys().cloned().collect();
             for connection in all {
-                self.consult(&connection, Some(&kind), told).await?;
+                self.consult(&connection, Some(&kind), None, told).await?;
             }
             return Ok(());
         };
@@ -260,34 +262,43 @@ impl Runner {
             }
             _ => {}
         }
-        self.consult(connection, Some(&kind), told).await
+        let seen = event.sample.as_deref();
+        self.consult(connection, Some(&kind), seen, told).await
     }
 
-    /// Shows a controller its connection and does what it wants.
+    /// Shows a controller its connection, as it was seen to be or else as it is now, and does what it wants.
     async fn consult(
         &mut self,
         connection: &str,
         event: Option<&manypath_stack::api::EventKind>,
+        seen: Option<&ConnReport>,
         told: &mut impl FnMut(&Deed),
     ) -> io::Result<()> {
         if !self.controllers.contains_key(connection) {
             return Ok(());
         }
-        let show = Request::Show {
-            connection: connection.to_owned(),
-        };
-        let Reply::Connection { connection: conn } = self.client.ask(show).await? else {
-            self.controllers.remove(connection);
-            return Ok(());
+        let view = match seen {
+            Some(seen) => view(seen),
+            None => {
+                let show = Request::Show {
+                    connection: connection.to_owned(),
+                };
+                let Reply::Connection { connection } = self.client.ask(show).await? else {
+                    self.controllers.remove(connection);
+                    return Ok(());
+                };
+                view(&connection)
+            }
         };
         let now = self.now();
         let Some(controller) = self.controllers.get_mut(connection) else {
             return Ok(());
         };
-        for order in controller.react(now, event, &view(&conn)) {
+        for order in controller.react(now, event, &view) {
             let mut refused = None;
             if let Some(command) = order.command {
                 let reply = self.client.ask(request(connection, &command)).await?;
+                self.client.outdate(connection);
                 if let Reply::Error { message, .. } = reply {
                     refused = Some(message);
                     if let (Command::Create(wanted), Some(c)) =

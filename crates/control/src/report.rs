@@ -95,6 +95,32 @@ pub struct ConnReport {
     pub ended: Vec<EndedReport>,
 }
 
+impl ConnReport {
+    /// Subflows that can carry data.
+    pub fn established(&self) -> impl Iterator<Item = &SubflowReport> {
+        let all = self.subflows.iter();
+        all.filter(|subflow| subflow.phase == "established")
+    }
+
+    /// Our usable addresses from which no subflow leaves, backup ones last; none while no subflow may be added.
+    pub fn unused_addresses(&self) -> Vec<IpAddr> {
+        let used = |addr| self.subflows.iter().any(|sf| sf.local_address() == addr);
+        let all = self.local_addresses.iter();
+        let mut free: Vec<_> = all
+            .filter(|local| self.may_join && local.up && !used(local.address))
+            .collect();
+        free.sort_by_key(|local| local.backup);
+        free.iter().filter_map(|local| local.address).collect()
+    }
+}
+
+impl SubflowReport {
+    /// Our address, without the port.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        self.local.map(|local| local.ip())
+    }
+}
+
 /// An address of ours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
@@ -131,7 +131,7 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
         return stream.write_all(&text).await;
     }
     let (read, write) = stream.into_split();
-    let (client, outbox) = shared.hub.enter();
+    let (client, outbox) = shared.hub.enter(write);
     let _guard = Leaving {
         hub: &shared.hub,
         client,
@@ -143,14 +143,19 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
             outbox.finish();
             return std::future::pending().await;
         }
-        while !write.ready(Interest::WRITABLE).await?.is_write_closed() {
+        while !outbox
+            .write
+            .ready(Interest::WRITABLE)
+            .await?
+            .is_write_closed()
+        {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     };
     tokio::select! {
         end = asked => end,
-        end = write_lines(&write, &outbox) => end,
+        end = write_lines(&outbox) => end,
         () = take_samples(shared, &outbox) => Ok(()),
     }
 }
@@ -191,7 +196,8 @@ async fn read_requests(
             return Ok(());
         }
         let whole = line.ends_with('\n');
-        let answer = match serde_json::from_str::<Asked>(&line) {
+        let asked = serde_json::from_str::<Asked>(&line);
+        shared.hub.serve(outbox, || match asked {
             Ok(Asked { id, request }) => Answer {
                 id,
                 reply: answer(request, shared, client, outbox),
@@ -200,8 +206,7 @@ async fn read_requests(
                 id: None,
                 reply: Reply::error("invalid", format!("not a request: {error}")),
             },
-        };
-        outbox.reply(&answer);
+        });
         if !whole {
             return Ok(());
         }
@@ -209,7 +214,8 @@ async fn read_requests(
 }
 
 /// Writes what waits. A reader that takes nothing for a minute is gone.
-async fn write_lines(write: &OwnedWriteHalf, outbox: &Outbox) -> io::Result<()> {
+async fn write_lines(outbox: &Outbox) -> io::Result<()> {
+    let write = &outbox.write;
     loop {
         let Some(text) = outbox.take(BATCH) else {
             return Ok(());

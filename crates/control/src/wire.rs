@@ -163,6 +163,38 @@ pub struct Filter {
     /// And a `sample` of each connection every so many milliseconds, 10 at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_ms: Option<u64>,
+    /// Each event of a connection brings the connection as it is then, so that nobody has to ask before acting.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_sample: bool,
+}
+
+impl Filter {
+    /// Events of these names.
+    #[must_use]
+    pub fn of<const N: usize>(names: [&str; N]) -> Self {
+        Self {
+            events: names.map(str::to_owned).to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// And samples every so many milliseconds; each event brings one, too.
+    #[must_use]
+    pub fn with_samples(mut self, every_ms: u64) -> Self {
+        (self.sample_ms, self.with_sample) = (Some(every_ms), true);
+        self
+    }
+}
+
+impl Wanted {
+    /// A subflow from one of our addresses.
+    #[must_use]
+    pub fn from(local: IpAddr) -> Self {
+        Self {
+            local: Some(local),
+            ..Self::default()
+        }
+    }
 }
 
 /// A line that answers a request.
@@ -313,7 +345,7 @@ pub struct EventReport {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Of a `sample`: the connection as it is.
+    /// Of a `sample`, and of any event of a subscription `with_sample`: the connection as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<ConnReport>>,
     /// Of `lost`: samples that were left out because the reader is slow.
@@ -359,6 +391,7 @@ mod tests {
                     events: vec!["timeout".into()],
                     connection: None,
                     sample_ms: Some(100),
+                    with_sample: false,
                 }),
             ),
         ];

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manypath_control::client::{Client, collect_in};
+use manypath_control::engine::Engine;
 use manypath_control::place;
 use manypath_control::remote::Runner;
 use manypath_control::report::ConnReport;
@@ -281,6 +282,7 @@ async fn subscribers_hear_what_they_asked_for_in_order() {
         events: vec!["established".into(), "new_local_addr".into()],
         connection: Some("2.1".into()),
         sample_ms: None,
+        with_sample: false,
     };
     some.ask(subscribe(filter)).await.expect("reply");
     let addr = "10.1.0.1".parse().expect("address");
@@ -413,6 +415,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
     let mut slow = bench.client().await;
     let filter = Filter {
         sample_ms: Some(10),
+        with_sample: false,
         ..Filter::default()
     };
     slow.ask(Request::Subscribe(filter)).await.expect("reply");
@@ -422,6 +425,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
         events: vec!["none".into()],
         connection: Some("1.1".into()),
         sample_ms: Some(10),
+        with_sample: false,
     };
     watcher
         .ask(Request::Subscribe(sampled))
@@ -507,6 +511,36 @@ async fn ten_thousand_connections_and_a_hundred_controllers() {
         let event = stuck.next_event().await.expect("line").expect("open");
         assert_eq!(event.seq, seq);
     }
+}
+
+#[tokio::test]
+async fn an_event_brings_its_connection_to_those_who_want_it() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let (mut curious, mut plain) = (bench.client().await, bench.client().await);
+    let filter = Filter::default();
+    plain.subscribe(filter.clone()).await.expect("done");
+    let with_sample = true;
+    curious
+        .subscribe(Filter {
+            with_sample,
+            ..filter
+        })
+        .await
+        .expect("done");
+    bench.fake.happen(Some("1.1"), EventKind::JoinsAllowed);
+    bench.fake.happen(Some("1.1"), EventKind::JoinsAllowed);
+    let event = plain.next_event().await.expect("line").expect("open");
+    assert_eq!((event.seq, event.sample), (1, None));
+    let event = curious.next_event().await.expect("line").expect("open");
+    assert_eq!(event.sample.map(|conn| conn.id), Some("1.1".into()));
+    // The second event was told before this command: what it shows is out of date then, and says so by its absence.
+    curious
+        .create("1.1", Wanted::default())
+        .await
+        .expect("a subflow");
+    curious.outdate("1.1");
+    let event = curious.next_event().await.expect("line").expect("open");
+    assert_eq!((event.seq, event.sample), (2, None));
 }
 
 #[tokio::test]

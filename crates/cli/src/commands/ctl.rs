@@ -4,64 +4,100 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use manypath_control::client::{self, Client};
+use manypath_control::engine::{ControlError, Engine};
+use manypath_control::kernel::Kernel;
 use manypath_control::remote::{Deed, Runner};
 use manypath_control::wire::{EventReport, Filter, Reply, Request, Wanted};
 
 use crate::args::StatusArgs;
 use crate::commands::{print_json, print_text, status};
-use crate::ctl_args::{CtlArgs, CtlCommand, Priority};
+use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Priority};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
 
-/// Does one thing to a running process.
+/// Does one thing to a running process, or to the kernel.
 pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
-    let CtlArgs { pid, json, what } = args;
-    if matches!(what, CtlCommand::List) {
-        return status::run(&StatusArgs {
+    let CtlArgs {
+        pid,
+        engine,
+        json,
+        what,
+    } = args;
+    match (engine, &what) {
+        (EngineKind::Manypath, CtlCommand::List) => status::run(&StatusArgs {
             json,
             watch: false,
             why: false,
             interval: Duration::from_secs(1),
             pid,
-        });
+        }),
+        (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
+            carry_out(session(pid).await?, what, json).await
+        })),
+        (EngineKind::Kernel, _) => block_on(unless_stopped(async move {
+            let kernel = Kernel::open().map_err(|error| no_kernel(&error))?;
+            carry_out(kernel, what, json).await
+        })),
     }
-    block_on(unless_stopped(async move {
-        let mut client = session(pid).await?;
-        match what {
-            CtlCommand::Show { connection } => show(&mut client, connection, json).await,
-            CtlCommand::Events {
+}
+
+fn no_kernel(error: &std::io::Error) -> Failure {
+    let what = format!("the kernel's connections cannot be seen: {error}");
+    Failure::from_io(what, error.kind())
+        .hint("it takes CAP_NET_ADMIN, and a kernel with Multipath TCP (Linux 5.19 or newer)")
+}
+
+async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Result<(), Failure> {
+    match what {
+        CtlCommand::List => list(&mut engine, json).await,
+        CtlCommand::Show { connection } => show(&mut engine, connection, json).await,
+        CtlCommand::Events {
+            events,
+            connection,
+            sample,
+        } => {
+            let sample_ms = sample.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
+            let filter = Filter {
                 events,
                 connection,
-                sample,
-            } => {
-                let sample_ms = sample.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
-                let filter = Filter {
-                    events,
-                    connection,
-                    sample_ms,
-                };
-                watch(client, filter, json).await
-            }
-            CtlCommand::Run {
-                controller,
-                connection,
-                seed,
-            } => {
-                let runner = Runner::start(client, controller, connection, seed).await;
-                let runner = runner.map_err(|e| lost(&e))?;
-                crate::runtime::say(&format!("{controller} decides until Ctrl-C"));
-                let ended = runner.run(|deed| tell(deed, json)).await;
-                ended.map_err(|e| lost(&e))
-            }
-            other => match request(other) {
-                Some(request) => {
-                    let reply = ask(&mut client, request).await?;
-                    done(&reply, json)
-                }
-                None => Ok(()),
-            },
+                sample_ms,
+                with_sample: false,
+            };
+            watch(engine, filter, json).await
         }
-    }))
+        CtlCommand::Run {
+            controller,
+            connection,
+            seed,
+        } => {
+            let runner = Runner::start(engine, controller, connection, seed).await;
+            let runner = runner.map_err(|e| lost(&e))?;
+            crate::runtime::say(&format!("{controller} decides until Ctrl-C"));
+            let ended = runner.run(|deed| tell(deed, json)).await;
+            ended.map_err(|e| lost(&e))
+        }
+        other => match request(other) {
+            Some(request) => {
+                let reply = ask(&mut engine, request).await?;
+                done(&reply, json)
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+async fn list(engine: &mut impl Engine, json: bool) -> Result<(), Failure> {
+    let reply = ask(engine, Request::List).await?;
+    if json {
+        return print_json(&reply);
+    }
+    let mut text = String::new();
+    if let Reply::Process { process } = &reply {
+        for connection in &process.connections {
+            status::write_one(&mut text, connection);
+        }
+    }
+    print_text(&text)
 }
 
 /// A session with the process that is meant.
@@ -98,11 +134,11 @@ fn lost(error: &std::io::Error) -> Failure {
     )
 }
 
-async fn ask(client: &mut Client, request: Request) -> Result<Reply, Failure> {
-    match client.ask(request).await.map_err(|e| lost(&e))? {
-        Reply::Error { message, .. } => Err(Failure::new(Code::Failure, message)),
-        reply => Ok(reply),
-    }
+async fn ask(engine: &mut impl Engine, request: Request) -> Result<Reply, Failure> {
+    engine.order(request).await.map_err(|error| match error {
+        ControlError::Session(error) => lost(&error),
+        ControlError::Refused { message, .. } => Failure::new(Code::Failure, message),
+    })
 }
 
 /// The request of a command that is one request and one reply.
@@ -191,29 +227,30 @@ fn done(reply: &Reply, json: bool) -> Result<(), Failure> {
     }
 }
 
-async fn show(client: &mut Client, connection: String, json: bool) -> Result<(), Failure> {
+async fn show(engine: &mut impl Engine, connection: String, json: bool) -> Result<(), Failure> {
     let shown = Request::Show {
         connection: connection.clone(),
     };
-    let shown = ask(client, shown).await?;
-    let why = ask(client, Request::Why { connection }).await?;
+    let shown = ask(engine, shown).await?;
+    // The kernel keeps no log of decisions.
+    let why = engine.order(Request::Why { connection }).await.ok();
     if json {
         print_json(&shown)?;
-        return print_json(&why);
+        return why.map_or(Ok(()), |why| print_json(&why));
     }
     let mut text = String::new();
     if let Reply::Connection { connection } = &shown {
         status::write_one(&mut text, connection);
     }
-    if let Reply::Decisions { decisions } = &why {
+    if let Some(Reply::Decisions { decisions }) = &why {
         status::write_decisions(&mut text, decisions);
     }
     print_text(&text)
 }
 
-async fn watch(mut client: Client, filter: Filter, json: bool) -> Result<(), Failure> {
-    ask(&mut client, Request::Subscribe(filter)).await?;
-    while let Some(event) = client.next_event().await.map_err(|e| lost(&e))? {
+async fn watch(mut engine: impl Engine, filter: Filter, json: bool) -> Result<(), Failure> {
+    ask(&mut engine, Request::Subscribe(filter)).await?;
+    while let Some(event) = engine.next_event().await.map_err(|e| lost(&e))? {
         if json {
             print_json(&event)?;
         } else {
