@@ -201,6 +201,8 @@ counters! {
         subflow_stale,
         /// Subflows on which nothing was acknowledged for two round trips.
         subflow_suspect,
+        /// Joined subflows whose data a proxy acknowledges, kept as backups.
+        subflow_proxied,
         /// Subflows that answered again after they were stale.
         subflow_recovered,
         /// Silent subflows whose place a new one took.

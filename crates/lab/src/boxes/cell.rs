@@ -297,7 +297,7 @@ fn cell(arm: Arm, told: Told, begun: Instant, touched: u64) -> Cell {
         stall: seconds(told.stall),
         time: seconds(begun.elapsed()),
         touched,
-        other: None,
+        others: Vec::new(),
         rewritten: told.rewritten,
     }
 }

@@ -12,7 +12,7 @@ mod table;
 mod talk;
 mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,8 @@ pub use model::{Arm, Cell, Outcome, Place, Report, Row, Stack};
 
 /// Congestion control of every end.
 const CONGESTION: &str = "cubic";
+/// More runs of cells in which ours and the kernel's seem to differ.
+const MORE_RUNS: usize = 4;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -144,16 +146,22 @@ fn all(options: &Options, stop: &AtomicBool) -> Result<Report, BoxesError> {
             }
         }
     });
-    // What looks worse may have met a busy machine: both sides get a second chance, with less beside them.
+    // Where ours and the kernel's seem to differ, chance or a busy machine may have had a hand in it: both run more often,
+    // with less beside them, and the median counts.
     let done = done.and_then(|()| {
         let doubtful = doubtful(&rows);
         crew.bar.inc_length(doubtful.len() as u64);
         if lines && !doubtful.is_empty() {
-            eprintln!("{} cells once more", doubtful.len());
+            eprintln!("{} more runs where the two differ", doubtful.len());
         }
-        crew.work(doubtful, options.jobs.div_ceil(4), |task, cell| {
-            rows[task.row].take_better(cell);
-        })
+        let mut again: BTreeMap<(usize, Arm), Vec<Cell>> = BTreeMap::new();
+        crew.work(doubtful, options.jobs.div_ceil(2), |task, cell| {
+            again.entry((task.row, task.arm)).or_default().push(cell);
+        })?;
+        for ((row, _), cells) in again {
+            rows[row].take_median(cells);
+        }
+        Ok(())
     });
     crew.bar.finish_and_clear();
     done?;
@@ -169,17 +177,25 @@ fn all(options: &Options, stop: &AtomicBool) -> Result<Report, BoxesError> {
     })
 }
 
-/// The cells of rows where we look worse than the kernel: its own, and those of ours that do.
+/// What to run more often: the kernel with itself, and those of ours that do worse, or ours with itself where it does
+/// better.
 fn doubtful(rows: &[Row]) -> VecDeque<Task> {
     let mut tasks = VecDeque::new();
     for (index, row) in rows.iter().enumerate() {
-        let worse = row.worse();
-        if !worse.is_empty() {
-            tasks.extend([Arm::Kernel].into_iter().chain(worse).map(|arm| Task {
+        let mut arms = row.worse();
+        if row.better() {
+            arms.push(Arm::Ours);
+        }
+        if !arms.is_empty() {
+            arms.push(Arm::Kernel);
+        }
+        for arm in arms {
+            let task = Task {
                 row: index,
                 case: index / Place::ALL.len(),
                 arm,
-            }));
+            };
+            tasks.extend([task; MORE_RUNS]);
         }
     }
     tasks

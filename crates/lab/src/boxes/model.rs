@@ -163,10 +163,10 @@ pub struct Cell {
     pub time: f64,
     /// Packets that the box changed, ended, held back or made.
     pub touched: u64,
-    /// What came of it in a run that looked worse than this one: cells are run again where ours seems worse than the
-    /// kernel's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub other: Option<Outcome>,
+    /// What came of it in the other runs, where ours and the kernel's seem to differ and both were run more often: this one
+    /// is their median.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Outcome>,
     /// The applications saw payload that the box had rewritten, as with TCP.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rewritten: bool,
@@ -196,16 +196,18 @@ impl Row {
         self.cells.iter().find(|cell| cell.arm == arm)
     }
 
-    /// Takes the result of another run of one of its cells. The better one stays, and remembers the other.
-    pub(super) fn take_better(&mut self, mut again: Cell) {
-        let Some(cell) = self.cells.iter_mut().find(|cell| cell.arm == again.arm) else {
+    /// Takes further runs of one of its cells: the median of all stays, and remembers what the others came to.
+    pub(super) fn take_median(&mut self, again: Vec<Cell>) {
+        let arm = again.first().map(|cell| cell.arm);
+        let Some(cell) = self.cells.iter_mut().find(|cell| Some(cell.arm) == arm) else {
             return;
         };
-        let key = |cell: &Cell| (cell.outcome.rank(), (cell.stall * 1000.0) as u64);
-        if key(&again) < key(cell) {
-            std::mem::swap(cell, &mut again);
-        }
-        cell.other = Some(again.outcome);
+        let mut runs = again;
+        runs.push(cell.clone());
+        runs.sort_by_key(|cell| (cell.outcome.rank(), (cell.stall * 1000.0) as u64));
+        let mut median = runs.remove(runs.len() / 2);
+        median.others = runs.into_iter().map(|run| run.outcome).collect();
+        *cell = median;
     }
 
     /// The arms of ours that did worse than the kernel with itself.
@@ -216,7 +218,10 @@ impl Row {
         };
         let worse = |cell: &&Cell| {
             let longer = cell.stall > kernel.stall + STALL.0 && cell.stall > kernel.stall * STALL.1;
+            // Who did not meet the box did not do well by it.
+            let comparable = kernel.touched > 0 || cell.touched == 0;
             cell.arm.is_ours()
+                && comparable
                 && (cell.outcome.rank() > kernel.outcome.rank()
                     || (cell.outcome.delivered() && kernel.outcome.delivered() && longer))
         };
@@ -281,7 +286,7 @@ pub(super) mod tests {
                     stall: *stall,
                     time: 1.0,
                     touched: 3,
-                    other: None,
+                    others: Vec::new(),
                     rewritten: false,
                 })
                 .collect(),
@@ -314,19 +319,39 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_better_of_two_runs_counts() {
+    fn the_median_of_all_runs_counts() {
         let mut one = row(Place::Only, &[(Arm::Ours, Outcome::FellBack, 0.2)]);
-        let again = |outcome, stall| {
-            let mut row = row(Place::Only, &[(Arm::Ours, outcome, stall)]);
-            row.cells.remove(0)
+        let run = |outcome, stall| {
+            row(Place::Only, &[(Arm::Ours, outcome, stall)])
+                .cells
+                .remove(0)
         };
-        one.take_better(again(Outcome::FellBack, 0.3));
-        assert_eq!(
-            (one.cells[0].stall, one.cells[0].other.clone()),
-            (0.2, Some(Outcome::FellBack))
+        one.take_median(Vec::new());
+        assert_eq!(one.cells[0].others, []);
+        let again = [
+            run(Outcome::Intact, 0.9),
+            run(Outcome::FellBack, 0.3),
+            run(Outcome::Failed("reset".to_owned()), 0.1),
+            run(Outcome::FellBack, 0.4),
+        ];
+        one.take_median(again.to_vec());
+        assert_eq!(one.cells[0].outcome, Outcome::FellBack);
+        assert_eq!(one.cells[0].stall, 0.3);
+        assert_eq!(one.cells[0].others.len(), 4);
+        assert!(one.cells[0].others.contains(&Outcome::Intact));
+    }
+
+    #[test]
+    fn a_box_that_the_kernel_did_not_meet_is_no_measure() {
+        let mut one = row(
+            Place::Second,
+            &[
+                (Arm::Kernel, Outcome::Intact, 0.1),
+                (Arm::Ours, Outcome::SubflowLost, 0.1),
+            ],
         );
-        one.take_better(again(Outcome::Intact, 0.9));
-        assert_eq!(one.cells[0].outcome, Outcome::Intact);
-        assert_eq!(one.cells[0].other, Some(Outcome::FellBack));
+        assert_eq!(one.worse(), [Arm::Ours]);
+        one.cells[0].touched = 0;
+        assert!(one.worse().is_empty());
     }
 }

@@ -52,13 +52,17 @@ impl Report {
             .iter()
             .flat_map(|row| row.cells.iter().map(move |c| (row, c)))
         {
-            if let Some(other) = cell.other.as_ref().filter(|other| **other != cell.outcome) {
+            let mut all: Vec<_> = cell.others.iter().chain([&cell.outcome]).collect();
+            all.sort_by_key(|outcome| outcome.rank());
+            if all.iter().any(|other| other.rank() != cell.outcome.rank()) {
+                let words: Vec<_> = all.into_iter().map(word).collect();
                 let _ = writeln!(
                     text,
-                    "another run came out as {other:?}: {}, {}, {}",
+                    "runs differ: {}, {}, {}: {}",
                     row.name,
                     row.place.name(),
-                    cell.arm.name()
+                    cell.arm.name(),
+                    words.join(", ")
                 );
             }
         }
@@ -130,13 +134,18 @@ pub(super) fn line(row: &Row) -> String {
     text.trim_end().to_owned()
 }
 
-fn cell(cell: &Cell) -> String {
-    let word = match cell.outcome {
+/// What came of a run, in a word or two.
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
         Outcome::Intact => "intact",
         Outcome::SubflowLost => "one lost",
         Outcome::FellBack => "fell back",
         Outcome::Failed(_) => "FAILED",
-    };
+    }
+}
+
+fn cell(cell: &Cell) -> String {
+    let word = word(&cell.outcome);
     let mark = if cell.rewritten { "*" } else { "" };
     format!("{word}{mark} {:.2}", cell.stall)
 }
@@ -179,12 +188,12 @@ mod tests {
                 (Arm::OursServes, Outcome::FellBack, 0.1),
             ],
         );
-        report.rows[1].cells[0].touched = 0;
+        report.rows[1].cells[1].touched = 0;
         let text = report.table();
         assert!(text.contains("! strip"), "{text}");
         assert!(text.contains("kernel > ours is worse"), "{text}");
         assert!(
-            text.contains("the box met nothing: strip, 2nd of 2: kernel > kernel"),
+            text.contains("the box met nothing: strip, 2nd of 2: kernel > ours"),
             "{text}"
         );
         assert!(!text.contains("Nowhere"));

@@ -119,6 +119,7 @@ impl Conn {
             // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
             // sooner both fall back the better.
             Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
+            Unproven::ResetSubflow if !first && !bare => self.answered_by_somebody(i, cx),
             // rfc8684:B3
             Unproven::ResetSubflow => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
@@ -131,6 +132,7 @@ impl Conn {
             self.proven(i, cx);
         }
         if let Some(ack) = dss.data_ack {
+            self.subflows[i].answered_by.heard();
             self.on_data_ack(i, ack, window, cx);
         }
         if let Some(mapping) = dss.mapping {

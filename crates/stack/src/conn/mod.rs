@@ -3,6 +3,7 @@
 //! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
 //! siblings never call each other.
 
+mod answered;
 mod close;
 mod control;
 mod copies;

@@ -16,6 +16,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
+use super::answered::AnsweredBy;
 use super::close::LastAck;
 use super::copies::Copies;
 use super::mapping::{RxMaps, TxMaps};
@@ -120,6 +121,10 @@ pub(crate) struct Subflow {
     pub(crate) mappings_before: u64,
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
     pub(crate) data_was_acked: bool,
+    /// Who acknowledges its data.
+    pub(crate) answered_by: AnsweredBy,
+    /// Where the first data that it carried ends in the stream.
+    pub(crate) first_end: Option<Offset>,
     /// The peer stands behind data that did not get here.
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
@@ -176,6 +181,8 @@ impl Subflow {
             mappings: 0,
             mappings_before: 0,
             data_was_acked: false,
+            answered_by: AnsweredBy::Peer,
+            first_end: None,
             behind: false,
             unexplained: None,
             unmapped: 0,
@@ -257,9 +264,10 @@ impl Subflow {
         self.carries_data() && !self.stale && !self.suspect
     }
 
-    /// Either end wants it only when nothing better is left. // rfc8684:P1,P2
+    /// It is for when nothing better is left: the peer wants that, or somebody else answers for its data.
+    // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        self.seat.backup_there
+        self.seat.backup_there || self.answered_by != AnsweredBy::Peer
     }
 
     /// Bytes a second that its congestion window lets go now.

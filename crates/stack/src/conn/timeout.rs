@@ -48,6 +48,7 @@ impl Conn {
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
             soonest.consider(sf.plain_at);
+            soonest.consider(sf.answered_by.deadline());
             soonest.consider(sf.quiet.deadline());
             soonest.consider(sf.signal_deadline());
             if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
@@ -81,6 +82,7 @@ impl Conn {
         self.fast_close_due(cx);
         self.fail_due(cx);
         self.unmapped_due(cx);
+        self.answered_due(cx);
         if self.data_timer.fire(cx.now) {
             self.on_data_timeout(cx);
         }

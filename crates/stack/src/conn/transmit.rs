@@ -481,6 +481,7 @@ impl Conn {
             (source, mapping)
         {
             sf.tx.push(m);
+            sf.first_end.get_or_insert(m.at + u64::from(m.len));
             if self.lattice.infinite_due() {
                 self.lattice.infinite_sent();
                 self.infinite_on_bare = false;

@@ -119,11 +119,10 @@ fn data_without_options_on_the_first_subflow_means_tcp() {
     );
 }
 
-#[test]
-fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
-    // rfc8684:B3,P1
+/// The stack has joined and sent its first data there, because the first subflow has no window; somebody acknowledges it
+/// without options.
+fn answered_by_somebody() -> (Session, usize) {
     let mut s = Session::called_with(2, plain_options());
-    // The first subflow has no window, so data goes on the other.
     s.w.flows[0].window = 0;
     s.w.inject(0, &ack());
     let (other, syn) = s.open_out(1);
@@ -134,6 +133,15 @@ fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
     s.write(b"data");
     s.w.find(other, "data", |s| s.has_data());
     s.w.inject(other, &ack());
+    s.w.quiet(other);
+    (s, other)
+}
+
+#[test]
+fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
+    // rfc8684:B3,P1
+    let (mut s, other) = answered_by_somebody();
+    s.w.advance_ms(3000);
     let reset = s.w.find(other, "a reset", |s| s.is_rst());
     assert_eq!(reset.reason(), Some(ResetReason::MiddleboxInterference));
     assert_eq!(s.info().level, ProtocolLevel::Multipath);
@@ -142,6 +150,27 @@ fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
     s.ack(0);
     s.w.advance_ms(3000);
     s.w.find(0, "the data", |s| s.payload == b"data");
+}
+
+#[test]
+fn a_subflow_for_which_a_proxy_answers_is_a_backup() {
+    // rfc8684:B3
+    let (mut s, other) = answered_by_somebody();
+    s.received += 4;
+    s.ack(other);
+    s.w.advance_ms(3000);
+    s.w.quiet(other);
+    assert_eq!(s.w.count().subflow_proxied, 1);
+    assert_eq!(s.working(), 2);
+    // With a window for both it carries nothing more.
+    s.w.flows[0].window = 60_000;
+    s.ack(0);
+    s.write(b"more");
+    s.w.find(0, "data", |s| s.payload == b"more");
+    s.w.quiet(other);
+    // Until it is the last.
+    s.w.path_down(0);
+    s.w.find(other, "the data", |s| s.payload == b"more");
 }
 
 #[test]
