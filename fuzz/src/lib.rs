@@ -1,7 +1,11 @@
 //! What must hold for any bytes: nothing panics, and what was understood can be written and read back unchanged.
 #![forbid(unsafe_code)]
 
+mod connection;
 mod control;
+mod neighbours;
+mod perf;
+mod script;
 mod stack;
 mod subflow;
 
@@ -16,7 +20,10 @@ use manypath_wire::tcp::mptcp::{self, MptcpOption, Subtype};
 use manypath_wire::tcp::options::Options;
 use manypath_wire::{describe, tcp};
 
+pub use connection::connection;
 pub use control::control;
+pub use neighbours::neighbours;
+pub use perf::perf;
 pub use stack::stack;
 pub use subflow::subflow;
 

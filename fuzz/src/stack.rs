@@ -11,6 +11,8 @@ use manypath_stack::{
 };
 use manypath_tcp::time::{Duration, Instant};
 
+use crate::script::Script;
+
 /// Packets after which a run ends: enough for every phase of a connection, few enough for many runs.
 const MOST_PACKETS: usize = 400;
 /// Time-outs after which a run ends.
@@ -31,19 +33,6 @@ impl Slots for Wire {
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
         self.queue
             .push_back((iface, self.slot[..meta.len].to_vec()));
-    }
-}
-
-/// What the fuzzer decides, byte by byte; zeros (let it pass) when it has nothing more to say.
-struct Script<'a>(&'a [u8]);
-
-impl Script<'_> {
-    fn next(&mut self) -> usize {
-        let Some((&first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        usize::from(first)
     }
 }
 
@@ -73,8 +62,8 @@ fn pattern(side: usize, at: u32) -> u8 {
 
 /// Runs one script.
 pub fn stack(data: &[u8]) {
-    let mut script = Script(data);
-    let setup = script.next();
+    let mut script = Script::new(data);
+    let setup = script.byte();
     let now = Instant::from_secs(1);
     let mut stacks = [1, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
     for (host, stack) in stacks.iter_mut().enumerate() {
@@ -138,7 +127,7 @@ pub fn stack(data: &[u8]) {
         }
         run.applications();
         run.exchange();
-        let next = run.stacks.iter().filter_map(Stack::poll_deadline).min();
+        let next = run.stacks.iter_mut().filter_map(Stack::poll_deadline).min();
         let Some(at) = next.filter(|at| at.since(run.now) < Duration::from_secs(300)) else {
             break;
         };
@@ -180,14 +169,14 @@ impl Run<'_> {
 
     fn deliver(&mut self, to: usize, iface: IfaceId, mut packet: Vec<u8>) {
         self.now += Duration::from_micros(50);
-        let times = match self.script.next() {
+        let times = match self.script.byte() {
             0..160 => 1,
             160..190 => 0,
             190..200 => 2,
             _ => {
                 // Behind the IP header, mostly in the TCP header and its options.
-                let at = 20 + self.script.next();
-                let value = self.script.next() as u8;
+                let at = 20 + usize::from(self.script.byte());
+                let value = self.script.byte();
                 if let Some(byte) = packet.get_mut(at) {
                     self.rewritten |= *byte != value;
                     *byte = value;
@@ -211,7 +200,7 @@ impl Run<'_> {
             let Some(conn) = self.conns[side] else {
                 continue;
             };
-            let action = self.script.next();
+            let action = self.script.byte();
             let now = self.now;
             match action {
                 250.. => {
@@ -222,7 +211,7 @@ impl Run<'_> {
                     self.conns[side] = None;
                 }
                 _ => {
-                    let count = (action * 37) as u32;
+                    let count = u32::from(action) * 37;
                     let data: Vec<u8> = (0..count)
                         .map(|i| pattern(side, self.sent[side] + i))
                         .collect();

@@ -16,6 +16,8 @@ use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::{Flags, Header};
 use manypath_wire::tcp::options::{Options, Timestamps};
 
+use crate::script::Script;
+
 /// Our and the peer's initial numbers, near the wrap.
 const ISN: SeqNum = SeqNum::new(0xffff_f000);
 const IRS: SeqNum = SeqNum::new(0xffff_ff00);
@@ -23,36 +25,6 @@ const IRS: SeqNum = SeqNum::new(0xffff_ff00);
 const WINDOW: u32 = 30_000;
 /// Steps of one run.
 const MOST_STEPS: usize = 400;
-
-/// What the fuzzer decides; zeros when it has nothing more to say.
-struct Script<'a>(&'a [u8]);
-
-impl Script<'_> {
-    fn byte(&mut self) -> u8 {
-        match self.0.split_first() {
-            Some((first, rest)) => {
-                self.0 = rest;
-                *first
-            }
-            None => 0,
-        }
-    }
-
-    fn half(&mut self) -> u16 {
-        u16::from_be_bytes([self.byte(), self.byte()])
-    }
-
-    /// A distance, most often a short one.
-    fn near(&mut self) -> u32 {
-        match self.byte() {
-            0..128 => 0,
-            128..160 => u32::from(self.byte()),
-            160..192 => u32::from(self.byte()).wrapping_neg(),
-            192..248 => u32::from(self.half()),
-            _ => u32::from(self.half()) << 16 | u32::from(self.half()),
-        }
-    }
-}
 
 struct World<'a> {
     script: Script<'a>,
@@ -132,7 +104,7 @@ fn syn() -> (Header, Options) {
 
 /// Runs one script.
 pub fn subflow(data: &[u8]) {
-    let mut script = Script(data);
+    let mut script = Script::new(data);
     let (role, bits) = (script.byte(), script.byte());
     let now = Instant::from_secs(5);
     let machine = if role & 1 == 0 {
@@ -160,7 +132,7 @@ pub fn subflow(data: &[u8]) {
         world.complete();
     }
     for _ in 0..MOST_STEPS {
-        if world.script.0.is_empty() {
+        if world.script.is_over() {
             break;
         }
         world.step();

@@ -190,34 +190,18 @@ impl PacketSocket {
         stride: usize,
         lens: &mut [u32],
     ) -> io::Result<usize> {
-        let count = lens.len().min(BATCH_MAX).min(slab.len() / stride.max(1));
-        let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
-        let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        for (i, part) in slab.chunks_exact_mut(stride).take(count).enumerate() {
-            vectors[i] = libc::iovec {
-                iov_base: part.as_mut_ptr().cast(),
-                iov_len: part.len(),
-            };
-            messages[i].write(message(&raw mut vectors[i]));
-        }
-        // SAFETY: the first `count` headers each point at one live vector, and each vector at a disjoint part of `slab`,
-        // which is exclusively borrowed for the call; neither array moves meanwhile.
-        let got = check(unsafe {
-            libc::recvmmsg(
-                self.0.as_raw_fd(),
-                messages.as_mut_ptr().cast(),
-                count as libc::c_uint,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
-        })? as usize;
-        for (len, message) in lens.iter_mut().zip(&messages).take(got) {
-            // SAFETY: the kernel filled in at most `count` headers, all of which were written above.
-            let message = unsafe { message.assume_init_ref() };
-            let cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            *len = if cut { 0 } else { message.msg_len };
-        }
-        Ok(got)
+        receive(slab, stride, lens, |messages, count| {
+            // SAFETY: `receive` says what it hands over.
+            check(unsafe {
+                libc::recvmmsg(
+                    self.0.as_raw_fd(),
+                    messages,
+                    count,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null_mut(),
+                )
+            })
+        })
     }
 
     /// Sends `parts` of `slab`, one packet each, in order. Returns how many went (at least one, or an error).
@@ -243,27 +227,128 @@ impl PacketSocket {
                 Ok(1)
             };
         }
-        let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
-        let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        for (i, part) in parts.iter().take(count).enumerate() {
-            let bytes = &slab[part.clone()];
-            vectors[i] = libc::iovec {
-                // The kernel only reads through this pointer; `iovec` has no const form.
-                iov_base: bytes.as_ptr().cast_mut().cast(),
-                iov_len: bytes.len(),
-            };
-            messages[i].write(message(&raw mut vectors[i]));
-        }
-        // SAFETY: the first `count` headers each point at one live vector, each vector at live bytes of `slab`; `sendmmsg`
-        // reads the bytes and writes only the headers.
-        let sent = check(unsafe {
-            libc::sendmmsg(
-                self.0.as_raw_fd(),
-                messages.as_mut_ptr().cast(),
-                count as libc::c_uint,
-                libc::MSG_DONTWAIT,
-            )
-        })?;
-        Ok(sent as usize)
+        send(slab, &parts[..count], |messages, count| {
+            // SAFETY: `send` says what it hands over; `sendmmsg` reads the bytes and writes only the headers.
+            check(unsafe {
+                libc::sendmmsg(self.0.as_raw_fd(), messages, count, libc::MSG_DONTWAIT)
+            })
+        })
+    }
+}
+
+/// Points a header at each `stride` of `slab` and hands the headers to `call`, which may write through the first that
+/// many of them, each of which points at one live vector, and each vector at a part of `slab` that is disjoint from the
+/// others and exclusively borrowed; none of them moves meanwhile. `call` says how many it filled in.
+fn receive(
+    slab: &mut [u8],
+    stride: usize,
+    lens: &mut [u32],
+    call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> io::Result<libc::c_int>,
+) -> io::Result<usize> {
+    let count = lens.len().min(BATCH_MAX).min(slab.len() / stride.max(1));
+    let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
+    let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
+    for (i, part) in slab.chunks_exact_mut(stride).take(count).enumerate() {
+        vectors[i] = libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        };
+        messages[i].write(message(&raw mut vectors[i]));
+    }
+    let got = call(messages.as_mut_ptr().cast(), count as libc::c_uint)? as usize;
+    for (len, message) in lens.iter_mut().zip(&messages).take(got.min(count)) {
+        // SAFETY: the first `count` headers were all written above.
+        let message = unsafe { message.assume_init_ref() };
+        let cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        *len = if cut { 0 } else { message.msg_len };
+    }
+    Ok(got)
+}
+
+/// Points a header at each of `parts`, which are at most [`BATCH_MAX`], and hands the headers to `call`: each points at
+/// one live vector, and each vector at live bytes of `slab`, which may only be read. `call` says how many it sent.
+fn send(
+    slab: &[u8],
+    parts: &[Range<usize>],
+    call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> io::Result<libc::c_int>,
+) -> io::Result<usize> {
+    let mut vectors = [EMPTY_VECTOR; BATCH_MAX];
+    let mut messages = [const { MaybeUninit::uninit() }; BATCH_MAX];
+    for (i, part) in parts.iter().enumerate() {
+        let bytes = &slab[part.clone()];
+        vectors[i] = libc::iovec {
+            // The kernel only reads through this pointer; `iovec` has no const form.
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        messages[i].write(message(&raw mut vectors[i]));
+    }
+    let sent = call(messages.as_mut_ptr().cast(), parts.len() as libc::c_uint)?;
+    Ok(sent as usize)
+}
+
+/// The kernel's part is played by the tests, so that Miri can follow the pointers.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that a header points at.
+    fn part(message: &libc::mmsghdr) -> (*mut u8, usize) {
+        assert_eq!(message.msg_hdr.msg_iovlen, 1);
+        // SAFETY: the header was made by `receive` or `send`, whose vectors live until the call is over.
+        let vector = unsafe { *message.msg_hdr.msg_iov };
+        (vector.iov_base.cast(), vector.iov_len)
+    }
+
+    #[test]
+    fn packets_are_received_where_they_belong() {
+        let mut slab = [0; 35];
+        let mut lens = [9; 5];
+        let got = receive(&mut slab, 10, &mut lens, |messages, count| {
+            assert_eq!(count, 3, "a part that is too short is left alone");
+            // SAFETY: `receive` made that many headers, which nobody else uses now.
+            let messages = unsafe { std::slice::from_raw_parts_mut(messages, count as usize) };
+            for (i, message) in messages.iter_mut().take(2).enumerate() {
+                let (at, len) = part(message);
+                assert_eq!(len, 10);
+                // SAFETY: all of the part is ours to write.
+                unsafe { at.write_bytes(i as u8 + 1, len) };
+                message.msg_len = 7;
+                message.msg_hdr.msg_flags = if i == 1 { libc::MSG_TRUNC } else { 0 };
+            }
+            Ok(2)
+        });
+        assert_eq!(got.ok(), Some(2));
+        assert_eq!(lens, [7, 0, 9, 9, 9], "what was cut does not count");
+        assert_eq!(slab[..10], [1; 10]);
+        assert_eq!(slab[10..20], [2; 10]);
+        assert_eq!(slab[20..], [0; 15]);
+    }
+
+    #[test]
+    fn packets_are_sent_from_where_they_are() {
+        let slab: Vec<u8> = (0..100).collect();
+        let parts = [0..3, 40..40, 90..100, 1..2];
+        let sent = send(&slab, &parts, |messages, count| {
+            // SAFETY: `send` made that many headers, which nobody else uses now.
+            let messages = unsafe { std::slice::from_raw_parts(messages, count as usize) };
+            for (message, expected) in messages.iter().zip(&parts) {
+                let (at, len) = part(message);
+                // SAFETY: all of the part may be read.
+                let bytes = unsafe { std::slice::from_raw_parts(at, len) };
+                assert_eq!(bytes, &slab[expected.clone()]);
+            }
+            Ok(messages.len() as libc::c_int)
+        });
+        assert_eq!(sent.ok(), Some(4));
+    }
+
+    #[test]
+    fn errors_of_the_call_are_handed_on() {
+        let blocked = || Err(io::ErrorKind::WouldBlock.into());
+        let error = receive(&mut [0; 8], 4, &mut [0; 2], |_, _| blocked()).err();
+        assert_eq!(error.map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+        let error = send(&[0; 8], &[0..4, 4..8], |_, _| blocked()).err();
+        assert_eq!(error.map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
     }
 }
