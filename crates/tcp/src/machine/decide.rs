@@ -18,6 +18,9 @@ const NOTHING: Offer = Offer {
     push: false,
 };
 
+/// Segments that follow a probe for a larger size: as many as fast retransmit takes for reordering, and one.
+const BEHIND_MTU_PROBE: u32 = 4;
+
 impl Machine {
     /// The one thing to send now, given what the caller offers. Changes nothing: ask again after
     /// [`sent`](Self::sent) until it answers [`Decision::Idle`].
@@ -228,7 +231,9 @@ impl Machine {
     fn next_mtu_probe(&self, now: Instant, offer: &Offer, room: u32) -> Option<Plan> {
         let size = self.send.loss.mtu_probe(now)?;
         let len = size.saturating_sub(u32::from(offer.option_space));
-        (len > self.mss() && len <= offer.available.min(room)).then(|| Plan {
+        // Enough has to follow for its loss to be noticed without a time-out (RFC 4821 section 7.4).
+        let needed = len + BEHIND_MTU_PROBE * self.mss();
+        (len > self.mss() && needed <= offer.available.min(room)).then(|| Plan {
             len,
             mss: len,
             ..self.plan(Kind::Data, self.send.nxt())

@@ -328,6 +328,11 @@ impl Machine {
         Ssn::of(self.send.nxt(), self.base)
     }
 
+    /// Something is missing before data that arrived: acknowledgements have that to tell.
+    pub fn reports_holes(&self) -> bool {
+        self.recv.has_blocks()
+    }
+
     /// Next number expected from the peer.
     pub fn rcv_nxt(&self) -> SeqNum {
         self.recv.next()

@@ -189,15 +189,18 @@ impl LossRecovery {
         }
     }
 
-    /// RFC 5681 section 3.1 and RFC 6298 section 5.7: a handshake that had to be repeated is followed by one segment, and
-    /// by a patient timer, unless the echo shows that the first one was only late.
+    /// RFC 6298 section 5.7: a handshake that had to be repeated is followed by a patient timer, unless the echo shows that
+    /// the first one was only late. RFC 5681 section 3.1 has it followed by one segment as well, which RFC 6928 section 2
+    /// recommends only after more than one repetition: one may be chance, or a box that does not like an option.
     fn on_syn_acked(&mut self, ack: &AckIn<'_>, report: &AckReport, before: &Before) {
         let late = before
             .head_sent
             .zip(ack.ts)
             .is_some_and(|(sent, echo)| echo <= sent);
         if report.retransmitted_acked && !late {
-            self.cc.restart_initial(1);
+            if self.rto.backoffs() > 1 {
+                self.cc.restart_initial(1);
+            }
             if self.rtt.srtt().is_none() {
                 self.rto.after_syn_timeout();
             }

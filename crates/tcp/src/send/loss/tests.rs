@@ -631,21 +631,22 @@ fn an_idle_sender_starts_from_a_smaller_window() {
 }
 
 #[test]
-fn a_handshake_that_timed_out_is_followed_by_one_segment() {
+fn a_handshake_that_timed_out_twice_is_followed_by_one_segment() {
+    // RFC 5681 section 3.1 with the recommendation of RFC 6928 section 2; RFC 6298 section 5.7.
     let syn = Control {
         syn: true,
         fin: false,
     };
-    for (again, window) in [(false, 10 * MSS), (true, MSS)] {
+    for (timeouts, window) in [(0, 10 * MSS), (1, 10 * MSS), (2, MSS)] {
         let mut sender = LossRecovery::new(ISN, &setup(Algorithm::Cubic, true));
         sender.sent(Instant::from_secs(1), ISN, 1, syn, Sent::New);
         assert_eq!(sender.deadline(), Some(Instant::from_secs(2)));
-        if again {
-            assert!(sender.on_timeout(Instant::from_secs(2)).rto_fired);
+        for at in [2, 4].map(Instant::from_secs).into_iter().take(timeouts) {
+            assert!(sender.on_timeout(at).rto_fired);
             let lost = sender.next_retransmit(MSS, 0).unwrap();
             assert!(lost.syn && lost.len == 1);
-            sender.sent(Instant::from_secs(2), ISN, 1, syn, Sent::Retransmit);
-            assert_eq!(sender.deadline(), Some(Instant::from_secs(4)));
+            sender.sent(at, ISN, 1, syn, Sent::Retransmit);
+            assert_eq!(sender.deadline(), Some(at + (at - Instant::ZERO)));
         }
         sender.negotiated(true, MSS);
         let ack = AckIn {
@@ -657,13 +658,11 @@ fn a_handshake_that_timed_out_is_followed_by_one_segment() {
             ece: false,
             app_limited: true,
         };
-        let effect = sender.on_ack(Instant::from_millis(2_100), &ack, &GroupView::ALONE);
+        let effect = sender.on_ack(Instant::from_millis(4_100), &ack, &GroupView::ALONE);
         assert!(effect.syn_acked);
         assert_eq!((sender.cwnd(), sender.deadline()), (window, None));
-        assert_eq!(
-            sender.rto(),
-            Duration::from_millis(if again { 3_000 } else { 3_300 })
-        );
+        let rto = if timeouts > 0 { 3_000 } else { 9_300 };
+        assert_eq!(sender.rto(), Duration::from_millis(rto));
     }
 }
 
