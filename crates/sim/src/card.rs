@@ -96,6 +96,15 @@ impl Slots for Cards<'_> {
         let single = desk.single.take_if(|_| desk.in_single);
         if let Some(mut packet) = single {
             packet.bytes_mut().truncate(meta.len);
+            if job.splits(meta.len) {
+                // It fits into one packet here, but not on its path.
+                let outbox = &mut desk.outbox;
+                offload::split(packet.bytes_mut(), &job, self.fabric.pool(), |packet| {
+                    outbox.push((index, packet));
+                });
+                self.fabric.pool().give(packet);
+                return;
+            }
             offload::complete(packet.bytes_mut(), &job);
             desk.outbox.push((index, packet));
             return;
