@@ -96,6 +96,11 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         r#"{kind = "split"}, {kind = "coalesce", keep = "last"}"#,
         "kept kept kept kept",
     ),
+    (
+        // Of some mappings nothing is left, however often they are repeated together.
+        r#"{kind = "split", keep = "first"}, {kind = "coalesce", keep = "last"}"#,
+        "fell fell fell fell",
+    ),
     (r#"{kind = "rewrite"}"#, "fell fell fell fell"),
     (r#"{kind = "rewrite", way = "in"}"#, "fell fell fell fell"),
     (

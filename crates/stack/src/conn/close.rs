@@ -382,7 +382,7 @@ impl Conn {
     }
 
     /// Another subflow carries data.
-    fn has_other(&self, i: usize) -> bool {
+    pub(super) fn has_other(&self, i: usize) -> bool {
         (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
     }
 

@@ -91,6 +91,40 @@ pub(crate) fn without_dss(first_subflow: bool, others_exist: bool, proving: bool
     }
 }
 
+/// How a subflow stands on which options stopped passing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Another subflow carries data.
+    pub(crate) others: bool,
+    /// A proof for another subflow is under way, which the peer may have taken up.
+    pub(crate) proving: bool,
+    /// What it has in flight continues what was acknowledged at data level, in order and once.
+    pub(crate) straight: bool,
+}
+
+/// The way on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WayDown {
+    /// Another subflow carries the data. // rfc8684:B3
+    Reset,
+    /// Whether there is another turns out within a round trip.
+    Wait,
+    /// It goes on as TCP. // rfc8684:B4
+    GoOn,
+    /// It goes on as TCP with everything that has no Data ACK, once more. // rfc8684:B9
+    Again,
+}
+
+/// The rule for a subflow on which options stopped passing. Pure.
+pub(crate) fn way_down(standing: Standing) -> WayDown {
+    match standing {
+        Standing { others: true, .. } => WayDown::Reset,
+        Standing { proving: true, .. } => WayDown::Wait,
+        Standing { straight: true, .. } => WayDown::GoOn,
+        Standing { .. } => WayDown::Again,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +155,26 @@ mod tests {
             assert_eq!(without_dss(true, true, proving), Unproven::ResetSubflow);
             assert_eq!(without_dss(false, true, proving), Unproven::ResetSubflow);
             assert_eq!(without_dss(false, false, proving), Unproven::ResetSubflow);
+        }
+    }
+
+    #[test]
+    fn one_subflow_is_left_and_goes_on_from_the_last_data_ack() {
+        // rfc8684:B3,B4,B9
+        let ways = [
+            (true, true, true, WayDown::Reset),
+            (true, false, false, WayDown::Reset),
+            (false, true, true, WayDown::Wait),
+            (false, false, true, WayDown::GoOn),
+            (false, false, false, WayDown::Again),
+        ];
+        for (others, proving, straight, way) in ways {
+            let standing = Standing {
+                others,
+                proving,
+                straight,
+            };
+            assert_eq!(way_down(standing), way, "{standing:?}");
         }
     }
 }

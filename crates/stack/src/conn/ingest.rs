@@ -60,6 +60,10 @@ impl Conn {
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
             }
         }
+        if !self.lattice.speaks_multipath() {
+            // It fell by one of them, and where the stream ends is for the FIN to say now. // rfc8684:B13
+            return;
+        }
         let mapping = capable_of(seg)
             .filter(|_| self.subflows[i].is_first())
             .and_then(|capable| self.capable_mapping(capable));
@@ -76,7 +80,7 @@ impl Conn {
         self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
         self.takes_over(i, cx);
         if !seg.options.mptcp.is_empty() {
-            self.options_pass();
+            self.options_pass(i);
         }
         match dss {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
@@ -100,7 +104,7 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        self.heard_bare();
+        self.heard_bare(i);
         if !(blind || bare) {
             if outcome.acked > 0 {
                 self.note_bare_ack(i, cx);
@@ -120,6 +124,8 @@ impl Conn {
             // sooner both fall back the better.
             Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
             Unproven::ResetSubflow if !first && !bare => self.answered_by_somebody(i, cx),
+            // A piece of a segment may have come without its option, which then follows.
+            Unproven::ResetSubflow if !blind && !gone => {}
             // rfc8684:B3
             Unproven::ResetSubflow => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
@@ -179,21 +185,14 @@ impl Conn {
         };
         if mapping.is_infinite() {
             // rfc8684:D18,B14,B15
-            self.on_infinite(i, cx);
+            self.on_infinite(i, mapping, cx);
             return;
         }
         if self.failing.is_some() {
             return;
         }
-        let near = self.recv.next();
-        let (at, long) = match mapping.dsn {
-            MapDsn::Short(low) => (numbers.offset32(low, near), false),
-            MapDsn::Long(full) => (
-                numbers.offset(manypath_wire::dsn::Dsn::new(full), near),
-                true,
-            ),
-        };
-        self.peer_long = long; // rfc8684:D19
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        self.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
         if !self.checksum_as_agreed(i, mapping.checksum, cx) {
             return;
         }
@@ -277,6 +276,9 @@ impl Conn {
         // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
         // so look from the segment's own start.
         let from = self.delivered_ssn.unwrap_or(next);
+        self.subflows[i]
+            .told
+            .note(mapping.ssn, mapping.at, mapping.len);
         let held = &self.subflows[i].unexplained;
         let held = held.as_ref().map(super::unmapped::Unexplained::ssn);
         let from = held.unwrap_or(from);
@@ -309,7 +311,7 @@ impl Conn {
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
         if !self.lattice.speaks_multipath() {
-            self.take_plain(i, bytes, cx);
+            self.take_plain(i, ssn, bytes, cx);
             return;
         }
         if !self.explain(i, cx) {
@@ -317,7 +319,7 @@ impl Conn {
             return;
         }
         if !self.lattice.speaks_multipath() {
-            self.take_plain(i, bytes, cx);
+            self.take_plain(i, ssn, bytes, cx);
             return;
         }
         let mut ssn = ssn;
@@ -364,7 +366,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         let at = m.at + u64::from(into);
-        self.subflows[i].unmapped = 0;
+        (self.subflows[i].unmapped, self.subflows[i].unmapped_since) = (0, None);
         self.subflows[i].bytes_received += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
@@ -436,8 +438,12 @@ impl Conn {
     /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
-        self.subflows[i].unmapped += bytes as u64;
-        if self.subflows[i].unmapped >= MOST_UNMAPPED {
+        let sf = &mut self.subflows[i];
+        sf.unmapped += bytes as u64;
+        let since = *sf.unmapped_since.get_or_insert(cx.now);
+        // Mappings that are lost one by one leave others. Where none came for so long, none will.
+        let none = cx.now >= since + sf.tcp.rto() && sf.rx.next_start().is_none();
+        if sf.unmapped >= MOST_UNMAPPED || none && self.has_other(i) {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

@@ -186,6 +186,7 @@ impl Conn {
             self.subflows[i].greeting = Greeting::Done;
             self.joined = true;
             cx.count.join_established += 1;
+            self.better_than_failing(cx);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Owns the notes of both directions; never a payload byte. A mapping is never changed once made.
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use manypath_wire::checksum::Sum;
 use manypath_wire::seq::Ssn;
@@ -69,8 +70,9 @@ impl TxMaps {
         self.queue.push_back(mapping);
     }
 
-    /// Forgets what the subflow acknowledged wholly.
-    pub(crate) fn acked(&mut self, una: Ssn) {
+    /// Forgets what the subflow acknowledged wholly. Gives the first part of the stream among it that ends after `data_una`.
+    pub(crate) fn acked(&mut self, una: Ssn, data_una: Offset) -> Option<Range<Offset>> {
+        let mut first: Option<Range<Offset>> = None;
         while let Some(front) = self.queue.front().copied() {
             if !front.end().before_eq(una) {
                 break;
@@ -79,7 +81,12 @@ impl TxMaps {
             if self.minima.front() == Some(&front.at) {
                 self.minima.pop_front();
             }
+            let part = front.at..front.at + u64::from(front.len);
+            if part.end > data_una && first.as_ref().is_none_or(|first| part.start < first.start) {
+                first = Some(part);
+            }
         }
+        first
     }
 
     /// The mapping that a sent byte belongs to.
@@ -309,15 +316,15 @@ mod tests {
             maps.push(m);
         }
         assert_eq!(maps.lowest(), Some(Offset(50)));
-        maps.acked(Ssn::new(25));
+        maps.acked(Ssn::new(25), Offset::ZERO);
         assert_eq!(
             maps.lowest(),
             Some(Offset(50)),
             "a partly acknowledged mapping stays"
         );
-        maps.acked(Ssn::new(31));
+        maps.acked(Ssn::new(31), Offset::ZERO);
         assert_eq!(maps.lowest(), Some(Offset(300)));
-        maps.acked(Ssn::new(41));
+        maps.acked(Ssn::new(41), Offset::ZERO);
         assert!(maps.is_empty() && maps.lowest().is_none());
     }
 
@@ -336,7 +343,7 @@ mod tests {
         maps.push(tx(21, 105, 5));
         assert_eq!(maps.straight(Offset(105), Offset(120)), None);
         assert_eq!(maps.straight(Offset(120), Offset(120)), ssn(26));
-        maps.acked(Ssn::new(26));
+        maps.acked(Ssn::new(26), Offset::ZERO);
         maps.push(tx(26, 120, 5));
         assert_eq!(maps.straight(Offset(122), Offset(125)), ssn(28));
     }

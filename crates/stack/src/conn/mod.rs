@@ -3,6 +3,7 @@
 //! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
 //! siblings never call each other.
 
+mod again;
 mod answered;
 mod close;
 mod control;
@@ -19,6 +20,7 @@ mod offset;
 mod options;
 mod order;
 mod packet;
+mod passing;
 mod paths;
 mod persuade;
 mod plain;
@@ -77,7 +79,7 @@ pub(crate) use subflow::{Greeting, Seat};
 use timers::DataTimer;
 pub(crate) use transmit::Progress;
 use tune::Arrivals;
-use unmapped::{Bareness, RecentAcks};
+use unmapped::RecentAcks;
 use withhold::Withheld;
 
 /// Idle queues keep their memory for so long.
@@ -163,7 +165,6 @@ pub(crate) struct Conn {
     advance: Advance,
     fast_close: Option<FastCloseWait>,
     failing: Option<Failing>,
-    bareness: Bareness,
     /// Mappings that were lost on the way while others passed.
     gaps: u8,
     recent_acks: RecentAcks,
@@ -179,6 +180,10 @@ pub(crate) struct Conn {
     late_fin: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
+    /// What was not acknowledged is sent anew from this number of the subflow on. // rfc8684:B9
+    again_from: Option<Ssn>,
+    /// The peer does so: what comes before the number is not the stream, and of the rest so much is here.
+    peer_again: Option<(Ssn, u64)>,
     /// An infinite mapping left, if only with data that was sent before.
     infinite_said: bool,
     /// The infinite mapping goes on segments without data, too, until data has carried it.
@@ -188,6 +193,10 @@ pub(crate) struct Conn {
     write_blocked: bool,
     /// Where the payload of the segment at hand starts, while it is being taken in.
     delivered_ssn: Option<Ssn>,
+    /// It only repeats what came before the fall. // rfc8684:R3
+    repeated_after_fall: bool,
+    /// The same, whether it is in order or not.
+    segment_ssn: Option<Ssn>,
     /// When payload last arrived on any subflow.
     fed: Instant,
     /// Some subflow is not looked at any more until payload arrives.
@@ -266,17 +275,20 @@ impl Conn {
             joined: false,
             spoke: false,
             late_fin: false,
-            bareness: Bareness::default(),
             gaps: 0,
             recent_acks: RecentAcks::default(),
             data_acks_go_on: false,
             infinite_from: None,
+            again_from: None,
+            peer_again: None,
             infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),
             readable_told: false,
             write_blocked: false,
             delivered_ssn: None,
+            repeated_after_fall: false,
+            segment_ssn: None,
             fed: now,
             resting: false,
             arrivals: Arrivals::new(now),

@@ -7,6 +7,7 @@ use core::ops::{Add, AddAssign, Sub};
 
 use manypath_tcp::ranges::Circular;
 use manypath_wire::dsn::Dsn;
+use manypath_wire::tcp::mptcp::MapDsn;
 
 /// Bytes of the stream before this point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +81,14 @@ impl Numbering {
         near.0
             .checked_add_signed(dsn.diff(self.dsn(near)))
             .map(Offset)
+    }
+
+    /// As `offset`, for a number in either form. // rfc8684:D15
+    pub(crate) fn place(self, dsn: MapDsn, near: Offset) -> Option<Offset> {
+        match dsn {
+            MapDsn::Short(low) => self.offset32(low, near),
+            MapDsn::Long(full) => self.offset(Dsn::new(full), near),
+        }
     }
 
     /// As `offset`, for the low half of a number. // rfc8684:D14,D16

@@ -56,11 +56,13 @@ impl Conn {
         }
         match &sf.greeting {
             Greeting::Plain => match (mapping, sf.signals.front()) {
-                (Some(mapping), _) if self.lattice.infinite_due() => {
+                (Some(mapping), _)
+                    if self.lattice.infinite_due() || self.again_from == Some(mapping.ssn) =>
+                {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.data_acks_go_on {
+                    if self.data_acks_go_on && !sf.tcp.reports_holes() {
                         add(list, self.late_dss());
                     } else if mapping.is_none() && self.infinite_on_bare {
                         // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
@@ -168,7 +170,8 @@ impl Conn {
     fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
         add(list, self.dss(mapping));
-        if mapping.is_none() {
+        // It may be long, and the Data ACK must not wait for another segment.
+        if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
             // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
             if let Some(signal) = self.subflows[i].signals.front() {
                 add(list, *signal);

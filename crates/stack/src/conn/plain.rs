@@ -8,7 +8,7 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::{Fail, MptcpOption};
+use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
 
 use super::ingest::interference;
 use super::mapping::RxMapping;
@@ -22,6 +22,8 @@ use crate::ids::SubflowId;
 
 /// How often an MP_FAIL is sent before its subflow is given up.
 const MOST_FAILS: u8 = 4;
+/// How often one that nothing answers is sent before the connection goes on as TCP.
+const UNHEARD_FAILS: u8 = 3;
 /// How long it is sent to a peer that is not heard at all.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
@@ -103,6 +105,12 @@ impl Conn {
         // A peer of which nothing came but what was under way has not refused to answer: its path is down.
         let heard = self.subflows[i].quiet.heard_at() > failing.since + rto;
         let too_long = cx.now >= failing.since + LONGEST_SILENCE;
+        // Or it does not hear options, or does not say them any more: then it goes on as TCP.
+        let bare = self.subflows[i].bareness.heard;
+        if failing.sent > 0 && bare || failing.sent >= UNHEARD_FAILS && !heard {
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            return;
+        }
         if failing.sent >= MOST_FAILS && (heard || too_long) {
             self.give_up_held(i, &failing, cx);
             return;
@@ -116,8 +124,8 @@ impl Conn {
         self.say_fail(i, failing.at, cx);
     }
 
-    /// The peer proved another subflow while an MP_FAIL waits for its answer. It had begun that before it heard of the
-    /// failure, and will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
+    /// Another subflow came up while an MP_FAIL waits for its answer. It was begun before the peer heard of the failure,
+    /// who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
         let Some(failing) = self.failing else { return };
         if let Some(i) = self.position(failing.subflow) {
@@ -185,12 +193,17 @@ impl Conn {
             return;
         }
         let at = self.recv.next();
-        if self.straight(i).is_none() || self.has_gaps(i) {
+        let straight = self.is_straight(i);
+        if self.has_gaps(i) || !(straight || self.joined) {
             // Its order is not the stream's. // rfc8684:B11
             self.fail_subflow(i, at, cx);
             return;
         }
-        self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+        if straight {
+            self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+        } else {
+            self.begin_again(i, FallbackCause::PeerFailed, cx);
+        }
         self.say_fail(i, at, cx); // rfc8684:B10
     }
 
@@ -231,7 +244,11 @@ impl Conn {
     }
 
     /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
-    pub(crate) fn on_infinite(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
+        if self.peer_begins_again(i, mapping) {
+            self.follow_again(i, cx);
+            return;
+        }
         if !self.is_alone(i) {
             cx.count.option_unexpected += 1;
             return;
@@ -247,9 +264,19 @@ impl Conn {
         } else {
             FallbackCause::PeerInfinite
         };
-        if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
+        let start = self.straight(i);
+        if self.lattice.descend(self.level_of_answer(), cause) {
+            self.infinite_from = start;
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// With data in flight without Data ACK, the peer is told where it belongs.
+    pub(super) fn level_of_answer(&self) -> ProtocolLevel {
+        match self.send.una() < self.send.next() {
+            true => ProtocolLevel::InfiniteMapping,
+            false => ProtocolLevel::PlainTcp,
         }
     }
 
@@ -257,14 +284,14 @@ impl Conn {
     /// nothing was missing here. // rfc8684:B14
     pub(crate) fn take_repeated_infinite(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
-        if !mapping.is_some_and(|mapping| mapping.is_infinite()) {
+        let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
             return;
-        }
+        };
         let known = self.remote.is_some() && self.lattice.speaks_multipath();
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
         let whole = self.subflows[i].unmapped == 0 && !self.has_gaps(i) && self.is_straight(i);
         if known && acks && whole && self.is_certainly_alone(i) {
-            self.on_infinite(i, cx);
+            self.on_infinite(i, &mapping, cx);
         }
     }
 
@@ -293,7 +320,7 @@ impl Conn {
     }
 
     /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
-    fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
+    pub(super) fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
         let (una, next) = (self.send.una(), self.send.next());
         let ssn = self.subflows[i].tx.straight(una, next)?;
         Some((ssn, una))
@@ -305,7 +332,7 @@ impl Conn {
     }
 
     /// What the peer sends on this subflow is not the next part of its stream.
-    fn has_gaps(&self, i: usize) -> bool {
+    pub(super) fn has_gaps(&self, i: usize) -> bool {
         let ahead = |m: &RxMapping| m.at > self.recv.next();
         self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
     }
@@ -315,7 +342,12 @@ impl Conn {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
             self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
         }
+        let end = self.recv.forget_end();
         self.count_waiting(i, cx);
+        // Where the stream is rewritten, it ends somewhere else than the peer said, and its FIN tells. // rfc8684:B13
+        if let Some(end) = end.filter(|end| *end == self.recv.next()) {
+            self.recv.note_end(end);
+        }
         self.withholds_until_answered(i);
         let sf = &mut self.subflows[i];
         sf.greeting = Greeting::Plain;
@@ -325,9 +357,11 @@ impl Conn {
         self.send.open_window();
         self.send.forget_all_reinjections();
         // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
-        let upto = self.subflows[i].tx.lowest();
-        self.send
-            .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
+        if self.again_from.is_none() {
+            let upto = self.subflows[i].tx.lowest();
+            self.send
+                .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
+        }
         // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
         // a FIN that came before we knew counts now.
         if matches!(self.send.fin, FinState::Sent | FinState::Acked) {
@@ -344,9 +378,6 @@ impl Conn {
         let owner = self.subflows[i].id();
         if let Some(held) = self.subflows[i].unexplained.take() {
             let bytes = held.into_bytes();
-            if self.recv.ends_before(self.recv.next() + bytes.len() as u64) {
-                self.recv.forget_end();
-            }
             let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
             self.advanced(advanced, cx);
             return;
@@ -368,7 +399,8 @@ impl Conn {
     }
 
     /// In-order bytes after the fall: they are the stream.
-    pub(crate) fn take_plain(&mut self, i: usize, bytes: &[u8], cx: &mut Cx<'_>) {
+    pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        let bytes = self.new_part(ssn, bytes);
         self.subflows[i].bytes_received += bytes.len() as u64;
         // The subflow kept to its own window, which is this one.
         self.recv.told(self.recv.room());

@@ -181,14 +181,9 @@ impl ReceiveQueue {
         }
     }
 
-    /// The peer said that its stream ends before `at`.
-    pub(crate) fn ends_before(&self, at: Offset) -> bool {
-        self.end.is_some_and(|end| end < at)
-    }
-
     /// The stream is rewritten on its way: where it ends in the peer's numbers says nothing about where it ends here.
-    pub(crate) fn forget_end(&mut self) {
-        self.end = None;
+    pub(crate) fn forget_end(&mut self) -> Option<Offset> {
+        self.end.take()
     }
 
     /// Where what may come ends. Windows are told in units of their scale, rounded up. And a peer may go beyond the edge

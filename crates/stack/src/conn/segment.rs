@@ -68,6 +68,10 @@ impl Conn {
         self.note_heard(i, outcome.in_order.is_some(), cx);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
         self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
+        let tcp = &self.subflows[i].tcp;
+        let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
+        self.segment_ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
+        self.repeated_after_fall = false;
         if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
             self.take_options(i, seg, &outcome, cx);
         }
@@ -128,8 +132,12 @@ impl Conn {
     }
 
     fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        sf.tx.acked(sf.tcp.snd_una_ssn());
+        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
+        let part = sf.tx.acked(sf.tcp.snd_una_ssn(), una);
+        let known = sf.swallowed.as_ref().filter(|part| part.end > una);
+        if known.is_none_or(|known| part.as_ref().is_some_and(|part| part.start < known.start)) {
+            sf.swallowed = part;
+        }
         sf.copies.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
@@ -138,11 +146,15 @@ impl Conn {
         if !self.lattice.speaks_multipath() {
             self.withheld_answered(i);
             // rfc8684:B13
+            let una = self.subflows[i].tcp.snd_una_ssn();
+            let counts = self.again_from.is_none_or(|from| !una.before(from));
             let upto = self.subflows[i]
                 .tx
-                .first_unacked(self.subflows[i].tcp.snd_una_ssn())
+                .first_unacked(una)
                 .unwrap_or_else(|| self.send.next());
-            self.send.subflow_acked(upto);
+            if counts {
+                self.send.subflow_acked(upto);
+            }
         }
     }
 

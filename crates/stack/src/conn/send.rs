@@ -258,6 +258,11 @@ impl SendQueue {
         bytes
     }
 
+    /// What has no Data ACK is sent anew, as if it never had been.
+    pub(crate) fn rewind(&mut self) {
+        self.next = self.una;
+    }
+
     /// With plain TCP the subflow alone obeys the window.
     pub(crate) fn open_window(&mut self) {
         self.edge = Offset(u64::MAX);

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{Kind, Machine, Plan, State};
@@ -21,6 +22,7 @@ use super::close::LastAck;
 use super::copies::Copies;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
+use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
 use super::rescue::Question;
 use super::unmapped::Unexplained;
@@ -125,12 +127,19 @@ pub(crate) struct Subflow {
     pub(crate) answered_by: AnsweredBy,
     /// Where the first data that it carried ends in the stream.
     pub(crate) first_end: Option<Offset>,
+    /// What it shows about options that do not pass.
+    pub(crate) bareness: Bareness,
+    /// What the peer's mappings told, in its own numbers.
+    pub(crate) told: Told,
     /// The peer stands behind data that did not get here.
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
-    /// Payload without mapping since the last mapped byte.
+    /// Payload without mapping since the last mapped byte, and since when.
     pub(crate) unmapped: u64,
+    pub(crate) unmapped_since: Option<Instant>,
+    /// The first part of the stream that it acknowledged and that has no Data ACK.
+    pub(crate) swallowed: Option<Range<Offset>>,
     /// Why it is being reset, and with which option.
     pub(crate) reset_with: Option<Explanation>,
     /// The cause to report when it is gone.
@@ -183,9 +192,13 @@ impl Subflow {
             data_was_acked: false,
             answered_by: AnsweredBy::Peer,
             first_end: None,
+            bareness: Bareness::default(),
+            told: Told::default(),
             behind: false,
             unexplained: None,
             unmapped: 0,
+            unmapped_since: None,
+            swallowed: None,
             reset_with: None,
             end: None,
             opened: now,

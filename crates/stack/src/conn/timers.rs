@@ -29,6 +29,11 @@ impl DataTimer {
         self.at
     }
 
+    /// It expired more than once since the peer acknowledged anything new.
+    pub(crate) fn repeats(&self) -> bool {
+        self.backoffs > 1
+    }
+
     /// Starts the timer if it should run and does not; stops it if it should not.
     pub(crate) fn arm(&mut self, now: Instant, rto: Duration, outstanding: Outstanding) {
         match outstanding {

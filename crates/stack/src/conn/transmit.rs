@@ -125,7 +125,7 @@ impl Conn {
     }
 
     /// The payload of a segment: the smallest change of window worth telling.
-    fn window_step(&self) -> u32 {
+    pub(super) fn window_step(&self) -> u32 {
         self.subflows.first().map_or(1, |sf| sf.tcp.mss())
     }
 

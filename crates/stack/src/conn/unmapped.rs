@@ -39,8 +39,7 @@ const STARTS: usize = 256;
 /// Equal bytes that make a repetition, and the fewest that can be one.
 const ALIKE: usize = 64;
 const FEWEST: usize = 16;
-/// Segments without options in a row, among acknowledgements that advance or among repeated data, that make a rule.
-const BARE: u8 = 3;
+/// Repeated data without options in a row that makes a rule.
 const BARE_REPEATS: u8 = 2;
 /// Time-outs without any acknowledgement of first data, after which it is tried without options.
 const SILENT_TIMEOUTS: u8 = 3;
@@ -81,17 +80,6 @@ impl Unexplained {
     }
 }
 
-/// What the only subflow shows about options that do not pass.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bareness {
-    /// The peer spoke without options since it last did with some.
-    heard: bool,
-    acks: u8,
-    since: Option<Instant>,
-    repeats: u8,
-    repeated: Option<Instant>,
-}
-
 /// The latest Data ACKs: a peer that misses some begins again at one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentAcks {
@@ -115,6 +103,11 @@ impl RecentAcks {
             self.ring[self.next] = at;
             self.next = (self.next + 1) % RECENT;
         }
+    }
+
+    /// It was the last one.
+    pub(crate) fn told(&self, at: Offset) -> bool {
+        self.ring[(self.next + RECENT - 1) % RECENT] == at
     }
 
     fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
@@ -199,7 +192,7 @@ impl Conn {
         if self.lattice.speaks_multipath() {
             self.unmapped(i, bytes.len(), cx);
         } else {
-            self.take_plain(i, bytes, cx);
+            self.take_plain(i, ssn, bytes, cx);
         }
     }
 
@@ -298,6 +291,10 @@ impl Conn {
             self.subflows[i].unexplained = None;
             self.withhold_no_more();
             self.unmapped(i, lost, cx);
+            if !mapped && self.has_other(i) {
+                // Nor did anything come with one before. // rfc8684:B3
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            }
             return;
         }
         if again {
@@ -315,43 +312,6 @@ impl Conn {
         self.say_fail(i, at, cx);
     }
 
-    /// The only subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
-    pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let bare = &mut self.bareness;
-        bare.acks = bare.acks.saturating_add(1);
-        let since = *bare.since.get_or_insert(cx.now);
-        let lasting = bare.acks >= BARE && cx.now.since(since) >= self.subflows[i].tcp.rto();
-        if lasting && self.is_certainly_alone(i) && self.is_straight(i) {
-            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
-        }
-    }
-
-    /// A segment without options came.
-    pub(crate) fn heard_bare(&mut self) {
-        self.bareness.heard = true;
-    }
-
-    /// Nothing was acknowledged at data level for long, and what the peer sent meanwhile came without options: not the data
-    /// is missing but the Data ACKs, and to send it again would be to say it twice; or the DATA_FIN is, which no data
-    /// carries. True if the connection went down.
-    // rfc8684:B5,R3
-    pub(crate) fn falls_for_want_of_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
-        if !self.bareness.heard || !self.lattice.speaks_multipath() {
-            return false;
-        }
-        let alone = |i: &usize| self.is_certainly_alone(*i) && self.is_straight(*i);
-        let only = (0..self.subflows.len()).find(alone);
-        if let Some(i) = only {
-            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
-        }
-        only.is_some()
-    }
-
-    /// Options pass.
-    pub(crate) fn options_pass(&mut self) {
-        self.bareness = Bareness::default();
-    }
-
     /// Old data comes again. Without options from a peer that had them: it has fallen to TCP, because our answers with
     /// options do not reach it. After a fall of ours: neither do those with Data ACKs.
     pub(crate) fn note_repeated(
@@ -365,19 +325,22 @@ impl Conn {
             return;
         }
         if !seg.options.mptcp.is_empty() {
-            (self.bareness.repeats, self.bareness.repeated) = (0, None);
+            let bareness = &mut self.subflows[i].bareness;
+            (bareness.repeats, bareness.repeated) = (0, None);
             return;
         }
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
         // Pieces of one segment, of which the first may have the option, come together.
         let pause = self.subflows[i].tcp.rto().over(2);
-        let together = self.bareness.repeated.is_some_and(|at| cx.now < at + pause);
+        let bareness = self.subflows[i].bareness;
+        let together = bareness.repeated.is_some_and(|at| cx.now < at + pause);
         if !again || together || !self.is_certainly_alone(i) {
             return;
         }
-        self.bareness.repeated = Some(cx.now);
-        self.bareness.repeats = self.bareness.repeats.saturating_add(1);
-        if self.bareness.repeats < BARE_REPEATS {
+        let bareness = &mut self.subflows[i].bareness;
+        bareness.repeated = Some(cx.now);
+        bareness.repeats = bareness.repeats.saturating_add(1);
+        if bareness.repeats < BARE_REPEATS {
             return;
         }
         self.data_acks_go_on = false;
@@ -421,7 +384,15 @@ impl Conn {
         if mapping.is_infinite() {
             self.data_acks_go_on = false; // rfc8684:B14
             self.withhold_no_more();
+            self.peer_begins_again(i, &mapping);
             return;
+        }
+        let (ssn, len) = (mapping.ssn, mapping.len - u16::from(dss.data_fin));
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        if let Some(at) = at.filter(|_| len > 0 && self.delivered_ssn.is_some()) {
+            let told = &mut self.subflows[i].told;
+            self.repeated_after_fall = told.repeats(ssn, at, len);
+            told.note(ssn, at, len);
         }
         if !(dss.data_fin && self.data_acks_go_on) {
             return;

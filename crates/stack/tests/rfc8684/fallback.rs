@@ -417,10 +417,10 @@ fn an_mp_fail_is_repeated_and_in_the_end_resets() {
     // rfc8684:B8,B9,B11
     let mut s = Session::accepted();
     s.send_damaged(0, 0, b"rewritten");
-    // It is there, and does not answer.
-    s.w.advance_ms(2_000);
+    // It is there, speaks Multipath TCP, and does not answer.
+    s.w.advance_ms(1_000);
     s.w.inject(0, &ack().opt(s.dss(None)));
-    s.w.advance_ms(28_000);
+    s.w.advance_ms(29_000);
     let sent = s.w.drain(0);
     let told = sent.iter().filter(|seg| failed(&s, seg) == Some(0)).count();
     assert!(told >= 3, "repeated\n{}", s.w.log());
@@ -438,6 +438,20 @@ fn an_mp_fail_is_repeated_and_in_the_end_resets() {
 }
 
 #[test]
+fn an_mp_fail_that_nobody_answers_at_all_ends_with_tcp() {
+    // rfc8684:B9
+    let mut s = Session::accepted();
+    s.send_damaged(0, 0, b"rewritten");
+    s.w.advance_ms(5_000);
+    let cause = FallbackCause::Checksum;
+    assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+    assert_eq!(s.read(), b"rewritten");
+    let sent = s.w.drain(0);
+    let told = sent.iter().filter(|seg| failed(&s, seg) == Some(0)).count();
+    assert!(told >= 3, "repeated\n{}", s.w.log());
+}
+
+#[test]
 fn a_wrong_checksum_behind_a_hole_resets_the_only_subflow() {
     // rfc8684:B11,B8
     let mut s = Session::accepted();
@@ -449,8 +463,8 @@ fn a_wrong_checksum_behind_a_hole_resets_the_only_subflow() {
 }
 
 #[test]
-fn an_mp_fail_for_data_out_of_order_resets_the_only_subflow() {
-    // rfc8684:B11
+fn after_an_mp_fail_for_data_out_of_order_everything_is_sent_anew() {
+    // rfc8684:B9,B12
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
     // Data goes on the other subflow, which dies, so that its data comes late on the first.
@@ -468,9 +482,17 @@ fn an_mp_fail_for_data_out_of_order_resets_the_only_subflow() {
     s.w.advance_ms(1500);
     s.w.find(0, "the lost data", |s| s.payload == b"lost");
     s.w.inject(0, &ack().opt(s.fail_at(0)));
-    let reset = s.w.find(0, "a reset", |s| s.is_rst());
-    assert!(failed(&s, &reset).is_some());
-    assert_eq!(s.info().level, ProtocolLevel::Multipath);
+    let infinite = |seg: &Seg| seg.mapping().is_some_and(|map| map.is_infinite());
+    let again =
+        s.w.find(0, "an infinite mapping", |s| s.has_data() && infinite(s));
+    let map = again.mapping().expect("a mapping");
+    assert_eq!(
+        (s.position(&map), &again.payload[..]),
+        (0, &b"lostlater"[..])
+    );
+    assert_eq!(map.ssn, Ssn::of(again.seq, s.w.flows[0].irs));
+    // An acknowledgement of what came before says nothing.
+    assert_eq!(s.info().bytes_acked, 0);
 }
 
 #[test]

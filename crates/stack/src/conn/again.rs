@@ -1,0 +1,111 @@
+//! Down to TCP with several subflows: one is left, and what has no Data ACK is sent anew on it (RFC 8684 section 3.7).
+//!
+//! The infinite mapping says where that begins. Owns both sides of it. Must never deliver a byte twice.
+
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::Mapping;
+
+use super::ingest::interference;
+use super::unmapped::Unexplained;
+use super::{Conn, Cx};
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+
+impl Conn {
+    /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
+    /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
+    pub(crate) fn begin_again(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        if self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+            // Nor is what comes.
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
+        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.sends_again(i);
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    fn sends_again(&mut self, i: usize) {
+        let from = self.subflows[i].tcp.snd_nxt_ssn();
+        self.again_from = Some(from);
+        self.infinite_from = Some((from, self.send.una()));
+        self.send.rewind();
+    }
+
+    /// What an infinite mapping says: from its number on, the subflow is the stream from its position on. Some of that may be
+    /// here, and what comes before the number may not be the stream: data that another subflow carried and that was put
+    /// up here, or what was in flight when the peer began to send everything anew. True if so. // rfc8684:B9,D18
+    pub(crate) fn peer_begins_again(&mut self, i: usize, mapping: &Mapping) -> bool {
+        let (next, sf) = (self.recv.next(), &self.subflows[i]);
+        let at = self
+            .rx_numbers
+            .and_then(|numbers| numbers.place(mapping.dsn, next));
+        let Some(at) = at.filter(|at| *at <= next && self.peer_again.is_none()) else {
+            return false;
+        };
+        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment.
+        if self.failing.is_some_and(|f| f.subflow() == sf.id()) {
+            let here = self.segment_ssn;
+            let here = here.filter(|_| sf.told.ends_before(mapping.ssn, at < next));
+            self.peer_again = here.map(|here| (here, next - at));
+            return here.is_some();
+        }
+        let held = sf.unexplained.as_ref().map(Unexplained::ssn);
+        let came = held.or(self.delivered_ssn);
+        let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
+        let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
+        if later {
+            self.peer_again = Some((mapping.ssn, next - at));
+        }
+        later
+    }
+
+    /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.
+    pub(super) fn follow_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let cause = if self.failing.take().is_some() {
+            FallbackCause::Checksum
+        } else {
+            FallbackCause::PeerInfinite
+        };
+        let sf = &mut self.subflows[i];
+        sf.unmapped = 0;
+        sf.rx.clear();
+        let held = sf.unexplained.take();
+        self.withhold_no_more();
+        self.recv.discard(self.subflows[i].id());
+        self.recv.arrived.clear();
+        if let Some(held) = held {
+            let ssn = held.ssn();
+            self.take_plain(i, ssn, &held.into_bytes(), cx);
+        }
+        let straight = self.straight(i);
+        if self.lattice.descend(self.level_of_answer(), cause) {
+            match straight {
+                Some(_) => self.infinite_from = straight,
+                None => self.sends_again(i),
+            }
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// What of in-order bytes after the fall did not come before.
+    pub(super) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
+        if self.repeated_after_fall && self.delivered_ssn == Some(ssn) {
+            return &[];
+        }
+        let Some((from, known)) = &mut self.peer_again else {
+            return bytes;
+        };
+        let before = if ssn.before(*from) {
+            from.since(ssn) as usize
+        } else {
+            0
+        };
+        let bytes = &bytes[before.min(bytes.len())..];
+        let again = bytes.len().min(*known as usize);
+        *known -= again as u64;
+        &bytes[again..]
+    }
+}
