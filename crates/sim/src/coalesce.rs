@@ -34,7 +34,7 @@ pub(crate) fn run_length(packets: &[Box<Packet>]) -> usize {
 
 /// A verified segment with payload and no other flags than ACK and PSH.
 fn mergeable(packet: &Packet) -> Option<TcpView> {
-    packet.summary()?;
+    packet.segment()?;
     let view = TcpView::of(packet.bytes())?;
     (view.payload_len() > 0 && view.flags & !PSH == ACK).then_some(view)
 }
@@ -84,7 +84,6 @@ pub(crate) fn join(run: &[Box<Packet>], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::packet::Pool;
-    use crate::summary::Summary;
     use crate::view::tests::packet;
     use crate::view::{FIN, fix_ipv4_header};
     use manypath_wire::segment::{Segment, Verify};
@@ -97,7 +96,7 @@ mod tests {
         let mut pool = Pool::default();
         let one = |(ipv6, flags, seq, options, payload): &Parts<'_>| {
             let mut made = pool.copy_of(&packet(*ipv6, *flags, *seq, options, payload));
-            made.set_summary(Summary::read(made.bytes(), Verify::Full).expect("well-formed"));
+            made.read(Verify::Full).expect("well-formed");
             made
         };
         list.iter().map(one).collect()
@@ -137,8 +136,9 @@ mod tests {
         }
         let mut marked = packets(&[first, (false, ACK, 4, &[1; 4], b"efgh")]);
         assert_eq!(run_length(&marked), 2);
-        marked[1].header_mut()[1] |= 3;
-        fix_ipv4_header(marked[1].header_mut(), 20);
+        marked[1].bytes_mut()[1] |= 3;
+        fix_ipv4_header(marked[1].bytes_mut(), 20);
+        marked[1].read(Verify::Full).expect("well-formed");
         assert_eq!(run_length(&marked), 1);
         // A packet that somebody changed is not verified any more.
         let mut touched = packets(&[first, (false, ACK, 4, &[1; 4], b"efgh")]);

@@ -110,7 +110,7 @@ pub struct Endpoint {
     /// Its times and ends.
     pub record: EndRecord,
     last_read: Instant,
-    /// A hash of the bytes that it has read.
+    /// A hash of the bytes that it has read, where they may be others than were sent.
     heard_all: Heard,
 }
 
@@ -208,10 +208,15 @@ impl Endpoint {
         }
     }
 
-    /// A hash of everything that it has read, as it came.
+    /// A hash of everything that it has read, as it came. Where the network alters nothing, each byte was compared with
+    /// what was sent, and their number says as much.
     #[must_use]
     pub fn hash_of_stream(&self) -> u64 {
-        self.heard_all.0.finish()
+        if self.alterations.are_none() {
+            self.read
+        } else {
+            self.heard_all.0.finish()
+        }
     }
 
     /// Lets it expect what boxes on the way may do to the streams.
@@ -311,7 +316,9 @@ impl Endpoint {
                 Ok(ReadOutcome::Data(count)) => {
                     turn.acted = true;
                     let before = self.read;
-                    self.heard_all.0.write(&scratch[..count]);
+                    if !self.alterations.are_none() {
+                        self.heard_all.0.write(&scratch[..count]);
+                    }
                     if let Err(wrong) = self.check(&scratch[..count]) {
                         turn.wrong = Some(wrong);
                         return false;

@@ -374,6 +374,7 @@ impl Fabric {
             let place = self.links[link].boxes[side.index()].len();
             self.walk(now, port, place, Way::In, packet);
         }
+        self.links[link].lines[side.other().index()].fetch_ahead();
         self.schedule_arrival(port);
     }
 
@@ -530,7 +531,7 @@ impl Fabric {
 
 /// Takes one from a packet's remaining hops; says whether it may go on.
 fn take_hop(packet: &mut Packet) -> bool {
-    let bytes = packet.header_mut();
+    let bytes = packet.bytes_mut();
     match bytes.first().map(|first| first >> 4) {
         Some(4) if bytes.len() >= 20 && bytes[8] > 1 => {
             bytes[8] -= 1;

@@ -10,6 +10,7 @@ use manypath_stack::api::{
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{Stack, StackConfig};
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::timer::Soonest;
 use manypath_wire::segment::{ParseError, Verify};
 use rustc_hash::FxHashMap;
 
@@ -244,16 +245,11 @@ impl Host {
         let Some(index) = at else {
             return Some(packet);
         };
-        if packet.summary().is_none() {
-            if let Ok(summary) = Summary::read(packet.bytes(), Verify::Full) {
-                packet.set_summary(summary);
-            }
-        }
+        // What cannot be read is left to the stack to refuse.
+        let _ = packet.read(Verify::Full);
         let interface = &mut self.interfaces[index];
         interface.counters.received += 1;
-        if let Some(summary) = packet.summary() {
-            interface.counters.received_payload += u64::from(summary.payload);
-        }
+        interface.counters.received_payload += packet.payload_len() as u64;
         self.stirred = true;
         if let Some(wait) = interface.coalesce {
             let due = now + wait;
@@ -267,14 +263,17 @@ impl Host {
 
     /// Hands a single packet to the stack.
     fn take_in(&mut self, now: Instant, index: usize, packet: &Packet) {
-        if let Some(summary) = packet.summary() {
-            self.watch.received(summary);
+        let iface = IfaceId(index as u32);
+        match packet.segment() {
+            Some(segment) => {
+                self.watch.received(&Summary::of(&segment));
+                self.stack.handle_segment(now, iface, &segment);
+            }
+            None => {
+                let meta = RxMeta { checksum_ok: false };
+                self.stack.handle_packet(now, iface, packet.bytes(), meta);
+            }
         }
-        // A card that computes checksums also checks them; only what it found right has a summary.
-        let checksum_ok = self.interfaces[index].offload.checksum && packet.summary().is_some();
-        let meta = RxMeta { checksum_ok };
-        self.stack
-            .handle_packet(now, IfaceId(index as u32), packet.bytes(), meta);
     }
 
     /// The cards hand over what has arrived, in order, runs of segments as one.
@@ -305,8 +304,8 @@ impl Host {
                     self.take_in(now, index, &run[0]);
                 } else {
                     coalesce::join(run, &mut joined);
-                    for summary in run.iter().filter_map(|packet| packet.summary()) {
-                        self.watch.received(summary);
+                    for segment in run.iter().filter_map(|packet| packet.segment()) {
+                        self.watch.received(&Summary::of(&segment));
                     }
                     let meta = RxMeta { checksum_ok: true };
                     self.stack
@@ -363,10 +362,12 @@ impl Host {
             }
         };
         let wake = self.wakes.iter().map(|(due, _)| *due).min();
-        [self.stack.poll_deadline(), wake, retry, self.arrivals_due]
-            .into_iter()
-            .flatten()
-            .min()
+        let mut soonest = Soonest::default();
+        soonest.consider(self.stack.poll_deadline());
+        soonest.consider(wake);
+        soonest.consider(retry);
+        soonest.consider(self.arrivals_due);
+        soonest.get()
     }
 
     fn transmit(
@@ -386,13 +387,11 @@ impl Host {
             } else {
                 Verify::Full
             };
-            let verdict = match Summary::read(packet.bytes(), verify) {
-                Ok(summary) => {
-                    interface.counters.sent_payload += u64::from(summary.payload);
-                    let verdict = self.watch.sent(&summary);
-                    packet.set_summary(summary);
-                    verdict
-                }
+            let verdict = match packet.read(verify) {
+                Ok(()) => packet.segment().map_or(Ok(()), |segment| {
+                    interface.counters.sent_payload += segment.payload.len() as u64;
+                    self.watch.sent(&Summary::of(&segment))
+                }),
                 Err(ParseError::NotTcp(_)) => Ok(()),
                 Err(error) => Err(format!("writes a malformed packet: {error:?}")),
             };

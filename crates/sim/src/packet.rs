@@ -1,14 +1,39 @@
 //! Packets on the virtual wire and the pool that their buffers come from and return to.
 
-use crate::summary::Summary;
+use core::ops::Range;
+
+use manypath_wire::segment::{ParseError, Segment, Verify};
 
 /// One IP packet.
 #[derive(Debug, Default)]
 pub struct Packet {
     bytes: Vec<u8>,
     /// What the bytes say, when somebody has already read them and nobody has changed them since.
-    summary: Option<Summary>,
+    reading: Option<Reading>,
     link: [u8; LINK_HEADER],
+}
+
+/// A TCP segment as it was read once: by its sender's oracle, for its receiver as well.
+#[derive(Clone, Debug)]
+struct Reading {
+    /// All but the payload.
+    head: Segment<'static>,
+    /// Where the payload is.
+    payload: Range<usize>,
+}
+
+impl Reading {
+    fn of(packet: &[u8], verify: Verify) -> Result<Self, ParseError> {
+        let segment = Segment::parse(packet, verify)?;
+        let end = segment.ip.total_len;
+        Ok(Self {
+            payload: end - segment.payload.len()..end,
+            head: Segment {
+                payload: &[],
+                ..segment
+            },
+        })
+    }
 }
 
 /// Room for the header of a link layer, an Ethernet one.
@@ -23,12 +48,7 @@ impl Packet {
 
     /// The IP packet, to be changed.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        self.summary = None;
-        &mut self.bytes
-    }
-
-    /// The IP packet, for a change that its summary does not tell: hop limit, ECN mark.
-    pub fn header_mut(&mut self) -> &mut [u8] {
+        self.reading = None;
         &mut self.bytes
     }
 
@@ -56,15 +76,30 @@ impl Packet {
         self.link = header;
     }
 
-    /// What the packet says, if known.
+    /// The TCP segment in it, if somebody has read it and nobody has changed a byte since.
     #[must_use]
-    pub fn summary(&self) -> Option<&Summary> {
-        self.summary.as_ref()
+    #[inline]
+    pub fn segment(&self) -> Option<Segment<'_>> {
+        let reading = self.reading.as_ref()?;
+        Some(Segment {
+            payload: &self.bytes[reading.payload.clone()],
+            ..reading.head
+        })
     }
 
-    /// Notes what the packet says.
-    pub fn set_summary(&mut self, summary: Summary) {
-        self.summary = Some(summary);
+    /// Payload bytes of that segment.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        let reading = self.reading.as_ref();
+        reading.map_or(0, |reading| reading.payload.len())
+    }
+
+    /// Reads the TCP segment in it, unless somebody has. `Verify::Full` also checks its checksums.
+    pub fn read(&mut self, verify: Verify) -> Result<(), ParseError> {
+        if self.reading.is_none() {
+            self.reading = Some(Reading::of(&self.bytes, verify)?);
+        }
+        Ok(())
     }
 }
 
@@ -87,7 +122,7 @@ impl Pool {
             self.made += 1;
             Box::new(Packet {
                 bytes: Vec::with_capacity(USUAL),
-                summary: None,
+                reading: None,
                 link: [0; LINK_HEADER],
             })
         })
@@ -103,7 +138,7 @@ impl Pool {
     /// A second copy of a packet.
     pub fn duplicate(&mut self, packet: &Packet) -> Box<Packet> {
         let mut copy = self.copy_of(&packet.bytes);
-        copy.summary.clone_from(&packet.summary);
+        copy.reading.clone_from(&packet.reading);
         copy.link = packet.link;
         copy
     }
@@ -111,7 +146,7 @@ impl Pool {
     /// A packet is over; its buffer may be used again.
     pub fn give(&mut self, mut packet: Box<Packet>) {
         packet.bytes.clear();
-        packet.summary = None;
+        packet.reading = None;
         packet.link = [0; LINK_HEADER];
         self.free.push(packet);
     }

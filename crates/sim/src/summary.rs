@@ -1,10 +1,10 @@
-//! What a TCP packet says, read once when it enters the wire and kept beside its bytes as long as nobody changes them.
+//! What the oracles want to know of a TCP segment.
 
 use manypath_wire::ids::{FourTuple, Token};
-use manypath_wire::segment::{ParseError, Segment, Verify};
+use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::Flags;
-use manypath_wire::tcp::mptcp::{Capable, Dss, Join};
+use manypath_wire::tcp::mptcp::{Capable, Dss, Join, MptcpOption};
 
 /// The parts of a segment that the oracles look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +38,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Reads a TCP packet. `Verify::Full` also checks its checksums.
+    /// Picks it out of a segment.
+    #[must_use]
     #[inline]
-    pub fn read(packet: &[u8], verify: Verify) -> Result<Self, ParseError> {
-        let segment = Segment::parse(packet, verify)?;
-        let mptcp = &segment.options.mptcp;
-        let join = mptcp.join();
-        Ok(Self {
+    pub fn of(segment: &Segment<'_>) -> Self {
+        let mut all = Self {
             tuple: segment.tuple,
             seq: segment.header.seq,
             ack: segment.header.ack,
@@ -52,16 +50,30 @@ impl Summary {
             window: segment.header.window,
             payload: segment.payload.len() as u32,
             scale: segment.options.window_scale,
-            capable: mptcp.capable().copied(),
-            join_token: join.and_then(|join| match join {
-                Join::Syn { token, .. } => Some(*token),
-                Join::SynAck { .. } | Join::Ack { .. } => None,
-            }),
-            joins: join.is_some(),
-            dss: mptcp.dss().copied(),
-            fails: mptcp.fail().is_some(),
-            fast_closes: mptcp.fastclose().is_some(),
-        })
+            capable: None,
+            join_token: None,
+            joins: false,
+            dss: None,
+            fails: false,
+            fast_closes: false,
+        };
+        // Of those that are there twice the first counts.
+        for option in segment.options.mptcp.iter() {
+            match option {
+                MptcpOption::Capable(capable) => all.capable = all.capable.or(Some(*capable)),
+                MptcpOption::Dss(dss) => all.dss = all.dss.or(Some(*dss)),
+                MptcpOption::Join(join) if !all.joins => {
+                    all.joins = true;
+                    if let Join::Syn { token, .. } = join {
+                        all.join_token = Some(*token);
+                    }
+                }
+                MptcpOption::Fail(_) => all.fails = true,
+                MptcpOption::FastClose(_) => all.fast_closes = true,
+                _ => {}
+            }
+        }
+        all
     }
 
     /// Sequence number after the segment: payload, SYN and FIN count.

@@ -31,9 +31,16 @@ impl Stack {
             Err(error) => Err(ParseError::Ip(error)),
         };
         match parsed {
-            Ok(seg) => self.handle_segment(iface, &seg),
+            Ok(seg) => self.take_segment(iface, &seg),
             Err(error) => self.count_parse_error(error),
         }
+    }
+
+    /// Takes one TCP segment that arrived on an interface and that somebody has read and verified already.
+    pub fn handle_segment(&mut self, now: Instant, iface: IfaceId, seg: &Segment<'_>) {
+        self.tick(now);
+        self.counters.packets_in += 1;
+        self.take_segment(iface, seg);
     }
 
     fn count_parse_error(&mut self, error: ParseError) {
@@ -50,7 +57,7 @@ impl Stack {
         }
     }
 
-    fn handle_segment(&mut self, iface: IfaceId, seg: &Segment<'_>) {
+    fn take_segment(&mut self, iface: IfaceId, seg: &Segment<'_>) {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
         if let Some(target) = self.demux.subflow(&seg.tuple) {
