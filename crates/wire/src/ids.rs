@@ -1,6 +1,7 @@
 //! The small names of the protocol: keys, tokens, nonces, address identifiers and the four-tuple.
 
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::net::{IpAddr, SocketAddr};
 
 /// A connection's 32-bit name: the most significant 32 bits of the SHA-256 of a key (rfc8684:C22).
@@ -57,7 +58,7 @@ pub struct Mss(pub u16);
 
 /// What names a subflow at this host: own address and port, the peer's address and port.
 /// IPv6 flow label and scope are always zero, so that equal addresses are equal keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FourTuple {
     /// This host's end.
     pub local: SocketAddr,
@@ -97,6 +98,23 @@ impl FourTuple {
     #[must_use]
     pub const fn is_ipv6(&self) -> bool {
         self.local.is_ipv6() && self.remote.is_ipv6()
+    }
+}
+
+/// Two words for IPv4. The derived hash writes tags, lengths and single bytes as well, and every packet is looked up by it.
+impl Hash for FourTuple {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for end in [self.local, self.remote] {
+            match end.ip() {
+                IpAddr::V4(ip) => {
+                    state.write_u64(u64::from(ip.to_bits()) << 16 | u64::from(end.port()));
+                }
+                IpAddr::V6(ip) => {
+                    state.write_u128(ip.to_bits());
+                    state.write_u16(end.port());
+                }
+            }
+        }
     }
 }
 

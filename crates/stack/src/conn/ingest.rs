@@ -381,18 +381,17 @@ impl Conn {
         let owner = self.subflows[i].id();
         let (placed, sum) = self.recv.place(owner, at, bytes, known);
         self.placed(placed, bytes.len(), cx);
-        let ssn = m.ssn + into;
-        let Some(noted) = self.subflows[i].rx.current(ssn) else {
-            return;
-        };
+        // On the copy: what was just written cannot be read again before the payload's bytes have left the store buffer.
+        let mut noted = m;
         noted.sum.append(sum);
         noted.lost |= placed != Placed::Stored;
         noted.incomplete |= into != u32::from(noted.taken);
         noted.taken += bytes.len() as u16;
         if complete {
-            let whole = *noted;
             self.subflows[i].rx.pop();
-            self.mapping_complete(i, &whole, cx);
+            self.mapping_complete(i, &noted, cx);
+        } else if let Some(known) = self.subflows[i].rx.current(m.ssn + into) {
+            *known = noted;
         }
     }
 

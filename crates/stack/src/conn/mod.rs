@@ -426,8 +426,7 @@ impl Conn {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
-        self.data_timer
-            .arm(cx.now, self.data_rto(), self.data_outstanding());
+        self.arm_data_timer(cx.now);
         if self.memory_check.is_none() && (self.send.idles_large() || self.recv.idles_large()) {
             self.memory_check = Some(cx.now + IDLE);
         }

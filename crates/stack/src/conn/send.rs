@@ -365,6 +365,9 @@ impl SendQueue {
         &self,
         possible: impl Fn(Option<SubflowId>) -> bool,
     ) -> Option<Reinjection> {
+        if self.reinjections.is_empty() {
+            return None;
+        }
         let looked_at = self.reinjections.iter().take(MOST_LOOKED_AT);
         looked_at.copied().find(|r| possible(r.avoid))
     }

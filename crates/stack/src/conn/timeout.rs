@@ -30,6 +30,13 @@ impl Conn {
         slowest.times(2).max(slowest + HELD_BY_PEER)
     }
 
+    /// Lets the data-level timer run exactly while something is outstanding.
+    pub(crate) fn arm_data_timer(&mut self, now: Instant) {
+        if self.data_timer.follow(self.data_outstanding()) {
+            self.data_timer.start(now, self.data_rto());
+        }
+    }
+
     /// The earliest moment at which something happens by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = Soonest::default();

@@ -34,21 +34,24 @@ impl DataTimer {
         self.backoffs > 1
     }
 
-    /// Starts the timer if it should run and does not; stops it if it should not.
-    pub(crate) fn arm(&mut self, now: Instant, rto: Duration, outstanding: Outstanding) {
+    /// Stops the timer if it should not run. True if it should and does not: [`start`](Self::start) it.
+    pub(crate) fn follow(&mut self, outstanding: Outstanding) -> bool {
         match outstanding {
             Outstanding::Nothing => {
-                self.at = None;
-                self.backoffs = 0;
+                self.progress();
+                false
             }
             Outstanding::Data | Outstanding::Window => {
                 let window = outstanding == Outstanding::Window;
-                if self.at.is_none() || window != self.window {
-                    self.window = window;
-                    self.at = Some(now + backed_off(rto, self.backoffs));
-                }
+                let other = core::mem::replace(&mut self.window, window) != window;
+                self.at.is_none() || other
             }
         }
+    }
+
+    /// Waits for a time-out from now on, longer after each that passed in vain.
+    pub(crate) fn start(&mut self, now: Instant, rto: Duration) {
+        self.at = Some(now + backed_off(rto, self.backoffs));
     }
 
     /// The peer acknowledged something new.
@@ -93,17 +96,22 @@ mod tests {
         let rto = Duration::from_millis(100);
         let mut t = DataTimer::default();
         let start = Instant::from_secs(1);
-        t.arm(start, rto, Outstanding::Data);
+        assert!(t.follow(Outstanding::Data));
+        t.start(start, rto);
+        assert!(!t.follow(Outstanding::Data), "it runs already");
         assert_eq!(t.deadline(), Some(start + rto));
         assert!(!t.fire(start));
         let first = start + rto;
-        assert!(t.fire(first));
-        t.arm(first, rto, Outstanding::Data);
+        assert!(t.fire(first) && t.follow(Outstanding::Data));
+        t.start(first, rto);
         assert_eq!(t.deadline(), Some(first + rto + rto));
         t.progress();
-        t.arm(first, rto, Outstanding::Data);
+        assert!(t.follow(Outstanding::Data));
+        t.start(first, rto);
         assert_eq!(t.deadline(), Some(first + rto));
-        t.arm(first, rto, Outstanding::Nothing);
+        assert!(!t.follow(Outstanding::Nothing));
         assert_eq!(t.deadline(), None);
+        t.start(first, rto);
+        assert!(t.follow(Outstanding::Window), "it waits for something else");
     }
 }

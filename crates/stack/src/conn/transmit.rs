@@ -508,8 +508,7 @@ impl Conn {
             self.data_fin_sent(cx);
         }
         self.refresh_sample(i);
-        self.data_timer
-            .arm(cx.now, self.data_rto(), self.data_outstanding());
+        self.arm_data_timer(cx.now);
     }
 
     fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {

@@ -41,7 +41,8 @@ impl Machine {
     /// Nothing of what could make a subflow send without new payload is there: no answer that is owed, no loss, no probe.
     /// A quick look for the usual case.
     fn is_quiet(&self, now: Instant) -> bool {
-        self.state.is_synchronized()
+        let syn_waits = self.syn_left() && !self.syn_again;
+        (self.state.is_synchronized() || syn_waits)
             && !self.reset_due
             && !self.recv.ack.due(now)
             && !self.send.loss.has_repairs()

@@ -101,7 +101,7 @@ impl Fitted {
     /// Takes what `want` writes into an empty list and leaves out what does not fit into `limit` bytes (at most 40 count,
     /// and only whole words). In place, because the value is large to move.
     pub fn fill(&mut self, limit: usize, want: impl FnOnce(&mut Options) -> Prefer) {
-        *self = Self::EMPTY;
+        debug_assert!(self.is_empty(), "what is in the list already would stay");
         let prefer = want(&mut self.options);
         let limit = limit.min(MAX_OPTIONS_LEN) & !3;
         let mut len = self.options.wire_len(limit);

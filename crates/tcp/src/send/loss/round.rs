@@ -51,10 +51,10 @@ impl Round {
     /// Shortest round trip of this round and the last: unlike the smoothed one it forgets at once, and a single
     /// acknowledgement that the peer held back does not spoil it.
     pub(super) fn min_rtt(&self) -> Option<Duration> {
-        [self.now.min_rtt, self.last.min_rtt]
-            .into_iter()
-            .flatten()
-            .min()
+        match (self.now.min_rtt, self.last.min_rtt) {
+            (Some(now), Some(last)) => Some(now.min(last)),
+            (now, last) => now.or(last),
+        }
     }
 
     /// A delivery rate was measured.

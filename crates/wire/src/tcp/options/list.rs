@@ -52,7 +52,8 @@ impl MptcpOptions {
 
     /// The options in wire order.
     pub fn iter(&self) -> impl Iterator<Item = &MptcpOption> {
-        self.list.iter().flatten()
+        // They are appended, so that nothing is behind the first empty place.
+        self.list.iter().map_while(Option::as_ref)
     }
 
     /// How many options there are.
