@@ -6,6 +6,7 @@ mod boxes;
 mod c_library;
 mod control;
 mod control_kernel;
+mod crowd;
 mod cuts;
 mod demo;
 mod handover;

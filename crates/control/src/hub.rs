@@ -164,6 +164,16 @@ impl Outbox {
         self.ready.notify_one();
     }
 
+    /// There is room for samples.
+    pub(crate) fn takes_samples(&self) -> bool {
+        lock(&self.queue).bytes <= SAMPLES_UNTIL
+    }
+
+    /// Samples that were not even taken.
+    pub(crate) fn miss(&self, samples: u64) {
+        lock(&self.queue).lost_samples += samples;
+    }
+
     /// Takes the lines that wait, up to about this many bytes; `None` when the session is over.
     pub(crate) fn take(&self, most: usize) -> Option<Vec<u8>> {
         let mut queue = lock(&self.queue);
