@@ -141,7 +141,7 @@ impl Peer {
     }
 
     fn add_flow(&mut self, tuple: FourTuple, path: u8) -> usize {
-        let isn = SeqNum::new(0xffff_fe00 + u32::from(self.calls) * 7);
+        let isn = SeqNum::new(0xffff_fe00) + u32::from(self.calls) * 7;
         self.calls += 1;
         if self.flows.len() == MOST_FLOWS {
             self.flows.remove(1);
