@@ -229,6 +229,11 @@ fn build_app(
     let to = destination(spec, scenario, client, server)?;
     let port = spec.port.unwrap_or(FIRST_PORT + index as u16);
     let (plan, server_plan) = plans(spec)?;
+    if spec.parallel.is_some() && spec.spacing.0 == Duration::ZERO {
+        return Err(ScenarioError::Senseless(format!(
+            "{place}: with `parallel` there must be a `spacing` above zero"
+        )));
+    }
     let base = ConnOptions {
         path_manager: PathManager::FullMesh,
         ..ConnOptions::default()
@@ -263,6 +268,7 @@ fn build_app(
         connections: spec.connections,
         asked: 0,
         spacing: spec.spacing.0,
+        parallel: spec.parallel,
     })
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct App {
     /// How many have been asked for.
     pub(crate) asked: u32,
     pub(crate) spacing: Duration,
+    /// How many may be open at one time.
+    pub(crate) parallel: Option<u32>,
 }
 
 /// Something that happens to the network.
@@ -285,6 +287,11 @@ impl Simulation {
 
     fn connect(&mut self, happening: usize, index: usize) {
         let now = self.now;
+        if self.is_full(index) {
+            let again = now + self.apps[index].spacing;
+            self.fabric.schedule(again, HAPPENINGS + happening as u64);
+            return;
+        }
         let app = &mut self.apps[index];
         let number = u64::from(app.asked);
         app.asked += 1;
@@ -313,6 +320,17 @@ impl Simulation {
                 self.apps[index].name
             ));
         }
+    }
+
+    /// Whether as many connections of an application are open as may be.
+    fn is_full(&self, index: usize) -> bool {
+        let app = &self.apps[index];
+        let Some(most) = app.parallel else {
+            return false;
+        };
+        let ends = self.hosts[app.client].endpoints().iter();
+        let open = ends.filter(|end| end.is_client && end.app == index && end.phase != Phase::Over);
+        open.count() >= most as usize
     }
 
     fn sample(&mut self, happening: usize) {

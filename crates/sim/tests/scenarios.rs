@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use manypath_sim::endpoint::Phase;
 use manypath_sim::scenario::Scenario;
-use manypath_sim::{Report, RunOptions};
+use manypath_sim::{Report, RunOptions, Simulation};
+use manypath_tcp::time::Instant;
 
 fn run(text: &str, options: RunOptions) -> Report {
     let scenario = Scenario::parse(text).expect("shipped scenarios are well-formed");
@@ -29,4 +31,33 @@ fn shipped_scenarios_come_out_as_expected_and_repeat() {
         let again = run(&text, RunOptions::default());
         assert_eq!(report.hash, again.hash, "{}", file.display());
     }
+}
+
+/// Ten connections, two at one time: the next begins when one has ended, and never before.
+#[test]
+fn connections_wait_for_the_end_of_others() {
+    let text = |parallel: &str| {
+        format!(
+            "title = \"in turn\"\n\
+             [[host]]\nname = \"c\"\ninterface = [{{ name = \"e\", addresses = [\"10.0.0.1\"] }}]\n\
+             [[host]]\nname = \"s\"\ninterface = [{{ name = \"e\", addresses = [\"10.0.0.2\"] }}]\n\
+             [[link]]\nname = \"l\"\nends = [\"c.e\", \"s.e\"]\nrate = \"8Mbit/s\"\ndelay = \"10ms\"\nbuffer = \"100ms\"\n\
+             [[app]]\nname = \"a\"\nclient = \"c\"\nserver = \"s\"\nconnections = 10\nspacing = \"1ms\"\n{parallel}\n\
+             request = \"100B\"\nresponse = \"20KB\"\nrounds = 1\noptions = {{ plain-tcp = true }}\n"
+        )
+    };
+    let most_at_once = |text: &str| {
+        let scenario = Scenario::parse(text).expect("well-formed");
+        let mut sim = Simulation::new(scenario, RunOptions::default()).expect("it makes sense");
+        let mut most = 0;
+        for millis in 1..2_000 {
+            sim.run_until(Instant::from_millis(millis));
+            let ends = sim.hosts()[0].endpoints().iter();
+            most = most.max(ends.filter(|end| end.phase != Phase::Over).count());
+        }
+        assert_eq!(sim.hosts()[0].endpoints().len(), 10);
+        most
+    };
+    assert_eq!(most_at_once(&text("parallel = 2")), 2);
+    assert_eq!(most_at_once(&text("")), 10);
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::plan::{self, Plan, Planned, Request};
 use super::progress::Progress;
@@ -94,9 +94,10 @@ pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcom
         }
         .run();
         let done = plans.iter().zip(results).map(|(plan, results)| {
+            let whole = results.len() == plan.runs.len();
             let mut outcome = Outcome::of(plan, options.quick, results);
             outcome.skipped = skipped.iter().filter(|_| lacks(plan)).cloned().collect();
-            outcome.interrupted = stop.load(Ordering::Relaxed);
+            outcome.interrupted = !whole;
             outcome
         });
         Ok(done.collect())

@@ -27,6 +27,7 @@
 mod arm;
 mod compare;
 mod draw;
+mod emulator;
 mod knob;
 mod make;
 mod net11;
@@ -37,6 +38,7 @@ mod plan;
 mod process;
 mod progress;
 mod real;
+mod requests;
 mod sim;
 mod store;
 mod transfer;
@@ -220,7 +222,10 @@ pub struct Sample {
 
 /// Every figure there is.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
-    [nsdi::FIGURES, net11::FIGURES].into_iter().flatten()
+    let emulator = std::slice::from_ref(&emulator::FIGURE);
+    [nsdi::FIGURES, net11::FIGURES, emulator]
+        .into_iter()
+        .flatten()
 }
 
 /// The figure of that name.

@@ -26,9 +26,9 @@ use crate::spoken::Spoken;
 use crate::testbed::{SERVER, TestPath, Testbed};
 
 /// Where servers listen.
-const PORT: u16 = 5003;
+pub(super) const PORT: u16 = 5003;
 /// How long an end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 /// How often our reader is asked what it has read.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -60,27 +60,32 @@ static NETWORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the transfer of a run on its arm.
 pub(super) fn transfer(run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
-    let paths: Vec<TestPath> = transfer.paths.iter().zip(0..).map(emulated).collect();
-    let name = format!("fig{}", NETWORKS.fetch_add(1, Ordering::Relaxed));
-    let bed =
-        Testbed::new(&name, &paths, transfer.congestion, 1).map_err(|error| error.to_string())?;
+    let bed = bed(transfer.paths, transfer.congestion)?;
     let carried = match run.arm {
         Arm::Kernel => kernels(&bed, run, transfer)?,
         Arm::Real => ours(&bed, run, transfer)?,
         Arm::Sim | Arm::Process => return Err(format!("{} has no real packets", run.arm)),
     };
-    let missed: u64 = bed
-        .emulator()
-        .counters()
-        .iter()
-        .map(|path| path.missed)
-        .sum();
-    if missed > 0 {
-        return Err(format!(
-            "the emulator did not keep up: {missed} frames missed"
-        ));
-    }
+    kept_up(&bed)?;
     Ok(carried)
+}
+
+/// The network with these paths, p0 and so on.
+pub(super) fn bed(paths: &[PathSpec], congestion: &str) -> Result<Testbed, String> {
+    let paths: Vec<TestPath> = paths.iter().zip(0..).map(emulated).collect();
+    let name = format!("fig{}", NETWORKS.fetch_add(1, Ordering::Relaxed));
+    Testbed::new(&name, &paths, congestion, 1).map_err(|error| error.to_string())
+}
+
+/// An emulator that lost packets by its own fault was no network.
+pub(super) fn kept_up(bed: &Testbed) -> Result<(), String> {
+    let counters = bed.emulator().counters();
+    match counters.iter().map(|path| path.missed).sum::<u64>() {
+        0 => Ok(()),
+        missed => Err(format!(
+            "the emulator did not keep up: {missed} frames missed"
+        )),
+    }
 }
 
 fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
@@ -103,7 +108,7 @@ fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
     }
 }
 
-fn failed<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+pub(super) fn failed<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
@@ -121,11 +126,25 @@ fn megabits(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e6 / time.as_secs_f64().max(1e-9)
 }
 
-/// The kernel's sockets.
-fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
+/// Makes the kernels at both ends speak Multipath TCP over every path.
+pub(super) fn prepare_kernels(bed: &Testbed) -> Result<(), String> {
     let network = |error: crate::netns::NetNsError| error.to_string();
     for ns in [&bed.client, &bed.server] {
         kernel::prepare(ns, false).map_err(network)?;
+    }
+    for (index, path) in bed.paths().iter().enumerate().skip(1) {
+        let address = Testbed::client_address(index);
+        let line = format!("mptcp endpoint add {address} dev {} subflow", path.name);
+        bed.client.ip([line]).map_err(network)?;
+    }
+    Ok(())
+}
+
+/// The kernel's sockets.
+fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
+    let network = |error: crate::netns::NetNsError| error.to_string();
+    prepare_kernels(bed)?;
+    for ns in [&bed.client, &bed.server] {
         // The kernel counts its own overhead into a buffer, and takes half of it for that until it knows better: twice
         // the bytes, as it does by itself with the socket options.
         let bytes = transfer.buffer * 2;
@@ -133,11 +152,6 @@ fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carri
             let value = format!("4096 {bytes} {bytes}");
             ns.sysctl(key, &value).map_err(network)?;
         }
-    }
-    for (index, path) in bed.paths().iter().enumerate().skip(1) {
-        let address = Testbed::client_address(index);
-        let line = format!("mptcp endpoint add {address} dev {} subflow", path.name);
-        bed.client.ip([line]).map_err(network)?;
     }
     let (protocol, from) = match run.line.does {
         Does::Tcp(path) => (Protocol::TCP, path),
@@ -223,8 +237,33 @@ fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<Socket> {
 }
 
 /// Our own address on a path at the server's end: the kernel has the others.
-fn served_at(path: usize) -> IpAddr {
+pub(super) fn served_at(path: usize) -> IpAddr {
     Ipv4Addr::new(10, 77, u8::try_from(path + 1).unwrap_or(u8::MAX), 20).into()
+}
+
+/// The paths of our server and of our client, for their command lines.
+pub(super) fn server_paths(bed: &Testbed) -> Vec<String> {
+    path_words(bed, served_at, Testbed::client_address)
+}
+
+pub(super) fn client_paths(bed: &Testbed) -> Vec<String> {
+    path_words(bed, Testbed::own_address, Testbed::gateway)
+}
+
+fn path_words(
+    bed: &Testbed,
+    own: fn(usize) -> IpAddr,
+    gateway: fn(usize) -> IpAddr,
+) -> Vec<String> {
+    let paths = bed.paths().iter().enumerate();
+    let words = paths.flat_map(|(n, path)| {
+        let (own, gateway) = (own(n), gateway(n));
+        [
+            "--path".to_owned(),
+            format!("{}={own},gateway={gateway}", path.name),
+        ]
+    });
+    words.collect()
 }
 
 /// `manypath perf` at both ends.
@@ -245,10 +284,7 @@ fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
     };
     let server_at = SocketAddr::new(served_at(0), PORT).to_string();
     let mut serve = command(&["serve", "--listen", &server_at, "--connections", "1"]);
-    for (index, path) in bed.paths().iter().enumerate() {
-        let (own, gateway) = (served_at(index), Testbed::client_address(index));
-        serve.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
-    }
+    serve.args(server_paths(bed));
     serve.stdout(Stdio::null());
     let mut server = Spoken::start(&bed.server, serve).map_err(failed("perf serve"))?;
     server
@@ -258,10 +294,7 @@ fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
     let look = format!("{}ms", LOOK.as_millis());
     let mut receive = command(&["receive", &server_at, "--time", &length]);
     receive.args(["--json", "--interval", &look]);
-    for (index, path) in bed.paths().iter().enumerate() {
-        let (own, gateway) = (Testbed::own_address(index), Testbed::gateway(index));
-        receive.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);
-    }
+    receive.args(client_paths(bed));
     let output = bed.client.output(receive).map_err(failed("perf receive"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

@@ -60,6 +60,7 @@ fn blank() -> AppSpec {
         start: millis(0),
         connections: 1,
         spacing: millis(0),
+        parallel: None,
         upload: Size(0),
         download: Size(0),
         request: None,

@@ -350,6 +350,8 @@ pub struct AppSpec {
     /// Time from one connection's start to the next one's.
     #[serde(default = "at_once", skip_serializing_if = "is_at_once")]
     pub spacing: Span,
+    /// No more connections at one time: the next one waits for the end of another, and looks for it every `spacing`.
+    pub parallel: Option<u32>,
     /// Bytes from client to server.
     #[serde(default = "nothing", skip_serializing_if = "is_nothing")]
     pub upload: Size,

@@ -39,12 +39,12 @@ const fn line(name: &'static str, congestion: &'static str) -> Line {
 const KNOBS: [Knob; 8] = [
     Knob::new("others", Unit::Count, "1", "TCP connections beside it"),
     Knob::new("subflows", Unit::Count, "2", "subflows"),
-    Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("20mbit"),
+    Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("10mbit"),
     Knob::new("rtt", Unit::Time, "40ms", "round trip"),
-    Knob::new("queue", Unit::Time, "100ms", "buffer of the bottleneck"),
-    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").quick("4"),
-    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement").quick("10s"),
-    Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("90s"),
+    Knob::new("queue", Unit::Time, "150ms", "buffer of the bottleneck"),
+    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts"),
+    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement"),
+    Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("200s"),
 ];
 
 /// Figure 4.

@@ -107,7 +107,7 @@ pub(super) const LOSS: Figure = Figure {
     y: Axis::linear("Mbit/s"),
     lines: &[Line {
         name: "Multipath TCP",
-        arms: &[Arm::Sim],
+        arms: &[Arm::Sim, Arm::Real, Arm::Kernel],
         does: Does::Multipath(&[]),
     }],
     load: Load::Heavy,

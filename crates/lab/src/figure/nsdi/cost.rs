@@ -73,7 +73,7 @@ pub(super) const CHECKSUM: Figure = Figure {
 fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let bench = Bench {
         links: 1,
-        rate: 100_000_000_000,
+        rate: 10_000_000_000,
         rtt_us: 100,
         queue: 1_000_000,
         subflows: 1,

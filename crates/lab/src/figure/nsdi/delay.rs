@@ -52,7 +52,7 @@ const KNOBS: [Knob; 12] = {
 /// How often it is looked what was written and read.
 const LOOK: Duration = Duration::from_millis(1);
 /// Width of a bin in milliseconds.
-const BIN: f64 = 20.0;
+const BIN: f64 = 10.0;
 /// Blocks of the beginning that do not count: slow start is over after them.
 const WARM_UP: Duration = Duration::from_secs(3);
 
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(blocks.delays, [8.0, 8.0]);
         blocks.look(at(20), 300, 300);
         assert_eq!(blocks.delays[2], 11.0);
-        let samples = histogram("x", &[5.0, 6.0, 50.0, 59.9]);
+        let samples = histogram("x", &[5.0, 6.0, 20.0, 29.9]);
         let parts: Vec<f64> = samples.iter().map(|sample| sample.at[1]).collect();
         assert_eq!(parts, [50.0, 0.0, 50.0, 0.0]);
     }

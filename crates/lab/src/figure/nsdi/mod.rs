@@ -3,6 +3,7 @@
 mod buffers;
 mod cost;
 mod delay;
+mod http;
 mod networks;
 mod setup;
 
@@ -25,6 +26,7 @@ pub(super) const FIGURES: &[Figure] = &[
     cost::RECEIVE,
     buffers::CAPPED_WIFI,
     setup::FIGURE,
+    http::FIGURE,
 ];
 
 const TCP_WIFI: &str = "TCP over WiFi";

@@ -59,7 +59,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 /// Width of a bin in microseconds.
-const BIN: f64 = 0.1;
+const BIN: f64 = 0.05;
 /// Attempts before those that count.
 const WARM_UP: usize = 500;
 
@@ -265,7 +265,7 @@ fn histogram(run: &Run<'_>, times: &[f64]) -> Vec<Sample> {
     bins.map(|(n, count)| Sample {
         line: run.line.name.to_owned(),
         at: [
-            ((n as f64 + 0.5) * BIN * 100.0).round() / 100.0,
+            ((n as f64 + 0.5) * BIN * 1_000.0).round() / 1_000.0,
             part(*count),
         ],
     })
