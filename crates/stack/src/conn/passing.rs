@@ -95,11 +95,11 @@ impl Conn {
         let una = self.send.una();
         let bare = |i: usize| {
             let sf = &self.subflows[i];
-            let swallowed = sf
-                .swallowed
-                .as_ref()
-                .is_some_and(|part| part.contains(&una));
-            sf.bareness.heard && sf.carries_data() && (swallowed || self.is_alone(i))
+            let part = sf.swallowed.as_ref();
+            let swallowed = part.is_some_and(|part| part.contains(&una));
+            // Where there were others, what is missing may have gone with them.
+            let only = self.is_alone(i) && self.is_straight(i);
+            sf.bareness.heard && sf.carries_data() && (swallowed || only)
         };
         if let Some(i) = (0..self.subflows.len()).find(|i| bare(*i)) {
             self.options_stopped(i, cx);
