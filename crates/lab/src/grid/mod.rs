@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use manypath_stack::sched::Scheduler;
+use manypath_tcp::cc::Algorithm;
 use manypath_tcp::time::{Duration, Instant};
 use serde::Serialize;
 
@@ -82,7 +83,10 @@ impl Variant {
             .iter()
             .filter(|s| **s != Scheduler::default());
         let schedulers = schedulers.map(|scheduler| format!("scheduler={scheduler}"));
-        let controllers = ["reno", "lia"].map(|name| format!("congestion={name}"));
+        let controllers = Algorithm::ALL
+            .iter()
+            .filter(|a| **a != Algorithm::Cubic);
+        let controllers = controllers.map(|name| format!("congestion={name}"));
         let mechanisms = [
             "none",
             "opportunistic,penalise",
@@ -344,6 +348,16 @@ mod tests {
         );
         assert_eq!(Variant::parse("blest"), None);
         assert_eq!(Variant::parse(" "), None);
+    }
+
+    #[test]
+    fn every_scheduler_and_controller_is_among_the_others() {
+        let others = Variant::others();
+        let names: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
+        assert!(Scheduler::ALL.len() + Algorithm::ALL.len() - 2 <= names.len());
+        for name in ["scheduler=ecf", "congestion=wvegas", "congestion=bbr"] {
+            assert!(names.contains(&name), "{name}");
+        }
     }
 
     #[test]

@@ -205,8 +205,6 @@ pub(crate) struct Conn {
     arrivals: Arrivals,
     /// Nobody has to accept it any more.
     accepted: bool,
-    /// The end of what was repeated because the window was full.
-    repeated: Offset,
     /// What the scheduler is to know at the next question.
     schedule: schedule::Schedule,
     /// Scratch space of the scheduler's question.
@@ -293,7 +291,6 @@ impl Conn {
             resting: false,
             arrivals: Arrivals::new(now),
             accepted: true,
-            repeated: Offset::ZERO,
             schedule: schedule::Schedule::default(),
             views: Vec::new(),
         };

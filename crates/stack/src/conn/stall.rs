@@ -5,8 +5,9 @@
 //! first, each byte once. The slower one is penalised, so that it does not happen again in the next round trip.
 
 use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
 
-use super::mapping::TxMapping;
+use super::mapping::{TxMapping, TxMaps};
 use super::offset::Offset;
 use super::send::FinState;
 use super::transmit::{Progress, Source};
@@ -16,6 +17,9 @@ use crate::ids::SubflowId;
 
 /// Mappings of one subflow among which the next one to repeat is looked for.
 const MOST_LOOKED_AT: usize = 256;
+
+/// Of these, those for which it is looked whether the repeating subflow has them in flight itself.
+const MOST_COMPARED: usize = 16;
 
 /// Why a subflow with room has nothing new to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,26 +63,37 @@ pub(crate) fn stall(now: Standing) -> Stall {
 /// What is known of a subflow's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Smoothed round trip.
+    /// The last round trip.
     pub(crate) round_trip: Duration,
     /// The shortest round trip.
     pub(crate) base: Duration,
-    /// What is in flight and one segment more over the delivery rate (Little's law).
-    pub(crate) by_rate: Option<Duration>,
-    /// Half of the congestion window is in flight.
-    pub(crate) busy: bool,
+    /// Most bytes that were in flight while the last one was measured.
+    pub(crate) flight: u32,
+    /// The highest delivery rate of the last seconds.
+    pub(crate) rate: Option<Rate>,
+    /// Payload bytes of a full segment.
+    pub(crate) mss: u32,
 }
 
-/// How long what is sent now needs until it is acknowledged: the path's round trip and the queue in it. Rates are measured
-/// with delay, so a window is believed to need twice its round trip at most. On a path that is not busy the smoothed round
-/// trip may tell of a queue that is long gone. Pure.
-pub(crate) fn delivery(pace: &Pace) -> Duration {
-    let least = match pace.busy {
-        true => pace.round_trip,
-        false => pace.base.min(pace.round_trip),
+/// How long a segment needs until it is acknowledged if it leaves now, behind `queue` bytes. While round trips are short there
+/// is no queue, whatever is in flight. Otherwise they are as long as there are bytes before: a queue that is gone is noticed at
+/// once, and one that grows is told by the rate, long before round trips are over that see it. Pure.
+pub(crate) fn delivery(pace: &Pace, queue: u32) -> Duration {
+    let base = pace.base.min(pace.round_trip);
+    if pace.round_trip <= base.ratio(9, 8) {
+        return base;
+    }
+    let Some(rate) = pace.rate else {
+        return pace.round_trip;
     };
-    let by_rate = pace.by_rate.unwrap_or(pace.round_trip);
-    by_rate.clamp(least, pace.round_trip.times(2).max(least))
+    // The shortest round trip is that of a packet that is much smaller than a segment.
+    let empty = (base + rate.time_for(u64::from(pace.mss))).min(pace.round_trip);
+    if queue == 0 {
+        return empty;
+    }
+    let (bytes, flight) = (u64::from(queue) + u64::from(pace.mss), pace.flight.max(1));
+    let by_flight = pace.round_trip.ratio(bytes, u64::from(flight));
+    by_flight.max(rate.time_for(bytes)).max(empty)
 }
 
 /// How long a subflow still needs for a byte that it has in flight, `ahead` bytes behind the oldest of `flight`: data
@@ -95,6 +110,18 @@ pub(crate) fn helps(carried: Duration, repeated: Duration) -> bool {
     repeated < carried
 }
 
+/// A subflow that stands still carries more than the one it waits for, as far as is known: the other one should have less.
+/// Otherwise that one would lose more than there is to gain. Pure.
+pub(crate) fn worth_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
+    holder.is_none() || blocked > holder
+}
+
+/// This position of the stream is in flight on the subflow with these mappings.
+fn carries(tx: &TxMaps, at: Offset) -> bool {
+    let mut mappings = tx.iter().take(MOST_LOOKED_AT);
+    mappings.any(|m| m.at <= at && at < m.at + u64::from(m.len))
+}
+
 /// A part of the stream that should travel a second time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rescue {
@@ -105,26 +132,46 @@ struct Rescue {
 }
 
 impl Conn {
+    /// More waits than the peer's window lets go, and what it lets go is no segment (RFC 9293 section 3.8.6.2.1).
+    fn leaves_a_scrap(&self) -> bool {
+        let sendable = self.send.sendable();
+        let mss = self.subflows.iter().map(|sf| sf.tcp.mss()).min();
+        self.send.end().since(self.send.next()) > sendable && sendable < u64::from(mss.unwrap_or(0))
+    }
+
     fn standing(&self) -> Standing {
         Standing {
-            sendable: self.send.sendable(),
+            sendable: match self.send.blocked_by_window() || self.leaves_a_scrap() {
+                true => 0,
+                false => self.send.sendable(),
+            },
             outstanding: self.send.next() - self.send.una(),
-            window_full: self.send.blocked_by_window(),
+            window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
             writer_waits: self.write_blocked && self.send.all_sent(),
             closing: self.send.fin != FinState::Open && self.send.all_sent(),
+        }
+    }
+
+    fn pace(&self, i: usize) -> Pace {
+        let tcp = &self.subflows[i].tcp;
+        Pace {
+            round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
+            base: tcp.min_rtt().unwrap_or(Duration::ZERO),
+            flight: tcp.max_inflight(),
+            rate: tcp.peak_rate(),
+            mss: tcp.mss(),
         }
     }
 
     /// How long what is sent on a subflow now needs until it is acknowledged.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
         let tcp = &self.subflows[i].tcp;
-        let queue = u64::from(tcp.inflight()) + u64::from(tcp.mss());
-        delivery(&Pace {
-            round_trip: tcp.srtt().unwrap_or(Duration::ZERO),
-            base: tcp.min_rtt().unwrap_or(Duration::ZERO),
-            by_rate: tcp.delivery_rate().map(|rate| rate.time_for(queue)),
-            busy: tcp.inflight() >= tcp.cwnd() / 2,
-        })
+        delivery(&self.pace(i), tcp.inflight())
+    }
+
+    /// How long it would need if nothing were in flight there.
+    pub(crate) fn least_delivery(&self, i: usize) -> Duration {
+        delivery(&self.pace(i), 0)
     }
 
     /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
@@ -141,7 +188,11 @@ impl Conn {
             return Progress::Nothing;
         };
         if on.penalise && stall == Stall::Full {
-            self.penalise(rescue.holder, cx);
+            let rate = |i: usize| self.subflows[i].tcp.peak_rate();
+            let blocked = self.position(rescue.carrier).and_then(rate);
+            if worth_more(blocked, rate(rescue.holder)) {
+                self.penalise(rescue.holder, cx);
+            }
         }
         if !on.opportunistic {
             return Progress::Nothing;
@@ -156,7 +207,7 @@ impl Conn {
         );
         let bytes = self.send.bytes_reinjected - before;
         if sent == Progress::Sent && bytes > 0 {
-            self.repeated = from + bytes;
+            self.subflows[rescue.holder].repeated = from + bytes;
             cx.count.opportunistic_bytes += bytes;
         }
         sent
@@ -167,22 +218,27 @@ impl Conn {
     fn next_rescue(&self, cx: &Cx<'_>) -> Option<Rescue> {
         let quickest = (0..self.subflows.len())
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
-            .filter_map(|i| Some((self.subflows[i].tcp.srtt()?, i)))
+            .filter(|&i| self.subflows[i].tcp.srtt().is_some())
+            .map(|i| (self.delivery(i), i))
             .filter(|&(_, i)| {
                 let mss = u64::from(self.subflows[i].tcp.mss());
                 let offer = self.offer(i, mss, true);
                 self.subflows[i].tcp.can_send_new(cx.now, &offer) > 0
             })
             .min()?;
-        let (round_trip, carrier) = quickest;
-        let from = self.repeated.max(self.send.una());
+        let (repeated, carrier) = quickest;
+        let una = self.send.una();
         let mut found: Option<(usize, Offset, u64)> = None;
         for (i, sf) in self.subflows.iter().enumerate() {
             if i == carrier || !sf.answers() {
                 continue;
             }
+            let from = sf.repeated.max(una);
             let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
-            let Some(m) = sf.tx.iter().take(MOST_LOOKED_AT).find(behind) else {
+            let parts = sf.tx.iter().take(MOST_LOOKED_AT).filter(behind);
+            let own = &self.subflows[carrier].tx;
+            let elsewhere = |m: &&TxMapping| !carries(own, m.at.max(from));
+            let Some(m) = parts.take(MOST_COMPARED).find(elsewhere) else {
                 continue;
             };
             let at = m.at.max(from);
@@ -199,7 +255,7 @@ impl Conn {
             .find(|m| m.at + u64::from(m.len) > at);
         let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
         let carried = remaining(self.delivery(holder), ahead, flight, tcp.in_recovery());
-        helps(carried, round_trip).then(|| Rescue {
+        helps(carried, repeated).then(|| Rescue {
             holder,
             carrier: self.subflows[carrier].id(),
             from: at,
@@ -288,22 +344,39 @@ mod tests {
     #[test]
     fn a_path_is_as_slow_as_the_queue_that_is_in_it() {
         let ms = Duration::from_millis;
-        for (name, round_trip, by_rate, busy, expected) in [
-            ("nothing measured", 150, None, true, 150),
-            ("a steady window", 150, Some(150), true, 150),
-            ("acknowledgements came in a gust", 150, Some(90), true, 150),
-            ("slow start builds a queue", 150, Some(280), true, 280),
-            ("rates lag behind", 150, Some(2_000), true, 300),
-            ("a queue that is gone", 3_000, Some(40), false, 100),
-            ("a small rate", 3_000, Some(430), false, 430),
+        // 100 bytes a millisecond.
+        let known = Some(Rate::from_bytes_per_sec(100_000));
+        for (name, round_trip, flight, rate, queue, expected) in [
+            ("no queue", 112, 10_000, known, 40_000, 100),
+            ("a steady queue", 150, 15_000, known, 14_000, 150),
+            ("it grows", 150, 15_000, known, 15_500, 165),
+            ("round trips lag behind", 150, 90_000, known, 89_000, 900),
+            ("a queue that is gone", 3_000, 300_000, known, 0, 110),
+            ("a tenth of it", 3_000, 300_000, known, 29_000, 300),
+            ("never measured", 3_000, 1_000, None, 9_000, 3_000),
+            ("not only ours", 3_000, 30_000, known, 29_000, 3_000),
         ] {
             let pace = Pace {
                 round_trip: ms(round_trip),
                 base: ms(100),
-                by_rate: by_rate.map(ms),
-                busy,
+                flight,
+                rate,
+                mss: 1_000,
             };
-            assert_eq!(delivery(&pace), ms(expected), "{name}");
+            assert_eq!(delivery(&pace, queue), ms(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_greater_part_is_not_penalised_for_the_lesser() {
+        let rate = |bytes| Some(Rate::from_bytes_per_sec(bytes));
+        for (blocked, holder, penalised) in [
+            (rate(1_000_000), rate(250_000), true),
+            (rate(250_000), rate(1_000_000), false),
+            (rate(250_000), None, true),
+            (None, rate(250_000), false),
+        ] {
+            assert_eq!(worth_more(blocked, holder), penalised, "{blocked:?}");
         }
     }
 

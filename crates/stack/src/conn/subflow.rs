@@ -106,6 +106,8 @@ pub(crate) struct Subflow {
     pub(crate) replaces: Option<SubflowId>,
     /// What is mapped before this number was put up for other subflows since it last answered.
     pub(crate) rescued: Option<Ssn>,
+    /// The end of what it carries that another one repeated because the window was full.
+    pub(crate) repeated: Offset,
     /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
     /// What its silence means while it has nothing in flight.
@@ -179,6 +181,7 @@ impl Subflow {
             disputed: false,
             replaces: None,
             rescued: None,
+            repeated: Offset::ZERO,
             penalised: None,
             plain: false,
             plain_at: None,

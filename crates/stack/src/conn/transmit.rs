@@ -4,6 +4,7 @@
 //! scheduler is asked at the moment a segment can leave, never earlier.
 
 use manypath_tcp::machine::{Decision, Kind, Offer, Plan};
+use manypath_tcp::units::Rate;
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::options::MptcpOptions;
 
@@ -14,7 +15,7 @@ use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
 use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
-use crate::sched::{Choice, PathView, Purpose, hold_back};
+use crate::sched::{Choice, PathView, Purpose, hold_back, shun_queues};
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
 const LONGEST_MAPPING: u32 = 65_534;
@@ -176,6 +177,8 @@ impl Conn {
             cwnd_room: sf.tcp.cwnd().saturating_sub(sf.tcp.inflight()),
             can_send,
             delivery: self.delivery(i),
+            least: self.least_delivery(i),
+            capacity: sf.tcp.peak_rate().map_or(0, Rate::as_bytes_per_sec),
             slow_start: sf.tcp.in_slow_start(),
             home: sf.seat.tuple.local.ip() == self.first.local.ip(),
             backup: sf.is_backup(),
@@ -209,16 +212,16 @@ impl Conn {
         views.extend(
             (0..self.subflows.len()).map(|i| self.view(i, bytes, reinjection.is_some(), cx)),
         );
-        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
-            hold_back(&mut views, self.send.window());
+        if let Some(silent) = reinjection.and_then(|r| r.avoid) {
+            shun_queues(&mut views, silent);
         }
         self.views = views;
-        let sent = match self.pick(bytes, purpose, cx) {
+        let sent = match self.pick_guarded(bytes, purpose, cx) {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that has nowhere to go must not hold back new data.
             Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
                 let (at, bytes) = (self.send.next(), self.send.sendable());
-                match self.pick(bytes, Purpose::Fresh, cx) {
+                match self.pick_guarded(bytes, Purpose::Fresh, cx) {
                     Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
                     Choice::Wait => Progress::Nothing,
                 }
@@ -226,9 +229,20 @@ impl Conn {
             Choice::Wait => Progress::Nothing,
         };
         match sent {
-            Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
+            Progress::Nothing => match self.rescue_edge(slots, cx) {
+                Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
+                sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+            },
             sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
         }
+    }
+
+    /// Asks for the subflow of `bytes`, but not those that new data would be late on.
+    fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
+        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
+            hold_back(&mut self.views, self.send.window(), self.send.queued());
+        }
+        self.pick(bytes, purpose, cx)
     }
 
     /// Nothing new can be sent.

@@ -17,6 +17,8 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         rttvar: Duration::from_millis(srtt_ms / 10),
         rto: Duration::from_millis(200 + srtt_ms),
         delivery: Duration::from_millis(srtt_ms),
+        least: Duration::from_millis(srtt_ms),
+        capacity: 0,
         slow_start: false,
         cwnd: 14_000,
         cwnd_room: 14_000,

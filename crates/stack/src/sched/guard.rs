@@ -1,34 +1,62 @@
 //! Data that would arrive too late, whatever the scheduler: a window that several paths share must not wait for one.
 //!
-//! A byte that leaves on a slow subflow holds the window's trailing edge until its acknowledgement is here. What the faster
-//! subflows send meanwhile has to fit into the window; where it does not, they would stand still, and the connection would
-//! be slower than without the slow subflow (NSDI 2012 section 4.2 repairs such stalls, this keeps out of them; the measure
-//! is that of BLEST, Ferlin and others 2016, with the subflow's own delivery rate in place of an assumed one).
+//! A byte that leaves on a slow subflow holds the window's trailing edge until its acknowledgement is here. What all subflows
+//! send meanwhile has to fit into the window; where it does not, they stand still, and the connection would be slower than
+//! without the slow subflow (NSDI 2012 section 4.2 repairs such stalls, this keeps out of them; BLEST, Ferlin and others
+//! 2016, has a measure for two subflows).
+//!
+//! So with a window `W`, and subflows that are known to carry `x`, no byte may need longer than `W / sum(x)`. Two questions
+//! follow. Which subflows take part: from the quickest one on, each whose empty path is short enough that those before it do
+//! not fill the window meanwhile. And how long a queue may be on each of them: as long as all of them together do not. What
+//! counts is what the subflows are known to carry, not what they do at present, which is little if they stand still.
 
 use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
 
 use super::PathView;
+use crate::ids::{SubflowId, SubflowSet};
 
 /// Round trips of slow start that are looked ahead at most: by then any window is full.
 const MOST_ROUNDS: u64 = 32;
 
-/// Bytes that `path` can send within `span` while the window lets at most `window` be under way. Pure.
-fn sends_within(path: &PathView, span: Duration, window: u64) -> u64 {
+/// A path may always have a queue of an eighth of its length, or it would not be used to the full.
+const LEAST_QUEUE: (u64, u64) = (9, 8);
+
+/// Without room to spare in the window, a path takes part from this fraction of the whole on.
+const RISK: u64 = 8;
+
+/// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
+const TRIAL: u32 = 2;
+
+/// There is a longer queue on it than it needs.
+fn is_queued(path: &PathView) -> bool {
+    let (num, den) = LEAST_QUEUE;
+    path.delivery > path.least.ratio(num, den)
+}
+
+/// Bytes that `path` can carry within `span` while the window lets at most `window` be under way. Pure.
+fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
     let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
         return 0;
     };
+    // With a queue before it, it grows no more.
+    if !path.slow_start || is_queued(path) {
+        let rate = Rate::from_bytes_per_sec(path.capacity);
+        return match path.capacity {
+            0 => Rate::per(u64::from(path.cwnd), Duration::from_nanos(round_trip)).bytes_in(span),
+            _ => rate.bytes_in(span),
+        };
+    }
     let mut flight = u64::from(path.cwnd).min(window);
     let mut left = span.as_nanos();
     let mut sum = 0_u64;
-    if path.slow_start {
-        for _ in 0..MOST_ROUNDS {
-            if left < round_trip || flight == window {
-                break;
-            }
-            sum = sum.saturating_add(flight);
-            flight = flight.saturating_mul(2).min(window);
-            left -= round_trip;
+    for _ in 0..MOST_ROUNDS {
+        if left < round_trip || flight == window {
+            break;
         }
+        sum = sum.saturating_add(flight);
+        flight = flight.saturating_mul(2).min(window);
+        left -= round_trip;
     }
     let rest = u128::from(flight) * u128::from(left) / u128::from(round_trip);
     sum.saturating_add(u64::try_from(rest).unwrap_or(u64::MAX))
@@ -39,32 +67,113 @@ fn in_play(path: &PathView) -> bool {
     path.established
         && !path.backup
         && !path.stale
+        && path.srtt.is_some()
         && (path.can_send > 0 || path.cwnd_room < path.cwnd)
 }
 
+/// What those of `paths` that `counts` chooses carry within `span`.
+fn together(
+    paths: &[PathView],
+    span: Duration,
+    window: u64,
+    counts: impl Fn(&PathView) -> bool,
+) -> u64 {
+    let chosen = paths.iter().filter(|path| counts(path));
+    chosen.fold(0_u64, |sum, path| {
+        sum.saturating_add(carries(path, span, window))
+    })
+}
+
+/// `path` does not hold the quicker ones up: they do not fill the window before its data is there.
+fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
+    let quicker = |other: &PathView| in_play(other) && other.least < path.least;
+    together(paths, path.least, window, quicker) <= window
+}
+
+/// The subflows that take part: those that fit, without those that bring less than a narrow window risks for them. A loss on
+/// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
+/// each must carry its part, up to an eighth with none to spare. Pure.
+fn members(paths: &[PathView], window: u64) -> SubflowSet {
+    let fitting = || {
+        let all = paths.iter().filter(|path| in_play(path));
+        all.filter(|path| fits(path, paths, window))
+    };
+    let longest = fitting().map(|path| path.least).max();
+    let longest = longest.unwrap_or(Duration::ZERO);
+    let brings = |path: &PathView| carries(path, longest, window);
+    let needed = fitting().fold(0_u64, |sum, path| sum.saturating_add(brings(path)));
+    let least = needed.saturating_mul(2).saturating_sub(window) / RISK;
+    let most = fitting().map(brings).max().unwrap_or(0);
+    let mut set = SubflowSet::EMPTY;
+    for path in fitting().filter(|path| brings(path) >= least.min(most)) {
+        set.insert(path.subflow);
+    }
+    set
+}
+
+/// Nobody knows what `path` carries, and it has enough in flight to tell. To wait for that costs little: the others carry more
+/// meanwhile than its first window is.
+fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
+    let known = |other: &PathView| in_play(other) && other.capacity > 0;
+    path.capacity == 0
+        && path.inflight >= path.mss.saturating_mul(TRIAL)
+        && together(paths, path.least, window, known) >= u64::from(path.cwnd)
+}
+
+/// Those of `paths` that have enough in flight for what fits into the window. Pure.
+fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
+    let mut late = SubflowSet::EMPTY;
+    let in_play = || paths.iter().filter(|path| in_play(path));
+    for path in in_play().filter(|path| is_on_trial(path, paths, window)) {
+        late.insert(path.subflow);
+    }
+    let slowest = in_play().map(|path| path.delivery.max(path.least)).max();
+    let slowest = slowest.unwrap_or(Duration::ZERO);
+    let all = |path: &PathView| self::in_play(path);
+    if together(paths, slowest, window, all).saturating_mul(2) <= window {
+        return late;
+    }
+    let members = members(paths, window);
+    let takes_part = |path: &PathView| members.contains(path.subflow);
+    let soonest = in_play().filter(|path| takes_part(path));
+    let soonest = soonest.min_by_key(|path| (path.delivery, path.subflow));
+    let soonest = soonest.map(|path| path.subflow);
+    for path in in_play() {
+        let carried = || together(paths, path.delivery, window, takes_part);
+        let fills = || carried().saturating_mul(2) > window;
+        let waits = Some(path.subflow) != soonest && is_queued(path) && fills();
+        if !takes_part(path) || waits {
+            late.insert(path.subflow);
+        }
+    }
+    late
+}
+
 /// Takes their room from those subflows on which new data would hold up the others, when `window` bytes may be without
-/// Data ACK at one time. The subflow that delivers soonest always keeps its room. Pure.
-pub(crate) fn hold_back(paths: &mut [PathView], window: u64) {
-    let regular = |path: &PathView| in_play(path) && path.srtt.is_some();
-    let Some(soonest) = (0..paths.len())
-        .filter(|&n| regular(&paths[n]))
-        .min_by_key(|&n| (paths[n].delivery, paths[n].subflow))
-    else {
+/// Data ACK at one time and `queued` are, those included that wait. Of those that take part, the one that delivers soonest
+/// keeps its room, unless it is being tried; who is tried will answer. Pure.
+pub(crate) fn hold_back(paths: &mut [PathView], window: u64, queued: u64) {
+    // Who has little to send fills no window.
+    if queued.saturating_mul(2) <= window {
+        return;
+    }
+    let late = held_back(paths, window);
+    for path in paths.iter_mut().filter(|path| late.contains(path.subflow)) {
+        path.can_send = 0;
+    }
+}
+
+/// Takes their room from those subflows that have a queue longer than the time-out of `silent`: what that one carried is not
+/// rescued by waiting there. Pure.
+pub(crate) fn shun_queues(paths: &mut [PathView], silent: SubflowId) {
+    let timeout = paths.iter().find(|path| path.subflow == silent);
+    let Some(timeout) = timeout.map(|path| path.rto) else {
         return;
     };
-    for n in 0..paths.len() {
-        let path = paths[n];
-        if n == soonest || path.can_send == 0 || !regular(&path) {
-            continue;
-        }
-        let others = paths.iter().enumerate().filter(|(other, view)| {
-            *other != n && in_play(view) && view.srtt.is_some_and(|srtt| srtt < path.delivery)
-        });
-        let meanwhile = others.fold(0_u64, |sum, (_, view)| {
-            sum.saturating_add(sends_within(view, path.delivery, window))
-        });
-        if meanwhile > window {
-            paths[n].can_send = 0;
+    let (num, den) = LEAST_QUEUE;
+    for path in paths {
+        if path.delivery > path.least.ratio(num, den).max(timeout) {
+            path.can_send = 0;
         }
     }
 }
@@ -86,15 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_sends_in_a_span() {
+    fn what_a_path_carries_in_a_span() {
         let growing = PathView {
             slow_start: true,
+            ..path(0, 10, 10_000)
+        };
+        // At present it sends half of what it is known to carry.
+        let known = PathView {
+            capacity: 2_000_000,
             ..path(0, 10, 10_000)
         };
         for (view, ms, window, bytes) in [
             (path(0, 10, 10_000), 10, 1 << 20, 10_000),
             (path(0, 10, 10_000), 35, 1 << 20, 35_000),
-            (path(0, 10, 10_000), 35, 5_000, 17_500),
+            (known, 35, 1 << 20, 70_000),
             (growing, 10, 1 << 20, 10_000),
             (growing, 30, 1 << 20, 70_000),
             (growing, 35, 1 << 20, 110_000),
@@ -102,7 +216,7 @@ mod tests {
             (path(0, 0, 10_000), 10, 1 << 20, 0),
         ] {
             let span = Duration::from_millis(ms);
-            assert_eq!(sends_within(&view, span, window), bytes, "{ms} ms");
+            assert_eq!(carries(&view, span, window), bytes, "{ms} ms");
         }
     }
 
@@ -129,6 +243,11 @@ mod tests {
             ..wifi
         };
         let unmeasured = PathView { srtt: None, ..slow };
+        // 160 kbit/s.
+        let tiny = PathView {
+            capacity: 20_000,
+            ..path(1, 30, 3_000)
+        };
         for (name, paths, window, kept) in [
             ("alone", alloc::vec![slow], 10_000, alloc::vec![1]),
             (
@@ -144,10 +263,29 @@ mod tests {
                 alloc::vec![0],
             ),
             (
-                "a queue before it",
+                "half of the window for the queue",
                 alloc::vec![wifi, late],
-                299_999,
+                760_000,
+                alloc::vec![0, 1],
+            ),
+            (
+                "too small a window for it",
+                alloc::vec![wifi, late],
+                759_000,
                 alloc::vec![0],
+            ),
+            // Both carry 30,600 bytes in 30 ms, of which 600 are the tiny one's.
+            (
+                "too little for the risk",
+                alloc::vec![wifi, tiny],
+                56_300,
+                alloc::vec![0],
+            ),
+            (
+                "a window that makes up for it",
+                alloc::vec![wifi, tiny],
+                56_400,
+                alloc::vec![0, 1],
             ),
             (
                 "the faster one is stale",
@@ -181,13 +319,72 @@ mod tests {
             ),
         ] {
             let mut views = paths.clone();
-            hold_back(&mut views, window);
+            hold_back(&mut views, window, window);
             let left: Vec<u8> = views
                 .iter()
                 .filter(|view| view.can_send > 0)
                 .map(|view| view.subflow.0)
                 .collect();
             assert_eq!(left, kept, "{name}");
+            let mut views = paths.clone();
+            hold_back(&mut views, window, window / 2);
+            assert_eq!(views, paths, "{name}, and little to send");
+        }
+    }
+
+    #[test]
+    fn an_unknown_path_is_tried_with_two_segments() {
+        let known = PathView {
+            capacity: 1_000_000,
+            ..path(0, 20, 20_000)
+        };
+        let unknown = |inflight| PathView {
+            inflight,
+            ..path(1, 14, 14_000)
+        };
+        let slow = PathView {
+            capacity: 900_000,
+            ..known
+        };
+        for (known, inflight, window, queued, kept) in [
+            (known, 1_400, 100_000, 100_000, true),
+            (known, 2_800, 100_000, 100_000, false),
+            (known, 2_800, 100_000, 50_000, true),
+            // It carries less than the first window while that is tried.
+            (slow, 2_800, 100_000, 100_000, true),
+        ] {
+            let mut views = [known, unknown(inflight)];
+            hold_back(&mut views, window, queued);
+            assert_eq!(views[1].can_send > 0, kept, "{known:?} {inflight} {queued}");
+            assert!(views[0].can_send > 0);
+        }
+        let mut alone = [unknown(9_000)];
+        hold_back(&mut alone, 100_000, 100_000);
+        assert!(alone[0].can_send > 0);
+    }
+
+    #[test]
+    fn nothing_is_rescued_into_a_queue() {
+        let silent = PathView {
+            rto: Duration::from_millis(500),
+            stale: true,
+            ..path(0, 20, 20_000)
+        };
+        for (least, delivery, kept) in [
+            (100, 112, true),
+            (100, 500, true),
+            (100, 501, false),
+            (900, 1_012, true),
+            (900, 1_013, false),
+        ] {
+            let other = PathView {
+                least: Duration::from_millis(least),
+                delivery: Duration::from_millis(delivery),
+                ..path(1, 100, 20_000)
+            };
+            let mut views = [silent, other];
+            shun_queues(&mut views, SubflowId(0));
+            assert_eq!(views[1].can_send > 0, kept, "{least} {delivery}");
         }
     }
 
@@ -202,7 +399,7 @@ mod tests {
             .collect();
         for window in [0, 1_000, 100_000, 10_000_000] {
             let mut views = crowd.clone();
-            hold_back(&mut views, window);
+            hold_back(&mut views, window, window);
             assert!(views.iter().any(|view| view.can_send > 0), "{window}");
         }
     }

@@ -21,7 +21,7 @@ use manypath_tcp::time::Duration;
 
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
-pub(crate) use guard::hold_back;
+pub(crate) use guard::{hold_back, shun_queues};
 
 /// What a scheduler may know about one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub struct PathView {
     pub rto: Duration,
     /// How long what is sent now needs until it is acknowledged: the round trip and the queue that is being built.
     pub delivery: Duration,
+    /// How long it would need on the empty path.
+    pub least: Duration,
+    /// Bytes a second that the path carries as far as is known; zero before data was delivered.
+    pub capacity: u64,
     /// The congestion window doubles each round trip.
     pub slow_start: bool,
     /// Congestion window in bytes.

@@ -360,6 +360,22 @@ impl Machine {
         self.send.loss.delivery_rate()
     }
 
+    /// How fast the path is known to carry data: the highest delivery rate of the last five to ten seconds, in which the
+    /// sender may have been held back by something else. Absent before data was delivered.
+    pub fn peak_rate(&self) -> Option<Rate> {
+        self.send.loss.peak_rate()
+    }
+
+    /// Most bytes in the network during this round trip and the last.
+    pub fn max_inflight(&self) -> u32 {
+        self.send.loss.max_inflight()
+    }
+
+    /// The last round trip that was measured; absent before the first.
+    pub fn latest_rtt(&self) -> Option<Duration> {
+        self.send.loss.latest_rtt()
+    }
+
     /// When the oldest unacknowledged segment was last sent.
     pub fn head_sent_at(&self) -> Option<Instant> {
         self.send.loss.head_sent_at()

@@ -375,8 +375,15 @@ impl LossRecovery {
         if ack.app_limited {
             self.flight.on_app_limited();
         }
-        if let Some(sample) = report.rate {
+        // A SYN is one number, and says nothing about bytes.
+        if let Some(sample) = report.rate.filter(|_| !report.syn_acked) {
             self.round.on_rate_sample(sample.rate());
+            // Nor does it say how fast a path is if what was sent twice arrived once.
+            let again = report.retransmitted_acked || matches!(self.phase, Phase::Loss { .. });
+            let whole = self.rtt.min().is_none_or(|min| sample.interval >= min);
+            if whole && !again {
+                self.round.on_certain_rate(now, sample.rate());
+            }
         }
         let inflight = self.inflight();
         let recovering = matches!(self.phase, Phase::Recovery { .. });

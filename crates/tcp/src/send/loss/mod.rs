@@ -494,6 +494,21 @@ impl LossRecovery {
         self.round.rate()
     }
 
+    /// The highest delivery rate of the last seconds.
+    pub(crate) fn peak_rate(&self) -> Option<Rate> {
+        self.round.peak()
+    }
+
+    /// Most bytes in the network during this round trip and the last.
+    pub(crate) fn max_inflight(&self) -> u32 {
+        self.round.max_inflight()
+    }
+
+    /// The last round trip that was measured.
+    pub(crate) fn latest_rtt(&self) -> Option<Duration> {
+        self.rtt.srtt().map(|_| self.rtt.latest())
+    }
+
     /// When the oldest segment in flight was last sent.
     pub(crate) fn head_sent_at(&self) -> Option<Instant> {
         self.flight.head().map(|head| head.sent_at)

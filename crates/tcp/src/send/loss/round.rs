@@ -1,7 +1,10 @@
 //! What the last round trip looked like: congestion control grows a window only while it is used.
 
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
+
+/// For at least so long, and at most twice, a path is held to carry what it once did.
+const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// Counts over one round trip, and what the one before came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -10,6 +13,7 @@ pub(super) struct Round {
     end: u64,
     now: Counts,
     last: Counts,
+    peak: Peak,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -19,6 +23,23 @@ struct Counts {
     rtt_samples: u32,
     min_rtt: Option<Duration>,
     rate: Option<Rate>,
+}
+
+/// The highest rate of some seconds: a sender that is held back by something else than its path for a while shows less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Peak {
+    began: Instant,
+    now: Option<Rate>,
+    last: Option<Rate>,
+}
+
+impl Peak {
+    fn sample(&mut self, now: Instant, rate: Rate) {
+        if now.since(self.began) >= REMEMBERED {
+            (self.began, self.last, self.now) = (now, self.now, None);
+        }
+        self.now = self.now.max(Some(rate));
+    }
 }
 
 impl Round {
@@ -60,6 +81,16 @@ impl Round {
     /// A delivery rate was measured.
     pub(super) fn on_rate_sample(&mut self, rate: Rate) {
         self.now.rate = self.now.rate.max(Some(rate));
+    }
+
+    /// The measured rate is that of segments that were sent once.
+    pub(super) fn on_certain_rate(&mut self, now: Instant, rate: Rate) {
+        self.peak.sample(now, rate);
+    }
+
+    /// The highest delivery rate of the last seconds.
+    pub(super) fn peak(&self) -> Option<Rate> {
+        self.peak.now.max(self.peak.last)
     }
 
     /// The highest delivery rate of this round and the last.
