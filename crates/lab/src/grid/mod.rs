@@ -83,9 +83,7 @@ impl Variant {
             .iter()
             .filter(|s| **s != Scheduler::default());
         let schedulers = schedulers.map(|scheduler| format!("scheduler={scheduler}"));
-        let controllers = Algorithm::ALL
-            .iter()
-            .filter(|a| **a != Algorithm::Cubic);
+        let controllers = Algorithm::ALL.iter().filter(|a| **a != Algorithm::Cubic);
         let controllers = controllers.map(|name| format!("congestion={name}"));
         let mechanisms = [
             "none",

@@ -156,6 +156,13 @@ impl SendQueue {
             .min(u64::from(self.capacity))
     }
 
+    /// Half of what may wait does: the application has much to send. A writer that was woken for a quarter of the room fills
+    /// it at once.
+    pub(crate) fn is_busy(&self) -> bool {
+        let most = self.limit().min(self.window());
+        (self.end - self.una) * 2 > most
+    }
+
     /// Memory is short, or no longer.
     pub(crate) fn set_frugal(&mut self, frugal: bool) {
         self.frugal = frugal;

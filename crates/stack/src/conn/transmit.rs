@@ -239,8 +239,9 @@ impl Conn {
 
     /// Asks for the subflow of `bytes`, but not those that new data would be late on.
     fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
-            hold_back(&mut self.views, self.send.window(), self.send.queued());
+        // Who has little to send fills no window.
+        if purpose == Purpose::Fresh && self.opts.mechanisms.guard && self.send.is_busy() {
+            hold_back(&mut self.views, self.send.window());
         }
         self.pick(bytes, purpose, cx)
     }
