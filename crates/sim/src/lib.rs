@@ -46,6 +46,7 @@ mod judge;
 pub mod line;
 pub mod loss;
 pub mod middlebox;
+pub mod networks;
 pub mod offload;
 pub mod oracle;
 pub mod packet;

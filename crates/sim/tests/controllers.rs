@@ -1,5 +1,6 @@
 //! The smart controllers of SMAPP (sections 4.2 to 4.4, figure 2) and PathFinder, by their effect on the papers' networks.
 
+use manypath_sim::networks::{Spread, parallel_paths, two_paths};
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_tcp::time::{Duration, Instant};
@@ -11,56 +12,6 @@ fn simulation(text: &str, seed: u64) -> Simulation {
         ..RunOptions::default()
     };
     Simulation::new(scenario, options).expect("the scenario makes sense")
-}
-
-/// Two paths between a client and a server, both of this kind.
-fn two_paths(rate: &str, delay: &str, events: &str, app: &str) -> String {
-    format!(
-        r#"
-title = "Two paths"
-limit = "4000s"
-
-[[host]]
-name = "client"
-interface = [
-    {{ name = "wifi", addresses = ["10.1.0.2"] }},
-    {{ name = "cell", addresses = ["10.2.0.2"] }},
-]
-
-[[host]]
-name = "server"
-interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
-
-[[router]]
-name = "router"
-
-[[link]]
-name = "first"
-ends = ["client.wifi", "router"]
-rate = "{rate}"
-delay = "{delay}"
-buffer = "100ms"
-
-[[link]]
-name = "second"
-ends = ["client.cell", "router"]
-rate = "{rate}"
-delay = "{delay}"
-buffer = "100ms"
-
-[[link]]
-name = "access"
-ends = ["router", "server.eth0"]
-rate = "1Gbit/s"
-
-[[app]]
-name = "data"
-client = "client"
-server = "server"
-{app}
-{events}
-"#
-    )
 }
 
 fn seconds(count: u64) -> Instant {
@@ -102,10 +53,11 @@ fn a_smart_backup_moves_within_its_threshold() {
     let mut gaps = Vec::new();
     for seed in 0..30 {
         let text = two_paths(
-            "10Mbit/s",
-            "10ms",
+            10_000_000,
+            10,
             "[[event]]\ndo = \"change\"\nat = \"1s\"\nlink = \"first\"\nloss = \"30%\"\n",
-            "upload = \"40MB\"\nclient-options = { path-manager = \"smart-backup\" }",
+            "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"40MB\"\n\
+             client-options = { path-manager = \"smart-backup\" }\n",
         );
         let mut simulation = simulation(&text, seed);
         let progress = progress(&mut simulation, Duration::from_millis(5), seconds(9));
@@ -122,13 +74,13 @@ fn a_smart_backup_moves_within_its_threshold() {
 /// The delays of the blocks of a stream of 64 KiB a second, in milliseconds, in order of length.
 fn block_delays(policy: &str, loss: u32, blocks: u64, seed: u64) -> Vec<u64> {
     let text = two_paths(
-        "5Mbit/s",
-        "10ms",
+        5_000_000,
+        10,
         &format!(
             "[[event]]\ndo = \"change\"\nat = \"100ms\"\nlink = \"first\"\nloss = \"{loss}%\"\n"
         ),
         &format!(
-            "upload = \"{}\"\nburst = \"64KiB\"\npause = \"1s\"\nclient-options = {{ path-manager = \"{policy}\" }}",
+            "[[app]]\nname = \"blocks\"\nclient = \"client\"\nserver = \"server\"\nupload = \"{}\"\nburst = \"64KiB\"\npause = \"1s\"\nclient-options = {{ path-manager = \"{policy}\" }}",
             blocks * 65_536
         ),
     );
@@ -180,47 +132,6 @@ fn smart_streaming_keeps_blocks_in_time() {
     assert!(late * 1000 <= all, "{late} of {all} blocks are late");
 }
 
-/// A client and a server between whose routers lie parallel paths of these delays, 8 Mbit/s each.
-fn parallel_paths(delays: &[u32], rate: &str, apps: &str) -> String {
-    let mut text = String::from(
-        r#"
-title = "Parallel paths"
-limit = "2000s"
-
-[[host]]
-name = "client"
-interface = [{ name = "eth0", addresses = ["10.1.0.2"] }]
-
-[[host]]
-name = "server"
-interface = [{ name = "eth0", addresses = ["10.9.0.1"] }]
-
-[[router]]
-name = "left"
-
-[[router]]
-name = "right"
-
-[[link]]
-name = "access"
-ends = ["client.eth0", "left"]
-rate = "1Gbit/s"
-
-[[link]]
-name = "server access"
-ends = ["right", "server.eth0"]
-rate = "1Gbit/s"
-"#,
-    );
-    for (i, delay) in delays.iter().enumerate() {
-        text.push_str(&format!(
-            "\n[[router]]\nname = \"r{i}\"\n\n[[link]]\nname = \"in{i}\"\nends = [\"left\", \"r{i}\"]\nrate = \"{rate}\"\n\
-             delay = \"{delay}ms\"\nbuffer = \"100ms\"\n\n[[link]]\nname = \"out{i}\"\nends = [\"r{i}\", \"right\"]\nrate = \"1Gbit/s\"\n"
-        ));
-    }
-    text + apps
-}
-
 /// How long the upload of the only application took, in seconds.
 fn duration_of_upload(text: &str, seed: u64) -> f64 {
     let mut simulation = simulation(text, seed);
@@ -236,10 +147,10 @@ fn refresh_comes_to_use_all_paths() {
     let mut medians = Vec::new();
     for (policy, runs) in [("refresh", 9), ("ndiffports:5", 5)] {
         let apps = format!(
-            "\n[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"100MB\"\n\
+            "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"100MB\"\n\
              client-options = {{ path-manager = \"{policy}\" }}\n"
         );
-        let text = parallel_paths(&[10, 20, 30, 40], "8Mbit/s", &apps);
+        let text = parallel_paths(&[10, 20, 30, 40], 8_000_000, Spread::Hash, &apps);
         let mut times: Vec<f64> = (0..runs)
             .map(|seed| duration_of_upload(&text, seed))
             .collect();
@@ -254,13 +165,10 @@ fn refresh_comes_to_use_all_paths() {
 /// Bytes read after a time in seconds and the subflows at the end, over three equal paths, for each connection.
 fn found_paths(policy: &str, connections: u32, seed: u64, time: u64) -> (Vec<u64>, Vec<usize>) {
     let apps = format!(
-        "\n[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"1GB\"\nconnections = {connections}\n\
+        "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"1GB\"\nconnections = {connections}\n\
          options = {{ congestion = \"lia\" }}\nclient-options = {{ path-manager = \"{policy}\" }}\n"
     );
-    let text = parallel_paths(&[10, 12, 14], "8Mbit/s", &apps).replace(
-        "name = \"left\"",
-        "name = \"left\"\nspread = \"round-robin\"",
-    );
+    let text = parallel_paths(&[10, 12, 14], 8_000_000, Spread::InTurn, &apps);
     let mut simulation = simulation(&text, seed);
     simulation.run_until(seconds(time));
     let read = simulation.hosts()[1]

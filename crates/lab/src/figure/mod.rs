@@ -34,12 +34,14 @@ mod net11;
 mod nsdi;
 mod outcome;
 mod page;
+mod pathfinder;
 mod plan;
 mod process;
 mod progress;
 mod real;
 mod requests;
 mod sim;
+mod smapp;
 mod store;
 mod transfer;
 
@@ -223,9 +225,15 @@ pub struct Sample {
 /// Every figure there is.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
     let emulator = std::slice::from_ref(&emulator::FIGURE);
-    [nsdi::FIGURES, net11::FIGURES, emulator]
-        .into_iter()
-        .flatten()
+    [
+        nsdi::FIGURES,
+        net11::FIGURES,
+        smapp::FIGURES,
+        pathfinder::FIGURES,
+        emulator,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The figure of that name.

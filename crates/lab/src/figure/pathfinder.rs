@@ -1,0 +1,353 @@
+//! Figures of "PathFinder" (Karlstad 2012): how many subflows a connection opens when nobody tells it how many paths there are,
+//! and how fast it is with them.
+
+use manypath_sim::networks::{Spread, parallel_paths};
+use manypath_tcp::time::Instant;
+
+use super::sim::{megabits, span};
+use super::smapp::simulation;
+use super::{
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+};
+
+/// The figures, in the paper's order.
+pub(super) const FIGURES: &[Figure] = &[
+    BY_HAND,
+    Figure {
+        id: "pathfinder-3",
+        source: "PathFinder, figure 3",
+        title: "PathFinder over three paths: subflows of a connection, by beta",
+        paper: Paper {
+            says: "One connection opens four subflows, one more than there are paths, for beta between 10 and 40; fewer for a \
+                   larger beta. Connections beside each other overestimate.",
+            lines: &[],
+        },
+        x: BETA,
+        y: SUBFLOWS,
+        run: subflows,
+        verdict: finds_by_beta,
+        ..BY_GAMMA
+    },
+    Figure {
+        id: "pathfinder-4",
+        source: "PathFinder, figure 4",
+        title: "PathFinder over three paths with a beta of 20 %: subflows of a connection, by gamma",
+        paper: Paper {
+            says: "One connection opens four subflows for gamma up to 8. Five connections overestimate, the less the larger \
+                   gamma is.",
+            lines: &[],
+        },
+        y: SUBFLOWS,
+        run: subflows,
+        verdict: finds_by_gamma,
+        ..BY_GAMMA
+    },
+    Figure {
+        id: "pathfinder-5",
+        source: "PathFinder, figure 5",
+        title: "PathFinder over three paths: throughput of all connections, by beta",
+        paper: Paper {
+            says: "One connection is as fast as with three subflows given by hand while beta is below 80.",
+            lines: &[],
+        },
+        x: BETA,
+        verdict: fast_by_beta,
+        ..BY_GAMMA
+    },
+    BY_GAMMA,
+];
+
+/// Figure 6, and what the figures of PathFinder have in common.
+const BY_GAMMA: Figure = Figure {
+    id: "pathfinder-6",
+    source: "PathFinder, figure 6",
+    title: "PathFinder over three paths with a beta of 20 %: throughput of all connections, by gamma",
+    paper: Paper {
+        says: "A larger gamma makes one connection slower, since it takes longer until it has all of its subflows; several \
+               connections lose little or nothing.",
+        lines: &[],
+    },
+    knobs: &KNOBS,
+    x: Across::Knob {
+        name: "gamma",
+        quick: "0,1,4,8",
+        full: "0,1,2,4,8,16",
+        logarithmic: false,
+    },
+    y: THROUGHPUT,
+    lines: &[
+        line("1 connection", "pathfinder/1"),
+        line("2 connections", "pathfinder/2"),
+        line("5 connections", "pathfinder/5"),
+        line("1 connection, adapting by itself", "adapting/1"),
+        line("5 connections, adapting by themselves", "adapting/5"),
+        line("1 connection, three subflows by hand", "ndiffports:3/1"),
+    ],
+    load: Load::Light,
+    run: throughput,
+    verdict: fast_by_gamma,
+};
+
+/// Figure 2.
+const BY_HAND: Figure = Figure {
+    id: "pathfinder-2",
+    source: "PathFinder, figure 2",
+    title: "Connections with one and three subflows over three paths: throughput of all of them",
+    paper: Paper {
+        says: "One connection with one subflow uses one path of three. Three of them, or one with three subflows, use all.",
+        lines: &[],
+    },
+    x: Across::Knob {
+        name: "connections",
+        quick: "1,2,3,4",
+        full: "1,2,3,4",
+        logarithmic: false,
+    },
+    lines: &[
+        line("one subflow each", "ndiffports:1/0"),
+        line("three subflows each", "ndiffports:3/0"),
+    ],
+    verdict: three_are_enough,
+    ..BY_GAMMA
+};
+
+const BETA: Across = Across::Knob {
+    name: "beta",
+    quick: "10,20,40,80",
+    full: "0,5,10,20,30,40,60,80,100",
+    logarithmic: false,
+};
+const SUBFLOWS: Axis = Axis::linear("subflows of a connection");
+const THROUGHPUT: Axis = Axis::linear("throughput of all connections (Mbit/s)");
+
+const KNOBS: [Knob; 6] = [
+    Knob::new(
+        "beta",
+        Unit::Percent,
+        "20%",
+        "beta: what a further subflow must add (%)",
+    ),
+    Knob::new(
+        "gamma",
+        Unit::Count,
+        "0",
+        "gamma: round trips for which it must",
+    ),
+    Knob::new("connections", Unit::Count, "1", "connections"),
+    Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
+    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").quick("2"),
+    Knob::new("time", Unit::Time, "120s", "length of a run").quick("60s"),
+];
+
+/// One way in milliseconds; the paths differ a little in length, as the paper's do.
+const DELAYS: [u32; 3] = [10, 12, 14];
+
+const fn line(name: &'static str, what: &'static str) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Sim],
+        does: Does::Own(what),
+    }
+}
+
+/// Subflows of each connection at the end of a run, and Mbit/s of all of them.
+fn one(run: &Run<'_>, seed: u64) -> Result<(Vec<usize>, f64), String> {
+    let knobs = run.knobs;
+    let Does::Own(what) = run.line.does else {
+        return Err("a line of another figure".to_owned());
+    };
+    let (policy, count) = what.split_once('/').unwrap_or((what, "0"));
+    let connections = match count {
+        "0" => knobs.get("connections").to_string(),
+        fixed => fixed.to_owned(),
+    };
+    let (beta, gamma) = (knobs.whole("beta"), knobs.whole("gamma"));
+    let policy = match policy {
+        "pathfinder" => format!("pathfinder:beta={beta},gamma={gamma}"),
+        "adapting" => format!("pathfinder:beta={beta},gamma=auto"),
+        fixed => fixed.to_owned(),
+    };
+    let app = format!(
+        "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"100GB\"\n\
+         connections = {connections}\noptions = {{ congestion = \"lia\" }}\n\
+         client-options = {{ path-manager = \"{policy}\" }}\n"
+    );
+    let text = parallel_paths(&DELAYS, knobs.whole("rate"), Spread::InTurn, &app);
+    let mut simulation = simulation(&text, seed)?;
+    let time = span(knobs.get("time"));
+    simulation.run_until(Instant::ZERO + time);
+    let read = simulation.hosts()[1].endpoints().iter();
+    let rate = megabits(read.map(|end| end.record.read).sum(), time);
+    let stack = &simulation.hosts()[0].stack;
+    let infos = stack
+        .conns()
+        .into_iter()
+        .filter_map(|id| stack.info(id).ok());
+    Ok((infos.map(|info| info.subflows.len()).collect(), rate))
+}
+
+fn mean(run: &Run<'_>, of: fn((Vec<usize>, f64)) -> f64) -> Result<Vec<Sample>, String> {
+    let runs = run.knobs.whole("runs").max(1);
+    let all: Result<Vec<f64>, String> = (1..=runs).map(|seed| one(run, seed).map(of)).collect();
+    Ok(run.point(all?.iter().sum::<f64>() / runs as f64))
+}
+
+fn subflows(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    mean(run, |(subflows, _)| {
+        subflows.iter().sum::<usize>() as f64 / subflows.len().max(1) as f64
+    })
+}
+
+fn throughput(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    mean(run, |(_, rate)| rate)
+}
+
+/// The values of a line at places from `low` to `high`.
+fn between(seen: &Seen<'_>, name: &str, low: f64, high: f64) -> Vec<[f64; 2]> {
+    let points = seen
+        .line(Arm::Sim, name)
+        .map_or(&[][..], |line| &line.points);
+    let inside = points
+        .iter()
+        .filter(|point| (low..=high).contains(&point[0]));
+    inside.copied().collect()
+}
+
+/// Whether all values lie within half a subflow of four, in words.
+fn four(statement: &str, points: &[[f64; 2]]) -> Option<Finding> {
+    let ys = || points.iter().map(|point| point[1]);
+    let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(0.0, f64::max));
+    (!points.is_empty()).then(|| {
+        let seen = format!("from {low:.1} to {high:.1} subflows");
+        Finding::new(Arm::Sim, statement, seen, low > 3.5 && high < 4.5)
+    })
+}
+
+fn finds_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
+    let statement = "one connection opens four subflows for three paths for beta from 20 to 40 %";
+    let mut all: Vec<Finding> = four(statement, &between(seen, "1 connection", 20.0, 40.0))
+        .into_iter()
+        .collect();
+    all.extend(fewer(seen));
+    all
+}
+
+fn finds_by_gamma(seen: &Seen<'_>) -> Vec<Finding> {
+    let statement = "one connection opens four subflows for three paths for gamma from 1 to 8";
+    let mut all: Vec<Finding> = four(statement, &between(seen, "1 connection", 1.0, 8.0))
+        .into_iter()
+        .collect();
+    all.extend(fewer(seen));
+    all
+}
+
+/// What adapts by itself overestimates less than what is fixed, where connections are busy.
+fn fewer(seen: &Seen<'_>) -> Option<Finding> {
+    let adapting = "5 connections, adapting by themselves";
+    let ratio = seen.ratio(Arm::Sim, adapting, "5 connections")?;
+    let statement = "under five connections the variant that adapts by itself opens no more subflows than any fixed gamma";
+    let [x, most] = ratio.most();
+    let seen = format!("up to {most:.2} times as many, at {x}");
+    Some(Finding::new(Arm::Sim, statement, seen, most <= 1.0))
+}
+
+fn fast_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
+    let statement =
+        "one connection is within 5 % of three subflows given by hand, while beta is at most 40 %";
+    as_by_hand(seen, statement, "1 connection", 1.0, 40.0)
+        .into_iter()
+        .collect()
+}
+
+fn fast_by_gamma(seen: &Seen<'_>) -> Vec<Finding> {
+    let one = "one connection is within 5 % of three subflows given by hand for gamma from 1 to 8";
+    let own = "so is the variant that adapts by itself";
+    [
+        as_by_hand(seen, one, "1 connection", 1.0, 8.0),
+        as_by_hand(seen, own, "1 connection, adapting by itself", 0.0, 16.0),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn as_by_hand(
+    seen: &Seen<'_>,
+    statement: &str,
+    name: &str,
+    low: f64,
+    high: f64,
+) -> Option<Finding> {
+    let ratio = seen.ratio(Arm::Sim, name, "1 connection, three subflows by hand")?;
+    let ratio = ratio.within(low, high)?;
+    Some(Finding::never_below(Arm::Sim, statement, &ratio, 0.95, ""))
+}
+
+fn three_are_enough(seen: &Seen<'_>) -> Vec<Finding> {
+    let at = |name: &str, x| seen.at(Arm::Sim, name, x);
+    let (Some(one), Some(three)) = (at("one subflow each", 1.0), at("three subflows each", 1.0))
+    else {
+        return Vec::new();
+    };
+    vec![Finding::new(
+        Arm::Sim,
+        "one connection with three subflows is about three times as fast as with one",
+        format!("{three:.1} and {one:.1} Mbit/s"),
+        (2.5..=3.2).contains(&(three / one.max(1e-9))),
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Series;
+    use super::*;
+
+    fn series(name: &str, points: &[[f64; 2]]) -> Series {
+        Series {
+            arm: Arm::Sim,
+            name: name.to_owned(),
+            points: points.to_vec(),
+        }
+    }
+
+    #[test]
+    fn estimates_are_held_against_the_paths() {
+        let busy = |name: &str, y: f64| series(name, &[[1.0, y], [8.0, y]]);
+        let all = [
+            series("1 connection", &[[0.0, 6.0], [1.0, 4.0], [8.0, 4.0]]),
+            busy("5 connections", 6.0),
+            busy("5 connections, adapting by themselves", 4.5),
+        ];
+        let held = |all: &[Series]| {
+            let found = finds_by_gamma(&Seen::of(all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(held(&all), [true, true]);
+        let bad = [
+            series("1 connection", &[[1.0, 5.0], [8.0, 4.0]]),
+            busy("5 connections", 6.0),
+            busy("5 connections, adapting by themselves", 7.0),
+        ];
+        assert_eq!(held(&bad), [false, false]);
+    }
+
+    #[test]
+    fn throughput_is_held_against_what_is_given_by_hand() {
+        let all = |rate: f64| {
+            [
+                series("1 connection", &[[0.0, 10.0], [4.0, rate]]),
+                series(
+                    "1 connection, three subflows by hand",
+                    &[[0.0, 24.0], [4.0, 24.0]],
+                ),
+            ]
+        };
+        assert!(fast_by_gamma(&Seen::of(&all(23.5)))[0].holds);
+        assert!(!fast_by_gamma(&Seen::of(&all(20.0)))[0].holds);
+        let by_hand = [
+            series("one subflow each", &[[1.0, 7.6]]),
+            series("three subflows each", &[[1.0, 22.0]]),
+        ];
+        assert!(three_are_enough(&Seen::of(&by_hand))[0].holds);
+    }
+}

@@ -1,0 +1,125 @@
+//! Figure 2c: 100 MB over four paths behind a router that hashes flows.
+
+use manypath_sim::networks::{Spread, parallel_paths};
+use manypath_tcp::time::Instant;
+
+use super::super::{
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+};
+use super::{distribution, quantile, simulation};
+
+const REFRESH: &str = "refresh";
+const NDIFFPORTS: &str = "ndiffports";
+
+/// Figure 2c.
+pub(super) const FIGURE: Figure = Figure {
+    id: "smapp-2c",
+    source: "SMAPP, figure 2c",
+    title: "100 MB by five subflows over four paths that a router chooses by hash: how long it takes",
+    paper: Paper {
+        says: "With ndiffports the times lie around 28, 37 and 55 s, as the subflows happen to use four, three or two paths. A \
+               controller that replaces the slowest subflow every 2.5 s tends to use all four. The shortest time on four paths \
+               is 27.8 s, the longest on one 111.7 s.",
+        lines: &[],
+    },
+    knobs: &[
+        Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
+        Knob::new("size", Unit::Bytes, "100mb", "size of the file"),
+        Knob::new("subflows", Unit::Count, "5", "subflows"),
+        Knob::new("runs", Unit::Count, "40", "runs").quick("9"),
+    ],
+    x: Across::Measured(Axis::linear("time (s)")),
+    y: Axis::linear("% of the runs"),
+    lines: &[line(REFRESH), line(NDIFFPORTS)],
+    load: Load::Light,
+    run,
+    verdict,
+};
+
+const fn line(name: &'static str) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Sim],
+        does: Does::Own(name),
+    }
+}
+
+/// In milliseconds, as the paper has them.
+const DELAYS: [u32; 4] = [10, 20, 30, 40];
+
+fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let knobs = run.knobs;
+    let subflows = knobs.whole("subflows");
+    let policy = match run.line.name {
+        REFRESH => format!("refresh:subflows={subflows}"),
+        _ => format!("ndiffports:{subflows}"),
+    };
+    let app = format!(
+        "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"{}B\"\n\
+         client-options = {{ path-manager = \"{policy}\" }}\n",
+        knobs.whole("size")
+    );
+    let text = parallel_paths(&DELAYS, knobs.whole("rate"), Spread::Hash, &app);
+    let time = |seed| {
+        let mut simulation = simulation(&text, seed)?;
+        simulation.run();
+        let record = simulation.hosts()[1]
+            .endpoints()
+            .first()
+            .map(|end| &end.record);
+        let whole = record.and_then(|record| record.whole);
+        let whole = whole.ok_or_else(|| format!("seed {seed}: the file did not arrive"))?;
+        Ok(whole.since(Instant::ZERO).as_micros() as f64 / 1e6)
+    };
+    let times: Result<Vec<f64>, String> = (1..=knobs.whole("runs").max(1)).map(time).collect();
+    Ok(distribution(run.line.name, times?))
+}
+
+/// Seconds that the paper gives for four paths.
+const BOUND: f64 = 27.8;
+
+fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
+    let of = |name: &str, percent| quantile(&seen.line(Arm::Sim, name)?.points, percent);
+    let mut all = Vec::new();
+    if let (Some(median), Some(worst)) = (of(REFRESH, 50.0), of(REFRESH, 100.0)) {
+        all.push(Finding::new(
+            Arm::Sim,
+            "the median with refresh is within 10 % of the 27.8 s that four paths take",
+            format!("median {median:.1} s, worst {worst:.1} s"),
+            median <= BOUND * 1.1,
+        ));
+    }
+    if let (Some(refresh), Some(fixed), Some(worst)) = (
+        of(REFRESH, 50.0),
+        of(NDIFFPORTS, 50.0),
+        of(NDIFFPORTS, 100.0),
+    ) {
+        all.push(Finding::new(
+            Arm::Sim,
+            "refresh is faster than ndiffports",
+            format!("medians {refresh:.1} and {fixed:.1} s, worst of ndiffports {worst:.1} s"),
+            refresh < fixed,
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Series;
+    use super::*;
+
+    #[test]
+    fn medians_are_held_against_the_bound() {
+        let series = |name: &str, median: f64| Series {
+            arm: Arm::Sim,
+            name: name.to_owned(),
+            points: vec![[median, 50.0], [60.0, 100.0]],
+        };
+        for (refresh, fixed, holds) in [(28.0, 37.0, [true, true]), (40.0, 37.0, [false, false])] {
+            let all = [series(REFRESH, refresh), series(NDIFFPORTS, fixed)];
+            let held: Vec<bool> = verdict(&Seen::of(&all)).iter().map(|f| f.holds).collect();
+            assert_eq!(held, holds);
+        }
+    }
+}
