@@ -1,17 +1,17 @@
 //! Paths steered from outside, against the Linux kernel as the peer: commands, events, and controllers beside the process.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use manypath_control::report::ConnReport;
 use manypath_tests::net::{Family, Net};
 use manypath_tests::pair::{Plan, Role, Route};
-use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::manypath;
 use manypath_tests::transfer::{both_ways, finish};
 use manypath_tests::until::wait_until;
+
+use crate::control_kernel::steered;
 
 use Family::V4;
 
@@ -274,63 +274,10 @@ fn controllers_in_python_steer_the_kernels_own_connections() {
         ("refresh.py", 4),
         ("smart_backup.py", 1),
     ] {
-        let fails = example.contains("backup");
-        let net = if fails { Net::bridged(2) } else { Net::new(2) };
-        let Some(net) = net else { return };
-        // What comes from the second address leaves by the second cable.
-        net.ours
-            .ip([
-                "rule add from 10.77.2.2 table 2",
-                "route add default via 10.77.2.1 dev v2 table 2",
-            ])
-            .expect("the cable is there");
-        // With checksums a sending kernel may lock up when a path dies.
-        for host in [&net.kernel, &net.ours] {
-            host.sysctl("net.mptcp.checksum_enabled", "0")
-                .expect("it is there");
-        }
-        net.ours
-            .sysctl("net.mptcp.pm_type", "1")
-            .expect("a kernel since 5.19");
-        let example = format!("examples/{example}");
-        let Some(controller) = python(&["-u", &example, "kernel"]) else {
+        let file = format!("examples/{example}");
+        let Some(controller) = python(&["-u", &file, "kernel"]) else {
             return;
         };
-        let mut controller = net.ours.spawn(controller).expect("it starts");
-        wait_until("the controller to listen for events", || {
-            let groups = net
-                .ours
-                .run(|| std::fs::read_to_string("/proc/thread-self/net/netlink"));
-            let groups = groups.expect("the table of sockets");
-            // Protocol 16 is generic netlink; the fourth column has the groups.
-            let listens = |line: &str| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                words.get(1) == Some(&"16")
-                    && words.get(3).is_some_and(|g| g.contains(|c| c != '0'))
-            };
-            match groups.lines().skip(1).any(listens) {
-                true => Ok(()),
-                false => Err(groups),
-            }
-        });
-        let before = net.counters();
-        let target = SocketAddr::new(Net::kernel_address(V4, 1), 5000);
-        let listener = peer::listen(&net.kernel, target, Speaks::Mptcp);
-        let near = peer::connect(&net.ours, target, Speaks::Mptcp).expect("it listens");
-        let far = peer::accept(&listener).expect("it is there");
-        both_ways(&near, &far, 100_000);
-        if fails {
-            // Data that stays unacknowledged is what the controller waits for.
-            net.swallow(1);
-            (&near).write_all(&[7; 10_000]).expect("room in the buffer");
-        }
-        wait_until("the joins", || {
-            let grown = net.counters().since(&before);
-            match grown.get("MPTcpExtMPJoinAckRx") {
-                Some(count) if *count >= joins => Ok(()),
-                other => Err((example.clone(), other.copied())),
-            }
-        });
-        controller.stop(std::time::Duration::ZERO);
+        steered(example, controller, joins, example.contains("backup"));
     }
 }

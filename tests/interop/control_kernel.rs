@@ -166,7 +166,7 @@ impl Drop for Controller {
 }
 
 /// One controller beside the kernel: what it makes, on a healthy network or on one whose first path dies.
-fn steered(what: &str, command: Command, wanted: u64, dies: bool) {
+pub(crate) fn steered(what: &str, command: Command, wanted: u64, dies: bool) {
     let net = if dies { Net::bridged(2) } else { Net::new(2) };
     let Some(net) = net else { return };
     prepare(&net);
