@@ -71,7 +71,13 @@ fn cut(role: Role, own: Own, cut: Cut, cable: u8, way: Way) {
         cutter.join().expect("the path is cut");
         result
     });
-    let arrived = arrived.unwrap_or_else(|error| panic!("{error}; {:?}", route.program.report()));
+    let arrived = arrived.unwrap_or_else(|error| {
+        panic!(
+            "{error}; {:?}; {:?}",
+            route.program.report(),
+            net.counters()
+        )
+    });
     arrived.assert_same();
     println!(
         "{role:?} {own:?} {cut:?} of cable {cable} {way:?}: {:?} in all, longest stall {:?}",

@@ -168,8 +168,11 @@ impl Conn {
             return;
         }
         let una = self.send.una();
-        let in_flight = || self.subflows.iter().flat_map(|sf| sf.tx.iter());
-        let behind = in_flight().filter(|m| m.at + u64::from(m.len) > una);
+        // A silent subflow repeats for itself alone what others were to carry in its place.
+        let silent_too = !self.has_healthy();
+        let moving = self.subflows.iter().filter(|sf| silent_too || sf.answers());
+        let in_flight = moving.flat_map(|sf| sf.tx.iter());
+        let behind = in_flight.filter(|m| m.at + u64::from(m.len) > una);
         // The subflows think that this arrived; the connection at the other end does not have it.
         // Where segments are joined and mappings get lost by it, one alone gets through.
         let most = match self.data_timer.repeats() {
