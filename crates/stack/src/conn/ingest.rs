@@ -172,6 +172,7 @@ impl Conn {
         if done.bytes > 0 || done.fin {
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
+            self.repeat_next();
             self.tune_send_buffer();
         }
         if done.window_grew {

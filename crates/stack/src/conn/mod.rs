@@ -26,6 +26,7 @@ mod persuade;
 mod plain;
 mod quiet;
 mod recv;
+mod repeat;
 mod rescue;
 mod ring;
 mod schedule;
@@ -189,6 +190,8 @@ pub(crate) struct Conn {
     /// The infinite mapping goes on segments without data, too, until data has carried it.
     infinite_on_bare: bool,
     data_timer: DataTimer,
+    /// End of what was last repeated at data level, while the peer does not have it.
+    repeated_to: Option<Offset>,
     readable_told: bool,
     write_blocked: bool,
     /// Where the payload of the segment at hand starts, while it is being taken in.
@@ -282,6 +285,7 @@ impl Conn {
             infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),
+            repeated_to: None,
             readable_told: false,
             write_blocked: false,
             delivered_ssn: None,

@@ -4,13 +4,13 @@ use manypath_tcp::machine::DeadCause;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
+use super::repeat::REPEATED_AT_ONCE;
 use super::rescue::REPLACED_AFTER;
 use super::send::FinState;
-use super::subflow::{Greeting, Subflow};
+use super::subflow::Greeting;
 use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, EventKind, SubflowEnd};
-use crate::ids::SubflowId;
 use crate::pm;
 
 /// How much longer than a time-out a peer of ours may keep data to itself.
@@ -147,47 +147,18 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// The subflow that acknowledged what the connection at the other end does not have, where another one can carry it.
-    fn swallowed_by(&self) -> Option<SubflowId> {
-        let una = self.send.una();
-        let swallowed = |sf: &Subflow| {
-            let part = sf.swallowed.as_ref();
-            part.is_some_and(|part| part.contains(&una))
-        };
-        let found = self.subflows.iter().find(|sf| swallowed(sf))?;
-        // A backup carries data only where nothing better is left. // rfc8684:P1
-        let takes = |sf: &Subflow| sf.answers() && (found.is_backup() || !sf.is_backup());
-        let mut others = self.subflows.iter().filter(|sf| !swallowed(sf));
-        others.any(takes).then(|| found.id())
-    }
-
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         if self.falls_for_want_of_data_acks(cx) {
             return;
         }
-        let una = self.send.una();
-        // A silent subflow repeats for itself alone what others were to carry in its place.
-        let silent_too = !self.has_healthy();
-        let moving = self.subflows.iter().filter(|sf| silent_too || sf.answers());
-        let in_flight = moving.flat_map(|sf| sf.tx.iter());
-        let behind = in_flight.filter(|m| m.at + u64::from(m.len) > una);
-        // The subflows think that this arrived; the connection at the other end does not have it.
         // Where segments are joined and mappings get lost by it, one alone gets through.
         let most = match self.data_timer.repeats() {
             true => u64::from(self.window_step() / 2),
-            false => 64 * 1024,
+            false => REPEATED_AT_ONCE,
         };
-        let upto = behind
-            .map(|m| m.at)
-            .chain([una + most.max(1), self.send.next()])
-            .min()
-            .unwrap_or(una);
-        if una < upto {
-            let avoid = self.swallowed_by();
-            self.send.reinject(una..upto, avoid);
-        }
+        self.repeat_missing(most);
         if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
             // A bare DATA_FIN is no data of the subflow, which therefore cannot know that its path is dead: say it on all.
             // rfc8684:F2

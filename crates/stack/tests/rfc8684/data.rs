@@ -5,7 +5,7 @@ use manypath_wire::checksum::{self, Sum};
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, ResetReason};
 
-use crate::script::packet::{ack, data};
+use crate::script::packet::{Seg, ack, data};
 use crate::script::session::Session;
 use crate::script::{plain_options, without_checksums};
 
@@ -314,6 +314,42 @@ fn a_subflows_acknowledgement_says_nothing_about_data() {
     s.received = 10;
     s.ack(0);
     assert_eq!(s.info().bytes_acked, 10);
+}
+
+#[test]
+fn what_follows_a_repeated_part_that_was_missing_is_repeated_at_once() {
+    // rfc8684:R3
+    const ALL: usize = 100_000;
+    let mut s = Session::fast(plain_options());
+    s.write(&[7; ALL]);
+    // The subflow acknowledges all of it, the connection nothing.
+    let arrives = |s: &mut Session| {
+        let mut furthest = 0;
+        loop {
+            let segments = s.w.drain(0);
+            let mapped = segments.iter().filter(|seg| seg.has_data());
+            let mapped: Vec<_> = mapped.filter_map(Seg::mapping).collect();
+            if mapped.is_empty() {
+                return furthest;
+            }
+            let ends = mapped
+                .iter()
+                .map(|map| s.position(map) + u64::from(map.len));
+            furthest = ends.max().unwrap_or(0).max(furthest);
+            s.ack(0);
+        }
+    };
+    assert_eq!(arrives(&mut s), ALL as u64);
+    s.w.advance_ms(500);
+    let first = arrives(&mut s);
+    assert!(first < ALL as u64, "not all of it may be missing");
+    s.received = first;
+    s.ack(0);
+    let rest = arrives(&mut s);
+    assert_eq!(rest, ALL as u64);
+    s.received = rest;
+    s.ack(0);
+    assert_eq!(s.info().bytes_acked, rest);
 }
 
 #[test]
