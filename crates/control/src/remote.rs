@@ -21,6 +21,7 @@ pub fn view(conn: &ConnReport) -> View {
     let locals = conn.local_addresses.iter().filter(|local| local.up);
     View {
         may_join: conn.may_join,
+        may_create: conn.may_create,
         written: conn.bytes_written,
         acked: conn.bytes_acked,
         subflows: conn

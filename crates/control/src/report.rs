@@ -83,6 +83,8 @@ pub struct ConnReport {
     pub memory: u64,
     /// Subflows may be added now.
     pub may_join: bool,
+    /// Subflows may be asked for: they are made now, or as soon as the connection is fully established.
+    pub may_create: bool,
     /// The subflow that carries the oldest unacknowledged byte: who holds the window up while it is closed.
     pub held_up_by: Option<u32>,
     /// Our addresses as the connection knows them.

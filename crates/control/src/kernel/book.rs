@@ -184,6 +184,7 @@ impl Book {
             send_queue: whole.map_or(0, |c| u64::from(c.send_queue)),
             recv_queue: whole.map_or(0, |c| u64::from(c.recv_queue)),
             may_join: conn.established,
+            may_create: conn.established,
             local_addresses: locals
                 .map(|a| LocalAddressReport {
                     id: conn.ids.get(&a.address).copied().unwrap_or(0),

@@ -38,7 +38,7 @@ pub enum Ending {
 /// What is to be done to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `subflow_create`: open a subflow.
+    /// `subflow_create`: open a subflow, now or as soon as the connection is fully established (RFC 8684 section 3.1).
     Create(NewSubflow),
     /// `subflow_destroy`: end a subflow, whoever made it.
     Destroy {
@@ -80,7 +80,7 @@ pub enum Command {
 /// What came of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Nothing more to say.
+    /// Nothing more to say. A subflow that was asked for is made when the connection is fully established.
     Done,
     /// This subflow is being opened.
     Subflow(SubflowId),

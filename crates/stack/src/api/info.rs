@@ -156,6 +156,8 @@ pub struct ConnInfo {
     pub peer_window: u64,
     /// Subflows may be added now.
     pub may_join: bool,
+    /// Subflows may be asked for: they are made now, or as soon as the connection is fully established.
+    pub may_create: bool,
     /// The subflow that carries the oldest byte without Data ACK: who holds the window up while it is closed.
     pub held_up_by: Option<SubflowId>,
     /// Our addresses as this connection knows them.

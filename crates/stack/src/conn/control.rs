@@ -21,6 +21,8 @@ pub(crate) struct Steering {
     controller: Option<Box<Controller>>,
     heard: Vec<EventKind>,
     orders: VecDeque<crate::api::Command>,
+    /// Subflows that were asked for before the connection could have any.
+    early: Vec<NewSubflow>,
 }
 
 impl Steering {
@@ -80,6 +82,25 @@ impl Conn {
         self.steering.orders.pop_front()
     }
 
+    /// A subflow is wanted that cannot be made yet. It is made when the connection is fully established, so that a
+    /// controller outside need not be waited for then.
+    pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
+        self.remote_of(wanted)?;
+        let most = usize::from(self.opts.max_subflows);
+        if self.subflows.len() + self.steering.early.len() >= most {
+            return Err(StackError::TooMany);
+        }
+        self.steering.early.push(*wanted);
+        Ok(())
+    }
+
+    /// The connection is fully established: what was asked for before is made now.
+    pub(crate) fn release_early_orders(&mut self) {
+        let early = core::mem::take(&mut self.steering.early);
+        let orders = early.into_iter().map(crate::api::Command::Create);
+        self.steering.orders.extend(orders);
+    }
+
     /// Writes into the decision log.
     pub(crate) fn note_decision(&mut self, verdict: Verdict, reason: Reason, cx: &Cx<'_>) {
         if let Some(manager) = &mut self.manager {
@@ -100,7 +121,11 @@ impl Conn {
         let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
         manager.set_policy(Policy::from(policy));
         self.opts.path_manager = policy;
-        self.steering = Steering::new(policy);
+        let early = core::mem::take(&mut self.steering.early);
+        self.steering = Steering {
+            early,
+            ..Steering::new(policy)
+        };
         if self.fully_established {
             self.steering.hear(&EventKind::JoinsAllowed);
         }
@@ -188,7 +213,7 @@ impl Conn {
             .or(known.map(|remote| remote.addr.port()));
         let remote = SocketAddr::new(addr, port.unwrap_or(first.port()));
         // rfc8684:C19
-        if !self.may_join() || self.forbids_join_to(remote) {
+        if !self.may_create() || self.forbids_join_to(remote) {
             return Err(StackError::InvalidState);
         }
         Ok((remote, known.map_or(AddrId(0), |remote| remote.id)))

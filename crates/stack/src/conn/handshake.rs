@@ -256,6 +256,7 @@ impl Conn {
         }
         self.tell_manager(pm::Event::Ready, cx);
         self.push_event(EventKind::JoinsAllowed);
+        self.release_early_orders();
     }
 
     /// Data was to prove that the path leaves it its options, and none came through: perhaps the path drops it for them.

@@ -43,6 +43,7 @@ impl Conn {
                 .max(self.send.next())
                 .since(self.send.next()),
             may_join: self.may_join(),
+            may_create: self.may_create(),
             held_up_by: self.held_up_by(),
             locals: self.local_addresses(),
             remotes: self.peer_addresses(),

@@ -52,6 +52,16 @@ impl Conn {
             && self.remote.is_some()
     }
 
+    /// A subflow may be asked for: it is made now, or as soon as the connection is fully established. // rfc8684:C15
+    pub(crate) fn may_create(&self) -> bool {
+        self.may_join() || self.joins_follow()
+    }
+
+    /// What a subflow takes will be there in a moment, as far as is known.
+    pub(crate) fn joins_follow(&self) -> bool {
+        self.lattice.may_join() && !self.fully_established && self.closed.is_none()
+    }
+
     /// The peer wants no join there. // rfc8684:C19
     pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
         self.no_joins_to_first && remote == self.first.remote

@@ -73,7 +73,7 @@ impl Stack {
 
     fn obey(&mut self, slot: u32, command: Command) -> Result<Done, StackError> {
         match command {
-            Command::Create(wanted) => self.create(slot, &wanted).map(Done::Subflow),
+            Command::Create(wanted) => self.create(slot, &wanted),
             Command::Destroy { subflow, ending } => self.on_slot(slot, |conn, cx| {
                 match ending {
                     Ending::Fin => conn.remove_subflow(subflow, SubflowEnd::Administrative)?,
@@ -109,8 +109,11 @@ impl Stack {
         }
     }
 
-    fn create(&mut self, slot: u32, wanted: &NewSubflow) -> Result<SubflowId, StackError> {
+    fn create(&mut self, slot: u32, wanted: &NewSubflow) -> Result<Done, StackError> {
         let entry = self.conns.at_mut(slot).ok_or(StackError::NoSuchHandle)?;
+        if entry.conn.joins_follow() {
+            return entry.conn.order_early(wanted).map(|()| Done::Done);
+        }
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
         let first = entry.conn.first_tuple();
         let path = self
@@ -136,6 +139,7 @@ impl Stack {
             origin: SubflowOrigin::Command,
         };
         self.try_open(slot, &create, ports)
+            .map(Done::Subflow)
             .map_err(|why| match why {
                 pm::NotCreated::NoPort => StackError::NoPorts,
                 pm::NotCreated::NoSlot => StackError::TooMany,
@@ -157,7 +161,8 @@ impl Stack {
     /// Opens a subflow on the application's request, from a local address to an address of the peer.
     ///
     /// # Errors
-    /// Those of [`Stack::command`].
+    /// Those of [`Stack::command`]; `InvalidState` also before the connection is fully established, when the subflow has no
+    /// number yet.
     pub fn create_subflow(
         &mut self,
         now: Instant,
@@ -173,6 +178,9 @@ impl Stack {
             backup,
             ..NewSubflow::default()
         };
+        if self.conns.get(id.0).is_some_and(|e| e.conn.joins_follow()) {
+            return Err(StackError::InvalidState);
+        }
         match self.command(now, id, Command::Create(wanted))? {
             Done::Subflow(subflow) => Ok(subflow),
             Done::Done | Done::Address(AddrId(_)) => Err(StackError::InvalidState),

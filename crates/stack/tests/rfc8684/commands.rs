@@ -31,6 +31,27 @@ fn create(wanted: NewSubflow) -> Command {
 }
 
 #[test]
+fn a_subflow_asked_for_too_early_is_made_when_the_peer_has_shown_that_it_has_our_key() {
+    // rfc8684:C15
+    let mut s = Session::greeted(3, led());
+    s.w.drain(0);
+    let wanted = NewSubflow {
+        local: Some(ours(2)),
+        ..NewSubflow::default()
+    };
+    assert!(!s.info().may_join && s.info().may_create);
+    assert_eq!(order(&mut s, create(wanted)), Ok(Done::Done));
+    s.w.advance_ms(5000);
+    assert_eq!(s.info().subflows.len(), 1, "not before it may");
+    s.ack(0);
+    let (_, syn) = s.w.answer();
+    assert_eq!(
+        (syn.tuple.local.ip(), syn.join().is_some()),
+        (ours(2), true)
+    );
+}
+
+#[test]
 fn a_subflow_is_made_from_any_part_of_a_four_tuple() {
     let mut s = Session::called_with(3, led());
     let first = s.w.flows[0].tuple;

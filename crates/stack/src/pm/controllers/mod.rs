@@ -73,6 +73,8 @@ pub struct LocalView {
 pub struct View {
     /// Subflows may be made.
     pub may_join: bool,
+    /// Subflows may be asked for: they are made now, or as soon as the connection is fully established.
+    pub may_create: bool,
     /// Stream bytes that the application wrote.
     pub written: u64,
     /// Stream bytes that the peer acknowledged at connection level (`snd_una`).
@@ -116,6 +118,7 @@ impl From<&ConnInfo> for View {
         let lives = |sf: &&SubflowInfo| sf.phase != SubflowPhase::Closing;
         Self {
             may_join: info.may_join,
+            may_create: info.may_create,
             written: info.bytes_written,
             acked: info.bytes_acked,
             subflows: info.subflows.iter().filter(lives).map(Into::into).collect(),

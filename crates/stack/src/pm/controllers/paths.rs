@@ -39,7 +39,7 @@ impl Outside {
 
     /// Begins with what is there already.
     fn begin(&mut self, now: Instant, view: &View) -> Option<()> {
-        let first = view.subflows.first().filter(|_| view.may_join)?;
+        let first = view.subflows.first().filter(|_| view.may_create)?;
         let config = Config {
             open_wait: manypath_tcp::time::Duration::ZERO,
             ..Config::new(self.policy)

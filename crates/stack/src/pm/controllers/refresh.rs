@@ -42,7 +42,7 @@ impl Refresher {
             self.seen.retain(|(id, ..)| id != subflow);
             self.seen.push((*subflow, 0, now));
         }
-        if !view.may_join {
+        if !view.may_create {
             return;
         }
         if self.next.is_none() {

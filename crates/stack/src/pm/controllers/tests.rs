@@ -46,6 +46,7 @@ impl Bench {
             controller: Controller::remote(policy, 1).expect("a controller"),
             view: View {
                 may_join: true,
+                may_create: true,
                 written: 1_000_000,
                 acked: 0,
                 subflows: Vec::from([subflow(0, "10.0.0.1:5000")]),
