@@ -71,6 +71,7 @@ typedef struct {
   int64_t age, bytes_written, bytes_acked, bytes_received, bytes_read, bytes_reinjected;
   int64_t send_queue, recv_queue, peer_window;
   bool may_join;    /* subflows may be added now */
+  bool may_create;  /* subflows may be asked for: they are made now, or as soon as the connection is fully established */
   int held_up_by;   /* the subflow that carries the oldest unacknowledged byte */
   size_t address_count, subflow_count;
   const mp_address *addresses;

@@ -125,6 +125,7 @@ bool mp_read_connection(json_t *json, mp_owned *out) {
       .recv_queue = number(json, "recv_queue"),
       .peer_window = number(json, "peer_window"),
       .may_join = flag(json, "may_join"),
+      .may_create = flag(json, "may_create"),
       .held_up_by = small(json, "held_up_by", -1),
       .address_count = address_count,
       .subflow_count = subflow_count,

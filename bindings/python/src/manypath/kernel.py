@@ -172,6 +172,7 @@ class KernelClient:
             remote=known.remote,
             token=name,
             may_join=known.established,
+            may_create=known.established,
             # At data level the kernel tells nobody; what the subflows had acknowledged is no less.
             bytes_acked=sum(sf.bytes_acked for sf in subflows),
             bytes_written=sum(sf.bytes_sent - sf.bytes_retransmitted for sf in subflows),

@@ -116,6 +116,7 @@ class Connection:
     recv_queue: int = 0
     peer_window: int = 0
     may_join: bool = False
+    may_create: bool = False
     held_up_by: Optional[int] = None
     local_addresses: Tuple[Address, ...] = ()
     remote_addresses: Tuple[PeerAddress, ...] = ()
