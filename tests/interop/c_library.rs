@@ -1,15 +1,18 @@
-//! The C library and its examples, as a C compiler makes them: on their own, and steering connections to the Linux kernel.
+//! The C library and its examples, as a C compiler makes them: on their own, steering connections to the Linux kernel, and
+//! steering the kernel's own through `manypath ctl serve`.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{BufRead as _, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use manypath_control::report::SubflowReport;
+use manypath_lab::netns::Process;
 use manypath_tests::net::{Family, Net, Own};
-use manypath_tests::program::runtime_dir;
+use manypath_tests::program::{manypath, runtime_dir};
 use manypath_tests::transfer::{both_ways, finish};
 
 use crate::control::{led, wait_for_established};
+use crate::control_kernel::steered_beside;
 
 /// Runs `make` for the library, into a folder of the test's own. `None` where it cannot be built, with the reason printed.
 fn make(out: &Path, target: &str) -> Option<()> {
@@ -117,5 +120,39 @@ fn controllers_in_c_leave_a_dead_path() {
             |subflow: &SubflowReport| subflow.local.is_some_and(|local| local.ip() == second);
         assert!(conn.subflows.iter().any(carries), "{example}: {conn:?}");
         finish(&ends.ours, &ends.kernel);
+    }
+}
+
+/// The kernel's connections on a control socket, and where that lies.
+fn serve(net: &Net) -> (Process, PathBuf) {
+    let mut command = manypath(["ctl", "--engine", "kernel", "serve"]);
+    command.stderr(Stdio::piped());
+    let mut process = net.ours.spawn(command).expect("it starts");
+    let said = process.child().stderr.take().expect("a pipe");
+    let line = BufReader::new(said).lines().next().expect("a line");
+    let line = line.expect("text");
+    let path = line.split(" serves ").next().expect("a first word");
+    (process, path.into())
+}
+
+#[test]
+fn controllers_in_c_steer_the_kernels_own_connections() {
+    let out = tempfile::tempdir().expect("a folder");
+    if make(out.path(), "all").is_none() {
+        return;
+    }
+    for (example, joins, dies) in [
+        ("full_mesh", 1, false),
+        ("refresh", 4, false),
+        ("smart_backup", 1, true),
+        ("streaming", 1, true),
+    ] {
+        let beside = |net: &Net| {
+            let (server, socket) = serve(net);
+            let mut command = Command::new(out.path().join(example));
+            command.arg(socket);
+            (server, command)
+        };
+        steered_beside(example, beside, joins, dies);
     }
 }

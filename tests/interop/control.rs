@@ -265,19 +265,21 @@ fn controllers_in_python_steer_connections_to_the_kernel() {
     }
 }
 
-/// The same examples over the kernel's netlink steer connections between two kernels: full mesh, refresh, and a backup that
-/// is made when the first path dies.
+/// The same examples over the kernel's netlink steer connections between two kernels: full mesh, refresh, and a backup and a second
+/// subflow that are made when the first path dies.
 #[test]
 fn controllers_in_python_steer_the_kernels_own_connections() {
     for (example, joins) in [
         ("full_mesh.py", 1),
         ("refresh.py", 4),
         ("smart_backup.py", 1),
+        ("streaming.py", 1),
     ] {
         let file = format!("examples/{example}");
         let Some(controller) = python(&["-u", &file, "kernel"]) else {
             return;
         };
-        steered(example, controller, joins, example.contains("backup"));
+        let dies = ["smart_backup.py", "streaming.py"].contains(&example);
+        steered(example, controller, joins, dies);
     }
 }

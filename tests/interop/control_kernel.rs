@@ -167,17 +167,30 @@ impl Drop for Controller {
 
 /// One controller beside the kernel: what it makes, on a healthy network or on one whose first path dies.
 pub(crate) fn steered(what: &str, command: Command, wanted: u64, dies: bool) {
+    steered_beside(what, |_| ((), command), wanted, dies);
+}
+
+/// The same, with something that has to run in our side's namespace while the controller does.
+pub(crate) fn steered_beside<K>(
+    what: &str,
+    controller: impl FnOnce(&Net) -> (K, Command),
+    wanted: u64,
+    dies: bool,
+) {
     let net = if dies { Net::bridged(2) } else { Net::new(2) };
     let Some(net) = net else { return };
     prepare(&net);
+    let (_beside, command) = controller(&net);
     let _controller = Controller::start(&net, command);
     let before = joins(&net);
     let (near, far, _listener) = connect(&net);
     both_ways(&near, &far, 100_000);
     if dies {
-        // Data that stays unacknowledged is what the controller waits for.
+        // Data that stays unacknowledged is what the controller waits for: several blocks of a stream.
         net.swallow(1);
-        (&near).write_all(&[7; 10_000]).expect("room in the buffer");
+        (&near)
+            .write_all(&[7; 200_000])
+            .expect("room in the buffer");
     }
     wait_until("the joins", || match joins(&net) - before {
         count if count >= wanted => Ok(()),
@@ -198,6 +211,12 @@ fn policies_of_the_stack_steer_the_kernel() {
 #[test]
 fn a_smart_backup_steers_the_kernel() {
     steered("smart-backup", policy("smart-backup"), 1, true);
+}
+
+#[test]
+fn smart_streaming_steers_the_kernel() {
+    steered("streaming", policy("streaming"), 1, true);
+    steered("smart_streaming", example("smart_streaming"), 1, true);
 }
 
 /// An example of the control crate, built where this test is.

@@ -20,6 +20,8 @@ Examples:
       Decides for all connections of the process until Ctrl-C; then their own policies decide again.
   manypath ctl run refresh:subflows=5 --engine kernel
       The same for connections of the Linux kernel; a connection's name is its token there.
+  manypath ctl serve --engine kernel
+      Puts those on a control socket of their own, for programs in C or any other language.
   manypath ctl events --json --sample 1s | jq 'select(.event == \"sample\") | .sample.bytes_acked'
 
 The socket of a process speaks one JSON object a line, so `nc -U` will do as well (see docs/control.md).";
@@ -146,6 +148,8 @@ pub(crate) enum CtlCommand {
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
     },
+    /// Put the kernel's connections on a control socket, until Ctrl-C (a manypath process has its own)
+    Serve,
 }
 
 /// Whose connections are seen and steered.

@@ -6,6 +6,7 @@
 //! are written against an [`engine::Engine`], which is such a process or the Linux kernel ([`kernel`]).
 #![forbid(unsafe_code)]
 
+pub mod bridge;
 pub mod client;
 pub mod convert;
 pub mod engine;

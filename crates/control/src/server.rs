@@ -24,10 +24,10 @@ const LOOK: Duration = Duration::from_millis(200);
 const BATCH: usize = 64 << 10;
 
 /// Clients at one time; more wait.
-const MAX_CLIENTS: usize = 256;
+pub(crate) const MAX_CLIENTS: usize = 256;
 
 /// A client that does not read for so long is dropped, and one that asks nothing, has subscribed to nothing and owns nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running control socket. Dropping it takes the socket away.
 #[derive(Debug)]
@@ -62,14 +62,7 @@ impl Server {
         title: String,
         backend: impl Backend,
     ) -> io::Result<Self> {
-        place::prepare(folder)?;
-        let path = place::socket(folder, pid);
-        // Our own process id cannot belong to another living process: what lies there is left over.
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let listener = UnixListener::bind(&path)?;
+        let (path, listener) = bind(folder, pid)?;
         let news = backend.news();
         let hub = Arc::new(Hub::new(backend, title));
         let shared = Arc::new(Shared {
@@ -77,7 +70,10 @@ impl Server {
             started: Instant::now(),
         });
         let tasks = [
-            tokio::spawn(accept(listener, shared)),
+            tokio::spawn(accept(listener, move |stream| {
+                let shared = Arc::clone(&shared);
+                async move { serve(stream, &shared).await }
+            })),
             tokio::spawn(hub.distribute(news)),
         ];
         Ok(Self { path, tasks })
@@ -99,7 +95,24 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+/// Makes the socket of a process of this user.
+pub(crate) fn bind(folder: &Path, pid: u32) -> io::Result<(PathBuf, UnixListener)> {
+    place::prepare(folder)?;
+    let path = place::socket(folder, pid);
+    // Our own process id cannot belong to another living process: what lies there is left over.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    Ok((path, listener))
+}
+
+/// Serves everybody who comes, each by a task of its own, until it is dropped.
+pub(crate) async fn accept<S>(listener: UnixListener, session: impl Fn(UnixStream) -> S)
+where
+    S: Future<Output = io::Result<()>> + Send + 'static,
+{
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     // The sessions end with the server.
     let mut sessions = JoinSet::new();
@@ -110,10 +123,10 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let shared = Arc::clone(&shared);
+                let session = session(stream);
                 sessions.spawn(async move {
                     // A client that goes away in the middle hurts nobody.
-                    let _ = serve(stream, &shared).await;
+                    let _ = session.await;
                     drop(place);
                 });
             }
@@ -123,12 +136,21 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     }
 }
 
+/// Whether the kernel says that the other end may ask; else it is told so.
+pub(crate) async fn is_welcome(stream: &mut UnixStream) -> io::Result<bool> {
+    if place::may_ask(stream.peer_cred()?.uid()) {
+        return Ok(true);
+    }
+    let reply = Reply::error("denied", "this process belongs to another user");
+    let mut text = serde_json::to_vec(&Answer { id: None, reply }).map_err(io::Error::other)?;
+    text.push(b'\n');
+    stream.write_all(&text).await?;
+    Ok(false)
+}
+
 async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
-    if !place::may_ask(stream.peer_cred()?.uid()) {
-        let reply = Reply::error("denied", "this process belongs to another user");
-        let mut text = serde_json::to_vec(&Answer { id: None, reply }).map_err(io::Error::other)?;
-        text.push(b'\n');
-        return stream.write_all(&text).await;
+    if !is_welcome(&mut stream).await? {
+        return Ok(());
     }
     let (read, write) = stream.into_split();
     let (client, outbox) = shared.hub.enter(write);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use manypath_control::bridge::Bridge;
 use manypath_control::client::{self, Client};
 use manypath_control::engine::{ControlError, Engine};
 use manypath_control::kernel::Kernel;
@@ -31,6 +32,12 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
             interval: Duration::from_secs(1),
             pid,
         }),
+        (EngineKind::Manypath, CtlCommand::Serve) => {
+            let what = "every manypath process has a control socket already";
+            Err(Failure::usage(what)
+                .hint("`--engine kernel` makes one for the kernel's connections"))
+        }
+        (EngineKind::Kernel, CtlCommand::Serve) => block_on(unless_stopped(serve())),
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
             carry_out(session(pid).await?, what, json).await
         })),
@@ -39,6 +46,20 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
             carry_out(kernel, what, json).await
         })),
     }
+}
+
+/// The kernel's connections behind a control socket.
+async fn serve() -> Result<(), Failure> {
+    // Better said now than to each session.
+    Kernel::open().map_err(|error| no_kernel(&error))?;
+    let bridge = Bridge::start(Kernel::open).map_err(|error| {
+        Failure::from_io(
+            format!("there can be no control socket: {error}"),
+            error.kind(),
+        )
+    })?;
+    crate::runtime::say(&format!("{} serves until Ctrl-C", bridge.path().display()));
+    std::future::pending().await
 }
 
 fn no_kernel(error: &std::io::Error) -> Failure {
@@ -206,7 +227,8 @@ fn request(what: CtlCommand) -> Option<Request> {
         CtlCommand::List
         | CtlCommand::Show { .. }
         | CtlCommand::Events { .. }
-        | CtlCommand::Run { .. } => return None,
+        | CtlCommand::Run { .. }
+        | CtlCommand::Serve => return None,
     })
 }
 

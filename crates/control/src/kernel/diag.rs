@@ -173,7 +173,6 @@ struct Found<'a> {
     remote: SocketAddr,
     cookie: u64,
     recv_queue: u32,
-    send_queue: u32,
     attributes: &'a [u8],
 }
 
@@ -196,7 +195,6 @@ fn found(answer: &[u8]) -> Option<Found<'_>> {
         remote: SocketAddr::new(address(24)?, port(6)?),
         cookie: answer.get(44..).and_then(u64_of)?,
         recv_queue: answer.get(56..).and_then(u32_of)?,
-        send_queue: answer.get(60..).and_then(u32_of)?,
         attributes: answer.get(72..)?,
     })
 }
@@ -268,7 +266,8 @@ pub(super) fn connections(netlink: &mut Netlink) -> io::Result<Vec<Connection>> 
             bytes_received: long(64),
             bytes_acked: long(72),
             recv_queue: found.recv_queue,
-            send_queue: found.send_queue,
+            // `mptcpi_write_seq` and `mptcpi_snd_una`: the socket itself counts what its subflows hold as theirs.
+            send_queue: u32::try_from(long(16).wrapping_sub(long(24))).unwrap_or(0),
         })
     });
     Ok(all.collect())
