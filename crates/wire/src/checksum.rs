@@ -8,13 +8,11 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use crate::dsn::Dsn;
 use crate::seq::Ssn;
 
-/// Bytes one round of the inner loop takes: eight 32-bit lanes.
-const STRIDE: usize = 32;
-/// Bytes summed before the lanes are folded. A lane overflows after 65,536 rounds, 2 MiB.
-const BLOCK: usize = 1 << 20;
+/// Bytes summed before the sum is folded: 65,536 words, whose upper or lower halves come to less than 2^32.
+const BLOCK: usize = 1 << 18;
 /// Bytes copied before they are summed: few enough to be read back from the nearest cache.
 const COPY_BLOCK: usize = 4096;
-/// Below this length the lanes cost more than they gain.
+/// Below this length vectors cost more than they gain.
 const SHORT: usize = 128;
 
 /// A one's complement sum in the making. Remembers whether an odd number of bytes went in, so that pieces of any
@@ -119,73 +117,62 @@ const fn fold64(total: u64) -> u16 {
     sum as u16
 }
 
-/// Lanes of the inner loop. Each keeps the wrapping sum of its 32-bit words and the exact sum of their upper halves;
-/// the exact sum of the lower halves is the difference. That is one instruction fewer for each vector than adding
-/// both halves, and nothing but plain arithmetic, which a compiler turns into vectors.
-struct Lanes {
-    all: [u32; STRIDE / 4],
-    high: [u32; STRIDE / 4],
-}
-
-impl Lanes {
-    const ZERO: Self = Self {
-        all: [0; STRIDE / 4],
-        high: [0; STRIDE / 4],
-    };
-
-    #[inline(always)]
-    fn add(&mut self, chunk: &[u8; STRIDE]) {
-        for lane in 0..STRIDE / 4 {
-            let mut word = [0; 4];
-            word.copy_from_slice(&chunk[lane * 4..lane * 4 + 4]);
-            let word = u32::from_ne_bytes(word);
-            self.all[lane] = self.all[lane].wrapping_add(word);
-            // Exact for BLOCK / STRIDE rounds; wrapping spares a check that could never fail.
-            self.high[lane] = self.high[lane].wrapping_add(word >> 16);
-        }
-    }
-
-    /// Exact sum of the 16-bit halves of all words.
-    fn total(&self) -> u64 {
-        let mut total = 0;
-        for lane in 0..STRIDE / 4 {
-            let low = self.all[lane].wrapping_sub(self.high[lane] << 16);
-            total += u64::from(low) + u64::from(self.high[lane]);
-        }
-        total
-    }
-}
-
-/// Sums a few bytes in native order, the last word padded with zero.
+/// Sums a few bytes in native order, the last word padded with zero: not folded but by its own carries.
 fn sum_short(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(4);
-    let last = match *words.remainder() {
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    let mut total = 0_u64;
+    let mut add = |word: u64| {
+        let (sum, carry) = total.overflowing_add(word);
+        total = sum + u64::from(carry);
+    };
+    for part in words {
+        let mut word = [0; 8];
+        word.copy_from_slice(part);
+        add(u64::from_ne_bytes(word));
+    }
+    // Headers are whole words of four bytes.
+    let (word, rest) = match rest.split_first_chunk::<4>() {
+        Some((word, rest)) => (u32::from_ne_bytes(*word), rest),
+        None => (0, rest),
+    };
+    add(u64::from(word));
+    add(u64::from(last_word(rest)));
+    total
+}
+
+/// Fewer than four bytes, padded with zero.
+fn last_word(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes(match *bytes {
         [a] => [a, 0, 0, 0],
         [a, b] => [a, b, 0, 0],
         [a, b, c] => [a, b, c, 0],
         _ => [0; 4],
-    };
-    let mut total = u64::from(u32::from_ne_bytes(last));
-    for part in words {
-        let mut word = [0; 4];
-        word.copy_from_slice(part);
-        total += u64::from(u32::from_ne_bytes(word));
-    }
-    total
+    })
 }
 
-/// The sum, in native order and not folded, of at most [`BLOCK`] bytes: below 2^37.
+/// The sum, in native order and not folded, of at most [`BLOCK`] bytes, the last word padded with zero.
+///
+/// The loop keeps the wrapping sum of all 32-bit words and the exact sum of their upper halves; the exact sum of the lower
+/// halves is the difference. That is one instruction fewer for each vector than adding both halves, and nothing but plain
+/// arithmetic, which a compiler turns into vectors.
 fn sum_block(block: &[u8]) -> u64 {
     if block.len() < SHORT {
         return sum_short(block);
     }
-    let mut lanes = Lanes::ZERO;
-    let mut rest = block;
-    while let Some((chunk, tail)) = rest.split_first_chunk::<STRIDE>() {
-        lanes.add(chunk);
-        rest = tail;
+    let words = block.chunks_exact(4);
+    let last = last_word(words.remainder());
+    let (mut all, mut high) = (0_u32, 0_u32);
+    for part in words {
+        let mut word = [0; 4];
+        word.copy_from_slice(part);
+        let word = u32::from_ne_bytes(word);
+        all = all.wrapping_add(word);
+        // Exact for a block; wrapping spares a check that could never fail.
+        high = high.wrapping_add(word >> 16);
     }
-    lanes.total() + sum_short(rest)
+    let low = all.wrapping_sub(high << 16);
+    u64::from(low) + u64::from(high) + u64::from(last)
 }
 
 /// The sum, in memory order and not folded, of bytes that begin at an even offset.

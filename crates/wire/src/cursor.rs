@@ -76,8 +76,8 @@ impl<'a> Reader<'a> {
 /// Puts big-endian values into a caller's buffer from its front.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    bytes: &'a mut [u8],
-    at: usize,
+    rest: &'a mut [u8],
+    written: usize,
 }
 
 impl<'a> Writer<'a> {
@@ -85,34 +85,43 @@ impl<'a> Writer<'a> {
     #[must_use]
     #[inline]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self {
+            rest: bytes,
+            written: 0,
+        }
     }
 
     /// Bytes written so far.
     #[must_use]
     #[inline]
     pub const fn written(&self) -> usize {
-        self.at
+        self.written
     }
 
     /// Bytes that still fit.
     #[must_use]
     #[inline]
     pub const fn room(&self) -> usize {
-        self.bytes.len() - self.at
+        self.rest.len()
     }
 
     /// Appends `bytes`, all or nothing.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
-        let target = self
-            .bytes
-            .get_mut(self.at..)
-            .and_then(|rest| rest.get_mut(..bytes.len()))
-            .ok_or(NoRoom)?;
-        target.copy_from_slice(bytes);
-        self.at += bytes.len();
+        self.next(bytes.len())?.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// The next bytes to write to.
+    #[inline]
+    fn next(&mut self, count: usize) -> Result<&'a mut [u8], NoRoom> {
+        if count > self.rest.len() {
+            return Err(NoRoom);
+        }
+        let (next, rest) = core::mem::take(&mut self.rest).split_at_mut(count);
+        self.rest = rest;
+        self.written += count;
+        Ok(next)
     }
 
     /// Appends one byte.

@@ -99,7 +99,7 @@ pub fn headers(buf: &mut [u8], out: &Outgoing<'_>, payload_len: usize) -> Result
     };
     header
         .emit(&mut Writer::new(fixed), out.options.len())
-        .and_then(|()| out.options.options().emit(area))
+        .and_then(|()| out.options.emit(area))
         .map_err(|_| EmitError::NoRoom)?;
     Ok(header_len(&out.tuple, out.options))
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A connection's 32-bit name: the most significant 32 bits of the SHA-256 of a key (rfc8684:C22).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,15 @@ pub struct FourTuple {
 }
 
 impl FourTuple {
+    /// No address and no port at either end.
+    pub const UNSPECIFIED: Self = {
+        let end = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Self {
+            local: end,
+            remote: end,
+        }
+    };
+
     /// Names a subflow by its two ends; flow labels and scopes are dropped.
     #[must_use]
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {

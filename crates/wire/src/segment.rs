@@ -71,6 +71,16 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// Nothing that was ever read.
+    pub const EMPTY: Self = Self {
+        tuple: FourTuple::UNSPECIFIED,
+        ip: IpMeta::EMPTY,
+        header: Header::EMPTY,
+        options: Options::EMPTY,
+        payload: &[],
+        payload_sum: None,
+    };
+
     /// Reads one IP packet (no link header) that holds a whole TCP segment.
     #[inline]
     pub fn parse(packet: &'a [u8], verify: Verify) -> Result<Self, ParseError> {
@@ -81,6 +91,20 @@ impl<'a> Segment<'a> {
     /// Reads the TCP segment `body` behind an IP header that is already read.
     #[inline]
     pub fn from_ip(ip: IpMeta, body: &'a [u8], verify: Verify) -> Result<Self, ParseError> {
+        let mut segment = Self::EMPTY;
+        segment.payload = segment.read_head(ip, body, verify)?;
+        Ok(segment)
+    }
+
+    /// Reads everything but the payload into `self`, whatever is there, and gives the payload: in place, because the value
+    /// is large to move.
+    #[inline]
+    pub fn read_head<'b>(
+        &mut self,
+        ip: IpMeta,
+        body: &'b [u8],
+        verify: Verify,
+    ) -> Result<&'b [u8], ParseError> {
         if ip.protocol != tcp::PROTOCOL {
             return Err(ParseError::NotTcp(ip.protocol));
         }
@@ -90,16 +114,11 @@ impl<'a> Segment<'a> {
             Verify::Trusted => None,
         };
         let header = parts.header;
-        let mut options = Options::EMPTY;
-        options.read(parts.options, header.flags)?;
-        Ok(Self {
-            tuple: FourTuple::of(ip.dst, header.dst_port, ip.src, header.src_port),
-            ip,
-            header,
-            options,
-            payload: parts.payload,
-            payload_sum,
-        })
+        self.options = Options::EMPTY;
+        self.options.read(parts.options, header.flags)?;
+        self.tuple = FourTuple::of(ip.dst, header.dst_port, ip.src, header.src_port);
+        (self.ip, self.header, self.payload_sum) = (ip, header, payload_sum);
+        Ok(parts.payload)
     }
 
     /// Sequence numbers the segment takes: payload, SYN and FIN.

@@ -4,7 +4,7 @@ pub mod icmp;
 pub mod v4;
 pub mod v6;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 /// The congestion mark of a packet (RFC 3168 section 5), the low two bits of the traffic class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -61,6 +61,19 @@ pub struct IpMeta {
     pub total_len: usize,
     /// Bytes before the upper layer: IP header with options or extension headers.
     pub header_len: usize,
+}
+
+impl IpMeta {
+    /// Of no packet.
+    pub(crate) const EMPTY: Self = Self {
+        src: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        dst: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        protocol: 0,
+        ttl: 0,
+        ecn: Ecn::NotEct,
+        total_len: 0,
+        header_len: 0,
+    };
 }
 
 /// Why a packet is not taken.

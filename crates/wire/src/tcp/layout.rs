@@ -8,6 +8,7 @@ use super::mptcp::{Dss, MptcpOption, Subtype};
 use super::options::{
     MSS_LEN, Options, SACK_PERMITTED_LEN, SackBlocks, TIMESTAMPS_LEN, WINDOW_SCALE_LEN,
 };
+use crate::cursor::NoRoom;
 
 /// What to prefer when data-level acknowledgements, SACK blocks and address signals do not all fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -80,6 +81,7 @@ impl LeftOut {
 pub struct Fitted {
     options: Options,
     len: u8,
+    packed: bool,
     left_out: LeftOut,
 }
 
@@ -88,6 +90,7 @@ impl Fitted {
     pub const EMPTY: Self = Self {
         options: Options::EMPTY,
         len: 0,
+        packed: false,
         left_out: LeftOut {
             sack_blocks: 0,
             handshake: false,
@@ -104,7 +107,7 @@ impl Fitted {
         debug_assert!(self.is_empty(), "what is in the list already would stay");
         let prefer = want(&mut self.options);
         let limit = limit.min(MAX_OPTIONS_LEN) & !3;
-        let mut len = self.options.wire_len(limit);
+        let (mut len, mut aligned) = self.options.layout(limit);
         if len > limit {
             let mut plan = Plan {
                 got: Options::EMPTY,
@@ -113,11 +116,11 @@ impl Fitted {
             };
             plan.choose(&self.options, prefer);
             (self.options, self.left_out) = (plan.got, plan.left_out);
-            len = self.options.wire_len(limit);
+            (len, aligned) = self.options.layout(limit);
         }
         self.options.ignored = 0;
         // At most `limit`, 40: packed options fit, and aligned ones are taken only if they do.
-        self.len = len as u8;
+        (self.len, self.packed) = (len as u8, !aligned);
     }
 
     /// Gives the data-level mapping its checksum, which is known only once the payload was summed. The mapping was wanted
@@ -130,6 +133,11 @@ impl Fitted {
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Writes them and their padding over the whole of `area`, which is as long as they are.
+    pub(crate) fn emit(&self, area: &mut [u8]) -> Result<(), NoRoom> {
+        self.options.emit_as(area, !self.packed)
     }
 
     /// Bytes they take in the header, padding included: a multiple of 4, at most 40.

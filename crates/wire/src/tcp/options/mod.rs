@@ -208,17 +208,26 @@ impl Options {
     /// multiple of 4; more than `limit` if they do not fit at all.
     #[must_use]
     pub fn wire_len(&self, limit: usize) -> usize {
+        self.layout(limit).0
+    }
+
+    /// These bytes, and whether they are aligned.
+    pub(crate) fn layout(&self, limit: usize) -> (usize, bool) {
         let aligned = self.aligned_len();
         if aligned <= limit.min(MAX_OPTIONS_LEN) {
-            aligned
+            (aligned, true)
         } else {
-            self.packed_len().next_multiple_of(4)
+            (self.packed_len().next_multiple_of(4), false)
         }
     }
 
     /// Writes the options and padding over the whole of `area`, which a header's data offset will cover.
     pub fn emit(&self, area: &mut [u8]) -> Result<(), NoRoom> {
-        let aligned = self.aligned_len() <= area.len();
+        self.emit_as(area, self.aligned_len() <= area.len())
+    }
+
+    /// The same, when it is known whether they are to be aligned.
+    pub(crate) fn emit_as(&self, area: &mut [u8], aligned: bool) -> Result<(), NoRoom> {
         let mut w = Writer::new(area);
         let pad = |w: &mut Writer<'_>, count: usize| {
             (0..if aligned { count % 4 } else { 0 }).try_for_each(|_| w.u8(NOP))
