@@ -81,6 +81,11 @@ impl Soonest {
         self.0 = self.0.min(at.unwrap_or(Instant::MAX));
     }
 
+    /// Takes a timer into account, if it runs.
+    pub fn consider_timer(&mut self, timer: &Timer) {
+        self.0 = self.0.min(timer.0);
+    }
+
     /// The earliest of all, if there was any.
     pub fn get(self) -> Option<Instant> {
         (self.0 < Instant::MAX).then_some(self.0)
@@ -120,6 +125,9 @@ mod tests {
         soonest.consider(Some(a));
         soonest.consider(Some(b));
         soonest.consider(None);
+        soonest.consider_timer(&Timer::OFF);
         assert_eq!(soonest.get(), Some(b));
+        soonest.consider_timer(&Timer(Instant::ZERO));
+        assert_eq!(soonest.get(), Some(Instant::ZERO));
     }
 }

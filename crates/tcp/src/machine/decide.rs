@@ -187,6 +187,9 @@ impl Machine {
     }
 
     fn next_retransmit(&self, offer: &Offer) -> Option<Plan> {
+        if !self.send.loss.has_repairs() {
+            return None;
+        }
         let mss = self.data_mss(offer.option_space);
         let lost = self
             .send

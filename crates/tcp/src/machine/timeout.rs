@@ -16,7 +16,7 @@ impl Machine {
         }
         let send = &self.send;
         let mut soonest = Soonest::default();
-        soonest.consider(self.time_wait.deadline());
+        soonest.consider_timer(&self.time_wait);
         soonest.consider(self.recv.ack.deadline());
         soonest.consider(send.loss.deadline());
         soonest.consider(send.persist.deadline());

@@ -115,6 +115,10 @@ impl RecvWindow {
             true => 0,
             false => self.open(next),
         };
+        // Nearly always there is nothing to gain: at most a unit by rounding, and no doubling.
+        if self.wish <= open && self.scale.unit() <= open {
+            return false;
+        }
         let offer = self.scale.expand(self.field(next, step));
         offer > open
             && offer >= open.saturating_mul(2)

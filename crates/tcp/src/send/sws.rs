@@ -45,17 +45,26 @@ pub(crate) enum Wait {
     Small,
 }
 
+/// The whole segments of `bytes`. Mostly it is none or one, and a division takes longer than everything else here.
+fn whole(bytes: u32, mss: u32) -> u32 {
+    match bytes {
+        few if few < mss => 0,
+        few if few - mss < mss => mss,
+        many => many / mss * mss,
+    }
+}
+
 /// Bytes to send now: full segments, or the tail of what is available.
 pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
     if s.available == 0 {
         return Err(Wait::Nothing);
     }
-    let burst = (s.max_burst.max(s.mss) / s.mss) * s.mss;
+    let burst = whole(s.max_burst.max(s.mss), s.mss);
     let room = s.cwnd_room.min(s.window_room);
     if room >= s.available && s.available <= burst {
         return tail(s);
     }
-    let full = room.min(burst).min(s.available) / s.mss * s.mss;
+    let full = whole(room.min(burst).min(s.available), s.mss);
     if full > 0 {
         return worth_waiting(s, full, burst);
     }
@@ -76,7 +85,7 @@ pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
 
 /// Everything available fits: send all of it, or only its full segments if the rest is to wait.
 fn tail(s: &Snapshot) -> Result<u32, Wait> {
-    let full = s.available / s.mss * s.mss;
+    let full = whole(s.available, s.mss);
     if full == s.available || s.fin || s.forced {
         return Ok(s.available);
     }
@@ -93,7 +102,7 @@ fn tail(s: &Snapshot) -> Result<u32, Wait> {
 fn worth_waiting(s: &Snapshot, full: u32, burst: u32) -> Result<u32, Wait> {
     let good = burst.min(s.cwnd / 8).max(s.mss);
     let bound_by_cwnd = s.cwnd_room < s.window_room && full < s.available && full < burst;
-    if bound_by_cwnd && full < good / s.mss * s.mss && s.cwnd_room < s.cwnd / 2 {
+    if bound_by_cwnd && full < whole(good, s.mss) && s.cwnd_room < s.cwnd / 2 {
         return Err(Wait::Congestion);
     }
     Ok(full)

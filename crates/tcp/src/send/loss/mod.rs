@@ -424,10 +424,10 @@ impl LossRecovery {
     /// When to call [`on_timeout`](Self::on_timeout) if nothing else happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = Soonest::default();
-        soonest.consider(self.rto_timer.deadline());
-        soonest.consider(self.rack_timer.deadline());
-        soonest.consider(self.tlp_timer.deadline());
-        soonest.consider(self.silence_timer.deadline());
+        soonest.consider_timer(&self.rto_timer);
+        soonest.consider_timer(&self.rack_timer);
+        soonest.consider_timer(&self.tlp_timer);
+        soonest.consider_timer(&self.silence_timer);
         soonest.get()
     }
 
