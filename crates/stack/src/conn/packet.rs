@@ -36,16 +36,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// `list` adds the Multipath TCP options.
-    pub(crate) fn new(
-        sf: &Subflow,
-        plan: &Plan,
-        now: Instant,
-        list: impl FnOnce(&mut MptcpOptions),
-    ) -> Self {
-        let mut draft = Self {
+    /// Without headers so far.
+    pub(crate) fn new(sf: &Subflow, plan: &Plan) -> Self {
+        Self {
             tuple: sf.seat.tuple,
-            header: Header::default(),
+            header: Header::EMPTY,
             ecn: sf.tcp.ecn(plan),
             header_len: 0,
             fitted: Fitted::EMPTY,
@@ -56,9 +51,19 @@ impl Draft {
                 0
             },
             partial_checksum: sf.seat.offload.checksum,
-        };
-        let header = &mut draft.header;
-        draft.fitted.fill(40, |options| {
+        }
+    }
+
+    /// Chooses fields and options; `list` adds those of Multipath TCP.
+    pub(crate) fn compose(
+        &mut self,
+        sf: &Subflow,
+        plan: &Plan,
+        now: Instant,
+        list: impl FnOnce(&mut MptcpOptions),
+    ) {
+        let header = &mut self.header;
+        self.fitted.fill(40, |options| {
             *header = sf.tcp.header_with(now, plan, options);
             list(&mut options.mptcp);
             // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
@@ -68,8 +73,7 @@ impl Draft {
                 Prefer::Data
             }
         });
-        draft.header_len = emit::header_len(&draft.tuple, &draft.fitted);
-        draft
+        self.header_len = emit::header_len(&self.tuple, &self.fitted);
     }
 
     /// Bytes of the whole packet.

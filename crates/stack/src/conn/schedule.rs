@@ -1,9 +1,15 @@
 //! The question to the scheduler, and what is kept of its answers.
 
+use core::cmp::Ordering;
+
+use manypath_tcp::units::Rate;
+
 use super::offset::Offset;
+use super::send::Reinjection;
+use super::stall::delivery;
 use super::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
-use crate::sched::{Choice, History, Need, Purpose};
+use crate::sched::{Choice, History, Need, PathView, Purpose, hold_back, shun_queues};
 
 /// What a connection keeps for its scheduler.
 #[derive(Debug, Default)]
@@ -42,6 +48,80 @@ pub(crate) struct Copy {
 }
 
 impl Conn {
+    /// Looks at the subflows for `bytes` of new data, or of a reinjection. Where none of them has room, which is how most
+    /// turns end, nothing else about them matters: nobody is in view.
+    pub(super) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
+        let reinjected = again.is_some();
+        let mut views = core::mem::take(&mut self.views);
+        views.clear();
+        let room = |i: usize| self.room(i, bytes, reinjected, cx);
+        let subflows = 0..self.subflows.len();
+        let first = subflows.clone().find_map(|i| match room(i) {
+            0 => None,
+            some => Some((i, some)),
+        });
+        if let Some((first, some)) = first {
+            views.extend(subflows.map(|i| match i.cmp(&first) {
+                Ordering::Less => self.view(i, 0),
+                Ordering::Equal => self.view(i, some),
+                Ordering::Greater => self.view(i, room(i)),
+            }));
+        }
+        if let Some(silent) = again.and_then(|part| part.avoid) {
+            shun_queues(&mut views, silent);
+        }
+        self.views = views;
+    }
+
+    /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path
+    /// with a few bytes of room must not hold back the others.
+    fn room(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
+        let sf = &self.subflows[i];
+        if !sf.carries_data() {
+            return 0;
+        }
+        let offer = self.offer(i, bytes, self.pushes(reinjected));
+        sf.tcp.can_send_new(cx.now, &offer)
+    }
+
+    /// How a subflow that can send so much looks to the scheduler at this moment.
+    fn view(&self, i: usize, can_send: u32) -> PathView {
+        let sf = &self.subflows[i];
+        let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
+        let pace = self.pace(i);
+        let delivery = delivery(&pace, inflight);
+        PathView {
+            subflow: sf.id(),
+            srtt: sf.tcp.srtt(),
+            rttvar: sf.tcp.rttvar(),
+            rto: sf.tcp.rto(),
+            cwnd,
+            pacing_blocked: false,
+            mss: sf.tcp.data_mss(self.option_space()),
+            inflight,
+            copies: sf.copies.bytes(),
+            cwnd_room: cwnd.saturating_sub(inflight),
+            can_send,
+            delivery: delivery.queued,
+            least: delivery.empty,
+            capacity: pace.rate.map_or(0, Rate::as_bytes_per_sec),
+            slow_start: sf.tcp.in_slow_start(),
+            home: sf.seat.tuple.local.ip() == self.first.local.ip(),
+            backup: sf.is_backup(),
+            stale: sf.stale || sf.suspect,
+            established: sf.carries_data(),
+        }
+    }
+
+    /// Asks for the subflow of `bytes`, but not those that new data would be late on.
+    pub(super) fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
+        // Who has little to send fills no window.
+        if purpose == Purpose::Fresh && self.opts.mechanisms.guard && self.send.is_busy() {
+            hold_back(&mut self.views, self.send.window());
+        }
+        self.pick(bytes, purpose, cx)
+    }
+
     /// Asks for the subflow of `bytes`. The views of the subflows are up to date.
     pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
         let need = self.need(bytes, purpose);
@@ -85,7 +165,7 @@ impl Conn {
             if bytes == 0 {
                 without.insert(self.subflows[i].id());
             }
-            views.push(self.view(i, bytes, true, cx));
+            views.push(self.view(i, self.room(i, bytes, true, cx)));
         }
         self.views = views;
         match self.pick(u64::MAX, Purpose::Copy(without), cx) {

@@ -75,25 +75,39 @@ pub(crate) struct Pace {
     pub(crate) mss: u32,
 }
 
+/// How long a segment needs until it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// If it leaves now.
+    pub(crate) queued: Duration,
+    /// If nothing were in flight before it.
+    pub(crate) empty: Duration,
+}
+
 /// How long a segment needs until it is acknowledged if it leaves now, behind `queue` bytes. While round trips are short there
 /// is no queue, whatever is in flight. Otherwise they are as long as there are bytes before: a queue that is gone is noticed at
 /// once, and one that grows is told by the rate, long before round trips are over that see it. Pure.
-pub(crate) fn delivery(pace: &Pace, queue: u32) -> Duration {
+pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
     let base = pace.base.min(pace.round_trip);
+    let alike = |time| Delivery {
+        queued: time,
+        empty: time,
+    };
     if pace.round_trip <= base.ratio(9, 8) {
-        return base;
+        return alike(base);
     }
     let Some(rate) = pace.rate else {
-        return pace.round_trip;
+        return alike(pace.round_trip);
     };
     // The shortest round trip is that of a packet that is much smaller than a segment.
     let empty = (base + rate.time_for(u64::from(pace.mss))).min(pace.round_trip);
     if queue == 0 {
-        return empty;
+        return alike(empty);
     }
     let (bytes, flight) = (u64::from(queue) + u64::from(pace.mss), pace.flight.max(1));
     let by_flight = pace.round_trip.ratio(bytes, u64::from(flight));
-    by_flight.max(rate.time_for(bytes)).max(empty)
+    let queued = by_flight.max(rate.time_for(bytes)).max(empty);
+    Delivery { queued, empty }
 }
 
 /// How long a subflow still needs for a byte that it has in flight, `ahead` bytes behind the oldest of `flight`: data
@@ -152,7 +166,8 @@ impl Conn {
         }
     }
 
-    fn pace(&self, i: usize) -> Pace {
+    /// What is known of a subflow's speed.
+    pub(super) fn pace(&self, i: usize) -> Pace {
         let tcp = &self.subflows[i].tcp;
         Pace {
             round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
@@ -166,12 +181,7 @@ impl Conn {
     /// How long what is sent on a subflow now needs until it is acknowledged.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
         let tcp = &self.subflows[i].tcp;
-        delivery(&self.pace(i), tcp.inflight())
-    }
-
-    /// How long it would need if nothing were in flight there.
-    pub(crate) fn least_delivery(&self, i: usize) -> Duration {
-        delivery(&self.pace(i), 0)
+        delivery(&self.pace(i), tcp.inflight()).queued
     }
 
     /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
@@ -363,7 +373,9 @@ mod tests {
                 rate,
                 mss: 1_000,
             };
-            assert_eq!(delivery(&pace, queue), ms(expected), "{name}");
+            let found = delivery(&pace, queue);
+            assert_eq!(found.queued, ms(expected), "{name}");
+            assert_eq!(found.empty, delivery(&pace, 0).queued, "{name}");
         }
     }
 

@@ -4,7 +4,6 @@
 //! scheduler is asked at the moment a segment can leave, never earlier.
 
 use manypath_tcp::machine::{Decision, Kind, Offer, Plan};
-use manypath_tcp::units::Rate;
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::options::MptcpOptions;
 
@@ -15,7 +14,7 @@ use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
 use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::ids::{SubflowId, SubflowSet};
-use crate::sched::{Choice, PathView, Purpose, hold_back, shun_queues};
+use crate::sched::{Choice, Purpose};
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
 const LONGEST_MAPPING: u32 = 65_534;
@@ -150,41 +149,8 @@ impl Conn {
     }
 
     /// Nothing follows what is offered, or it has waited too long already.
-    fn pushes(&self, reinjected: bool) -> bool {
+    pub(super) fn pushes(&self, reinjected: bool) -> bool {
         reinjected || self.opts.nodelay || self.send.fin != FinState::Open
-    }
-
-    /// How a subflow looks to the scheduler that has `bytes` to place at this moment. What the subflow would refuse to
-    /// send is not offered: a path with a few bytes of room must not hold back the others.
-    pub(super) fn view(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> PathView {
-        let sf = &self.subflows[i];
-        let can_send = if sf.carries_data() {
-            sf.tcp
-                .can_send_new(cx.now, &self.offer(i, bytes, self.pushes(reinjected)))
-        } else {
-            0
-        };
-        PathView {
-            subflow: sf.id(),
-            srtt: sf.tcp.srtt(),
-            rttvar: sf.tcp.rttvar(),
-            rto: sf.tcp.rto(),
-            cwnd: sf.tcp.cwnd(),
-            pacing_blocked: false,
-            mss: sf.tcp.data_mss(self.option_space()),
-            inflight: sf.tcp.inflight(),
-            copies: sf.copies.bytes(),
-            cwnd_room: sf.tcp.cwnd().saturating_sub(sf.tcp.inflight()),
-            can_send,
-            delivery: self.delivery(i),
-            least: self.least_delivery(i),
-            capacity: sf.tcp.peak_rate().map_or(0, Rate::as_bytes_per_sec),
-            slow_start: sf.tcp.in_slow_start(),
-            home: sf.seat.tuple.local.ip() == self.first.local.ip(),
-            backup: sf.is_backup(),
-            stale: sf.stale || sf.suspect,
-            established: sf.carries_data(),
-        }
     }
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
@@ -207,15 +173,7 @@ impl Conn {
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             };
         }
-        let mut views = core::mem::take(&mut self.views);
-        views.clear();
-        views.extend(
-            (0..self.subflows.len()).map(|i| self.view(i, bytes, reinjection.is_some(), cx)),
-        );
-        if let Some(silent) = reinjection.and_then(|r| r.avoid) {
-            shun_queues(&mut views, silent);
-        }
-        self.views = views;
+        self.look(bytes, reinjection.as_ref(), cx);
         let sent = match self.pick_guarded(bytes, purpose, cx) {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that has nowhere to go must not hold back new data.
@@ -235,15 +193,6 @@ impl Conn {
             },
             sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
         }
-    }
-
-    /// Asks for the subflow of `bytes`, but not those that new data would be late on.
-    fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        // Who has little to send fills no window.
-        if purpose == Purpose::Fresh && self.opts.mechanisms.guard && self.send.is_busy() {
-            hold_back(&mut self.views, self.send.window());
-        }
-        self.pick(bytes, purpose, cx)
     }
 
     /// Nothing new can be sent.
@@ -357,7 +306,8 @@ impl Conn {
         let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
         plan.push |= self.lattice.speaks_multipath() && mapping.as_ref().is_some_and(ends);
         let sf = &self.subflows[i];
-        let mut draft = packet::Draft::new(sf, &plan, cx.now, |list| {
+        let mut draft = packet::Draft::new(sf, &plan);
+        draft.compose(sf, &plan, cx.now, |list| {
             self.options_for(i, &plan, mapping.as_ref(), list);
         });
         let fresh = matches!(

@@ -94,21 +94,27 @@ fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
 /// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
 /// each must carry its part, up to an eighth with none to spare. Pure.
 fn members(paths: &[PathView], window: u64) -> SubflowSet {
-    let fitting = || {
-        let all = paths.iter().filter(|path| in_play(path));
-        all.filter(|path| fits(path, paths, window))
-    };
-    let longest = fitting().map(|path| path.least).max();
-    let longest = longest.unwrap_or(Duration::ZERO);
-    let brings = |path: &PathView| carries(path, longest, window);
-    let needed = fitting().fold(0_u64, |sum, path| sum.saturating_add(brings(path)));
-    let least = needed.saturating_mul(2).saturating_sub(window) / RISK;
-    let most = fitting().map(brings).max().unwrap_or(0);
-    let mut set = SubflowSet::EMPTY;
-    for path in fitting().filter(|path| brings(path) >= least.min(most)) {
-        set.insert(path.subflow);
+    let (mut fitting, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
+    for path in paths.iter().filter(|path| in_play(path)) {
+        if fits(path, paths, window) {
+            fitting.insert(path.subflow);
+            longest = longest.max(path.least);
+        }
     }
-    set
+    let brings = |path: &PathView| carries(path, longest, window);
+    let (mut needed, mut most) = (0_u64, 0);
+    for path in paths.iter().filter(|path| fitting.contains(path.subflow)) {
+        let bytes = brings(path);
+        needed = needed.saturating_add(bytes);
+        most = most.max(bytes);
+    }
+    let least = (needed.saturating_mul(2).saturating_sub(window) / RISK).min(most);
+    if least == 0 {
+        return fitting;
+    }
+    let all = paths.iter().filter(|path| fitting.contains(path.subflow));
+    let enough = all.filter(|path| brings(path) >= least);
+    enough.map(|path| path.subflow).collect()
 }
 
 /// Nobody knows what `path` carries, and it has enough in flight to tell. To wait for that costs little: the others carry more
