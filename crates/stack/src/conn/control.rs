@@ -40,6 +40,10 @@ impl Steering {
         }
     }
 
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.controller.as_ref()?.deadline()
     }

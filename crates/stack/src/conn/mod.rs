@@ -334,6 +334,20 @@ impl Conn {
         !self.departed.is_empty()
     }
 
+    /// The stack has nothing to take from it: no event, no subflow that is gone or wanted, nothing learnt.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.outbox.is_empty()
+            && self.departed.is_empty()
+            && self.wanted.is_empty()
+            && self.learnt.is_none()
+            && !self.steering.has_orders()
+    }
+
+    /// However it ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.closed.is_some()
+    }
+
     /// Our token, while Multipath TCP is possible.
     pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
         self.local.as_ref().map(|local| local.token)

@@ -126,6 +126,15 @@ struct Entry {
     stirred: bool,
 }
 
+impl Entry {
+    /// The tables know all about its connection, which goes on and has nothing to tell.
+    fn is_settled(&self) -> bool {
+        let offered = self.listener.is_none() || self.conn.offered();
+        let listed = offered || !self.conn.is_established();
+        listed && !self.early && self.conn.is_settled() && !self.conn.has_ended()
+    }
+}
+
 /// A whole Multipath TCP stack without input, output, clock or randomness of its own.
 ///
 /// After any input call [`poll_transmit`](Self::poll_transmit) until it says `Nothing` or `Blocked`, then
@@ -313,6 +322,11 @@ impl Stack {
 
     /// Brings the tables up to date with a connection that was touched.
     fn settle(&mut self, slot: u32) {
+        // Most segments leave nothing to bring up to date.
+        if self.conns.at(slot).is_some_and(Entry::is_settled) {
+            self.enqueue(slot);
+            return;
+        }
         self.settle_early(slot);
         self.settle_departed(slot);
         self.settle_wanted(slot);
