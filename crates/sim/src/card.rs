@@ -73,7 +73,9 @@ impl Slots for Cards<'_> {
         desk.in_single = room <= usize::from(interface.mtu);
         let bytes = if desk.in_single {
             let pool = self.fabric.pool();
-            desk.single.get_or_insert_with(|| pool.take()).bytes_mut()
+            desk.single
+                .get_or_insert_with(|| pool.take_used())
+                .bytes_mut()
         } else {
             &mut desk.burst
         };

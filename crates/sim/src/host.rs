@@ -21,7 +21,6 @@ use crate::fabric::{Fabric, Port};
 use crate::oracle::{Rule, Violation, Watch};
 use crate::packet::Packet;
 use crate::reading::Alterations;
-use crate::summary::Summary;
 
 /// A network card and its addresses.
 #[derive(Clone, Debug)]
@@ -264,9 +263,11 @@ impl Host {
     /// Hands a single packet to the stack.
     fn take_in(&mut self, now: Instant, index: usize, packet: &Packet) {
         let iface = IfaceId(index as u32);
+        if let Some(summary) = packet.summary() {
+            self.watch.received(summary);
+        }
         match packet.segment() {
             Some(segment) => {
-                self.watch.received(&Summary::of(&segment));
                 self.stack.handle_segment(now, iface, &segment);
             }
             None => {
@@ -304,8 +305,8 @@ impl Host {
                     self.take_in(now, index, &run[0]);
                 } else {
                     coalesce::join(run, &mut joined);
-                    for segment in run.iter().filter_map(|packet| packet.segment()) {
-                        self.watch.received(&Summary::of(&segment));
+                    for summary in run.iter().filter_map(|packet| packet.summary()) {
+                        self.watch.received(summary);
                     }
                     let meta = RxMeta { checksum_ok: true };
                     self.stack
@@ -388,9 +389,9 @@ impl Host {
                 Verify::Full
             };
             let verdict = match packet.read(verify) {
-                Ok(()) => packet.segment().map_or(Ok(()), |segment| {
-                    interface.counters.sent_payload += segment.payload.len() as u64;
-                    self.watch.sent(&Summary::of(&segment))
+                Ok(()) => packet.summary().map_or(Ok(()), |summary| {
+                    interface.counters.sent_payload += u64::from(summary.payload);
+                    self.watch.sent(summary)
                 }),
                 Err(ParseError::NotTcp(_)) => Ok(()),
                 Err(error) => Err(format!("writes a malformed packet: {error:?}")),

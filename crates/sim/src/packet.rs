@@ -2,14 +2,19 @@
 
 use core::ops::Range;
 
+use manypath_wire::ip;
 use manypath_wire::segment::{ParseError, Segment, Verify};
 
+use crate::summary::Summary;
+
 /// One IP packet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Packet {
     bytes: Vec<u8>,
-    /// What the bytes say, when somebody has already read them and nobody has changed them since.
-    reading: Option<Reading>,
+    /// Somebody has already read the bytes and nobody has changed them since.
+    is_read: bool,
+    /// What they say, in that case.
+    reading: Reading,
     link: [u8; LINK_HEADER],
 }
 
@@ -20,19 +25,25 @@ struct Reading {
     head: Segment<'static>,
     /// Where the payload is.
     payload: Range<usize>,
+    /// What the oracles want to know of it.
+    summary: Summary,
 }
 
 impl Reading {
-    fn of(packet: &[u8], verify: Verify) -> Result<Self, ParseError> {
-        let segment = Segment::parse(packet, verify)?;
-        let end = segment.ip.total_len;
-        Ok(Self {
-            payload: end - segment.payload.len()..end,
-            head: Segment {
-                payload: &[],
-                ..segment
-            },
-        })
+    const EMPTY: Self = Self {
+        head: Segment::EMPTY,
+        payload: 0..0,
+        summary: Summary::EMPTY,
+    };
+
+    /// In place, because the value is large to move.
+    fn read(&mut self, packet: &[u8], verify: Verify) -> Result<(), ParseError> {
+        let (meta, body) = ip::parse(packet)?;
+        let payload = self.head.read_head(meta, body, verify)?.len();
+        let end = self.head.ip.total_len;
+        self.payload = end - payload..end;
+        self.summary.read(&self.head, payload);
+        Ok(())
     }
 }
 
@@ -48,7 +59,7 @@ impl Packet {
 
     /// The IP packet, to be changed.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        self.reading = None;
+        self.is_read = false;
         &mut self.bytes
     }
 
@@ -80,24 +91,30 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn segment(&self) -> Option<Segment<'_>> {
-        let reading = self.reading.as_ref()?;
-        Some(Segment {
-            payload: &self.bytes[reading.payload.clone()],
-            ..reading.head
+        self.is_read.then(|| Segment {
+            payload: &self.bytes[self.reading.payload.clone()],
+            ..self.reading.head
         })
+    }
+
+    /// What the oracles want to know of that segment.
+    #[must_use]
+    #[inline]
+    pub fn summary(&self) -> Option<&Summary> {
+        self.is_read.then_some(&self.reading.summary)
     }
 
     /// Payload bytes of that segment.
     #[must_use]
     pub fn payload_len(&self) -> usize {
-        let reading = self.reading.as_ref();
-        reading.map_or(0, |reading| reading.payload.len())
+        self.summary().map_or(0, |summary| summary.payload as usize)
     }
 
     /// Reads the TCP segment in it, unless somebody has. `Verify::Full` also checks its checksums.
     pub fn read(&mut self, verify: Verify) -> Result<(), ParseError> {
-        if self.reading.is_none() {
-            self.reading = Some(Reading::of(&self.bytes, verify)?);
+        if !self.is_read {
+            self.reading.read(&self.bytes, verify)?;
+            self.is_read = true;
         }
         Ok(())
     }
@@ -118,11 +135,19 @@ const USUAL: usize = 2048;
 impl Pool {
     /// An empty packet.
     pub fn take(&mut self) -> Box<Packet> {
+        let mut packet = self.take_used();
+        packet.bytes.clear();
+        packet
+    }
+
+    /// A packet to be written over: what is in it belongs to nobody any more.
+    pub fn take_used(&mut self) -> Box<Packet> {
         self.free.pop().unwrap_or_else(|| {
             self.made += 1;
             Box::new(Packet {
                 bytes: Vec::with_capacity(USUAL),
-                reading: None,
+                is_read: false,
+                reading: Reading::EMPTY,
                 link: [0; LINK_HEADER],
             })
         })
@@ -138,15 +163,17 @@ impl Pool {
     /// A second copy of a packet.
     pub fn duplicate(&mut self, packet: &Packet) -> Box<Packet> {
         let mut copy = self.copy_of(&packet.bytes);
-        copy.reading.clone_from(&packet.reading);
+        if packet.is_read {
+            copy.is_read = true;
+            copy.reading.clone_from(&packet.reading);
+        }
         copy.link = packet.link;
         copy
     }
 
     /// A packet is over; its buffer may be used again.
     pub fn give(&mut self, mut packet: Box<Packet>) {
-        packet.bytes.clear();
-        packet.reading = None;
+        packet.is_read = false;
         packet.link = [0; LINK_HEADER];
         self.free.push(packet);
     }

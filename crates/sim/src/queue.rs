@@ -1,7 +1,6 @@
 //! The event queue: what happens next in virtual time. Equal times keep the order in which they were scheduled, so a
 //! run is a function of its seed alone.
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use manypath_tcp::time::Instant;
@@ -18,8 +17,20 @@ pub struct EventQueue<E> {
 
 #[derive(Debug)]
 struct Entry<E> {
-    key: Reverse<(Instant, u64)>,
+    /// The time above the order of scheduling: one number, so that one comparison decides.
+    key: u128,
     event: E,
+}
+
+impl<E> Entry<E> {
+    fn new(time: Instant, order: u64, event: E) -> Self {
+        let key = u128::from(time.as_nanos()) << 64 | u128::from(order);
+        Self { key, event }
+    }
+
+    fn time(&self) -> Instant {
+        Instant::from_nanos((self.key >> 64) as u64)
+    }
 }
 
 impl<E> PartialEq for Entry<E> {
@@ -37,8 +48,9 @@ impl<E> PartialOrd for Entry<E> {
 }
 
 impl<E> Ord for Entry<E> {
+    /// The heap hands out the greatest: what is due first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
+        other.key.cmp(&self.key)
     }
 }
 
@@ -54,20 +66,19 @@ impl<E> Default for EventQueue<E> {
 impl<E> EventQueue<E> {
     /// Schedules `event` at `time`, after everything already scheduled for that time.
     pub fn push(&mut self, time: Instant, event: E) {
-        let key = Reverse((time, self.order));
+        self.heap.push(Entry::new(time, self.order, event));
         self.order += 1;
-        self.heap.push(Entry { key, event });
     }
 
     /// The time of the next event.
     #[must_use]
     pub fn next_time(&self) -> Option<Instant> {
-        self.heap.peek().map(|entry| entry.key.0.0)
+        self.heap.peek().map(Entry::time)
     }
 
     /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
-        self.heap.pop().map(|entry| (entry.key.0.0, entry.event))
+        self.heap.pop().map(|entry| (entry.time(), entry.event))
     }
 
     /// Events waiting.

@@ -38,42 +38,61 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of no segment.
+    pub const EMPTY: Self = Self {
+        tuple: FourTuple::UNSPECIFIED,
+        seq: SeqNum::new(0),
+        ack: SeqNum::new(0),
+        flags: Flags::NONE,
+        window: 0,
+        payload: 0,
+        scale: None,
+        capable: None,
+        join_token: None,
+        joins: false,
+        dss: None,
+        fails: false,
+        fast_closes: false,
+    };
+
     /// Picks it out of a segment.
     #[must_use]
-    #[inline]
     pub fn of(segment: &Segment<'_>) -> Self {
-        let mut all = Self {
-            tuple: segment.tuple,
-            seq: segment.header.seq,
-            ack: segment.header.ack,
-            flags: segment.header.flags,
-            window: segment.header.window,
-            payload: segment.payload.len() as u32,
-            scale: segment.options.window_scale,
-            capable: None,
-            join_token: None,
-            joins: false,
-            dss: None,
-            fails: false,
-            fast_closes: false,
-        };
+        let mut all = Self::EMPTY;
+        all.read(segment, segment.payload.len());
+        all
+    }
+
+    /// Picks it out of a segment whose payload of so many bytes is somewhere else.
+    #[inline]
+    pub(crate) fn read(&mut self, segment: &Segment<'_>, payload: usize) {
+        self.tuple = segment.tuple;
+        self.seq = segment.header.seq;
+        self.ack = segment.header.ack;
+        self.flags = segment.header.flags;
+        self.window = segment.header.window;
+        self.payload = payload as u32;
+        self.scale = segment.options.window_scale;
+        (self.capable, self.dss, self.join_token) = (None, None, None);
+        (self.joins, self.fails, self.fast_closes) = (false, false, false);
         // Of those that are there twice the first counts.
         for option in segment.options.mptcp.iter() {
             match option {
-                MptcpOption::Capable(capable) => all.capable = all.capable.or(Some(*capable)),
-                MptcpOption::Dss(dss) => all.dss = all.dss.or(Some(*dss)),
-                MptcpOption::Join(join) if !all.joins => {
-                    all.joins = true;
+                MptcpOption::Capable(capable) if self.capable.is_none() => {
+                    self.capable = Some(*capable);
+                }
+                MptcpOption::Dss(dss) if self.dss.is_none() => self.dss = Some(*dss),
+                MptcpOption::Join(join) if !self.joins => {
+                    self.joins = true;
                     if let Join::Syn { token, .. } = join {
-                        all.join_token = Some(*token);
+                        self.join_token = Some(*token);
                     }
                 }
-                MptcpOption::Fail(_) => all.fails = true,
-                MptcpOption::FastClose(_) => all.fast_closes = true,
+                MptcpOption::Fail(_) => self.fails = true,
+                MptcpOption::FastClose(_) => self.fast_closes = true,
                 _ => {}
             }
         }
-        all
     }
 
     /// Sequence number after the segment: payload, SYN and FIN count.
