@@ -1,5 +1,7 @@
-//! Networks of the papers about steering paths, as text of scenarios: the hosts `client` and `server`, and what lies between.
-//! Applications and events are for the caller to add.
+//! Networks of the papers as text of scenarios. Where nothing else is said they have the hosts `client` and `server`, and
+//! applications and events are for the caller to add.
+
+use crate::rng::Rng;
 
 /// How a router with several equal ways spreads the flows over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,4 +117,124 @@ rate = "1Gbit/s"
         ));
     }
     text + "\n" + apps
+}
+
+/// NETWORKING 2011 section 5.1: a Multipath TCP connection and several TCPs that send without end through one link. The hosts
+/// are `multi`, `single` and `server`; the first application is the connection, the second are the TCPs.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedBottleneck<'a> {
+    /// Rate of the shared link in bits a second.
+    pub rate: u64,
+    /// Round trip without queues, in microseconds.
+    pub rtt_us: u64,
+    /// Buffer of the shared link, in microseconds of its rate.
+    pub queue_us: u64,
+    /// Congestion control of the connection.
+    pub congestion: &'a str,
+    /// Its subflows.
+    pub subflows: u64,
+    /// When it begins, in milliseconds.
+    pub start_ms: u64,
+    /// Congestion control of the TCPs.
+    pub beside: &'a str,
+    /// How many they are.
+    pub others: u64,
+    /// When the first of them begins, in milliseconds.
+    pub others_start_ms: u64,
+}
+
+/// Both sides of a [`SharedBottleneck`] begin somewhere within this many milliseconds.
+const STARTS_WITHIN_MS: u64 = 2_000;
+
+impl SharedBottleneck<'_> {
+    /// Begins both sides at times that follow from `seed` alone: who starts first, and how the phases of the flows lie, must
+    /// not be the same in all runs of which a mean is taken.
+    #[must_use]
+    pub fn starting_by(self, seed: u64) -> Self {
+        let mut random = Rng::new(seed);
+        Self {
+            start_ms: random.below(STARTS_WITHIN_MS),
+            others_start_ms: random.below(STARTS_WITHIN_MS),
+            ..self
+        }
+    }
+
+    /// The scenario.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let access = "rate = \"10Gbit/s\"\nbuffer = \"10MB\"";
+        format!(
+            r#"
+title = "shared bottleneck"
+
+[[host]]
+name = "multi"
+interface = [{{ name = "eth0", addresses = ["10.1.0.2"] }}]
+
+[[host]]
+name = "single"
+interface = [{{ name = "eth0", addresses = ["10.3.0.2"] }}]
+
+[[host]]
+name = "server"
+interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
+
+[[router]]
+name = "left"
+
+[[router]]
+name = "right"
+
+[[link]]
+name = "multi access"
+ends = ["multi.eth0", "left"]
+{access}
+
+[[link]]
+name = "single access"
+ends = ["single.eth0", "left"]
+{access}
+
+[[link]]
+name = "server access"
+ends = ["right", "server.eth0"]
+{access}
+
+[[link]]
+name = "bottleneck"
+ends = ["left", "right"]
+rate = "{rate}bit/s"
+delay = "{delay}us"
+buffer = "{queue}us"
+
+[[app]]
+name = "multi"
+client = "multi"
+server = "server"
+start = "{start}ms"
+upload = "100GB"
+options = {{ congestion = "{congestion}" }}
+client-options = {{ path-manager = "ndiffports:{subflows}" }}
+
+[[app]]
+name = "single"
+client = "single"
+server = "server"
+start = "{others_start}ms"
+connections = {others}
+spacing = "100ms"
+upload = "100GB"
+options = {{ congestion = "{beside}", plain-tcp = true }}
+"#,
+            rate = self.rate,
+            delay = self.rtt_us / 2,
+            queue = self.queue_us,
+            start = self.start_ms,
+            congestion = self.congestion,
+            subflows = self.subflows,
+            others_start = self.others_start_ms,
+            others = self.others,
+            beside = self.beside,
+        )
+    }
 }

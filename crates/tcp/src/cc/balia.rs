@@ -39,7 +39,8 @@ impl Balia {
     ) {
         let me = PathSample::of(window, srtt, 0);
         self.alpha = Rates::of(&me, group).best;
-        window.grow_by_fraction(increase(acked, &me, group));
+        let growth = increase(acked, &me, group);
+        window.earn(i64::try_from(growth).unwrap_or(i64::MAX));
     }
 
     /// The window after a loss with `flight` bytes outstanding.

@@ -105,15 +105,16 @@ impl Law {
     }
 
     /// The window after a reduction, when `flight` bytes of it were outstanding.
-    pub(super) fn reduce(&mut self, window: &Window, flight: u32) -> u32 {
+    pub(super) fn reduce(&mut self, window: &mut Window, flight: u32) -> u32 {
         match self {
-            Self::Reno(_) | Self::Lia(_) => flight / 2,
+            Self::Reno(_) => flight / 2,
+            Self::Lia(_) => window.in_segments(flight / 2),
             Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
             Self::Olia(olia) => {
                 olia.lost();
-                flight / 2
+                window.in_segments(flight / 2)
             }
-            Self::Balia(balia) => balia.reduce(flight),
+            Self::Balia(balia) => window.in_segments(balia.reduce(flight)),
             Self::WVegas(vegas) => {
                 vegas.lost();
                 flight / 2

@@ -35,7 +35,7 @@ impl Lia {
     ) {
         let me = PathSample::of(window, srtt, 0);
         let growth = increase(acked, &me, group);
-        window.grow_by_fraction(growth);
+        window.earn(i64::try_from(growth).unwrap_or(i64::MAX));
     }
 }
 

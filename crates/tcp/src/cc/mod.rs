@@ -235,7 +235,7 @@ impl Congestion {
     /// The threshold after a reduction when `flight` bytes were outstanding (RFC 5681 equation 4, RFC 9438 section 4.6).
     fn reduced(&mut self, flight: u32) -> u32 {
         let flight = flight.min(self.window.cwnd());
-        let target = self.law.reduce(&self.window, flight);
+        let target = self.law.reduce(&mut self.window, flight);
         target.max(self.window.mss().saturating_mul(2))
     }
 

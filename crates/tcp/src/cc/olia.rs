@@ -6,6 +6,12 @@
 //! The second one moves traffic: the paths that look best (those with the largest `l / rtt^2`, where l is the larger of
 //! the bytes between the last two losses and since the last one) but do not have the largest window take
 //! `1 / (n * number of those)`, which the paths with the largest window give up. A loss halves the window.
+//!
+//! Slow start ends above the threshold and not at it, as in the implementation that the authors published (`snd_cwnd <=
+//! snd_ssthresh`); RFC 5681 section 3.1 leaves the choice. After a loss that is a segment more. Windows of a few segments,
+//! which grow by a sixty-fourth of a segment a round trip where eight paths share a bottleneck, would not get their due
+//! without it: they lose more often than a large one, whose neighbouring losses are one, and wait for delayed
+//! acknowledgements.
 
 use super::coupled::{self, Rates};
 use super::{GroupView, PathSample, Window};
@@ -18,6 +24,8 @@ pub struct Olia {
     between: u64,
     /// Bytes delivered since the last loss.
     since: u64,
+    /// The window has come down to the threshold and was not above it since.
+    at_threshold: bool,
 }
 
 impl Olia {
@@ -34,6 +42,7 @@ impl Olia {
     /// A loss reduced the window.
     pub fn lost(&mut self) {
         self.between = core::mem::take(&mut self.since);
+        self.at_threshold = true;
     }
 
     /// The length l of the present interval between losses, in bytes.
@@ -50,7 +59,11 @@ impl Olia {
         group: &GroupView<'_>,
     ) {
         let me = PathSample::of(window, srtt, self.interloss());
-        window.change_by_fraction(increase(acked, &me, group));
+        let one_more = match core::mem::take(&mut self.at_threshold) {
+            true => i64::from(acked.min(window.mss())) << 16,
+            false => 0,
+        };
+        window.earn(increase(acked, &me, group).saturating_add(one_more));
     }
 }
 
@@ -91,8 +104,10 @@ fn alpha(me: &PathSample, group: &GroupView<'_>) -> Alpha {
     let Some(best) = all().max_by(|a, b| better(a, b)) else {
         return Alpha::Zero;
     };
-    let largest = all().map(|path| path.cwnd).max().unwrap_or(0);
-    let has_largest = |path: &PathSample| path.cwnd == largest;
+    // In whole segments, as the source counts: parts of one are no reason to move traffic.
+    let segments = |path: &PathSample| path.cwnd / path.mss.max(1);
+    let largest = all().map(segments).max().unwrap_or(0);
+    let has_largest = |path: &PathSample| segments(path) == largest;
     let collected = |path: &PathSample| better(path, best).is_eq() && !has_largest(path);
     let count = |of: &dyn Fn(&PathSample) -> bool| all().filter(|path| of(path)).count() as u32;
     let (paths, chosen) = (count(&|_| true), count(&collected));
@@ -232,6 +247,33 @@ mod tests {
         assert_eq!(olia.interloss(), 2_000);
         olia.delivered(3_000);
         assert_eq!(olia.interloss(), 3_000);
+    }
+
+    #[test]
+    fn slow_start_ends_above_the_threshold() {
+        let (mut olia, mut window) = (Olia::new(), Window::new(1_000, 10));
+        window.leave_slow_start();
+        let rtt = Duration::from_millis(100);
+        olia.lost();
+        olia.avoid(&mut window, 1_000, rtt, &GroupView::ALONE);
+        assert_eq!(window.cwnd(), 11_000, "a segment more, once after a loss");
+        for _ in 0..9 {
+            olia.avoid(&mut window, 1_000, rtt, &GroupView::ALONE);
+        }
+        assert_eq!(window.cwnd(), 11_000);
+        olia.avoid(&mut window, 1_000, rtt, &GroupView::ALONE);
+        assert_eq!(window.cwnd(), 12_000, "then as Reno");
+    }
+
+    #[test]
+    fn parts_of_a_segment_do_not_make_a_window_the_largest() {
+        // 20.3 and 20.0 segments: both are largest, and the one that looks best does not take.
+        let (a, b) = (path(20_300, 100), with_loss(900_000, path(20_000, 100)));
+        let paths = [a, b];
+        for me in 0..2 {
+            let group = GroupView { paths: &paths, me };
+            assert_eq!(alpha(&paths[me], &group), Alpha::Zero);
+        }
     }
 
     proptest! {

@@ -15,6 +15,8 @@ pub struct Window {
     slow_start_limit: Option<u32>,
     /// Sixteenths of 2^-16: parts of a byte that earlier acknowledgements earned.
     fraction: u64,
+    /// 2^-16 bytes of the next segment that were earned, or given up.
+    earned: i64,
 }
 
 impl Window {
@@ -28,6 +30,7 @@ impl Window {
             initial: initial.max(1),
             slow_start_limit: Some(8),
             fraction: 0,
+            earned: 0,
         };
         window.set_cwnd(mss.saturating_mul(window.initial));
         window
@@ -115,16 +118,23 @@ impl Window {
         self.set_cwnd(self.cwnd.saturating_add(whole));
     }
 
-    /// Grows or shrinks by a number of 2^-16 bytes and keeps the parts of a byte for later.
-    pub fn change_by_fraction(&mut self, sixteenth_bits: i64) {
-        if let Ok(growth) = u64::try_from(sixteenth_bits) {
-            self.grow_by_fraction(growth);
-            return;
-        }
-        let exact = (u64::from(self.cwnd) << 16) | self.fraction;
-        let left = exact.saturating_sub(sixteenth_bits.unsigned_abs());
-        self.fraction = left & 0xffff;
-        self.set_cwnd(u32::try_from(left >> 16).unwrap_or(u32::MAX));
+    /// Earns, or with a negative number gives up, a number of 2^-16 bytes. The window moves by whole segments, as Reno's
+    /// does: what cannot be sent must not count as rate. The rest is kept, through losses too.
+    pub fn earn(&mut self, sixteenth_bits: i64) {
+        let earned = self.earned.saturating_add(sixteenth_bits);
+        let segment = i64::from(self.mss) << 16;
+        let bytes = (earned / segment).saturating_mul(i64::from(self.mss));
+        self.earned = earned % segment;
+        let cwnd = i64::from(self.cwnd).saturating_add(bytes).max(0);
+        self.set_cwnd(u32::try_from(cwnd).unwrap_or(u32::MAX));
+    }
+
+    /// As many of `bytes` as are whole segments; the rest is earned. What would be cut off here, and again at the next loss,
+    /// is much for windows of a few segments.
+    pub fn in_segments(&mut self, bytes: u32) -> u32 {
+        let rest = bytes % self.mss;
+        self.earned = self.earned.saturating_add(i64::from(rest) << 16);
+        bytes - rest
     }
 
     /// Halves the window once for every `rto` in `idle`, down to the restart window (RFC 5681 section 4.1); the threshold
@@ -229,16 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_byte_are_taken_back() {
+    fn whole_segments_are_earned_and_given_up() {
+        const SEGMENT: i64 = 1_000 << 16;
         let mut window = Window::new(1_000, 10);
-        window.change_by_fraction(0x8000);
-        window.change_by_fraction(-0x4000);
-        assert_eq!(window.cwnd(), 10_000);
-        window.change_by_fraction(-0x8000);
-        assert_eq!(window.cwnd(), 9_999);
-        window.change_by_fraction(0x4000);
-        assert_eq!(window.cwnd(), 10_000);
-        window.change_by_fraction(i64::MIN);
-        assert_eq!(window.cwnd(), 1_000, "one segment stays");
+        let mut after = |parts: i64| {
+            window.earn(parts);
+            window.cwnd()
+        };
+        assert_eq!(after(SEGMENT - 1), 10_000);
+        assert_eq!(after(1), 11_000);
+        // A rest is kept, of either sign.
+        assert_eq!(after(SEGMENT / 2), 11_000);
+        assert_eq!(after(-SEGMENT), 11_000);
+        assert_eq!(after(-SEGMENT / 2), 10_000);
+        assert_eq!(after(5 * SEGMENT / 2), 12_000);
+        assert_eq!(after(SEGMENT / 2), 13_000);
+        assert_eq!(after(i64::MIN), 1_000, "one segment stays");
+        assert_eq!(after(i64::MAX), 1 << 30);
+    }
+
+    #[test]
+    fn what_was_earned_outlives_a_loss() {
+        let mut window = Window::new(1_000, 10);
+        window.earn(900 << 16);
+        window.set_ssthresh(5_000);
+        window.set_cwnd(5_000);
+        window.earn(100 << 16);
+        assert_eq!(window.cwnd(), 6_000);
     }
 }

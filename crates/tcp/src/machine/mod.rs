@@ -501,7 +501,7 @@ impl Machine {
     /// What the other subflows' congestion control has to know of this one.
     pub fn path_sample(&self) -> PathSample {
         PathSample {
-            cwnd: self.cwnd(),
+            cwnd: self.send.loss.lasting_cwnd(),
             srtt: self.srtt().unwrap_or(Duration::ZERO),
             mss: self.mss(),
             usable: self.state.may_send() && self.srtt().is_some(),

@@ -1,5 +1,6 @@
 //! Figures 4 and 5: several subflows of one connection through the bottleneck of somebody else's TCP.
 
+use manypath_sim::networks::SharedBottleneck;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_tcp::time::Instant;
@@ -115,40 +116,29 @@ pub(super) const SUBFLOWS: Figure = Figure {
 
 const SHARE: Axis = Axis::linear("part of the bottleneck's rate (%)");
 
-fn scenario(run: &Run<'_>) -> String {
+fn scenario(run: &Run<'_>, seed: u64) -> String {
     let knobs = run.knobs;
     let Does::Own(congestion) = run.line.does else {
         // The lines above are all there are.
         return String::new();
     };
-    let access = "rate = \"10Gbit/s\"\nbuffer = \"10MB\"";
-    format!(
-        "title = \"shared bottleneck\"\n\
-         [[host]]\nname = \"multi\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.1.0.2\"] }}]\n\
-         [[host]]\nname = \"single\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.3.0.2\"] }}]\n\
-         [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
-         [[router]]\nname = \"left\"\n[[router]]\nname = \"right\"\n\
-         [[link]]\nname = \"multi access\"\nends = [\"multi.eth0\", \"left\"]\n{access}\n\
-         [[link]]\nname = \"single access\"\nends = [\"single.eth0\", \"left\"]\n{access}\n\
-         [[link]]\nname = \"server access\"\nends = [\"right\", \"server.eth0\"]\n{access}\n\
-         [[link]]\nname = \"bottleneck\"\nends = [\"left\", \"right\"]\nrate = \"{rate}bit/s\"\ndelay = \"{delay}us\"\n\
-         buffer = \"{queue}us\"\n\
-         [[app]]\nname = \"multi\"\nclient = \"multi\"\nserver = \"server\"\nupload = \"100GB\"\n\
-         options = {{ congestion = \"{congestion}\" }}\n\
-         client-options = {{ path-manager = \"ndiffports:{subflows}\" }}\n\
-         [[app]]\nname = \"single\"\nclient = \"single\"\nserver = \"server\"\nupload = \"100GB\"\nconnections = {others}\n\
-         spacing = \"100ms\"\noptions = {{ congestion = \"reno\", plain-tcp = true }}\n",
-        rate = knobs.whole("rate"),
-        delay = (knobs.get("rtt") * 5e5) as u64,
-        queue = (knobs.get("queue") * 1e6) as u64,
-        subflows = knobs.whole("subflows"),
-        others = knobs.whole("others"),
-    )
+    let network = SharedBottleneck {
+        rate: knobs.whole("rate"),
+        rtt_us: (knobs.get("rtt") * 1e6) as u64,
+        queue_us: (knobs.get("queue") * 1e6) as u64,
+        congestion,
+        subflows: knobs.whole("subflows"),
+        start_ms: 0,
+        beside: "reno",
+        others: knobs.whole("others"),
+        others_start_ms: 0,
+    };
+    network.starting_by(seed).text()
 }
 
 /// The part of one run, in per cent.
 fn part(run: &Run<'_>, seed: u64) -> Result<f64, String> {
-    let scenario = Scenario::parse(&scenario(run)).map_err(|error| error.to_string())?;
+    let scenario = Scenario::parse(&scenario(run, seed)).map_err(|error| error.to_string())?;
     let options = RunOptions {
         seed: Some(seed),
         ..RunOptions::default()

@@ -474,6 +474,14 @@ impl LossRecovery {
         self.cc.cwnd()
     }
 
+    /// The window as a rate for others: during fast recovery, what it will be after it.
+    pub(crate) fn lasting_cwnd(&self) -> u32 {
+        match self.phase {
+            Phase::Recovery { .. } => self.cc.ssthresh(),
+            _ => self.cc.cwnd(),
+        }
+    }
+
     /// Caps the window where queues are excessive, or no longer (NSDI 2012 section 4.2, mechanism 4).
     pub(crate) fn set_capping(&mut self, on: bool) {
         self.capping = on;
