@@ -82,6 +82,9 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
+/// Characters of the narrowest column of a table.
+const LEAST_COLUMN: usize = 8;
+
 impl Outcome {
     /// Puts together what the runs gave.
     pub(super) fn of(plan: &Plan, quick: bool, results: Vec<Result1>) -> Self {
@@ -221,15 +224,16 @@ impl Outcome {
             .collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
+        let width_of = |line: &Series| line.name.chars().count().max(LEAST_COLUMN) + 2;
         let mut text = format!("{:>10}", "");
         for line in &lines {
-            text += &format!("  {}", line.name);
+            text += &format!("{:>width$}", line.name, width = width_of(line));
         }
         text.push('\n');
         for x in xs {
             text += &format!("{:>10}", number(x));
             for line in &lines {
-                let width = line.name.chars().count() + 2;
+                let width = width_of(line);
                 let cell = line.at(x).map_or(String::new(), number);
                 text += &format!("{cell:>width$}");
             }

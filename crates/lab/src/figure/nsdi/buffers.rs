@@ -6,7 +6,9 @@ use super::super::sim::{self, Ends};
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Line, Load, Paper, Run, Sample, Seen, transfer,
 };
-use super::{BOTH, DEFAULT, M1, M12, NONE, PUBLIC, REGULAR as PLAIN, TCP_3G, TCP_WIFI, WIRELESS};
+use super::{
+    BOTH, COUPLED, DEFAULT, M1, M12, NONE, PUBLIC, REGULAR as PLAIN, TCP_3G, TCP_WIFI, WIRELESS,
+};
 use crate::parallel::read_by_server;
 
 /// Where the paper's lines are.
@@ -115,6 +117,7 @@ pub(super) const PENALISING: Figure = Figure {
 
 /// Figure 5.
 pub(super) const MEMORY: Figure = Figure {
+    knobs: &COUPLED,
     y: Axis::linear("kB in flight at the sender"),
     lines: &[
         WIFI,

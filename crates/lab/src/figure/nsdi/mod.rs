@@ -40,13 +40,19 @@ const M1: (&str, &str) = ("mechanisms", "opportunistic");
 const M12: (&str, &str) = ("mechanisms", "opportunistic,penalise");
 
 /// The two paths of section 4.2: base round trips 20 and 150 ms, buffers that last 80 ms and 2 s.
-const WIRELESS: [Knob; 13] = wireless("8mbit", "2mbit");
+const WIRELESS: [Knob; 13] = wireless("8mbit", "2mbit", CONGESTION);
+/// The same with the paper's congestion control (figure 5): CUBIC fills the queue that is capped again within a round trip.
+const COUPLED: [Knob; 13] = wireless(
+    "8mbit",
+    "2mbit",
+    Knob::new("congestion", Unit::Word, "lia", "congestion control"),
+);
 /// The same with a very weak 3G (figure 6a).
-const WEAK: [Knob; 13] = wireless("8mbit", "50kbit");
+const WEAK: [Knob; 13] = wireless("8mbit", "50kbit", CONGESTION);
 /// The public WiFi and the provider's 3G of section 5, as far as they are known (figure 9).
-const PUBLIC: [Knob; 13] = wireless("2mbit", "2mbit");
+const PUBLIC: [Knob; 13] = wireless("2mbit", "2mbit", CONGESTION);
 
-const fn wireless(wifi: &'static str, three_g: &'static str) -> [Knob; 13] {
+const fn wireless(wifi: &'static str, three_g: &'static str, congestion: Knob) -> [Knob; 13] {
     [
         BUFFER,
         Knob::new("wifi.rate", Unit::Rate, wifi, "rate of WiFi"),
@@ -57,7 +63,7 @@ const fn wireless(wifi: &'static str, three_g: &'static str) -> [Knob; 13] {
         Knob::new("3g.rtt", Unit::Time, "150ms", "round trip of 3G"),
         Knob::new("3g.buffer", Unit::Time, "2s", "network buffer of 3G"),
         Knob::new("3g.loss", Unit::Percent, "0", "loss on 3G"),
-        CONGESTION,
+        congestion,
         Knob::new("time", Unit::Time, "60s", "length of a transfer").quick("20s"),
         REAL_WARM_UP,
         REAL_TIME,
