@@ -297,9 +297,12 @@ impl Fabric {
         if slot.scheduled.is_some_and(|due| due <= now) {
             slot.scheduled = None;
         }
-        if slot.middlebox.deadline().is_some_and(|due| due <= now) {
-            self.with_box(now, port, at, |middlebox, desk| middlebox.on_deadline(desk));
-        }
+        // A deadline that has moved on meanwhile is waited for anew.
+        self.with_box(now, port, at, |middlebox, desk| {
+            if middlebox.deadline().is_some_and(|due| due <= now) {
+                middlebox.on_deadline(desk);
+            }
+        });
     }
 
     fn with_box(
