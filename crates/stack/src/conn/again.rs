@@ -55,10 +55,14 @@ impl Conn {
         let came = held.or(self.delivered_ssn);
         let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
         let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
+        // Or it goes on, and another subflow was quicker with some of what came here.
+        let here = at + u64::from(came.since(mapping.ssn));
         if later {
             self.peer_again = Some((mapping.ssn, next - at));
+        } else if self.joined && sf.unexplained.is_some() && here < next {
+            self.peer_again = Some((came, next - here));
         }
-        later
+        self.peer_again.is_some()
     }
 
     /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.

@@ -375,6 +375,9 @@ impl Conn {
         }
         for i in 0..self.subflows.len() {
             let sf = &self.subflows[i];
+            if sf.was_asked() {
+                continue;
+            }
             if sf.peer_finished && sf.tx.is_empty() && (self.owes_nothing() || self.has_other(i)) {
                 self.subflows[i].finish = true;
             }

@@ -69,35 +69,24 @@ impl Lattice {
     }
 }
 
-/// What to do when data of ours was acknowledged, or data came in, without a DSS while the peer still had to
-/// prove that options pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unproven {
-    /// The only subflow: go on as TCP. // rfc8684:B4
-    FallBack,
-    /// Whether it is an additional one turns out within a round trip.
-    Wait,
-    /// An additional subflow: reset it. // rfc8684:B3
-    ResetSubflow,
+/// What is known of the other subflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Others {
+    /// There is none that carries data.
+    None,
+    /// Options were not seen to pass with data on any, or stopped as they did here; or a proof for another one is under way,
+    /// which the peer may have taken up.
+    Unproven,
+    /// Options pass with data on one.
+    Proven,
 }
 
-/// The rule for a subflow whose first exchange carried no DSS. `proving`: a proof for another subflow is under way, which
-/// the peer may have taken up.
-pub(crate) fn without_dss(first_subflow: bool, others_exist: bool, proving: bool) -> Unproven {
-    match (first_subflow, others_exist, proving) {
-        (true, false, false) => Unproven::FallBack,
-        (true, false, true) => Unproven::Wait,
-        (false, _, _) | (_, true, _) => Unproven::ResetSubflow,
-    }
-}
-
-/// How a subflow stands on which options stopped passing.
+/// How a subflow stands on which options do not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Another subflow carries data.
-    pub(crate) others: bool,
-    /// A proof for another subflow is under way, which the peer may have taken up.
-    pub(crate) proving: bool,
+    pub(crate) others: Others,
+    /// The others had time to show whether options pass on them.
+    pub(crate) waited: bool,
     /// What it has in flight continues what was acknowledged at data level, in order and once.
     pub(crate) straight: bool,
 }
@@ -107,7 +96,7 @@ pub(crate) struct Standing {
 pub(crate) enum WayDown {
     /// Another subflow carries the data. // rfc8684:B3
     Reset,
-    /// Whether there is another turns out within a round trip.
+    /// Whether another one does turns out soon.
     Wait,
     /// It goes on as TCP. // rfc8684:B4
     GoOn,
@@ -115,13 +104,13 @@ pub(crate) enum WayDown {
     Again,
 }
 
-/// The rule for a subflow on which options stopped passing. Pure.
+/// The rule for a subflow on which options do not pass, be it from its first data on. Pure.
 pub(crate) fn way_down(standing: Standing) -> WayDown {
-    match standing {
-        Standing { others: true, .. } => WayDown::Reset,
-        Standing { proving: true, .. } => WayDown::Wait,
-        Standing { straight: true, .. } => WayDown::GoOn,
-        Standing { .. } => WayDown::Again,
+    match (standing.others, standing.waited, standing.straight) {
+        (Others::Proven, _, _) => WayDown::Reset,
+        (Others::Unproven, false, _) => WayDown::Wait,
+        (Others::Unproven | Others::None, _, true) => WayDown::GoOn,
+        (Others::Unproven | Others::None, _, false) => WayDown::Again,
     }
 }
 
@@ -147,31 +136,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_and_only_subflow_may_fall_back() {
-        // rfc8684:B3,B4
-        assert_eq!(without_dss(true, false, false), Unproven::FallBack);
-        assert_eq!(without_dss(true, false, true), Unproven::Wait);
-        for proving in [false, true] {
-            assert_eq!(without_dss(true, true, proving), Unproven::ResetSubflow);
-            assert_eq!(without_dss(false, true, proving), Unproven::ResetSubflow);
-            assert_eq!(without_dss(false, false, proving), Unproven::ResetSubflow);
-        }
-    }
-
-    #[test]
     fn one_subflow_is_left_and_goes_on_from_the_last_data_ack() {
         // rfc8684:B3,B4,B9
         let ways = [
-            (true, true, true, WayDown::Reset),
-            (true, false, false, WayDown::Reset),
-            (false, true, true, WayDown::Wait),
-            (false, false, true, WayDown::GoOn),
-            (false, false, false, WayDown::Again),
+            (Others::Proven, true, true, WayDown::Reset),
+            (Others::Proven, false, false, WayDown::Reset),
+            (Others::Unproven, false, true, WayDown::Wait),
+            (Others::Unproven, true, true, WayDown::GoOn),
+            (Others::Unproven, true, false, WayDown::Again),
+            (Others::None, false, true, WayDown::GoOn),
+            (Others::None, false, false, WayDown::Again),
         ];
-        for (others, proving, straight, way) in ways {
+        for (others, waited, straight, way) in ways {
             let standing = Standing {
                 others,
-                proving,
+                waited,
                 straight,
             };
             assert_eq!(way_down(standing), way, "{standing:?}");

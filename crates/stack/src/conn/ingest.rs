@@ -8,7 +8,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, Reset, ResetReason};
 
-use super::fallback::{Unproven, without_dss};
+use super::fallback::Others;
 use super::handshake::capable_of;
 use super::mapping::{Noted, RxMapping};
 use super::offset::Offset;
@@ -44,7 +44,7 @@ impl Conn {
             if let Some(dss) = seg.options.mptcp.dss() {
                 self.take_late_dss(i, dss);
             }
-            self.still_spoken_to(i, seg);
+            self.still_spoken_to(i, seg, cx);
             return;
         }
         let mut dss = None;
@@ -111,25 +111,22 @@ impl Conn {
             }
             return;
         }
-        let (first, others) = (self.subflows[i].is_first(), !self.is_alone(i));
-        match without_dss(first, others, self.is_proving()) {
-            Unproven::Wait => {}
-            // rfc8684:B4
-            Unproven::FallBack if blind || gone => {
-                self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx);
-            }
-            // A piece of a segment may have come without its option, which then follows.
-            Unproven::FallBack if self.spoke && self.subflows.len() == 1 => {}
+        let cause = FallbackCause::FirstDataWithout;
+        // A piece of a segment may have come without its option, which then follows.
+        let certain = blind || gone;
+        match (self.subflows[i].is_first(), self.others(i)) {
+            (true, Others::None) if certain => self.fall_to_infinite(i, cause, cx), // rfc8684:B4
+            (true, Others::None) if self.spoke && self.subflows.len() == 1 => {}
             // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
             // sooner both fall back the better.
-            Unproven::FallBack => self.fall_to_infinite(i, FallbackCause::FirstDataWithout, cx),
-            Unproven::ResetSubflow if !first && !bare => self.answered_by_somebody(i, cx),
-            // A piece of a segment may have come without its option, which then follows.
-            Unproven::ResetSubflow if !blind && !gone => {}
+            (true, Others::None) => self.fall_to_infinite(i, cause, cx),
+            (false, _) if !bare => self.answered_by_somebody(i, cx),
+            (true, _) if certain => self.options_stopped(i, cause, cx),
             // rfc8684:B3
-            Unproven::ResetSubflow => {
+            (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
             }
+            _ => {}
         }
     }
 
@@ -167,6 +164,8 @@ impl Conn {
         let done = self.send.data_ack(at, window);
         if done.impossible {
             cx.count.data_ack_invalid += 1;
+            // It counts the subflow's bytes, of which something on the way makes more: it tells as little as none.
+            self.subflows[i].bareness.heard |= self.is_certainly_alone(i);
             return;
         }
         if done.bytes > 0 || done.fin {
@@ -190,6 +189,7 @@ impl Conn {
             return;
         }
         if self.failing.is_some() {
+            self.said_again_while_failing(i, mapping);
             return;
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
@@ -443,7 +443,7 @@ impl Conn {
         let since = *sf.unmapped_since.get_or_insert(cx.now);
         // Mappings that are lost one by one leave others. Where none came for so long, none will.
         let none = cx.now >= since + sf.tcp.rto() && sf.rx.next_start().is_none();
-        if sf.unmapped >= MOST_UNMAPPED || none && self.has_other(i) {
+        if sf.unmapped >= MOST_UNMAPPED || none && self.others(i) == Others::Proven {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

@@ -72,7 +72,6 @@ impl Conn {
         self.lattice.may_join()
             && self.established
             && self.closed.is_none()
-            && self.failing.is_none()
             && !self.holds_something()
             && self.remote.is_some()
     }

@@ -5,6 +5,7 @@
 
 mod again;
 mod answered;
+mod ask;
 mod close;
 mod control;
 mod copies;
@@ -80,7 +81,7 @@ pub(crate) use subflow::{Greeting, Seat};
 use timers::DataTimer;
 pub(crate) use transmit::Progress;
 use tune::Arrivals;
-use unmapped::RecentAcks;
+use unmapped::{RecentAcks, Unheard};
 use withhold::Withheld;
 
 /// Idle queues keep their memory for so long.
@@ -170,7 +171,7 @@ pub(crate) struct Conn {
     gaps: u8,
     recent_acks: RecentAcks,
     /// We fell to TCP, and the peer may not know.
-    data_acks_go_on: bool,
+    unheard: Option<Unheard>,
     /// What is not acknowledged although it is here.
     withheld: Option<Withheld>,
     /// Another subflow came up once.
@@ -278,7 +279,7 @@ impl Conn {
             late_fin: false,
             gaps: 0,
             recent_acks: RecentAcks::default(),
-            data_acks_go_on: false,
+            unheard: None,
             infinite_from: None,
             again_from: None,
             peer_again: None,

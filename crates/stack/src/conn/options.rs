@@ -32,7 +32,7 @@ impl Conn {
             return if self.long_numbers() { 28 } else { 24 };
         }
         // The one infinite mapping with its Data ACK.
-        match (self.lattice.infinite_due(), self.data_acks_go_on) {
+        match (self.lattice.infinite_due(), self.unheard.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
             (false, false) => 0,
@@ -56,15 +56,16 @@ impl Conn {
         }
         match &sf.greeting {
             Greeting::Plain => match (mapping, sf.signals.front()) {
-                (Some(mapping), _)
-                    if self.lattice.infinite_due() || self.again_from == Some(mapping.ssn) =>
-                {
+                (Some(mapping), _) if self.wants_infinite(mapping) => {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.data_acks_go_on && !sf.tcp.reports_holes() {
+                    if self.unheard.is_some() && !sf.tcp.reports_holes() {
                         add(list, self.late_dss());
-                    } else if mapping.is_none() && self.infinite_on_bare {
+                    } else if mapping.is_none()
+                        && self.infinite_on_bare
+                        && !matches!(fail, Some(MptcpOption::Dss(_)))
+                    {
                         // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
                         add(list, self.bare_infinite_mapping(i));
                     }
@@ -266,6 +267,16 @@ impl Conn {
         })
     }
 
+    /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before
+    /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
+    fn wants_infinite(&self, mapping: &TxMapping) -> bool {
+        match self.again_from {
+            Some(from) if mapping.ssn == from => true,
+            Some(from) => self.lattice.infinite_due() && mapping.ssn.after(from),
+            None => self.lattice.infinite_due(),
+        }
+    }
+
     /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
     fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
         let (ssn, at) = self.infinite_start(m.ssn, m.at);
@@ -283,7 +294,7 @@ impl Conn {
     }
 
     /// The infinite mapping on a segment without data.
-    fn bare_infinite_mapping(&self, i: usize) -> MptcpOption {
+    pub(super) fn bare_infinite_mapping(&self, i: usize) -> MptcpOption {
         self.infinite_mapping(&TxMapping {
             ssn: self.subflows[i].tcp.snd_nxt_ssn(),
             at: self.send.next(),

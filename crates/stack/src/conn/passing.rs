@@ -2,27 +2,41 @@
 //!
 //! Owns the record of a subflow. The decision is [`way_down`]'s. Must never change what was recorded by guessing.
 
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
 
-use super::fallback::{Standing, WayDown, way_down};
+use super::fallback::{Others, Standing, WayDown, way_down};
 use super::ingest::interference;
 use super::offset::Offset;
+use super::repeat::REPEATED_AT_ONCE;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, SubflowEnd};
 
 /// Segments without options in a row, among acknowledgements that advance, that make a rule.
 const BARE: u8 = 3;
 
+/// Round trips and, where those are short, the longest time that other subflows get to show that options pass on them.
+const PATIENCE: u64 = 8;
+const MOST_PATIENCE: Duration = Duration::from_millis(800);
+
 /// What a subflow shows about options that do not pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bareness {
     /// The peer spoke without options since it last did with some.
     pub(super) heard: bool,
+    /// What has no Data ACK was given to other subflows.
+    others_tried: bool,
     pub(super) acks: u8,
     pub(super) since: Option<Instant>,
     pub(super) repeats: u8,
     pub(super) repeated: Option<Instant>,
+}
+
+impl Bareness {
+    /// Acknowledgements have come without options for so long that none will come with some.
+    fn is_rule(&self, now: Instant, rto: Duration) -> bool {
+        self.acks >= BARE && self.since.is_some_and(|since| now.since(since) >= rto)
+    }
 }
 
 /// How far the peer's mappings on a subflow went, in its own numbers, which nothing on the way changes.
@@ -58,24 +72,71 @@ impl Conn {
     pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         sf.bareness.acks = sf.bareness.acks.saturating_add(1);
-        let since = *sf.bareness.since.get_or_insert(cx.now);
-        if sf.bareness.acks >= BARE && cx.now.since(since) >= sf.tcp.rto() {
-            self.options_stopped(i, cx);
+        sf.bareness.since.get_or_insert(cx.now);
+        if sf.bareness.is_rule(cx.now, sf.tcp.rto()) {
+            self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
     }
 
-    /// Options do not pass any more on a subflow.
-    pub(crate) fn options_stopped(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let standing = Standing {
-            others: self.has_other(i),
-            proving: self.is_proving(),
-            straight: self.is_straight(i),
-        };
-        match way_down(standing) {
+    /// Options do not pass on a subflow, or not any more.
+    pub(crate) fn options_stopped(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        if self.subflows[i].was_asked() {
+            // The peer's answer decides about both directions.
+            return;
+        }
+        match way_down(self.standing_of_bare(i, cx)) {
             WayDown::Reset => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
-            WayDown::Wait => {}
-            WayDown::GoOn => self.fall_to_infinite(i, FallbackCause::OptionsLost, cx),
-            WayDown::Again => self.begin_again(i, FallbackCause::OptionsLost, cx),
+            WayDown::Wait => self.try_others(i),
+            WayDown::GoOn => self.fall_to_infinite(i, cause, cx),
+            WayDown::Again => self.begin_again(i, cause, cx),
+        }
+    }
+
+    /// Lets the other subflows show whether options pass on them, by what has no Data ACK.
+    fn try_others(&mut self, i: usize) {
+        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
+        if !core::mem::replace(&mut sf.bareness.others_tried, true) {
+            let avoid = Some(sf.id());
+            let upto = self.send.next().min(una + REPEATED_AT_ONCE);
+            self.send.reinject(una..upto, avoid);
+        }
+    }
+
+    fn standing_of_bare(&mut self, i: usize, cx: &Cx<'_>) -> Standing {
+        let patience = self.patience(i);
+        let since = *self.subflows[i].bareness.since.get_or_insert(cx.now);
+        Standing {
+            others: self.others(i),
+            waited: cx.now.since(since) >= patience,
+            straight: self.is_straight(i),
+        }
+    }
+
+    /// How long other subflows may take to show that options pass on them. Time-outs that doubled while a path was silent
+    /// say nothing about that.
+    pub(super) fn patience(&self, i: usize) -> Duration {
+        let tcp = &self.subflows[i].tcp;
+        let round_trips = tcp.srtt().unwrap_or(Duration::ZERO).times(PATIENCE);
+        (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
+    }
+
+    /// What is known of the other subflows. Of several on which options stopped, the first one counts as good, so that both
+    /// ends leave the same one.
+    pub(crate) fn others(&self, i: usize) -> Others {
+        let others = (0..self.subflows.len()).filter(|j| *j != i);
+        let passes = |j: usize| {
+            let sf = &self.subflows[j];
+            let proven = sf.data_was_acked || sf.data_came_mapped;
+            match proven && (j < i || !sf.is_bare()) {
+                true => Others::Proven,
+                false => Others::Unproven,
+            }
+        };
+        let carrying = others.filter(|j| self.subflows[*j].carries_data());
+        let most = carrying.map(passes).max().unwrap_or(Others::None);
+        match self.awaits_proof() {
+            true => most.max(Others::Unproven),
+            false => most,
         }
     }
 
@@ -99,10 +160,11 @@ impl Conn {
             let swallowed = part.is_some_and(|part| part.contains(&una));
             // Where there were others, what is missing may have gone with them.
             let only = self.is_alone(i) && self.is_straight(i);
-            sf.bareness.heard && sf.carries_data() && (swallowed || only)
+            let rule = sf.bareness.is_rule(cx.now, sf.tcp.rto());
+            sf.bareness.heard && sf.carries_data() && (swallowed || only || rule)
         };
         if let Some(i) = (0..self.subflows.len()).find(|i| bare(*i)) {
-            self.options_stopped(i, cx);
+            self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
         !self.lattice.speaks_multipath()
     }

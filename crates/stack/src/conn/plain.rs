@@ -10,6 +10,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
 
+use super::answered::AnsweredBy;
 use super::ingest::interference;
 use super::mapping::RxMapping;
 use super::offset::Offset;
@@ -24,6 +25,8 @@ use crate::ids::SubflowId;
 const MOST_FAILS: u8 = 4;
 /// How often one that nothing answers is sent before the connection goes on as TCP.
 const UNHEARD_FAILS: u8 = 3;
+/// How often the proof of a join is repeated before nothing waits for its answer.
+const PROOFS_IN_VAIN: u8 = 2;
 /// How long it is sent to a peer that is not heard at all.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
@@ -33,11 +36,15 @@ pub(crate) struct Failing {
     subflow: SubflowId,
     /// Where the mapping that failed starts: nothing from here on was acknowledged above the subflow.
     at: Offset,
+    /// Where that mapping began on the subflow, in the peer's numbers.
+    ssn: Ssn,
     /// Bytes of the subflow from there on, in place and not counted yet.
     held: u64,
     since: Instant,
     again_at: Instant,
     sent: u8,
+    /// The peer, which once had other subflows, said MP_FAIL. Whether it goes on or begins again, its infinite mapping says.
+    answered: bool,
 }
 
 impl Failing {
@@ -72,10 +79,12 @@ impl Conn {
         self.failing = Some(Failing {
             subflow: self.subflows[i].id(),
             at: m.at,
+            ssn: m.ssn,
             held: u64::from(m.len),
             since: cx.now,
             again_at: cx.now,
             sent: 0,
+            answered: false,
         });
         self.fail_due(cx);
     }
@@ -106,7 +115,8 @@ impl Conn {
         let heard = self.subflows[i].quiet.heard_at() > failing.since + rto;
         let too_long = cx.now >= failing.since + LONGEST_SILENCE;
         // Or it does not hear options, or does not say them any more: then it goes on as TCP.
-        let bare = self.subflows[i].bareness.heard;
+        let bare = self.subflows[i].bareness.heard && !self.joined;
+        let bare = bare || failing.answered;
         if failing.sent > 0 && bare || failing.sent >= UNHEARD_FAILS && !heard {
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
@@ -159,7 +169,15 @@ impl Conn {
         self.placed(placed, bytes.len(), cx);
         if placed == Placed::Stored {
             let held = failing.held + bytes.len() as u64;
-            self.failing = Some(Failing { held, ..failing });
+            let again_at = match failing.answered {
+                true => cx.now + self.subflows[i].tcp.rto(),
+                false => failing.again_at,
+            };
+            self.failing = Some(Failing {
+                held,
+                again_at,
+                ..failing
+            });
         } else {
             self.give_up_held(i, &failing, cx);
         }
@@ -168,9 +186,21 @@ impl Conn {
     /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
     pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
+        if self.subflows[i].was_asked() {
+            // The answer; where it goes on, its infinite mapping says.
+            return;
+        }
         if self.subflows[i].unexplained.is_some() {
             // The answer, or the same the other way round.
             self.settle_unmapped(i, cx);
+            return;
+        }
+        if self.failing.is_some() && self.awaits_proof() {
+            // Who takes the proof up will go on elsewhere, and so shall we.
+            return;
+        }
+        if self.failing.is_some() && self.joined {
+            self.fail_is_answered(i, cx);
             return;
         }
         if self.failing.is_some() {
@@ -188,7 +218,7 @@ impl Conn {
         // What it could not place may have been acknowledged after all when this arrives.
         let known = from <= self.send.next();
         // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
-        if !self.is_alone(i) || self.is_proving() || !known {
+        if !self.is_alone(i) || self.awaits_proof() || !known {
             cx.count.option_unexpected += 1;
             return;
         }
@@ -205,15 +235,57 @@ impl Conn {
             self.begin_again(i, FallbackCause::PeerFailed, cx);
         }
         self.say_fail(i, at, cx); // rfc8684:B10
+        if self.joined {
+            self.say_where_it_goes_on(i);
+        }
+    }
+
+    /// Says the infinite mapping on a segment of its own, where data may lose it.
+    fn say_where_it_goes_on(&mut self, i: usize) {
+        let option = self.bare_infinite_mapping(i);
+        let sf = &mut self.subflows[i];
+        sf.signals.retain(|waiting| *waiting != option);
+        sf.signals.push_back(option);
+        sf.signals_welcome();
+        sf.tcp.force_ack();
+    }
+
+    /// A mapping while an MP_FAIL waits for its answer: a peer that has not heard that says again, as new bytes of the subflow,
+    /// what failed. Then only the latter count. // rfc8684:B9,R3
+    pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping) {
+        let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
+            return;
+        };
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        let new = self.delivered_ssn.is_some() && mapping.ssn.after(failing.ssn);
+        if new && at == Some(failing.at) && failing.subflow == self.subflows[i].id() {
+            (failing.ssn, failing.held) = (mapping.ssn, 0);
+            self.recv.discard(failing.subflow);
+        }
+    }
+
+    /// The peer has heard our MP_FAIL. It once had other subflows, so it may go on with this one or begin again on it, which
+    /// its infinite mapping says.
+    fn fail_is_answered(&mut self, i: usize, cx: &Cx<'_>) {
+        let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
+        if let Some(failing) = &mut self.failing {
+            (failing.answered, failing.again_at) = (true, again_at);
+        }
     }
 
     /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
     pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        cx.count.fail_received += 1;
         if self.lattice.cause() == Some(FallbackCause::PeerFailed) {
-            cx.count.fail_received += 1;
-            let at = self.recv.next();
-            self.say_fail(i, at, cx);
+            if self.joined {
+                // Nor where this subflow goes on, for which there is no room beside.
+                self.say_where_it_goes_on(i);
+            } else {
+                let at = self.recv.next();
+                self.say_fail(i, at, cx);
+            }
         }
+        self.fall_was_heard();
     }
 
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
@@ -231,20 +303,13 @@ impl Conn {
         }
     }
 
-    /// After the fall: a peer that still says Data ACKs has not heard of it, and waits for ours. // rfc8684:B4
-    pub(crate) fn still_spoken_to(&mut self, i: usize, seg: &Segment<'_>) {
-        let speaks = seg.options.mptcp.iter().any(|option| match option {
-            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
-            _ => false,
-        });
-        if speaks && self.remote.is_some() && !self.data_acks_go_on {
-            self.infinite_on_bare = true;
-            self.subflows[i].tcp.force_ack();
-        }
-    }
-
     /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
+        if self.joined && self.failing.is_some() && self.segment_ssn.is_none() {
+            // Where numbers differ, only a segment with data tells where it begins.
+            self.fail_is_answered(i, cx);
+            return;
+        }
         if self.peer_begins_again(i, mapping) {
             self.follow_again(i, cx);
             return;
@@ -313,10 +378,20 @@ impl Conn {
 
     /// A proof of ours is under way, with which another subflow may have come up for the peer.
     pub(crate) fn is_proving(&self) -> bool {
-        let proving = |sf: &Subflow| {
-            matches!(sf.greeting, Greeting::JoinAck { .. }) && sf.reset_with.is_none()
+        self.proves_within(u8::MAX)
+    }
+
+    /// As `is_proving`, and it was not repeated in vain so often that nothing should wait for it.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        self.proves_within(PROOFS_IN_VAIN)
+    }
+
+    fn proves_within(&self, most: u8) -> bool {
+        let under_way = |sf: &Subflow| match sf.greeting {
+            Greeting::JoinAck { repeats, .. } => repeats < most && sf.reset_with.is_none(),
+            _ => false,
         };
-        self.subflows.iter().any(proving)
+        self.subflows.iter().any(under_way)
     }
 
     /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
@@ -351,6 +426,7 @@ impl Conn {
         self.withholds_until_answered(i);
         let sf = &mut self.subflows[i];
         sf.greeting = Greeting::Plain;
+        sf.answered_by = AnsweredBy::Peer;
         sf.rx.clear();
         sf.signals.clear();
         let peer_finished = sf.peer_finished;

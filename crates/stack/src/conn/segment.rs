@@ -97,7 +97,10 @@ impl Conn {
             self.withhold_no_more();
             // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
             // has fallen to TCP already. // rfc8684:B13
-            self.settle_unmapped(i, cx);
+            if !self.subflows[i].was_asked() {
+                self.settle_unmapped(i, cx);
+            }
+            self.follows_repetition(i, cx);
             if self.failing.is_some_and(|failing| failing.subflow() == id) {
                 self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             }

@@ -280,6 +280,18 @@ impl Subflow {
         self.carries_data() && !self.stale && !self.suspect
     }
 
+    /// Its peer was asked where what has no mapping belongs.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.unexplained
+            .as_ref()
+            .is_some_and(Unexplained::was_asked)
+    }
+
+    /// What came last on it, data or acknowledgements, had no options where it should.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.bareness.acks > 0 || self.unmapped > 0 || self.unexplained.is_some()
+    }
+
     /// It is for when nothing better is left: the peer wants that, or somebody else answers for its data.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {

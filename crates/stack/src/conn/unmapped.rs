@@ -16,8 +16,10 @@ use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::Dss;
+use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
+use super::ask::repetitions;
+use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
 use super::{Conn, Cx};
@@ -25,20 +27,20 @@ use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 
 /// A mapping that follows comes on the next piece of the same segment; a round trip is enough by far, within these bounds.
 /// Before the first mapping, who sends without is most probably one who speaks TCP.
-const SHORT_WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+pub(super) const SHORT_WAIT: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(200));
 /// Beyond our time-out and a round trip: longer than a peer without Data ACKs needs to send again what it misses.
 const MARGIN: Duration = Duration::from_millis(100);
 /// Bytes that are held on the only subflow: half a second at a good rate.
 const MOST_HELD: usize = 512 * 1024;
 /// Bytes that are held on a subflow that is not the only one: pieces of a few segments.
 const MOST_BESIDE_OTHERS: usize = 32 * 1024;
+/// Bytes that are held beside no other subflow before the peer is asked about them.
+const MUCH: usize = 64 * 1024;
 /// Data ACKs that are remembered.
 const RECENT: usize = 16;
 /// Beginnings of held segments that are remembered.
 const STARTS: usize = 256;
-/// Equal bytes that make a repetition, and the fewest that can be one.
-const ALIKE: usize = 64;
-const FEWEST: usize = 16;
 /// Repeated data without options in a row that makes a rule.
 const BARE_REPEATS: u8 = 2;
 /// Time-outs without any acknowledgement of first data, after which it is tried without options.
@@ -49,15 +51,20 @@ const GAPS: u8 = 3;
 /// Bytes that wait for a mapping.
 #[derive(Debug)]
 pub(crate) struct Unexplained {
-    ssn: Ssn,
-    bytes: Vec<u8>,
+    pub(super) ssn: Ssn,
+    pub(super) bytes: Vec<u8>,
     /// Where segments begin in them.
-    starts: Vec<u64>,
+    pub(super) starts: Vec<u64>,
     /// Mappings that had come before: what was said then tells nothing about whether options still pass.
     mappings: u64,
     /// When the peer is to be told that this cannot be placed.
-    tell: Option<Instant>,
-    until: Instant,
+    pub(super) tell: Option<Instant>,
+    pub(super) until: Instant,
+    pub(super) since: Instant,
+    /// The peer was told by MP_FAIL, and falls when it hears that.
+    told: bool,
+    /// The peer was asked to begin anew.
+    pub(super) asked: bool,
 }
 
 impl Unexplained {
@@ -75,9 +82,21 @@ impl Unexplained {
         self.ssn
     }
 
+    /// The peer was asked to begin anew.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// We fell to TCP, and the peer may not know: it is told what arrived, and by MP_FAIL where that is not mapped any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unheard {
+    at: Offset,
+    again_at: Instant,
 }
 
 /// The latest Data ACKs: a peer that misses some begins again at one of them.
@@ -110,29 +129,9 @@ impl RecentAcks {
         self.ring[(self.next + RECENT - 1) % RECENT] == at
     }
 
-    fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
         self.ring.iter().copied()
     }
-}
-
-/// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of
-/// the Data ACKs, `back` bytes before the first held byte. Pure.
-pub(crate) fn repeats(
-    held: &[u8],
-    starts: &[u64],
-    back: impl Iterator<Item = u64> + Clone,
-) -> bool {
-    starts.iter().filter(|start| **start > 0).any(|start| {
-        back.clone().any(|back| {
-            let again = usize::try_from(start + back)
-                .ok()
-                .and_then(|at| held.get(at..));
-            again.is_some_and(|again| {
-                let len = again.len().min(ALIKE);
-                len >= FEWEST && again[..len] == held[..len]
-            })
-        })
-    })
 }
 
 impl Conn {
@@ -143,7 +142,7 @@ impl Conn {
 
     /// Whether the connection stays one of Multipath TCP is in the balance.
     pub(crate) fn holds_something(&self) -> bool {
-        self.subflows.iter().any(|sf| sf.unexplained.is_some())
+        self.failing.is_some() || self.subflows.iter().any(|sf| sf.unexplained.is_some())
     }
 
     /// Payload without a mapping may be held.
@@ -154,11 +153,12 @@ impl Conn {
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let only = self.goes_on_with_stream(i);
-        let most = match only {
-            true => MOST_HELD.min(self.recv.room() as usize),
-            false => MOST_BESIDE_OTHERS,
+        let others = self.others(i);
+        let most = match others {
+            Others::None | Others::Unproven => MOST_HELD.min(self.recv.room() as usize),
+            Others::Proven => MOST_BESIDE_OTHERS,
         };
-        if only && self.subflows[i].data_came_mapped {
+        if only {
             self.withhold(i, cx);
         }
         let sf = &mut self.subflows[i];
@@ -168,8 +168,11 @@ impl Conn {
         let (tell, wait) = if sf.data_came_mapped && only {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
-        } else {
+        } else if others != Others::None || !sf.data_came_mapped && only {
             (None, short)
+        } else {
+            // The peer may say it once more, with a mapping.
+            (None, (sf.tcp.rto() + MARGIN).times(2))
         };
         let held = sf.unexplained.get_or_insert_with(|| Unexplained {
             ssn,
@@ -178,6 +181,9 @@ impl Conn {
             mappings: sf.mappings_before,
             tell,
             until: cx.now + wait,
+            since: cx.now,
+            told: false,
+            asked: false,
         });
         cx.count.unmapped_bytes += bytes.len() as u64;
         if held.bytes.len() + bytes.len() <= most {
@@ -185,6 +191,10 @@ impl Conn {
                 held.starts.push(held.bytes.len() as u64);
             }
             held.bytes.extend_from_slice(bytes);
+            // So much is no piece of a segment, nor chance.
+            if !only && !held.asked && held.bytes.len() > MUCH && others != Others::Proven {
+                self.settle_unmapped(i, cx);
+            }
             return;
         }
         // No more can be held. What was, is settled, and this follows from it.
@@ -205,6 +215,7 @@ impl Conn {
         };
         let ssn = held.ssn;
         let passed_since = sf.mappings > held.mappings;
+        let told = held.told;
         let covered = sf.rx.current(ssn).is_some();
         let skipped = passed_since && sf.rx.next_start().is_some();
         if !(covered || skipped) {
@@ -215,8 +226,8 @@ impl Conn {
                 self.gaps = self.gaps.saturating_add(1);
             }
             let first = self.recv.next() == self.rx_start;
-            if self.checksum && (first || self.gaps >= GAPS) {
-                // Nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
+            if self.checksum && (first || told || self.gaps >= GAPS) {
+                // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
                 self.settle_unmapped(i, cx);
                 return true;
             }
@@ -253,15 +264,23 @@ impl Conn {
     /// No mapping came in time. // rfc8684:B5
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
+            let rto = self.subflows[i].tcp.rto();
             let Some(held) = &mut self.subflows[i].unexplained else {
                 continue;
             };
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
-            if held.until <= cx.now {
+            let (asked, over) = (held.asked, held.until <= cx.now);
+            if tell && asked {
+                held.tell = Some(cx.now + rto);
+            }
+            if over {
                 self.settle_unmapped(i, cx);
-            } else if tell && self.goes_on_with_stream(i) {
+            } else if tell && (asked || self.goes_on_with_stream(i)) {
                 // A peer that hears this falls to TCP and sends nothing twice.
                 self.say_fail(i, self.recv.next(), cx);
+                if let Some(held) = &mut self.subflows[i].unexplained {
+                    held.told = true;
+                }
             }
         }
     }
@@ -277,24 +296,13 @@ impl Conn {
         let lost = held.bytes.len();
         let again = {
             let back = self.recent_acks.iter().map(|ack| at.since(ack));
-            mapped && repeats(&held.bytes, &held.starts, back)
+            mapped
+                && repetitions(&held.bytes, &held.starts, back)
+                    .next()
+                    .is_some()
         };
-        if !only && self.is_alone(i) && self.is_proving() {
-            // It will turn out soon whether there is another subflow.
-            let again = cx.now + SHORT_WAIT.0;
-            if let Some(held) = &mut self.subflows[i].unexplained {
-                held.until = again;
-            }
-            return;
-        }
         if !only {
-            self.subflows[i].unexplained = None;
-            self.withhold_no_more();
-            self.unmapped(i, lost, cx);
-            if !mapped && self.has_other(i) {
-                // Nor did anything come with one before. // rfc8684:B3
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-            }
+            self.settle_beside(i, lost, cx);
             return;
         }
         if again {
@@ -307,9 +315,44 @@ impl Conn {
         } else {
             FallbackCause::FirstDataWithout
         };
+        // The last that came had options: the peer does not know that this data came without.
+        let speaks = !self.subflows[i].bareness.heard;
+        if !(mapped || speaks) {
+            self.withhold_no_more();
+        }
         self.fall_to_infinite(i, cause, cx);
-        self.data_acks_go_on = true;
+        let again_at = cx.now + self.subflows[i].tcp.rto();
+        self.unheard = Some(Unheard { at, again_at });
         self.say_fail(i, at, cx);
+    }
+
+    /// After the fall, the peer still says Data ACKs: it has not heard of it, or misses our Data ACKs. // rfc8684:B4
+    pub(crate) fn still_spoken_to(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let speaks = seg.options.mptcp.iter().any(|option| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
+            _ => false,
+        });
+        if !speaks || self.remote.is_none() {
+            return;
+        }
+        match &mut self.unheard {
+            None => {
+                self.infinite_on_bare = true;
+                self.subflows[i].tcp.force_ack();
+            }
+            Some(unheard) if unheard.again_at <= cx.now => {
+                unheard.again_at = cx.now + self.subflows[i].tcp.rto();
+                let at = unheard.at;
+                self.say_fail(i, at, cx);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The peer has fallen, too.
+    pub(crate) fn fall_was_heard(&mut self) {
+        self.unheard = None;
+        self.withhold_no_more();
     }
 
     /// Old data comes again. Without options from a peer that had them: it has fallen to TCP, because our answers with
@@ -343,7 +386,7 @@ impl Conn {
         if bareness.repeats < BARE_REPEATS {
             return;
         }
-        self.data_acks_go_on = false;
+        self.unheard = None;
         let known = self.remote.is_some() && self.subflows[i].is_first();
         if known && self.lattice.speaks_multipath() && self.is_straight(i) {
             self.fall_silently(i, cx);
@@ -382,8 +425,7 @@ impl Conn {
             return;
         };
         if mapping.is_infinite() {
-            self.data_acks_go_on = false; // rfc8684:B14
-            self.withhold_no_more();
+            self.fall_was_heard(); // rfc8684:B14
             self.peer_begins_again(i, &mapping);
             return;
         }
@@ -394,7 +436,7 @@ impl Conn {
             self.repeated_after_fall = told.repeats(ssn, at, len);
             told.note(ssn, at, len);
         }
-        if !(dss.data_fin && self.data_acks_go_on) {
+        if !(dss.data_fin && self.unheard.is_some()) {
             return;
         }
         let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);
@@ -410,21 +452,6 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_repetition_is_found_wherever_the_peer_goes_back_to() {
-        let stream: Vec<u8> = (0..2000u32)
-            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
-            .collect();
-        // Held from 500 on; then the peer begins again at 480, which it takes for the last Data ACK.
-        let mut held = stream[500..1000].to_vec();
-        held.extend_from_slice(&stream[480..900]);
-        let starts = [0, 300, 500];
-        assert!(repeats(&held, &starts, [0u64, 20, 100].into_iter()));
-        assert!(!repeats(&held, &starts, [0u64, 100].into_iter()));
-        assert!(!repeats(&held[..500], &starts[..2], [0u64, 20].into_iter()));
-        assert!(!repeats(b"short", &[0, 2], [0u64].into_iter()));
-    }
 
     #[test]
     fn recent_acks_forget_the_oldest() {
