@@ -10,8 +10,8 @@ use crate::endpoint::Endpoint;
 use crate::middlebox::BoxSpec;
 use crate::oracle::Violation;
 use crate::record::Digest;
-use crate::report::Report;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::report::{LinkReport, Report};
+use crate::scenario::{Action, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
 
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
@@ -45,8 +45,8 @@ pub struct Twin {
     pub ours: Result<Arm, String>,
     /// What is wrong.
     pub fault: Option<Fault>,
-    /// The run as planned came too late or not at all, but with other losses, or without what happened after plain TCP was
-    /// done, it does not.
+    /// The run as planned came too late or not at all, but with other losses, or without what happened on plain TCP's path
+    /// after it was done, it does not.
     pub unlucky: bool,
     /// A hash of everything that both runs delivered.
     pub hash: u64,
@@ -148,14 +148,23 @@ fn plain_tcp(scenario: &Scenario) -> Scenario {
     plain
 }
 
-/// Whether all is well in the network that plain TCP saw: without what happened when TCP was done, or so short before that
-/// it made no difference any more.
+/// Whether all is well in the network that plain TCP saw: without what happened on its path when it was done, or so short
+/// before that it made no difference to it any more. What happens elsewhere has to be survived.
 fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, ScenarioError> {
-    let Some(end) = twin.tcp.as_ref().ok().and_then(|tcp| tcp.whole) else {
+    let Ok(tcp) = &twin.tcp else { return Ok(false) };
+    let Some(end) = tcp.whole else {
         return Ok(false);
     };
+    let used = |link: &&LinkReport| link.out.delivered + link.back.delivered > 0;
+    let used: Vec<&str> = tcp
+        .report
+        .links
+        .iter()
+        .filter(used)
+        .map(|link| &*link.name)
+        .collect();
     for until in [end.over(2), end] {
-        let seen = without_what_follows(scenario, until, end);
+        let seen = without_what_follows(scenario, &used, until, end);
         if seen == *scenario {
             return Ok(false);
         }
@@ -168,10 +177,31 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
     Ok(false)
 }
 
-/// The scenario without events after `until` and boxes that begin their work after `end`.
-fn without_what_follows(scenario: &Scenario, until: Duration, end: Duration) -> Scenario {
+/// The scenario without what happens on these links after `until`, and boxes there that begin their work after `end`.
+fn without_what_follows(
+    scenario: &Scenario,
+    links: &[&str],
+    until: Duration,
+    end: Duration,
+) -> Scenario {
     let mut seen = scenario.clone();
-    seen.events.retain(|event| event.at().0 <= until);
+    let at_interface = |interface: &String| {
+        let mut there = scenario
+            .links
+            .iter()
+            .filter(|link| link.ends.contains(interface));
+        there.any(|link| links.contains(&&*link.name))
+    };
+    let there = |event: &Action| match event {
+        Action::Cut { link, .. } | Action::Mend { link, .. } | Action::Change { link, .. } => {
+            links.contains(&&**link)
+        }
+        Action::RemoveAddress { interface, .. } | Action::AddAddress { interface, .. } => {
+            at_interface(interface)
+        }
+    };
+    seen.events
+        .retain(|event| event.at().0 <= until || !there(event));
     let begins_later = |spec: &BoxSpec| match spec {
         BoxSpec::Blackhole(hole) => hole.after.0 > end,
         BoxSpec::ShrinkWindow(shrink) => shrink.after.0 > end,
@@ -180,7 +210,9 @@ fn without_what_follows(scenario: &Scenario, until: Duration, end: Duration) -> 
         _ => false,
     };
     for link in &mut seen.links {
-        link.boxes.retain(|placed| !begins_later(&placed.spec));
+        if links.contains(&&*link.name) {
+            link.boxes.retain(|placed| !begins_later(&placed.spec));
+        }
     }
     seen
 }
