@@ -100,7 +100,6 @@ impl Conn {
             if !self.subflows[i].was_asked() {
                 self.settle_unmapped(i, cx);
             }
-            self.follows_repetition(i, cx);
             if self.failing.is_some_and(|failing| failing.subflow() == id) {
                 self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             }

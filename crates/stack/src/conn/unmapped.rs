@@ -18,7 +18,6 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
-use super::ask::repetitions;
 use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
@@ -132,6 +131,24 @@ impl RecentAcks {
     pub(super) fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
         self.ring.iter().copied()
     }
+}
+
+/// The fewest equal bytes that can be a repetition.
+const FEWEST: usize = 16;
+
+/// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of the
+/// Data ACKs, `back` bytes before the first held byte, each byte that is there twice being the same. Pure.
+fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + Clone) -> bool {
+    let mut begun = starts.iter().copied().filter(|start| *start > 0);
+    begun.any(|start| {
+        back.clone().any(|back| {
+            let at = usize::try_from(start + back).unwrap_or(usize::MAX);
+            held.get(at..).is_some_and(|again| {
+                let len = again.len().min(start as usize);
+                len >= FEWEST && again[..len] == held[..len]
+            })
+        })
+    })
 }
 
 impl Conn {
@@ -296,10 +313,7 @@ impl Conn {
         let lost = held.bytes.len();
         let again = {
             let back = self.recent_acks.iter().map(|ack| at.since(ack));
-            mapped
-                && repetitions(&held.bytes, &held.starts, back)
-                    .next()
-                    .is_some()
+            mapped && are_repeated(&held.bytes, &held.starts, back)
         };
         if !only {
             self.settle_beside(i, lost, cx);
@@ -452,6 +466,27 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repetition_is_seen_wherever_the_peer_goes_back_to() {
+        let stream: Vec<u8> = (0..2000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        // Held from 500 on; then the peer begins again at 480, which it takes for the last Data ACK.
+        let mut held = stream[500..1000].to_vec();
+        held.extend_from_slice(&stream[480..900]);
+        let starts = [0, 300, 500];
+        let are = |held: &[u8], starts: &[u64], back: &[u64]| {
+            are_repeated(held, starts, back.iter().copied())
+        };
+        assert!(are(&held, &starts, &[0, 20, 100]));
+        assert!(!are(&held, &starts, &[0, 100]));
+        assert!(!are(&held[..500], &starts[..2], &[0, 20]));
+        assert!(!are(b"short", &[0, 2], &[0]));
+        // One byte that differs, however late.
+        held[850] ^= 1;
+        assert!(!are(&held, &starts, &[0, 20, 100]));
+    }
 
     #[test]
     fn recent_acks_forget_the_oldest() {
