@@ -156,12 +156,10 @@ impl Conn {
         let una = self.send.una();
         let bare = |i: usize| {
             let sf = &self.subflows[i];
-            let part = sf.swallowed.as_ref();
-            let swallowed = part.is_some_and(|part| part.contains(&una));
             // Where there were others, what is missing may have gone with them.
             let only = self.is_alone(i) && self.is_straight(i);
             let rule = sf.bareness.is_rule(cx.now, sf.tcp.rto());
-            sf.bareness.heard && sf.carries_data() && (swallowed || only || rule)
+            sf.bareness.heard && sf.carries_data() && (sf.has_swallowed(una) || only || rule)
         };
         if let Some(i) = (0..self.subflows.len()).find(|i| bare(*i)) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);

@@ -46,10 +46,7 @@ impl Conn {
     /// The subflow that acknowledged what the connection at the other end does not have, where another one can carry it.
     fn swallowed_by(&self) -> Option<SubflowId> {
         let una = self.send.una();
-        let swallowed = |sf: &Subflow| {
-            let part = sf.swallowed.as_ref();
-            part.is_some_and(|part| part.contains(&una))
-        };
+        let swallowed = |sf: &Subflow| sf.has_swallowed(una);
         let found = self.subflows.iter().find(|sf| swallowed(sf))?;
         // A backup carries data only where nothing better is left. // rfc8684:P1
         let takes = |sf: &Subflow| sf.answers() && (found.is_backup() || !sf.is_backup());

@@ -292,6 +292,12 @@ impl Subflow {
         self.bareness.acks > 0 || self.unmapped > 0 || self.unexplained.is_some()
     }
 
+    /// It acknowledged this byte, and the connection at the other end does not have it.
+    pub(crate) fn has_swallowed(&self, at: Offset) -> bool {
+        let part = self.swallowed.as_ref();
+        part.is_some_and(|part| part.contains(&at))
+    }
+
     /// It is for when nothing better is left: the peer wants that, or somebody else answers for its data.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
