@@ -20,6 +20,16 @@ pub struct Series {
 }
 
 impl Series {
+    /// A line made by hand, for what is said of it.
+    #[cfg(test)]
+    pub(super) fn of(arm: Arm, name: &str, points: &[[f64; 2]]) -> Self {
+        Self {
+            arm,
+            name: name.to_owned(),
+            points: points.to_vec(),
+        }
+    }
+
     /// The value at a place.
     #[must_use]
     pub fn at(&self, x: f64) -> Option<f64> {
@@ -313,11 +323,7 @@ pub(super) mod tests {
 
     /// A figure with two arms and a paper.
     pub(in super::super) fn made_up() -> Outcome {
-        let line = |arm, name: &str, points: &[[f64; 2]]| Series {
-            arm,
-            name: name.to_owned(),
-            points: points.to_vec(),
-        };
+        let line = Series::of;
         let findings = vec![
             Finding::new(Arm::Sim, "never below", "1.02 times".to_owned(), true),
             Finding::new(Arm::Kernel, "never below", "0.31 times".to_owned(), false),

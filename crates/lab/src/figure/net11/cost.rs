@@ -174,11 +174,7 @@ mod tests {
     use super::*;
 
     fn series(name: &str, points: &[[f64; 2]]) -> Series {
-        Series {
-            arm: Arm::Process,
-            name: name.to_owned(),
-            points: points.to_vec(),
-        }
+        Series::of(Arm::Process, name, points)
     }
 
     #[test]

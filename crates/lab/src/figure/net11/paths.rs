@@ -299,11 +299,7 @@ mod tests {
     use super::*;
 
     fn series(name: &str, points: &[[f64; 2]]) -> Series {
-        Series {
-            arm: Arm::Sim,
-            name: name.to_owned(),
-            points: points.to_vec(),
-        }
+        Series::of(Arm::Sim, name, points)
     }
 
     #[test]
