@@ -12,19 +12,23 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::{DataLink, PcapError};
 use twox_hash::XxHash3_64;
 
-/// A hash over times, places and bytes, in order. Two runs with equal hashes delivered the same packets at the same
-/// times. It finds differences; it does not protect against somebody who wants a collision.
+/// A hash over times, places, lengths and first bytes, in order. Two runs with equal hashes delivered the same packets at
+/// the same times. It finds differences; it does not protect against somebody who wants a collision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digest(u64);
 
 /// An odd constant without structure, to spread the state before the next item enters.
 const SPREAD: u64 = 0xd6e8_feb8_6659_fd93;
 
+/// Bytes of a packet that are hashed: all of its headers with the checksum over the rest, and a beginning of that.
+const HASHED: usize = 128;
+
 impl Digest {
     /// Adds a delivery at a place (any number that names it).
     pub fn add(&mut self, time: Instant, place: u64, bytes: &[u8]) {
-        let item = XxHash3_64::oneshot(bytes);
-        for part in [time.as_nanos(), place, item] {
+        let item = XxHash3_64::oneshot(&bytes[..bytes.len().min(HASHED)]);
+        let sized = (place << 32) ^ bytes.len() as u64;
+        for part in [time.as_nanos(), sized, item] {
             let mixed = u128::from(self.0 ^ part).wrapping_mul(u128::from(SPREAD));
             // The product's halves are joined so that no bit of the state is lost; the rotation tells parts apart.
             self.0 = ((mixed >> 64) as u64 ^ mixed as u64).rotate_left(23) ^ SPREAD;
@@ -143,6 +147,8 @@ mod tests {
             digest(&[(3, 4, b"b"), (1, 2, b"a")]),
             digest(&[(1, 2, b"a"), (3, 4, b"c")]),
             digest(&[(1, 2, b"a")]),
+            digest(&[(1, 2, &[0; 200]), (3, 4, b"b")]),
+            digest(&[(1, 2, &[0; 201]), (3, 4, b"b")]),
         ] {
             assert_ne!(base, other);
         }
