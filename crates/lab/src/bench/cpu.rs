@@ -93,7 +93,8 @@ impl Snapshot {
     }
 }
 
-/// Ticks in which some processor was not idle: user, nice, system, irq, softirq and steal of the first line.
+/// Ticks in which some processor was at work: user, nice, system, irq and softirq of the first line. While a host ran
+/// others (steal), this machine did nothing.
 fn busy(stat: &str) -> u64 {
     let fields = stat
         .lines()
@@ -102,7 +103,7 @@ fn busy(stat: &str) -> u64 {
         .split_ascii_whitespace()
         .skip(1);
     fields
-        .take(8)
+        .take(7)
         .enumerate()
         .filter(|(at, _)| !matches!(at, 3 | 4))
         .filter_map(|(_, n)| n.parse::<u64>().ok())
@@ -127,10 +128,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_and_waiting_time_do_not_count() {
+    fn idle_waiting_and_stolen_time_do_not_count() {
         assert_eq!(
             busy("cpu  1 2 4 1000 2000 8 16 32 64 128\ncpu0 9 9 9 9 9 9 9 9 9 9\n"),
-            63
+            31
         );
     }
 
