@@ -80,7 +80,7 @@ typedef struct {
 
 /* Something happened. What does not fit the event is empty, or -1. Valid until the handler returns. */
 typedef struct {
-  const char *event; /* created, established, closed, fallback, sub_established, sub_closed, sub_priority, announced,
+  const char *event; /* opening, created, established, closed, fallback, sub_established, sub_closed, sub_priority, announced,
                         removed, timeout, new_local_addr, del_local_addr, sample, lost */
   int64_t seq;       /* rises by one for each event of the process */
   int64_t at;        /* since the process began */
@@ -174,6 +174,22 @@ int mp_remove(mp_client *client, const char *connection, int address_id);
 int mp_set_limits(mp_client *client, const char *connection, int subflows, int add_addr_accepted);
 /* Lets another policy of the process itself decide: "fullmesh", "smart-backup:threshold=1s"... */
 int mp_set_policy(mp_client *client, const char *connection, const char *policy);
+
+/* For programs that do nothing else than steer. */
+
+/* Opens a session, subscribes as mp_subscribe() does, and owns all connections that nobody else owns. NULL on failure, which
+ * is told on standard error. */
+mp_client *mp_begin(const char *who, const char *const *events, unsigned sample_ms, mp_handler *handler, void *context);
+/* Steers until the process is gone, and ends the session. Gives what main() is to return; 1 without a session. */
+int mp_finish(mp_client *client);
+/* Says on standard error why a request about a connection failed, if it did; gives its result. */
+int mp_heed(const mp_client *client, const char *connection, int result);
+/* What is noted about a connection, or a detail of it (NULL for none): always the same memory of so many bytes, all 0 at
+ * first, until the session ends. NULL without memory. */
+void *mp_note(mp_client *client, const char *connection, const char *detail, size_t size);
+/* The n-th of our usable addresses from which no subflow leaves, backup ones last; NULL when there are not so many, or no
+ * subflow may be added. */
+const mp_address *mp_unused(const mp_connection *connection, size_t n);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -1,11 +1,10 @@
 /* Refresh (SMAPP section 4.4): several subflows over a network that hashes flows; every 2.5 s the slowest is replaced. */
-#include "example.h"
+#include <manypath.h>
 
 enum { SUBFLOWS = 5, EVERY_MS = 2500 };
 
 /* What each subflow had acknowledged at the last look. */
 typedef struct {
-  char connection[32];
   size_t count;
   struct {
     int id;
@@ -22,7 +21,7 @@ static int64_t done(const seen *last, const mp_subflow *subflow) {
 
 /* Fills up, and replaces the slowest unless all do about alike. */
 static void refresh(mp_client *control, const mp_connection *shown, seen *last) {
-  for (size_t i = shown->subflow_count; i < SUBFLOWS; i++) check(control, shown->id, mp_create(control, shown->id, NULL));
+  for (size_t i = shown->subflow_count; i < SUBFLOWS; i++) mp_heed(control, shown->id, mp_create(control, shown->id, NULL));
   const mp_subflow *slowest = NULL;
   int64_t least = INT64_MAX, most = 0;
   for (size_t i = 0; i < shown->subflow_count; i++) {
@@ -30,8 +29,8 @@ static void refresh(mp_client *control, const mp_connection *shown, seen *last) 
     if (rate > most) most = rate;
     if (rate >= 0 && rate < least) slowest = &shown->subflows[i], least = rate;
   }
-  if (slowest && least * 4 < most * 3 && check(control, shown->id, mp_create(control, shown->id, NULL)) >= 0)
-    check(control, shown->id, mp_destroy(control, shown->id, slowest->id, false));
+  if (slowest && least * 4 < most * 3 && mp_heed(control, shown->id, mp_create(control, shown->id, NULL)) >= 0)
+    mp_heed(control, shown->id, mp_destroy(control, shown->id, slowest->id, false));
   last->count = shown->subflow_count < 2 * SUBFLOWS ? shown->subflow_count : 2 * SUBFLOWS;
   for (size_t i = 0; i < last->count; i++) {
     last->before[i].id = shown->subflows[i].id;
@@ -42,10 +41,13 @@ static void refresh(mp_client *control, const mp_connection *shown, seen *last) 
 static void on_event(mp_client *control, const mp_event *event, void *context) {
   mp_connection *shown = event->sample ? NULL : mp_show(control, event->connection);
   const mp_connection *now = event->sample ? event->sample : shown;
-  if (now && now->may_join) refresh(control, now, find_or_add(event->connection, sizeof(seen), context));
+  seen *last = mp_note(control, event->connection, NULL, sizeof(seen));
+  (void)context;
+  if (last && now && now->may_join) refresh(control, now, last);
   mp_connection_free(shown);
 }
 
 int main(int argc, char **argv) {
-  return steer(begin(argc, argv), (const char *const[]){"established", "sample", NULL}, EVERY_MS, on_event);
+  const char *const events[] = {"established", "sample", NULL};
+  return mp_finish(mp_begin(argc > 1 ? argv[1] : NULL, events, EVERY_MS, on_event, NULL));
 }

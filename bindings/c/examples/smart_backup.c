@@ -1,6 +1,6 @@
-/* Smart backup (SMAPP section 4.2): no second subflow before the time-out of the first passes a second; then move, and back
- * when the first path is well again. */
-#include "example.h"
+/* Smart backup (SMAPP section 4.2): no second subflow before the time-out of the first passes a second; then move, and back. */
+#include <manypath.h>
+#include <string.h>
 
 enum { THRESHOLD_US = 1000000, RETRY_MS = 10000, PROBATION_MS = 3000 };
 
@@ -35,22 +35,25 @@ static void try_again(mp_client *control, void *context) {
 }
 
 static void on_event(mp_client *control, const mp_event *event, void *context) {
-  moved *away = find_or_add(event->connection, sizeof *away, context);
+  moved *away = mp_note(control, event->connection, NULL, sizeof *away);
+  (void)context;
+  if (!away) return;
   away->troubled |= event->subflow == away->trial;
   if (event->rto <= THRESHOLD_US || away->primary[0]) return;
   mp_connection *shown = mp_show(control, event->connection);
-  const mp_address *best = NULL; /* what is meant as a backup goes first */
-  for (size_t i = 0; shown && i < shown->address_count; i++) {
-    const mp_address *local = &shown->addresses[i];
-    if (local->up && !uses(shown, local->address) && !(best && best->backup)) best = local;
-  }
+  const mp_address *free_one, *best = NULL; /* what is meant as a backup stands last */
+  for (size_t i = 0; shown && (free_one = mp_unused(shown, i)); i++) best = free_one;
   mp_wanted wanted = {.local = best ? best->address : NULL};
-  if (shown && check(control, shown->id, mp_create(control, shown->id, &wanted)) >= 0) {
-    strcpy(away->primary, event->local.address);
+  if (shown && mp_heed(control, shown->id, mp_create(control, shown->id, &wanted)) >= 0) {
+    strncpy(away->connection, event->connection, sizeof away->connection - 1);
+    memcpy(away->primary, event->local.address, sizeof away->primary);
     mp_destroy(control, shown->id, event->subflow, true);
     mp_after(control, RETRY_MS, try_again, away);
   }
   mp_connection_free(shown);
 }
 
-int main(int argc, char **argv) { return steer(begin(argc, argv), (const char *const[]){"timeout", NULL}, 0, on_event); }
+int main(int argc, char **argv) {
+  const char *const events[] = {"timeout", NULL};
+  return mp_finish(mp_begin(argc > 1 ? argv[1] : NULL, events, 0, on_event, NULL));
+}

@@ -1,11 +1,10 @@
 /* Smart streaming (SMAPP section 4.3): a second subflow only when a block is late; none whose time-out passes a second. */
-#include "example.h"
+#include <manypath.h>
 
 enum { BLOCK = 65536, PERIOD_MS = 1000, BOUND_US = 1000000 };
 
 /* When the block that began last must be half through, and how many bytes that is. */
 typedef struct {
-  char connection[32];
   int64_t begun, half_way, half;
 } stream;
 
@@ -23,28 +22,26 @@ static bool is_late(stream *known, int64_t now, const mp_connection *shown) {
 }
 
 static void second_subflow(mp_client *control, const mp_connection *shown) {
-  for (size_t i = 0; shown->may_join && i < shown->address_count; i++) {
-    const mp_address *local = &shown->addresses[i];
-    if (!local->up || uses(shown, local->address)) continue;
-    check(control, shown->id, mp_create(control, shown->id, &(mp_wanted){.local = local->address}));
-    return;
-  }
+  const mp_address *local = mp_unused(shown, 0);
+  if (local) mp_heed(control, shown->id, mp_create(control, shown->id, &(mp_wanted){.local = local->address}));
 }
 
 static void on_event(mp_client *control, const mp_event *event, void *context) {
-  stream *known = find_or_add(event->connection, sizeof *known, context);
+  stream *known = mp_note(control, event->connection, NULL, sizeof *known);
+  (void)context;
   if (event->sample) {
-    if (is_late(known, event->at, event->sample)) second_subflow(control, event->sample);
+    if (known && is_late(known, event->at, event->sample)) second_subflow(control, event->sample);
   } else if (event->rto > BOUND_US) {
     mp_connection *shown = mp_show(control, event->connection);
     size_t up = 0;
     for (size_t i = 0; shown && i < shown->subflow_count; i++) up += shown->subflows[i].established;
-    if (up > 1) check(control, shown->id, mp_destroy(control, shown->id, event->subflow, true));
+    if (up > 1) mp_heed(control, shown->id, mp_destroy(control, shown->id, event->subflow, true));
     mp_connection_free(shown);
   }
 }
 
 int main(int argc, char **argv) {
   /* A sample twenty times a period shows when a block begins. */
-  return steer(begin(argc, argv), (const char *const[]){"timeout", "sample", NULL}, PERIOD_MS / 20, on_event);
+  const char *const events[] = {"timeout", "sample", NULL};
+  return mp_finish(mp_begin(argc > 1 ? argv[1] : NULL, events, PERIOD_MS / 20, on_event, NULL));
 }

@@ -10,6 +10,7 @@
 
 #include "place.h"
 #include "read.h"
+#include "steering.h"
 
 /* Longest line that is taken: a list of many thousand connections. */
 #define MAX_LINE (256u << 20)
@@ -37,6 +38,7 @@ struct mp_client {
   mp_handler *handler;
   void *context;
   waiting *timers;
+  mp_notes *notes;
 };
 
 static int64_t now_ms(void) {
@@ -77,7 +79,12 @@ void mp_close(mp_client *client) {
     next = timer->next;
     free(timer);
   }
+  mp_notes_free(client->notes);
   free(client);
+}
+
+void *mp_note(mp_client *client, const char *connection, const char *detail, size_t size) {
+  return mp_notes_find(&client->notes, connection, detail, size);
 }
 
 const char *mp_code(const mp_client *client) { return mp_read_text(client->refusal, "code"); }

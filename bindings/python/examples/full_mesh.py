@@ -1,12 +1,12 @@
 """Full mesh by cause (SMAPP section 4.1): a subflow from each local address, and again after a loss, later for worse causes."""
 
 import heapq
+import math
 import random
 import sys
 import time
 
 from manypath import Client, ControlError, Event, connect
-from manypath.protocol import split
 
 # Seconds before the first new attempt; each further loss in a row doubles them, up to a minute. What the peer or the
 # administrator ended for good is not tried again.
@@ -16,49 +16,40 @@ PAUSES = {"reset_by_peer": 1.0, "timed_out": 1.0, "unreachable": 3.0, "address_g
 class FullMesh:
     def __init__(self, control: Client) -> None:
         self.control = control
-        self.failures: dict = {}
+        self.losses: dict = {}
         self.due: list = []
 
-    def fill(self, name: str) -> None:
+    def fill(self) -> None:
         """Opens what is missing."""
-        connection = self.control.show(name)
-        used = {subflow.local_address for subflow in connection.subflows}
-        waiting = {(c, a) for _, c, a in self.due}
-        for local in connection.local_addresses:
-            wanted = local.up and local.address not in used and (name, local.address) not in waiting
-            if wanted and connection.may_join and self.failures.get((name, local.address)) != "given up":
-                self.control.create(name, local=local.address, backup=local.backup)
+        waiting = {path for _, path in self.due}
+        for connection in self.control.connections():
+            for local in connection.unused_addresses():
+                try:
+                    if (connection.id, local.address) not in waiting:
+                        self.control.create(connection.id, local=local.address, backup=local.backup)
+                except ControlError as error:
+                    print(f"{connection.id}: {error}", file=sys.stderr)
 
     def lost(self, event: Event) -> None:
         """Notes when the path may be tried again."""
-        path = (event.connection, split(event.local)[0])
-        pause = PAUSES.get(event.cause)
-        if pause is None or event.transient is False and event.reset_reason is not None:
-            self.failures[path] = "given up"
-            return
-        count = self.failures.get(path, 0)
-        self.failures[path] = count + 1
-        pause = min(pause * 2**count, 60) * random.uniform(1, 1.25)
-        heapq.heappush(self.due, (time.monotonic() + pause, *path))
+        path = (event.connection, event.local_address)
+        count = self.losses[path] = self.losses.get(path, -1) + 1
+        meant = event.transient is False and event.reset_reason is not None
+        pause = math.inf if meant else PAUSES.get(event.cause, math.inf)
+        pause = min(pause * 2**count, max(pause, 60)) * random.uniform(1, 1.25)
+        heapq.heappush(self.due, (time.monotonic() + pause, path))
 
     def run(self) -> None:
         self.control.subscribe("established", "sub_closed", "new_local_addr")
         self.control.claim()
-        names = [connection.id for connection in self.control.connections()]
         while True:
-            for name in names:
-                try:
-                    self.fill(name)
-                except ControlError as error:
-                    print(f"{name}: {error}", file=sys.stderr)
-            wait = max(self.due[0][0] - time.monotonic(), 0) if self.due else None
-            event, names = self.control.next_event(wait), []
+            self.fill()
+            wait = max(self.due[0][0] - time.monotonic(), 0) if self.due else math.inf
+            event = self.control.next_event(None if wait == math.inf else wait)
             if event is None:
-                names = [heapq.heappop(self.due)[1]]
+                heapq.heappop(self.due)
             elif event.event == "sub_closed":
                 self.lost(event)
-            else:
-                names = [event.connection] if event.connection else [c.id for c in self.control.connections()]
 
 
 if __name__ == "__main__":

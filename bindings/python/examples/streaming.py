@@ -3,7 +3,7 @@
 import sys
 import time
 
-from manypath import Client, Connection, ControlError, connect
+from manypath import Connection, ControlError, connect
 
 BLOCK, PERIOD, BOUND_US = 65_536, 1.0, 1_000_000
 
@@ -24,13 +24,6 @@ class Stream:
         return late
 
 
-def second_subflow(control: Client, connection: Connection) -> None:
-    used = {subflow.local_address for subflow in connection.subflows}
-    free = [local.address for local in connection.local_addresses if local.up and local.address not in used]
-    if free and connection.may_join:
-        control.create(connection.id, local=free[0])
-
-
 def main(who: "str | None" = None) -> None:
     streams: dict = {}
     with connect(who) as control:
@@ -48,7 +41,8 @@ def main(who: "str | None" = None) -> None:
                 elif event.sample is not None:
                     stream = streams.setdefault(event.connection, Stream())
                     if stream.is_late(time.monotonic(), event.sample):
-                        second_subflow(control, event.sample)
+                        for free in event.sample.unused_addresses()[:1]:
+                            control.create(event.connection, local=free.address)
             except ControlError as error:
                 print(f"{event.connection}: {error}", file=sys.stderr)
 

@@ -13,6 +13,7 @@ use manypath_stack::sched::Scheduler;
 use manypath_stack::{Mechanisms, PathManager};
 use manypath_tcp::cc::Algorithm;
 
+use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
 use crate::exit::CODES;
 use crate::figure_args::{FigureArgs, ListArgs};
@@ -344,6 +345,9 @@ pub(crate) enum LabCommand {
     List(ListArgs),
     /// Make figures of the papers anew: simulated, on real packets, and with the kernel's stack
     Figure(FigureArgs),
+    /// What figure smapp-3 measures, as a process of its own
+    #[command(hide = true)]
+    Delay(DelayArgs),
 }
 
 const HANDOVER_EXAMPLES: &str = "\

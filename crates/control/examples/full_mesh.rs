@@ -1,69 +1,58 @@
 //! Full mesh by cause (SMAPP section 4.1): a subflow from each local address, and again after a loss, later for worse causes.
-//!
 //! `cargo run -p manypath-control --example full_mesh [PID | kernel]`
 
-use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::net::IpAddr;
-use std::time::Duration;
+use std::{collections::HashMap, io, net::IpAddr, time::Duration};
 
-use manypath_control::engine::{AnyEngine, ControlError, Engine};
-use manypath_control::wire::{EventReport, Filter, Wanted};
-use tokio::time::{Instant, timeout_at};
+use manypath_control::steering::prelude::*;
 
-const LONGEST: Duration = Duration::from_secs(60);
-const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+type Control = Steering<(String, IpAddr)>; // a path, which is a connection and our address, whose time to wait is over
+type Lost = HashMap<(String, IpAddr), (u32, bool)>; // how often a path was lost, and whether it waits
 
-/// How long to wait before the first new attempt; not at all after an end that somebody meant.
-fn pause(event: &EventReport) -> Duration {
+/// How long to wait before the first new attempt; none after an end that somebody meant.
+fn pause(event: &EventReport) -> Option<Duration> {
     let meant = event.reset_reason.is_some() && event.transient == Some(false);
     match event.cause.as_deref() {
-        Some("reset_by_peer") if !meant => Duration::from_secs(1),
-        Some("timed_out") => Duration::from_secs(1),
-        Some("unreachable") => Duration::from_secs(3),
-        Some("address_gone") => Duration::ZERO,
-        _ => FOR_EVER,
+        Some("reset_by_peer" | "timed_out") if !meant => Some(Duration::from_secs(1)),
+        Some("unreachable") => Some(Duration::from_secs(3)),
+        Some("address_gone") => Some(Duration::ZERO),
+        _ => None,
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
-    let mut control = AnyEngine::open(std::env::args().nth(1).as_deref()).await?;
     let filter = Filter::of(["established", "sub_closed", "new_local_addr"]);
-    control.subscribe(filter).await?;
-    control.claim(None).await?;
-    let mut losses: HashMap<(String, IpAddr), u32> = HashMap::new();
-    // Paths that must wait, and until when.
-    let mut due: BTreeMap<(String, IpAddr), Instant> = BTreeMap::new();
-    loop {
-        due.retain(|_, at| *at > Instant::now());
-        for seen in control.list().await? {
-            for local in seen.unused_addresses() {
-                if due.contains_key(&(seen.id.clone(), local)) {
-                    continue;
-                }
-                match control.create(&seen.id, Wanted::from(local)).await {
-                    Err(ControlError::Session(error)) => return Err(error),
-                    Err(refused) => eprintln!("{}: {refused}", seen.id),
-                    Ok(_) => {}
-                }
+    let (mut control, mut lost) = (Control::begin(filter).await?, Lost::new());
+    fill(&mut control, &lost).await?;
+    let react = async |control: &mut Control, turn| {
+        match turn {
+            Turn::Event(event) => lose(control, &mut lost, &event),
+            Turn::Due(path) => lost.entry(path).or_default().1 = false,
+        }
+        fill(control, &lost).await
+    };
+    control.run(react).await
+}
+
+fn lose(control: &mut Control, lost: &mut Lost, event: &EventReport) {
+    if let Some((name, _, from)) = event.of_subflow() {
+        let path = (name.to_owned(), from);
+        let (count, waits) = lost.entry(path.clone()).or_default();
+        if let Some(pause) = pause(event) {
+            control.after_about(pause * (1 << *count), path); // doubles five times at most
+        }
+        (*count, *waits) = ((*count + 1).min(5), true);
+    }
+}
+
+async fn fill(control: &mut Control, lost: &Lost) -> Done {
+    for seen in control.list().await? {
+        for local in seen.unused_addresses() {
+            let path = (seen.id.clone(), local);
+            if !lost.get(&path).is_some_and(|(_, waits)| *waits) {
+                heed(control.create(&seen.id, Wanted::from(local)).await)?;
             }
         }
-        let next = due.values().min().copied();
-        let next = next.unwrap_or(Instant::now() + FOR_EVER);
-        let Ok(event) = timeout_at(next, control.next_event()).await else {
-            continue;
-        };
-        let Some(event) = event? else { return Ok(()) };
-        let path = event.connection.clone().zip(event.local.map(|l| l.ip()));
-        if let ("sub_closed", Some(path)) = (event.event.as_str(), path) {
-            let count = losses.entry(path.clone()).or_default();
-            let wait = match pause(&event) {
-                FOR_EVER => FOR_EVER,
-                pause => (pause * 2_u32.pow((*count).min(6))).min(LONGEST),
-            };
-            *count += 1;
-            due.insert(path, Instant::now() + wait);
-        }
     }
+    Ok(())
 }

@@ -1,15 +1,9 @@
 //! Refresh (SMAPP section 4.4): several subflows over a network that hashes flows; every 2.5 s the slowest is replaced, unless
-//! all do about alike.
-//!
-//! `cargo run -p manypath-control --example refresh [PID | kernel]`
+//! all do about alike. `cargo run -p manypath-control --example refresh [PID | kernel]`
 
-use std::collections::HashMap;
-use std::io;
+use std::{collections::HashMap, io};
 
-use manypath_control::engine::{AnyEngine, ControlError, Engine};
-use manypath_control::report::ConnReport;
-use manypath_control::wire::{Filter, Wanted};
-use manypath_stack::api::Ending;
+use manypath_control::steering::prelude::*;
 
 const SUBFLOWS: usize = 5;
 const EVERY_MS: u64 = 2_500;
@@ -19,32 +13,20 @@ type Acked = HashMap<u32, u64>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
-    let mut control = AnyEngine::open(std::env::args().nth(1).as_deref()).await?;
-    let filter = Filter::of(["established", "sample"]);
-    control.subscribe(filter.with_samples(EVERY_MS)).await?;
-    control.claim(None).await?;
+    let filter = Filter::of(["established", "sample"]).with_samples(EVERY_MS);
     let mut all: HashMap<String, Acked> = HashMap::new();
-    while let Some(event) = control.next_event().await? {
-        let Some(seen) = event.sample.filter(|seen| seen.may_join) else {
-            continue;
+    let react = async |control: &mut Steering<()>, turn: Turn<()>| {
+        let Some(seen) = turn.sample().filter(|seen| seen.may_join) else {
+            return Ok(());
         };
-        let before = all.remove(&seen.id).unwrap_or_default();
-        match refresh(&mut control, &seen, &before).await {
-            Err(ControlError::Session(error)) => return Err(error),
-            Err(refused) => eprintln!("{}: {refused}", seen.id),
-            Ok(()) => {}
-        }
         let acked = seen.established().map(|sf| (sf.id, sf.bytes_acked));
-        all.insert(seen.id.clone(), acked.collect());
-    }
-    Ok(())
+        let before = all.insert(seen.id.clone(), acked.collect());
+        refresh(control, &seen, &before.unwrap_or_default()).await
+    };
+    Steering::begin(filter).await?.run(react).await
 }
 
-async fn refresh(
-    control: &mut impl Engine,
-    seen: &ConnReport,
-    before: &Acked,
-) -> Result<(), ControlError> {
+async fn refresh(control: &mut Steering<()>, seen: &ConnReport, before: &Acked) -> Done {
     for _ in seen.subflows.len()..SUBFLOWS {
         control.create(&seen.id, Wanted::default()).await?;
     }

@@ -1,15 +1,9 @@
 //! Smart streaming (SMAPP section 4.3): a second subflow only when a block is late half-way; none whose time-out passes a second.
-//!
 //! `cargo run -p manypath-control --example smart_streaming [PID | kernel]`
 
-use std::collections::HashMap;
-use std::io;
-use std::time::{Duration, Instant};
+use std::{collections::HashMap, io, time::Duration, time::Instant};
 
-use manypath_control::engine::{AnyEngine, ControlError, Engine};
-use manypath_control::report::ConnReport;
-use manypath_control::wire::{Filter, Wanted};
-use manypath_stack::api::Ending;
+use manypath_control::steering::prelude::*;
 
 const BLOCK: u64 = 65_536;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -35,33 +29,27 @@ impl Stream {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
-    let mut control = AnyEngine::open(std::env::args().nth(1).as_deref()).await?;
-    let filter = Filter::of(["timeout", "sample"]);
-    control.subscribe(filter.with_samples(50)).await?;
-    control.claim(None).await?;
+    let filter = Filter::of(["timeout", "sample"]).with_samples(50);
     let mut streams: HashMap<String, Stream> = HashMap::new();
-    while let Some(event) = control.next_event().await? {
-        let Some(seen) = event.sample else { continue };
-        let late = event.event == "sample"
-            && streams
-                .entry(seen.id.clone())
-                .or_default()
-                .is_late(Instant::now(), &seen);
-        let done = match (event.subflow, seen.unused_addresses().first()) {
-            (Some(bad), _) if event.rto_us > Some(BOUND_US) && seen.established().count() > 1 => {
-                control.destroy(&seen.id, bad, Ending::Reset).await
-            }
-            (None, Some(local)) if late => {
-                let made = control.create(&seen.id, Wanted::from(*local)).await;
-                made.map(|_| ())
-            }
-            _ => Ok(()),
+    let react = async |control: &mut Steering<()>, turn| {
+        let Turn::Event(event) = turn else {
+            return Ok(());
         };
-        match done {
-            Err(ControlError::Session(error)) => return Err(error),
-            Err(refused) => eprintln!("{}: {refused}", seen.id),
-            Ok(()) => {}
+        let Some(seen) = &event.sample else {
+            return Ok(());
+        };
+        let free = seen.unused_addresses();
+        if let Some(bad) = event.subflow.filter(|_| event.rto_us > Some(BOUND_US)) {
+            if seen.established().count() > 1 {
+                control.destroy(&seen.id, bad, Ending::Reset).await?;
+            }
+        } else if let (None, Some(local)) = (event.subflow, free.first()) {
+            let stream = streams.entry(seen.id.clone()).or_default();
+            if stream.is_late(Instant::now(), seen) {
+                control.create(&seen.id, Wanted::from(*local)).await?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    Steering::begin(filter).await?.run(react).await
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use manypath_stack::api::{
     Command, Done, Ending, Event, EventKind, NewSubflow, PathManager, StackError,
@@ -12,6 +13,7 @@ use manypath_wire::ids::AddrId;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
+use crate::awake;
 use crate::news;
 use crate::report::ConnReport;
 use crate::wire::{Answer, DecisionReport, EventReport, Filter, Reply, Request, VERSION, Wanted};
@@ -22,6 +24,9 @@ const MOST_QUEUED: usize = 32 << 20;
 const SAMPLES_UNTIL: usize = 256 << 10;
 /// Bytes of waiting lines beyond which no more requests of that reader are served.
 const REPLIES_UNTIL: usize = 1 << 20;
+
+/// The longest that a subscriber may keep the process looking for its answer.
+const LONGEST_LOOK: Duration = Duration::from_millis(1);
 
 /// Who knows the connections of this process and can act on them.
 pub trait Backend: Send + Sync + 'static {
@@ -63,6 +68,10 @@ pub(crate) struct Outbox {
     pub(crate) written: Notify,
     /// The subscription changed.
     pub(crate) changed: Notify,
+    /// An event was written whose answer is worth staying awake for.
+    told: Notify,
+    /// How many requests were served.
+    served: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +124,8 @@ impl Outbox {
             ready: Notify::new(),
             written: Notify::new(),
             changed: Notify::new(),
+            told: Notify::new(),
+            served: AtomicU64::new(0),
         }
     }
 
@@ -208,6 +219,27 @@ impl Outbox {
             .map(|ms| (ms.max(10), filter.connection.clone()))
     }
 
+    /// How long this process may look for the answer to an event.
+    fn busy_poll(&self) -> Duration {
+        let queue = lock(&self.queue);
+        let wanted = queue.filter.as_ref().and_then(|f| f.busy_poll_us);
+        wanted
+            .map_or(Duration::ZERO, Duration::from_micros)
+            .min(LONGEST_LOOK)
+    }
+
+    /// Looks for answers without sleeping, as long as the subscriber wants.
+    pub(crate) async fn stay_awake(&self) {
+        let mut lookout = awake::Lookout::default();
+        loop {
+            self.told.notified().await;
+            lookout.bound = self.busy_poll();
+            let served = self.served.load(Ordering::Relaxed);
+            let is_answered = || self.served.load(Ordering::Relaxed) != served;
+            lookout.stay_awake(is_answered).await;
+        }
+    }
+
     /// Nothing more will be asked.
     pub(crate) fn finish(&self) {
         lock(&self.queue).finishing = true;
@@ -225,7 +257,9 @@ impl Outbox {
     fn wants(&self, event: &EventReport) -> Option<Form> {
         let queue = lock(&self.queue);
         let filter = queue.filter.as_ref()?;
-        let named = filter.events.is_empty() || filter.events.contains(&event.event);
+        // Whoever acts causes decisions: they are for those who ask for them.
+        let by_default = filter.events.is_empty() && event.event != "decision";
+        let named = by_default || filter.events.contains(&event.event);
         let concerns = match (&filter.connection, &event.connection) {
             (Some(wanted), Some(this)) => wanted == this,
             // Addresses of the host concern every connection.
@@ -271,6 +305,14 @@ struct State {
     everything: Vec<u64>,
     seq: u64,
     lost: u64,
+}
+
+impl State {
+    /// Who owns a connection, or is to own it.
+    fn owner(&self, conn: ConnId) -> Option<u64> {
+        let owner = self.owners.get(&conn).map(|owner| owner.client);
+        owner.or_else(|| self.everything.first().copied())
+    }
 }
 
 /// All clients of one process.
@@ -343,7 +385,8 @@ impl Hub {
         state.seq += 1;
         // Each form is written once for all.
         let (mut short, mut long) = (None, None);
-        for client in state.clients.values() {
+        let owner = event.conn.and_then(|conn| state.owner(conn));
+        for (name, client) in &state.clients {
             let text = match client.wants(&report) {
                 None => continue,
                 Some(Form::Short) => short.get_or_insert_with(|| line(&report)),
@@ -356,11 +399,15 @@ impl Hub {
                 }),
             };
             client.push(text, pace);
+            if owner == Some(*name) && !client.busy_poll().is_zero() {
+                client.told.notify_one();
+            }
         }
         let Some(conn) = event.conn else { return };
         match event.kind {
-            EventKind::Created { .. } => {
-                let first = state.everything.first().copied();
+            EventKind::Opening { .. } | EventKind::Created { .. } => {
+                let owned = state.owners.contains_key(&conn);
+                let first = state.everything.first().copied().filter(|_| !owned);
                 drop(state);
                 if let Some(client) = first {
                     // It may have ended already.
@@ -398,6 +445,7 @@ impl Hub {
     pub(crate) fn serve(&self, outbox: &Outbox, of: impl FnOnce() -> Answer) {
         let _turn = lock(&self.turn);
         outbox.reply(&of());
+        outbox.served.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Serves a request; `list` is the server's own.

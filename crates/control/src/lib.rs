@@ -6,6 +6,7 @@
 //! are written against an [`engine::Engine`], which is such a process or the Linux kernel ([`kernel`]).
 #![forbid(unsafe_code)]
 
+mod awake;
 pub mod bridge;
 pub mod client;
 pub mod convert;
@@ -17,4 +18,5 @@ pub mod place;
 pub mod remote;
 pub mod report;
 pub mod server;
+pub mod steering;
 pub mod wire;

@@ -68,6 +68,11 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
         ..EventReport::default()
     };
     match event.kind {
+        EventKind::Opening { tuple, token } => {
+            out.server_side = Some(false);
+            ends_of(&mut out, &tuple);
+            out.token = token.map(|token| token.to_string());
+        }
         EventKind::Created { role, tuple, token } => {
             out.server_side = Some(role == Role::Responder);
             ends_of(&mut out, &tuple);
@@ -123,11 +128,17 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
         }
         EventKind::Timeout {
             subflow,
+            tuple,
             rto,
             backoffs,
         } => {
             out.subflow = Some(u32::from(subflow.0));
+            ends_of(&mut out, &tuple);
             (out.rto_us, out.backoffs) = (Some(rto.as_micros()), Some(backoffs));
+        }
+        EventKind::Decided(decision) => {
+            out.decision = Some(decision.verdict.to_string());
+            out.reason = Some(decision.reason.to_string());
         }
         EventKind::LocalUp {
             iface: _,
@@ -163,6 +174,10 @@ pub fn kind(report: &EventReport) -> Option<EventKind> {
     // Interfaces have no numbers here; addresses tell them apart.
     let iface = IfaceId(0);
     Some(match report.event.as_str() {
+        "opening" => EventKind::Opening {
+            tuple: tuple()?,
+            token: None,
+        },
         "created" => EventKind::Created {
             role: match report.server_side? {
                 true => Role::Responder,
@@ -211,6 +226,7 @@ pub fn kind(report: &EventReport) -> Option<EventKind> {
         },
         "timeout" => EventKind::Timeout {
             subflow: subflow()?,
+            tuple: tuple()?,
             rto: Duration::from_micros(report.rto_us?),
             backoffs: report.backoffs?,
         },
@@ -255,6 +271,7 @@ mod tests {
         let iface = IfaceId(0);
         let addr = "10.1.0.1".parse().expect("address");
         let mut all = vec![
+            EventKind::Opening { tuple, token: None },
             EventKind::Created {
                 role: Role::Responder,
                 tuple,
@@ -290,6 +307,7 @@ mod tests {
             },
             EventKind::Timeout {
                 subflow,
+                tuple,
                 rto: Duration::from_millis(400),
                 backoffs: 1,
             },

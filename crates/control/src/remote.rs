@@ -257,7 +257,7 @@ impl<E: Engine> Runner<E> {
             return Ok(());
         };
         match event.event.as_str() {
-            "created" => self.adopt(connection),
+            "opening" | "created" => self.adopt(connection),
             "closed" => {
                 self.controllers.remove(connection);
             }

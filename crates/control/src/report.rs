@@ -104,6 +104,12 @@ impl ConnReport {
         all.filter(|subflow| subflow.phase == "established")
     }
 
+    /// One of its live subflows.
+    #[must_use]
+    pub fn subflow(&self, id: u32) -> Option<&SubflowReport> {
+        self.subflows.iter().find(|subflow| subflow.id == id)
+    }
+
     /// Our usable addresses from which no subflow leaves, backup ones last; none while no subflow may be added.
     pub fn unused_addresses(&self) -> Vec<IpAddr> {
         let used = |addr| self.subflows.iter().any(|sf| sf.local_address() == addr);

@@ -179,6 +179,7 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
         end = asked => end,
         end = write_lines(&outbox) => end,
         () = take_samples(shared, &outbox) => Ok(()),
+        () = outbox.stay_awake() => Ok(()),
     }
 }
 

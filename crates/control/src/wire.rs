@@ -154,7 +154,7 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// By their names; all without any.
+    /// By their names; all without any, but for `decision`, which has to be named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
     /// Of this connection only.
@@ -166,6 +166,10 @@ pub struct Filter {
     /// Each event of a connection brings the connection as it is then, so that nobody has to ask before acting.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub with_sample: bool,
+    /// After an event of a connection that the subscriber owns, the process looks for the answer without sleeping, so many
+    /// microseconds, 1000 at most. It takes the processor for that long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy_poll_us: Option<u64>,
 }
 
 impl Filter {
@@ -187,11 +191,11 @@ impl Filter {
 }
 
 impl Wanted {
-    /// A subflow from one of our addresses.
+    /// A subflow from one of our addresses; `None` leaves that to the other side, too.
     #[must_use]
-    pub fn from(local: IpAddr) -> Self {
+    pub fn from(local: impl Into<Option<IpAddr>>) -> Self {
         Self {
-            local: Some(local),
+            local: local.into(),
             ..Self::default()
         }
     }
@@ -282,8 +286,8 @@ pub struct DecisionReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventReport {
-    /// Its name: `created`, `established`, `closed`, `fallback`, `sub_established`, `sub_closed`, `sub_priority`, `announced`,
-    /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `sample`, `lost`.
+    /// Its name: `opening`, `created`, `established`, `closed`, `fallback`, `sub_established`, `sub_closed`, `sub_priority`, `announced`,
+    /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `decision`, `sample`, `lost`.
     pub event: String,
     /// Rises by one for each event of the process; a gap is one that was filtered out.
     pub seq: u64,
@@ -345,6 +349,12 @@ pub struct EventReport {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// What the path manager decided, or that nothing is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Of a `sample`, and of any event of a subscription `with_sample`: the connection as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<ConnReport>>,
@@ -354,6 +364,15 @@ pub struct EventReport {
     /// Of `lost`: events that the process could not keep, however that may have come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<u64>,
+}
+
+impl EventReport {
+    /// Which connection, which subflow of it, and our address of that subflow; `None` where it does not concern one.
+    #[must_use]
+    pub fn of_subflow(&self) -> Option<(&str, u32, IpAddr)> {
+        let connection = self.connection.as_deref()?;
+        Some((connection, self.subflow?, self.local?.ip()))
+    }
 }
 
 #[cfg(test)]
@@ -392,6 +411,7 @@ mod tests {
                     connection: None,
                     sample_ms: Some(100),
                     with_sample: false,
+                    busy_poll_us: None,
                 }),
             ),
         ];

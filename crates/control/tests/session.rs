@@ -178,6 +178,12 @@ fn code(reply: &Reply) -> &str {
     }
 }
 
+/// Ends of a subflow that nobody looks at.
+fn ends() -> manypath_wire::ids::FourTuple {
+    let end = std::net::SocketAddr::from(([10, 0, 0, 1], 5_000));
+    manypath_wire::ids::FourTuple::new(end, end)
+}
+
 const UP: EventKind = EventKind::JoinsAllowed;
 
 #[tokio::test]
@@ -283,12 +289,14 @@ async fn subscribers_hear_what_they_asked_for_in_order() {
         connection: Some("2.1".into()),
         sample_ms: None,
         with_sample: false,
+        busy_poll_us: None,
     };
     some.ask(subscribe(filter)).await.expect("reply");
     let addr = "10.1.0.1".parse().expect("address");
     let iface = manypath_stack::api::IfaceId(0);
     let timeout = EventKind::Timeout {
         subflow: SubflowId(0),
+        tuple: ends(),
         rto: manypath_tcp::time::Duration::from_millis(400),
         backoffs: 1,
     };
@@ -416,6 +424,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
     let filter = Filter {
         sample_ms: Some(10),
         with_sample: false,
+        busy_poll_us: None,
         ..Filter::default()
     };
     slow.ask(Request::Subscribe(filter)).await.expect("reply");
@@ -426,6 +435,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
         connection: Some("1.1".into()),
         sample_ms: Some(10),
         with_sample: false,
+        busy_poll_us: None,
     };
     watcher
         .ask(Request::Subscribe(sampled))
@@ -561,6 +571,7 @@ async fn a_controller_runs_beside_the_process() {
     }));
     let timeout = EventKind::Timeout {
         subflow: SubflowId(0),
+        tuple: ends(),
         rto: manypath_tcp::time::Duration::from_millis(1_600),
         backoffs: 3,
     };

@@ -459,6 +459,8 @@ impl Host {
             EventKind::SubflowUp { .. } => endpoint.record.subflows += 1,
             EventKind::FellBack(cause) => endpoint.record.fell_back = Some(cause),
             EventKind::Acceptable(_)
+            | EventKind::Opening { .. }
+            | EventKind::Decided(_)
             | EventKind::Created { .. }
             | EventKind::JoinsAllowed
             | EventKind::LocalUp { .. }

@@ -286,7 +286,7 @@ class KernelClient:
                 for ends, subflow in list(known.subflows.items()):
                     seen = diag.get(ends, {"backoffs": 0, "rto_us": 0})
                     if seen["backoffs"] > subflow.backoffs:
-                        more = {"rto_us": seen["rto_us"], "backoffs": seen["backoffs"]}
+                        more = {"rto_us": seen["rto_us"], "backoffs": seen["backoffs"], "local": ends[0], "remote": ends[1]}
                         self._tell("timeout", connection=name, subflow=subflow.id, **more)
                     known.subflows[ends] = dataclasses.replace(subflow, backoffs=seen["backoffs"])
         if self._sample is not None and now >= self._next_sample:

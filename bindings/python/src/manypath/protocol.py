@@ -122,6 +122,12 @@ class Connection:
     remote_addresses: Tuple[PeerAddress, ...] = ()
     subflows: Tuple[Subflow, ...] = ()
 
+    def unused_addresses(self) -> List[Address]:
+        """Our usable addresses from which no subflow leaves, backup ones last; none while no subflow may be added."""
+        used = {subflow.local_address for subflow in self.subflows}
+        free = [local for local in self.local_addresses if self.may_join and local.up and local.address not in used]
+        return sorted(free, key=lambda local: local.backup)
+
     @staticmethod
     def read(fields: Mapping[str, Any]) -> "Connection":
         """From a report of the protocol."""
@@ -165,9 +171,16 @@ class Event:
     backoffs: int = 0
     address: str = ""
     port: Optional[int] = None
+    decision: str = ""
+    reason: str = ""
     sample: Optional[Connection] = None
     samples: int = 0
     events: int = 0
+
+    @property
+    def local_address(self) -> str:
+        """Our address of the subflow, without the port."""
+        return split(self.local)[0] if self.local else ""
 
     @staticmethod
     def read(fields: Mapping[str, Any]) -> "Event":

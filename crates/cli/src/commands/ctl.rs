@@ -39,8 +39,24 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
         }
         (EngineKind::Kernel, CtlCommand::Serve) => block_on(unless_stopped(serve())),
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
-            carry_out(session(pid).await?, what, json).await
+            let mut session = session(pid).await?;
+            if let CtlCommand::Run {
+                busy_poll: Some(bound),
+                ..
+            } = &what
+            {
+                session.set_busy_poll(*bound);
+            }
+            carry_out(session, what, json).await
         })),
+        (
+            EngineKind::Kernel,
+            CtlCommand::Run {
+                busy_poll: Some(_), ..
+            },
+        ) => Err(Failure::usage(
+            "--busy-poll is for connections of a manypath process",
+        )),
         (EngineKind::Kernel, _) => block_on(unless_stopped(async move {
             let kernel = Kernel::open().map_err(|error| no_kernel(&error))?;
             carry_out(kernel, what, json).await
@@ -83,6 +99,7 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
                 connection,
                 sample_ms,
                 with_sample: false,
+                busy_poll_us: None,
             };
             watch(engine, filter, json).await
         }
@@ -90,6 +107,7 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             controller,
             connection,
             seed,
+            busy_poll: _,
         } => {
             let runner = Runner::start(engine, controller, connection, seed).await;
             let runner = runner.map_err(|e| lost(&e))?;

@@ -31,6 +31,7 @@ pub(crate) fn run(args: LabArgs, quiet: bool) -> Result<(), Failure> {
         LabCommand::Grid(args) => super::grid::run(&args, quiet),
         LabCommand::List(args) => super::figure::list(&args),
         LabCommand::Figure(args) => super::figure::run(&args, quiet),
+        LabCommand::Delay(args) => super::delay::run(&args),
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod attack;
 pub(crate) mod completions;
 pub(crate) mod ctl;
+pub(crate) mod delay;
 pub(crate) mod demo;
 pub(crate) mod figure;
 pub(crate) mod forward;

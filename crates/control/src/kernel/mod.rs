@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::report::ConnReport;
 use crate::wire::{EventReport, Filter, Reply, Request, VERSION, Wanted};
 use book::{Book, Ends, Look, micros, name};
+use diag::TcpInfo;
 use family::{About, BACKUP, Command, Endpoint, Family, GENERIC, Notice, SIGNAL};
 use socket::{Ear, Netlink, Refusal};
 
@@ -275,16 +276,18 @@ impl Kernel {
                 };
                 let before = std::mem::replace(&mut known.backoffs, tcp.backoffs());
                 if known.backoffs > before {
-                    all.push((*token, *number, tcp.rto_us(), tcp.backoffs()));
+                    all.push((*token, *number, known.ends, tcp));
                 }
             }
         }
-        let told = |(token, number, rto, backoffs)| EventReport {
+        let told = |(token, number, (local, remote), tcp): (_, _, _, &TcpInfo)| EventReport {
             event: "timeout".to_owned(),
             connection: Some(name(token)),
             subflow: Some(u32::from(number)),
-            rto_us: Some(u64::from(rto)),
-            backoffs: Some(backoffs),
+            local: Some(local),
+            remote: Some(remote),
+            rto_us: Some(u64::from(tcp.rto_us())),
+            backoffs: Some(tcp.backoffs()),
             sample: with_sample
                 .then(|| self.book.report(token, look).map(Box::new))
                 .flatten(),

@@ -79,6 +79,8 @@ impl Wakers {
             }
             EventKind::Acceptable(_)
             | EventKind::FellBack(_)
+            | EventKind::Opening { .. }
+            | EventKind::Decided(_)
             | EventKind::Created { .. }
             | EventKind::JoinsAllowed
             | EventKind::LocalUp { .. }

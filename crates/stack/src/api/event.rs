@@ -9,6 +9,7 @@ use manypath_wire::tcp::mptcp::ResetReason;
 use super::info::Role;
 use super::path::IfaceId;
 use crate::ids::{ConnId, ListenerId, SubflowId};
+use crate::pm::Decision;
 
 /// Something happened to a connection, or to a local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,14 @@ pub enum EventKind {
     Closed(CloseCause),
     /// Multipath TCP was given up, wholly or in part.
     FellBack(FallbackCause),
+    /// We are opening a connection: its first SYN leaves now. Subflows can be asked for already; they are made when the
+    /// connection may have them, and never if it does not come about or is plain TCP.
+    Opening {
+        /// Addresses and ports of the first subflow.
+        tuple: FourTuple,
+        /// Our token; `None` where plain TCP is wanted.
+        token: Option<Token>,
+    },
     /// A connection has its first subflow.
     Created {
         /// Who opened it.
@@ -98,11 +107,15 @@ pub enum EventKind {
     Timeout {
         /// Of which subflow.
         subflow: SubflowId,
+        /// Its addresses and ports.
+        tuple: FourTuple,
         /// The time-out that now applies.
         rto: Duration,
         /// How often it was doubled.
         backoffs: u8,
     },
+    /// The path manager decided something, perhaps that nothing is to be done: a new entry of the decision log.
+    Decided(Decision),
     /// A local address can be used, or its backup flag changed.
     LocalUp {
         /// Its interface.
@@ -126,6 +139,7 @@ impl EventKind {
     /// else that of SMAPP section 3. `None` for what only concerns the application that reads and writes.
     pub const fn name(&self) -> Option<&'static str> {
         Some(match self {
+            Self::Opening { .. } => "opening",
             Self::Created { .. } => "created",
             Self::JoinsAllowed => "established",
             Self::Closed(_) => "closed",
@@ -136,6 +150,7 @@ impl EventKind {
             Self::AddressWithdrawn { .. } => "removed",
             Self::PriorityChanged { .. } => "sub_priority",
             Self::Timeout { .. } => "timeout",
+            Self::Decided(_) => "decision",
             Self::LocalUp { .. } => "new_local_addr",
             Self::LocalDown { .. } => "del_local_addr",
             Self::Acceptable(_) | Self::Established | Self::Readable | Self::Writable => {

@@ -304,6 +304,12 @@ impl Conn {
         conn.samples.push(first.sample());
         conn.subflows.push(first);
         conn.next_subflow = seat.id.0.wrapping_add(1);
+        if conn.role == Role::Initiator {
+            conn.push_event(EventKind::Opening {
+                tuple: conn.first,
+                token: conn.token(),
+            });
+        }
         conn
     }
 
@@ -318,7 +324,10 @@ impl Conn {
 
     /// The next thing to tell the application.
     pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
-        self.outbox.pop_front()
+        self.outbox.pop_front().or_else(|| {
+            let decision = self.manager.as_mut()?.poll_decision()?;
+            Some(EventKind::Decided(decision))
+        })
     }
 
     /// A subflow that the path manager wants opened.

@@ -127,9 +127,10 @@ impl Conn {
             }
             self.try_without_options(i, cx);
             let sf = &self.subflows[i];
-            let (subflow, rto) = (sf.id(), sf.tcp.rto());
+            let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
             self.push_event(EventKind::Timeout {
                 subflow,
+                tuple,
                 rto,
                 backoffs: outcome.backoffs,
             });

@@ -12,6 +12,7 @@ pub mod retry;
 #[cfg(test)]
 mod tests;
 
+use alloc::collections::VecDeque;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
@@ -302,6 +303,8 @@ pub struct Manager {
     config: Config,
     ledger: Ledger,
     log: Ring<Decision>,
+    /// Entries of it that were not told yet.
+    untold: VecDeque<Decision>,
     /// Something changed since the policy was last asked.
     dirty: bool,
     /// When time alone changes the policy's answer.
@@ -318,6 +321,7 @@ impl Manager {
             config,
             ledger: Ledger::new(config.limits, first),
             log: Ring::new(Self::LOG),
+            untold: VecDeque::new(),
             dirty: false,
             next: None,
         }
@@ -356,12 +360,26 @@ impl Manager {
     pub fn note(&mut self, at: Instant, verdict: Verdict, reason: Reason) {
         let same = |last: &Decision| last.verdict == verdict && last.reason == reason;
         if verdict != Verdict::Leave || !self.log.iter().next_back().is_some_and(same) {
-            self.log.push(Decision {
-                at,
-                verdict,
-                reason,
-            });
+            self.enter(at, verdict, reason);
         }
+    }
+
+    fn enter(&mut self, at: Instant, verdict: Verdict, reason: Reason) {
+        let decision = Decision {
+            at,
+            verdict,
+            reason,
+        };
+        self.log.push(decision);
+        if self.untold.len() == Self::LOG {
+            self.untold.pop_front();
+        }
+        self.untold.push_back(decision);
+    }
+
+    /// The next entry of the log that was not told yet.
+    pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
+        self.untold.pop_front()
     }
 
     /// An action was ordered from elsewhere: the policy must not wish for it again.
@@ -426,22 +444,14 @@ impl Manager {
                     local: local.1,
                     remote,
                 };
-                self.log.push(Decision {
-                    at: now,
-                    verdict,
-                    reason,
-                });
+                self.enter(now, verdict, reason);
             }
         }
         self.next = plan.next;
         self.dirty = plan.todo.is_some();
         let (action, reason) = plan.todo?;
         self.ledger.issued(&action);
-        self.log.push(Decision {
-            at: now,
-            verdict: Verdict::Do(action),
-            reason,
-        });
+        self.enter(now, Verdict::Do(action), reason);
         Some(action)
     }
 

@@ -1,6 +1,7 @@
 //! Figures of "SMAPP: Towards Smart Multipath TCP-enabled APPlications", CoNEXT 2015.
 
 mod backup;
+mod delay;
 mod refresh;
 mod streaming;
 
@@ -16,6 +17,7 @@ pub(super) const FIGURES: &[Figure] = &[
     backup::GAPS,
     streaming::FIGURE,
     refresh::FIGURE,
+    delay::FIGURE,
 ];
 
 /// A scenario before its first event.

@@ -73,8 +73,10 @@ impl Bench {
     }
 
     fn timeout(&mut self, subflow: u8, rto: u64) -> Vec<String> {
+        let end = SocketAddr::from(([10, 0, 0, 1], 5_000));
         self.tell(Some(EventKind::Timeout {
             subflow: SubflowId(subflow),
+            tuple: FourTuple::new(end, end),
             rto: Duration::from_millis(rto),
             backoffs: 1,
         }))

@@ -1,0 +1,124 @@
+//! Figure 3: what a controller in a process of its own costs.
+
+use std::process::Command;
+
+use super::super::{
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+};
+use super::{distribution, quantile};
+
+const IDLE: &str = "idle";
+const LOADED: &str = "loaded";
+
+/// Figure 3.
+pub(super) const FIGURE: Figure = Figure {
+    id: "smapp-3",
+    source: "SMAPP, figure 3",
+    title: "From the SYN of a connection to that of its second subflow, with one controller in the stack and beside it",
+    paper: Paper {
+        says: "A controller in user space takes 23 us more than one in the kernel on average. With other programs that keep \
+               the processors busy both take longer, and the difference stays below 37 us.",
+        lines: &[],
+    },
+    knobs: &[
+        Knob::new("rounds", Unit::Count, "1000", "connections each way").quick("300"),
+        Knob::new(
+            "busy-poll",
+            Unit::Time,
+            "0us",
+            "busy poll of the controller; 0 sleeps",
+        ),
+    ],
+    x: Across::Measured(Axis::logarithmic("us from SYN to SYN")),
+    y: Axis::linear("% of the connections"),
+    lines: &[line(IDLE), line(LOADED)],
+    load: Load::Heavy,
+    run,
+    verdict,
+};
+
+const fn line(name: &'static str) -> Line {
+    Line {
+        name,
+        arms: &[Arm::Process],
+        does: Does::Own(name),
+    }
+}
+
+fn in_stack(load: &str) -> String {
+    format!("{load}, in the stack")
+}
+
+fn beside(load: &str) -> String {
+    format!("{load}, beside the process")
+}
+
+/// Both arms by turns, in a process of its own, which has a controller beside it.
+fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    let mut command = Command::new(run.program);
+    command.args(["lab", "delay"]);
+    command.arg(format!("--rounds={}", run.knobs.whole("rounds")));
+    let busy_poll_us = (run.knobs.get("busy-poll") * 1e6).round();
+    command.arg(format!("--busy-poll-us={busy_poll_us}"));
+    if run.line.name == LOADED {
+        command.arg("--loaded");
+    }
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    let [within, outside]: [Vec<f64>; 2] =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let mut samples = distribution(&in_stack(run.line.name), within);
+    samples.extend(distribution(&beside(run.line.name), outside));
+    Ok(samples)
+}
+
+/// What the paper measured, in microseconds.
+const PAPER: [(&str, f64); 2] = [(IDLE, 25.0), (LOADED, 37.0)];
+
+fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
+    let median = |name: &str| quantile(&seen.line(Arm::Process, name)?.points, 50.0);
+    let judge = |&(load, most): &(&str, f64)| {
+        let (within, outside) = (median(&in_stack(load))?, median(&beside(load))?);
+        Some(Finding::new(
+            Arm::Process,
+            &format!("{load}, the controller beside the process takes less than {most} us more"),
+            format!("medians {within:.0} and {outside:.0} us"),
+            outside - within < most,
+        ))
+    };
+    PAPER.iter().filter_map(judge).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Series;
+    use super::*;
+
+    #[test]
+    fn differences_of_medians_are_held_against_the_paper() {
+        let series = |name: String, median: f64| Series {
+            arm: Arm::Process,
+            name,
+            points: vec![[median, 50.0], [900.0, 100.0]],
+        };
+        for (more, holds) in [
+            (24.0, [true, true]),
+            (30.0, [false, true]),
+            (40.0, [false, false]),
+        ] {
+            let all = [IDLE, LOADED].map(|load| {
+                [
+                    series(in_stack(load), 50.0),
+                    series(beside(load), 50.0 + more),
+                ]
+            });
+            let held: Vec<bool> = verdict(&Seen::of(&all.concat()))
+                .iter()
+                .map(|f| f.holds)
+                .collect();
+            assert_eq!(held, holds);
+        }
+    }
+}
