@@ -379,10 +379,12 @@ impl Hub {
     fn tell(&self, event: &Event, pace: Pace) {
         let _turn = lock(&self.turn);
         let mut state = lock(&self.state);
-        let Some(report) = news::report(event, state.seq + 1) else {
+        // Most do not hear decisions: these have no numbers of their own, so that a gap still means a loss.
+        let number = u64::from(!matches!(event.kind, EventKind::Decided(_)));
+        let Some(report) = news::report(event, state.seq + number) else {
             return;
         };
-        state.seq += 1;
+        state.seq += number;
         // Each form is written once for all.
         let (mut short, mut long) = (None, None);
         let owner = event.conn.and_then(|conn| state.owner(conn));

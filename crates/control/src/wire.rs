@@ -289,7 +289,7 @@ pub struct EventReport {
     /// Its name: `opening`, `created`, `established`, `closed`, `fallback`, `sub_established`, `sub_closed`, `sub_priority`, `announced`,
     /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `decision`, `sample`, `lost`.
     pub event: String,
-    /// Rises by one for each event of the process; a gap is one that was filtered out.
+    /// Rises by one for each event of the process but `decision`; a gap is one that was filtered out.
     pub seq: u64,
     /// Microseconds since the process began.
     pub at_us: u64,

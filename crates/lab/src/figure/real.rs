@@ -72,9 +72,18 @@ pub(super) fn transfer(run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
 
 /// The network with these paths, p0 and so on.
 pub(super) fn bed(paths: &[PathSpec], congestion: &str) -> Result<Testbed, String> {
+    seeded_bed(paths, congestion, 1)
+}
+
+/// The same with losses of this seed.
+pub(super) fn seeded_bed(
+    paths: &[PathSpec],
+    congestion: &str,
+    seed: u64,
+) -> Result<Testbed, String> {
     let paths: Vec<TestPath> = paths.iter().zip(0..).map(emulated).collect();
     let name = format!("fig{}", NETWORKS.fetch_add(1, Ordering::Relaxed));
-    Testbed::new(&name, &paths, congestion, 1).map_err(|error| error.to_string())
+    Testbed::new(&name, &paths, congestion, seed).map_err(|error| error.to_string())
 }
 
 /// An emulator that lost packets by its own fault was no network.
@@ -88,8 +97,9 @@ pub(super) fn kept_up(bed: &Testbed) -> Result<(), String> {
     }
 }
 
-fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
-    let line = LineConfig {
+/// One direction of a path.
+pub(super) fn line(path: &PathSpec) -> LineConfig {
+    LineConfig {
         rate: Rate::from_bits_per_sec(path.rate),
         delay: manypath_tcp::time::Duration::from_micros(path.rtt_us / 2),
         buffer: Buffer::Bytes(path.buffer),
@@ -98,7 +108,11 @@ fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
             ppm => vec![Loss::Bernoulli(Chance::ppm(ppm))],
         },
         ..LineConfig::default()
-    };
+    }
+}
+
+fn emulated((path, number): (&PathSpec, usize)) -> TestPath {
+    let line = line(path);
     TestPath {
         name: format!("p{number}"),
         up: line.clone(),
@@ -220,7 +234,7 @@ fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carri
 }
 
 /// Writes into a connection until the other end is gone.
-fn write_to_the_end(ns: &NetNs, mut stream: TcpStream) -> Result<(), String> {
+pub(super) fn write_to_the_end(ns: &NetNs, mut stream: TcpStream) -> Result<(), String> {
     let written = ns.thread("figure-writer", move || {
         let chunk = vec![0x5a; 64 << 10];
         // A peer that stops reading without closing must not hold up the thread for ever.
@@ -230,7 +244,7 @@ fn write_to_the_end(ns: &NetNs, mut stream: TcpStream) -> Result<(), String> {
     written.map(drop).map_err(|error| error.to_string())
 }
 
-fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<Socket> {
+pub(super) fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(protocol))?;
     socket.set_tcp_congestion(congestion.as_bytes())?;
     Ok(socket)

@@ -7,22 +7,24 @@ use super::super::sim::span;
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
+use super::upload::{Upload, upload};
 use super::{distribution, progress, quantile, simulation};
+use crate::parallel::PathSpec;
 
 const SMART: &str = "smart backup";
 const FLAG: &str = "backup flag";
 const TCP: &str = "TCP on the primary path";
 
 const LINES: &[Line] = &[
-    line(SMART, "smart-backup"),
-    line(FLAG, "fullmesh"),
-    line(TCP, "tcp"),
+    line(SMART, "smart-backup", &[Arm::Sim, Arm::Real]),
+    line(FLAG, "fullmesh", &[Arm::Sim, Arm::Real, Arm::Kernel]),
+    line(TCP, "tcp", &[Arm::Sim]),
 ];
 
-const fn line(name: &'static str, what: &'static str) -> Line {
+const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> Line {
     Line {
         name,
-        arms: &[Arm::Sim],
+        arms,
         does: Does::Own(what),
     }
 }
@@ -44,7 +46,7 @@ const KNOBS: [Knob; 7] = [
         "time-out at which the controller moves",
     ),
     Knob::new("time", Unit::Time, "9s", "length of a run"),
-    Knob::new("runs", Unit::Count, "30", "runs, of the distribution").quick("10"),
+    Knob::new("runs", Unit::Count, "30", "runs, of the distribution").quick("5"),
 ];
 
 /// Figure 2a as the paper has it.
@@ -88,17 +90,59 @@ pub(super) const GAPS: Figure = Figure {
 
 /// What the server had read, every five milliseconds.
 fn read(run: &Run<'_>, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
-    let knobs = run.knobs;
     let Does::Own(what) = run.line.does else {
         return Err("a line of another figure".to_owned());
     };
+    match run.arm {
+        Arm::Sim | Arm::Process => simulated(run, what, seed),
+        Arm::Real | Arm::Kernel => emulated(run, what, seed),
+    }
+}
+
+/// On real packets.
+fn emulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
+    let knobs = run.knobs;
+    let rate = knobs.whole("rate");
+    let path = PathSpec {
+        rate,
+        rtt_us: (knobs.get("delay") * 2e6) as u64,
+        // A tenth of a second, as in the simulator.
+        buffer: rate / 80,
+        loss_ppm: 0,
+    };
+    let policy = match what {
+        "smart-backup" => smart_backup(run),
+        policy => policy.to_owned(),
+    };
+    let time = std::time::Duration::from_secs_f64;
+    let read = upload(
+        run,
+        Upload {
+            paths: &[path, path],
+            policy: &policy,
+            backup: true,
+            blocks: None,
+            loss: (time(knobs.get("at")), (knobs.get("loss") * 1e4) as u32),
+            time: time(knobs.get("time")),
+            seed,
+        },
+    )?;
+    let at = |t: std::time::Duration| Instant::ZERO + span(t.as_secs_f64());
+    Ok(read.into_iter().map(|(t, read)| (at(t), read)).collect())
+}
+
+fn smart_backup(run: &Run<'_>) -> String {
+    let threshold = (run.knobs.get("threshold") * 1e3) as u64;
+    format!("smart-backup:threshold={threshold}ms")
+}
+
+fn simulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
+    let knobs = run.knobs;
     let options = match what {
         "tcp" => "options = { plain-tcp = true }".to_owned(),
         "smart-backup" => {
-            let threshold = (knobs.get("threshold") * 1e3) as u64;
-            format!(
-                "client-options = {{ path-manager = \"smart-backup:threshold={threshold}ms\" }}"
-            )
+            let policy = smart_backup(run);
+            format!("client-options = {{ path-manager = \"{policy}\" }}")
         }
         policy => format!("client-options = {{ path-manager = \"{policy}\" }}"),
     };
@@ -127,7 +171,12 @@ fn seconds(at: Instant) -> f64 {
 fn one_run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let all = read(run, 1)?;
     // Twenty points a second are as many as anybody sees.
-    let some = all.iter().step_by(10);
+    let mut next = 0.0;
+    let some = all.iter().filter(|(at, _)| {
+        let due = seconds(*at) >= next;
+        next += if due { 0.05 } else { 0.0 };
+        due
+    });
     Ok(some
         .map(|(at, read)| Sample {
             line: run.line.name.to_owned(),
@@ -160,32 +209,48 @@ fn all_runs(run: &Run<'_>) -> Result<Vec<Sample>, String> {
 }
 
 fn moves(seen: &Seen<'_>) -> Vec<Finding> {
-    let last = |name: &str| Some(seen.line(Arm::Sim, name)?.points.last()?[1]);
-    let (Some(smart), Some(flag)) = (last(SMART), last(FLAG)) else {
-        return Vec::new();
+    let judge = |arm| {
+        let last = |arm, name: &str| Some(seen.line(arm, name)?.points.last()?[1]);
+        let (smart, flag) = (last(arm, SMART)?, last(arm, FLAG)?);
+        let kernel = last(Arm::Kernel, FLAG).filter(|_| arm == Arm::Real);
+        let kernel = kernel.map_or(String::new(), |mb| {
+            format!("; the kernel's flag {mb:.1} MB")
+        });
+        Some(Finding::new(
+            arm,
+            "the controller moves, and more arrives than with the backup flag alone",
+            format!("{smart:.1} and {flag:.1} MB at the end{kernel}"),
+            smart > flag,
+        ))
     };
-    vec![Finding::new(
-        Arm::Sim,
-        "the controller moves, and more arrives than with the backup flag alone",
-        format!("{smart:.1} and {flag:.1} MB at the end"),
-        smart > flag,
-    )]
+    [Arm::Sim, Arm::Real]
+        .into_iter()
+        .filter_map(judge)
+        .collect()
 }
 
 fn in_time(seen: &Seen<'_>) -> Vec<Finding> {
-    let worst = |name: &str| quantile(&seen.line(Arm::Sim, name)?.points, 100.0);
-    let Some(smart) = worst(SMART) else {
-        return Vec::new();
+    let worst = |arm, name: &str| quantile(&seen.line(arm, name)?.points, 100.0);
+    let beside = |arm, whose: &str| {
+        let worst = worst(arm, FLAG)?;
+        Some(format!("; with the {whose}backup flag alone {worst:.2} s"))
     };
-    let beside = worst(FLAG).map_or(String::new(), |flag| {
-        format!("; with the backup flag alone {flag:.2} s")
-    });
-    vec![Finding::new(
-        Arm::Sim,
-        "with smart backup no run stalls for 1.5 s",
-        format!("worst gap {smart:.2} s{beside}"),
-        smart < 1.5,
-    )]
+    let judge = |arm| {
+        let smart = worst(arm, SMART)?;
+        let mut beside = vec![beside(arm, ""), beside(Arm::Kernel, "kernel's ")];
+        beside.truncate(if arm == Arm::Real { 2 } else { 1 });
+        let beside: String = beside.into_iter().flatten().collect();
+        Some(Finding::new(
+            arm,
+            "with smart backup no run stalls for 1.5 s",
+            format!("worst gap {smart:.2} s{beside}"),
+            smart < 1.5,
+        ))
+    };
+    [Arm::Sim, Arm::Real]
+        .into_iter()
+        .filter_map(judge)
+        .collect()
 }
 
 #[cfg(test)]

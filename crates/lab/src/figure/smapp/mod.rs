@@ -4,6 +4,7 @@ mod backup;
 mod delay;
 mod refresh;
 mod streaming;
+mod upload;
 
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};

@@ -5,26 +5,61 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::super::sim::span;
 use super::super::{
-    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Series,
+    Unit,
 };
+use super::upload::{Upload, upload};
 use super::{distribution, progress, quantile, simulation};
+use crate::parallel::PathSpec;
 
 /// Smart streaming and the full mesh, at each loss that the paper shows.
 const LINES: &[Line] = &[
-    line("smart streaming, 10 %", "streaming/10"),
-    line("smart streaming, 20 %", "streaming/20"),
-    line("smart streaming, 30 %", "streaming/30"),
-    line("smart streaming, 40 %", "streaming/40"),
-    line("full mesh, 10 %", "fullmesh/10"),
-    line("full mesh, 20 %", "fullmesh/20"),
-    line("full mesh, 30 %", "fullmesh/30"),
-    line("full mesh, 40 %", "fullmesh/40"),
+    line(
+        "smart streaming, 10 %",
+        "streaming/10",
+        &[Arm::Sim, Arm::Real],
+    ),
+    line(
+        "smart streaming, 20 %",
+        "streaming/20",
+        &[Arm::Sim, Arm::Real],
+    ),
+    line(
+        "smart streaming, 30 %",
+        "streaming/30",
+        &[Arm::Sim, Arm::Real],
+    ),
+    line(
+        "smart streaming, 40 %",
+        "streaming/40",
+        &[Arm::Sim, Arm::Real],
+    ),
+    line(
+        "full mesh, 10 %",
+        "fullmesh/10",
+        &[Arm::Sim, Arm::Real, Arm::Kernel],
+    ),
+    line(
+        "full mesh, 20 %",
+        "fullmesh/20",
+        &[Arm::Sim, Arm::Real, Arm::Kernel],
+    ),
+    line(
+        "full mesh, 30 %",
+        "fullmesh/30",
+        &[Arm::Sim, Arm::Real, Arm::Kernel],
+    ),
+    line(
+        "full mesh, 40 %",
+        "fullmesh/40",
+        &[Arm::Sim, Arm::Real, Arm::Kernel],
+    ),
 ];
 
-const fn line(name: &'static str, what: &'static str) -> Line {
+const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> Line {
     Line {
         name,
-        arms: &[Arm::Sim],
+        arms,
         does: Does::Own(what),
     }
 }
@@ -44,7 +79,14 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("rate", Unit::Rate, "5mbit", "rate of each path"),
         Knob::new("delay", Unit::Time, "10ms", "delay of each path"),
         Knob::new("blocks", Unit::Count, "100", "blocks of a run"),
-        Knob::new("runs", Unit::Count, "10", "runs").quick("3"),
+        Knob::new("runs", Unit::Count, "10", "runs in the simulator").quick("3"),
+        Knob::new(
+            "seconds",
+            Unit::Count,
+            "100",
+            "blocks of the one run on real packets",
+        )
+        .quick("8"),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
@@ -57,16 +99,57 @@ pub(super) const FIGURE: Figure = Figure {
 const BLOCK: u64 = 65_536;
 /// The first block leaves when the connection is there, a round trip after the start.
 const HANDSHAKE: Duration = Duration::from_millis(20);
-/// Time for what is late.
+/// Time for what is late, in seconds of the simulator and of the clock.
 const PATIENCE: u64 = 60;
+const REAL_PATIENCE: u64 = 5;
+
+/// The path manager of a line, and how many packets in a hundred the first path loses.
+fn policy_and_loss(run: &Run<'_>) -> Result<(&'static str, &'static str), String> {
+    match run.line.does {
+        Does::Own(what) => Ok(what.split_once('/').unwrap_or((what, "0"))),
+        Does::Tcp(_) | Does::Multipath(_) => Err("a line of another figure".to_owned()),
+    }
+}
+
+/// The same on real packets.
+fn real_delays(run: &Run<'_>) -> Result<Vec<f64>, String> {
+    let (policy, loss) = policy_and_loss(run)?;
+    let knobs = run.knobs;
+    let (rate, blocks) = (knobs.whole("rate"), knobs.whole("seconds"));
+    let path = PathSpec {
+        rate,
+        rtt_us: (knobs.get("delay") * 2e6) as u64,
+        // A tenth of a second, as in the simulator.
+        buffer: rate / 80,
+        loss_ppm: 0,
+    };
+    let time = std::time::Duration::from_secs(blocks + REAL_PATIENCE);
+    let read = upload(
+        run,
+        Upload {
+            paths: &[path, path],
+            policy,
+            backup: false,
+            blocks: Some((BLOCK, blocks)),
+            loss: (
+                std::time::Duration::from_millis(100),
+                loss.parse::<u32>().unwrap_or(0) * 10_000,
+            ),
+            time,
+            seed: 1,
+        },
+    )?;
+    let of = |block: u64| {
+        let whole = read.iter().find(|(_, read)| *read >= (block + 1) * BLOCK);
+        whole.map_or(time, |(at, _)| *at).as_secs_f64() * 1e3 - block as f64 * 1e3
+    };
+    Ok((0..blocks).map(of).collect())
+}
 
 /// Delays of the blocks of one run in milliseconds. A block that never came took all the time there was.
 fn delays(run: &Run<'_>, seed: u64) -> Result<Vec<f64>, String> {
     let knobs = run.knobs;
-    let Does::Own(what) = run.line.does else {
-        return Err("a line of another figure".to_owned());
-    };
-    let (policy, loss) = what.split_once('/').unwrap_or((what, "0"));
+    let (policy, loss) = policy_and_loss(run)?;
     let blocks = knobs.whole("blocks");
     let app = format!(
         "[[app]]\nname = \"blocks\"\nclient = \"client\"\nserver = \"server\"\nupload = \"{}B\"\nburst = \"64KiB\"\n\
@@ -91,6 +174,9 @@ fn delays(run: &Run<'_>, seed: u64) -> Result<Vec<f64>, String> {
 }
 
 fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
+    if matches!(run.arm, Arm::Real | Arm::Kernel) {
+        return Ok(distribution(run.line.name, real_delays(run)?));
+    }
     let mut all = Vec::new();
     for seed in 1..=run.knobs.whole("runs").max(1) {
         all.extend(delays(run, seed)?);
@@ -100,40 +186,44 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
 
 fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
-    for loss in [10, 20, 30, 40] {
-        let of = |what: &str| seen.line(Arm::Sim, &format!("{what}, {loss} %"));
-        let Some(smart) = of("smart streaming") else {
-            continue;
-        };
-        let in_time = smart.points.iter().rfind(|point| point[0] <= 1_000.0);
-        let in_time = in_time.map_or(0.0, |point| point[1]);
-        all.push(Finding::new(
-            Arm::Sim,
-            &format!(
-                "at {loss} % loss smart streaming has 99.9 % of the blocks there within a second"
-            ),
-            format!("{in_time:.2} %"),
-            in_time >= 99.9,
-        ));
-        let Some(mesh) = of("full mesh") else {
-            continue;
-        };
-        let [smart, mesh] = [smart, mesh].map(|line| quantile(&line.points, 95.0));
-        if let (Some(smart), Some(mesh)) = (smart, mesh) {
-            all.push(Finding::new(
-                Arm::Sim,
-                &format!("at {loss} % loss its 95th percentile is not above the full mesh's"),
-                format!("{smart:.0} and {mesh:.0} ms"),
-                smart <= mesh,
-            ));
+    for arm in [Arm::Sim, Arm::Real] {
+        for loss in [10, 20, 30, 40] {
+            judge(seen, arm, loss, &mut all);
         }
     }
     all
 }
 
+fn judge(seen: &Seen<'_>, arm: Arm, loss: u32, all: &mut Vec<Finding>) {
+    let of = |arm, what: &str| seen.line(arm, &format!("{what}, {loss} %"));
+    let Some(smart) = of(arm, "smart streaming") else {
+        return;
+    };
+    let in_time = smart.points.iter().rfind(|point| point[0] <= 1_000.0);
+    let in_time = in_time.map_or(0.0, |point| point[1]);
+    all.push(Finding::new(
+        arm,
+        &format!("at {loss} % loss smart streaming has 99.9 % of the blocks there within a second"),
+        format!("{in_time:.2} %"),
+        in_time >= 99.9,
+    ));
+    let late = |line: Option<&Series>| quantile(&line?.points, 95.0);
+    let kernel = late(of(Arm::Kernel, "full mesh")).filter(|_| arm == Arm::Real);
+    let kernel = kernel.map_or(String::new(), |ms| {
+        format!("; the kernel's mesh {ms:.0} ms")
+    });
+    if let (Some(smart), Some(mesh)) = (late(Some(smart)), late(of(arm, "full mesh"))) {
+        all.push(Finding::new(
+            arm,
+            &format!("at {loss} % loss its 95th percentile is not above the full mesh's"),
+            format!("{smart:.0} and {mesh:.0} ms{kernel}"),
+            smart <= mesh,
+        ));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::super::Series;
     use super::*;
 
     #[test]
