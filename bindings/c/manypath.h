@@ -81,7 +81,7 @@ typedef struct {
 /* Something happened. What does not fit the event is empty, or -1. Valid until the handler returns. */
 typedef struct {
   const char *event; /* opening, created, established, closed, fallback, sub_established, sub_closed, sub_priority, announced,
-                        removed, timeout, new_local_addr, del_local_addr, sample, lost */
+                        removed, timeout, new_local_addr, del_local_addr, decision, sample, lost */
   int64_t seq;       /* rises by one for each event of the process */
   int64_t at;        /* since the process began */
   const char *connection;
@@ -97,6 +97,7 @@ typedef struct {
   int64_t rto;
   int backoffs;
   const char *address;
+  const char *decision, *reason;  /* of a decision, which has to be subscribed to by its name */
   const mp_connection *sample;    /* of a sample: the connection; else NULL */
   int64_t lost_samples, lost_events;
 } mp_event;

@@ -163,6 +163,8 @@ void mp_read_event(const json_t *json, const mp_connection *sample, mp_event *ou
       .rto = number(json, "rto_us"),
       .backoffs = small(json, "backoffs", 0),
       .address = mp_read_text(json, "address"),
+      .decision = mp_read_text(json, "decision"),
+      .reason = mp_read_text(json, "reason"),
       .sample = sample,
       .lost_samples = mp_read_number(json, "samples", 0),
       .lost_events = mp_read_number(json, "events", 0),

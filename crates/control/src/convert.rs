@@ -109,6 +109,7 @@ pub fn connection(
 #[must_use]
 pub fn decision(decision: &Decision, now: Instant) -> DecisionReport {
     DecisionReport {
+        number: decision.number,
         ago_us: now.since(decision.at).as_micros(),
         decision: decision.verdict.to_string(),
         reason: decision.reason.to_string(),

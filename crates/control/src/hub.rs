@@ -380,11 +380,19 @@ impl Hub {
         let _turn = lock(&self.turn);
         let mut state = lock(&self.state);
         // Most do not hear decisions: these have no numbers of their own, so that a gap still means a loss.
-        let number = u64::from(!matches!(event.kind, EventKind::Decided(_)));
-        let Some(report) = news::report(event, state.seq + number) else {
+        let number = u64::from(!matches!(event.kind, EventKind::Decided { .. }));
+        let Some(mut report) = news::report(event, state.seq + number) else {
             return;
         };
         state.seq += number;
+        if let EventKind::Decided { number } = event.kind {
+            let anybody = state.clients.values().any(|c| c.wants(&report).is_some());
+            let entry = anybody.then(|| self.decision(event.conn?, number));
+            let Some(entry) = entry.flatten() else {
+                return;
+            };
+            (report.decision, report.reason) = (Some(entry.decision), Some(entry.reason));
+        }
         // Each form is written once for all.
         let (mut short, mut long) = (None, None);
         let owner = event.conn.and_then(|conn| state.owner(conn));
@@ -421,6 +429,12 @@ impl Hub {
             }
             _ => {}
         }
+    }
+
+    /// An entry of a decision log, while it is kept.
+    fn decision(&self, conn: ConnId, number: u32) -> Option<DecisionReport> {
+        let all = self.backend.decisions(conn)?;
+        all.into_iter().find(|entry| entry.number == number)
     }
 
     fn tell_lost(&self, lost: u64, event: &Event) {

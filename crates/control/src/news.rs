@@ -136,10 +136,6 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
             ends_of(&mut out, &tuple);
             (out.rto_us, out.backoffs) = (Some(rto.as_micros()), Some(backoffs));
         }
-        EventKind::Decided(decision) => {
-            out.decision = Some(decision.verdict.to_string());
-            out.reason = Some(decision.reason.to_string());
-        }
         EventKind::LocalUp {
             iface: _,
             addr,
@@ -150,6 +146,7 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
         }
         EventKind::LocalDown { iface: _, addr } => out.address = Some(addr),
         EventKind::JoinsAllowed
+        | EventKind::Decided { .. }
         | EventKind::Acceptable(_)
         | EventKind::Established
         | EventKind::Readable

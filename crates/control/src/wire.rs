@@ -274,6 +274,8 @@ impl Reply {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DecisionReport {
+    /// Which one of the connection's it is, from 1.
+    pub number: u32,
     /// How long ago, in microseconds.
     pub ago_us: u64,
     /// What was decided, or that nothing is done.

@@ -628,3 +628,25 @@ fn the_schema_names_every_word() {
         assert!(fields("connection").get(name).is_some(), "{name}");
     }
 }
+
+#[tokio::test]
+async fn decisions_are_told_to_those_who_name_them() {
+    let fake = Fake::new(&["1.1"]);
+    let bench = bench(fake);
+    let (mut named, mut all) = (bench.client().await, bench.client().await);
+    named
+        .subscribe(Filter::of(["decision"]))
+        .await
+        .expect("done");
+    all.subscribe(Filter::default()).await.expect("done");
+    // The log of the bench has one entry, without a number.
+    bench
+        .fake
+        .happen(Some("1.1"), EventKind::Decided { number: 0 });
+    bench.fake.happen(Some("1.1"), UP);
+    let told = named.next_event().await.expect("line").expect("open");
+    assert_eq!((told.event.as_str(), told.seq), ("decision", 0));
+    assert!(told.decision.is_some());
+    let told = all.next_event().await.expect("line").expect("open");
+    assert_eq!((told.event.as_str(), told.seq), ("established", 1));
+}

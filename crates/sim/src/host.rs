@@ -460,7 +460,7 @@ impl Host {
             EventKind::FellBack(cause) => endpoint.record.fell_back = Some(cause),
             EventKind::Acceptable(_)
             | EventKind::Opening { .. }
-            | EventKind::Decided(_)
+            | EventKind::Decided { .. }
             | EventKind::Created { .. }
             | EventKind::JoinsAllowed
             | EventKind::LocalUp { .. }

@@ -69,7 +69,7 @@ class Client:
 
     def why(self, connection: str) -> List[Decision]:
         """The decisions of its path manager, oldest first."""
-        return [Decision(**one) for one in self.request("why", connection=connection)["decisions"]]
+        return [Decision.read(one) for one in self.request("why", connection=connection)["decisions"]]
 
     def subscribe(self, *events: str, connection: Optional[str] = None, sample_ms: Optional[int] = None) -> None:
         """Events of these names from now on, all without any; and samples of the connections."""

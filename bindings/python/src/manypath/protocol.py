@@ -141,9 +141,15 @@ class Connection:
 class Decision:
     """An entry of the decision log."""
 
+    number: int = 0
     ago_us: int = 0
     decision: str = ""
     reason: str = ""
+
+    @staticmethod
+    def read(fields: Mapping[str, Any]) -> "Decision":
+        """From a line of the protocol."""
+        return _read(Decision, fields)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,7 +80,7 @@ impl Wakers {
             EventKind::Acceptable(_)
             | EventKind::FellBack(_)
             | EventKind::Opening { .. }
-            | EventKind::Decided(_)
+            | EventKind::Decided { .. }
             | EventKind::Created { .. }
             | EventKind::JoinsAllowed
             | EventKind::LocalUp { .. }

@@ -9,7 +9,6 @@ use manypath_wire::tcp::mptcp::ResetReason;
 use super::info::Role;
 use super::path::IfaceId;
 use crate::ids::{ConnId, ListenerId, SubflowId};
-use crate::pm::Decision;
 
 /// Something happened to a connection, or to a local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +113,11 @@ pub enum EventKind {
         /// How often it was doubled.
         backoffs: u8,
     },
-    /// The path manager decided something, perhaps that nothing is to be done: a new entry of the decision log.
-    Decided(Decision),
+    /// The path manager decided something, perhaps that nothing is to be done.
+    Decided {
+        /// The number of the new entry of the decision log.
+        number: u32,
+    },
     /// A local address can be used, or its backup flag changed.
     LocalUp {
         /// Its interface.
@@ -150,7 +152,7 @@ impl EventKind {
             Self::AddressWithdrawn { .. } => "removed",
             Self::PriorityChanged { .. } => "sub_priority",
             Self::Timeout { .. } => "timeout",
-            Self::Decided(_) => "decision",
+            Self::Decided { .. } => "decision",
             Self::LocalUp { .. } => "new_local_addr",
             Self::LocalDown { .. } => "del_local_addr",
             Self::Acceptable(_) | Self::Established | Self::Readable | Self::Writable => {

@@ -325,8 +325,8 @@ impl Conn {
     /// The next thing to tell the application.
     pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
         self.outbox.pop_front().or_else(|| {
-            let decision = self.manager.as_mut()?.poll_decision()?;
-            Some(EventKind::Decided(decision))
+            let number = self.manager.as_mut()?.poll_decision()?;
+            Some(EventKind::Decided { number })
         })
     }
 

@@ -12,7 +12,6 @@ pub mod retry;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::VecDeque;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
@@ -149,6 +148,8 @@ pub enum NotCreated {
 /// One line of the decision log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
+    /// Which one of the connection's it is, from 1.
+    pub number: u32,
     /// When.
     pub at: Instant,
     /// What was decided.
@@ -303,8 +304,9 @@ pub struct Manager {
     config: Config,
     ledger: Ledger,
     log: Ring<Decision>,
-    /// Entries of it that were not told yet.
-    untold: VecDeque<Decision>,
+    /// How many entries it had, and how many of these were told.
+    decided: u32,
+    told: u32,
     /// Something changed since the policy was last asked.
     dirty: bool,
     /// When time alone changes the policy's answer.
@@ -321,7 +323,8 @@ impl Manager {
             config,
             ledger: Ledger::new(config.limits, first),
             log: Ring::new(Self::LOG),
-            untold: VecDeque::new(),
+            decided: 0,
+            told: 0,
             dirty: false,
             next: None,
         }
@@ -365,21 +368,22 @@ impl Manager {
     }
 
     fn enter(&mut self, at: Instant, verdict: Verdict, reason: Reason) {
-        let decision = Decision {
+        self.decided = self.decided.wrapping_add(1);
+        self.log.push(Decision {
+            number: self.decided,
             at,
             verdict,
             reason,
-        };
-        self.log.push(decision);
-        if self.untold.len() == Self::LOG {
-            self.untold.pop_front();
-        }
-        self.untold.push_back(decision);
+        });
     }
 
-    /// The next entry of the log that was not told yet.
-    pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
-        self.untold.pop_front()
+    /// The number of the next entry of the log that was not told yet.
+    pub(crate) fn poll_decision(&mut self) -> Option<u32> {
+        let next = self.told.wrapping_add(1);
+        (self.told != self.decided).then(|| {
+            self.told = next;
+            next
+        })
     }
 
     /// An action was ordered from elsewhere: the policy must not wish for it again.
