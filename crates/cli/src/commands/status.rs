@@ -168,6 +168,7 @@ pub(crate) fn write_one(text: &mut String, conn: &ConnReport) {
 pub(crate) fn write_decisions(text: &mut String, decisions: &[DecisionReport]) {
     for decision in decisions {
         let DecisionReport {
+            number: _,
             ago_us,
             decision,
             reason,
