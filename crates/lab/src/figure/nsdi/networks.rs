@@ -154,7 +154,14 @@ fn tenfold(seen: &Seen<'_>) -> Vec<Finding> {
             let ratio = seen.ratio(arm, name, REGULAR);
             if let Some(ratio) = ratio.and_then(|ratio| ratio.within(100.0, 300.0)) {
                 let statement = format!("{name}: ten times regular Multipath TCP around 200 kB");
-                all.push(Finding::reaches(arm, &statement, &ratio, 10.0, "kB"));
+                let [x, most] = ratio.most();
+                // Nothing is repeated elsewhere there: it is what the window allows.
+                let regular = seen.at(arm, REGULAR, x).unwrap_or(f64::NAN);
+                let found = format!(
+                    "up to {most:.2} times, at {x} kB; regular Multipath TCP has {regular:.2} Mbit/s there, a window in each \
+                     round trip through the queue of 3G, and less only where 3G loses much as well"
+                );
+                all.push(Finding::new(arm, &statement, found, most >= 10.0));
             }
         }
     }
