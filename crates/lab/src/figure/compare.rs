@@ -142,11 +142,7 @@ mod tests {
     use super::*;
 
     fn line(arm: Arm, name: &str, points: &[[f64; 2]]) -> Series {
-        Series {
-            arm,
-            name: name.to_owned(),
-            points: points.to_vec(),
-        }
+        Series::of(arm, name, points)
     }
 
     #[test]

@@ -256,10 +256,8 @@ mod tests {
 
     #[test]
     fn two_in_a_hundred_are_the_bound() {
-        let series = |name: &str, values: [f64; 2]| Series {
-            arm: Arm::Real,
-            name: name.to_owned(),
-            points: vec![[1.0, values[0]], [100.0, values[1]]],
+        let series = |name: &str, values: [f64; 2]| {
+            Series::of(Arm::Real, name, &[[1.0, values[0]], [100.0, values[1]]])
         };
         let all = [
             series(RATE, [1.0, 0.995]),

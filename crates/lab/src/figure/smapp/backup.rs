@@ -7,9 +7,8 @@ use super::super::sim::span;
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
-use super::upload::{Upload, upload};
+use super::upload::{Upload, path, upload};
 use super::{distribution, progress, quantile, simulation};
-use crate::parallel::PathSpec;
 
 const SMART: &str = "smart backup";
 const FLAG: &str = "backup flag";
@@ -102,14 +101,6 @@ fn read(run: &Run<'_>, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
 /// On real packets.
 fn emulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
     let knobs = run.knobs;
-    let rate = knobs.whole("rate");
-    let path = PathSpec {
-        rate,
-        rtt_us: (knobs.get("delay") * 2e6) as u64,
-        // A tenth of a second, as in the simulator.
-        buffer: rate / 80,
-        loss_ppm: 0,
-    };
     let policy = match what {
         "smart-backup" => smart_backup(run),
         policy => policy.to_owned(),
@@ -118,7 +109,7 @@ fn emulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>,
     let read = upload(
         run,
         Upload {
-            paths: &[path, path],
+            path: path(run),
             policy: &policy,
             backup: true,
             blocks: None,
@@ -276,11 +267,8 @@ mod tests {
 
     #[test]
     fn stalls_are_held_against_the_bound() {
-        let series = |name: &str, worst: f64| Series {
-            arm: Arm::Sim,
-            name: name.to_owned(),
-            points: vec![[0.3, 50.0], [worst, 100.0]],
-        };
+        let series =
+            |name: &str, worst: f64| Series::of(Arm::Sim, name, &[[0.3, 50.0], [worst, 100.0]]);
         for (worst, holds) in [(1.2, true), (1.6, false)] {
             let all = [series(SMART, worst), series(FLAG, 8.0)];
             assert_eq!(in_time(&Seen::of(&all))[0].holds, holds);

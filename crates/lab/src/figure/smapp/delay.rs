@@ -98,10 +98,8 @@ mod tests {
 
     #[test]
     fn differences_of_medians_are_held_against_the_paper() {
-        let series = |name: String, median: f64| Series {
-            arm: Arm::Process,
-            name,
-            points: vec![[median, 50.0], [900.0, 100.0]],
+        let series = |name: &str, median: f64| {
+            Series::of(Arm::Process, name, &[[median, 50.0], [900.0, 100.0]])
         };
         for (more, holds) in [
             (24.0, [true, true]),
@@ -110,8 +108,8 @@ mod tests {
         ] {
             let all = [IDLE, LOADED].map(|load| {
                 [
-                    series(in_stack(load), 50.0),
-                    series(beside(load), 50.0 + more),
+                    series(&in_stack(load), 50.0),
+                    series(&beside(load), 50.0 + more),
                 ]
             });
             let held: Vec<bool> = verdict(&Seen::of(&all.concat()))

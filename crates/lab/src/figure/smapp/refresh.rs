@@ -111,11 +111,8 @@ mod tests {
 
     #[test]
     fn medians_are_held_against_the_bound() {
-        let series = |name: &str, median: f64| Series {
-            arm: Arm::Sim,
-            name: name.to_owned(),
-            points: vec![[median, 50.0], [60.0, 100.0]],
-        };
+        let series =
+            |name: &str, median: f64| Series::of(Arm::Sim, name, &[[median, 50.0], [60.0, 100.0]]);
         for (refresh, fixed, holds) in [(28.0, 37.0, [true, true]), (40.0, 37.0, [false, false])] {
             let all = [series(REFRESH, refresh), series(NDIFFPORTS, fixed)];
             let held: Vec<bool> = verdict(&Seen::of(&all)).iter().map(|f| f.holds).collect();

@@ -8,52 +8,22 @@ use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Series,
     Unit,
 };
-use super::upload::{Upload, upload};
+use super::upload::{Upload, path, upload};
 use super::{distribution, progress, quantile, simulation};
-use crate::parallel::PathSpec;
+
+const OURS: &[Arm] = &[Arm::Sim, Arm::Real];
+const ALL: &[Arm] = &[Arm::Sim, Arm::Real, Arm::Kernel];
 
 /// Smart streaming and the full mesh, at each loss that the paper shows.
 const LINES: &[Line] = &[
-    line(
-        "smart streaming, 10 %",
-        "streaming/10",
-        &[Arm::Sim, Arm::Real],
-    ),
-    line(
-        "smart streaming, 20 %",
-        "streaming/20",
-        &[Arm::Sim, Arm::Real],
-    ),
-    line(
-        "smart streaming, 30 %",
-        "streaming/30",
-        &[Arm::Sim, Arm::Real],
-    ),
-    line(
-        "smart streaming, 40 %",
-        "streaming/40",
-        &[Arm::Sim, Arm::Real],
-    ),
-    line(
-        "full mesh, 10 %",
-        "fullmesh/10",
-        &[Arm::Sim, Arm::Real, Arm::Kernel],
-    ),
-    line(
-        "full mesh, 20 %",
-        "fullmesh/20",
-        &[Arm::Sim, Arm::Real, Arm::Kernel],
-    ),
-    line(
-        "full mesh, 30 %",
-        "fullmesh/30",
-        &[Arm::Sim, Arm::Real, Arm::Kernel],
-    ),
-    line(
-        "full mesh, 40 %",
-        "fullmesh/40",
-        &[Arm::Sim, Arm::Real, Arm::Kernel],
-    ),
+    line("smart streaming, 10 %", "streaming/10", OURS),
+    line("smart streaming, 20 %", "streaming/20", OURS),
+    line("smart streaming, 30 %", "streaming/30", OURS),
+    line("smart streaming, 40 %", "streaming/40", OURS),
+    line("full mesh, 10 %", "fullmesh/10", ALL),
+    line("full mesh, 20 %", "fullmesh/20", ALL),
+    line("full mesh, 30 %", "fullmesh/30", ALL),
+    line("full mesh, 40 %", "fullmesh/40", ALL),
 ];
 
 const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> Line {
@@ -115,19 +85,12 @@ fn policy_and_loss(run: &Run<'_>) -> Result<(&'static str, &'static str), String
 fn real_delays(run: &Run<'_>) -> Result<Vec<f64>, String> {
     let (policy, loss) = policy_and_loss(run)?;
     let knobs = run.knobs;
-    let (rate, blocks) = (knobs.whole("rate"), knobs.whole("seconds"));
-    let path = PathSpec {
-        rate,
-        rtt_us: (knobs.get("delay") * 2e6) as u64,
-        // A tenth of a second, as in the simulator.
-        buffer: rate / 80,
-        loss_ppm: 0,
-    };
+    let blocks = knobs.whole("seconds");
     let time = std::time::Duration::from_secs(blocks + REAL_PATIENCE);
     let read = upload(
         run,
         Upload {
-            paths: &[path, path],
+            path: path(run),
             policy,
             backup: false,
             blocks: Some((BLOCK, blocks)),
@@ -228,11 +191,7 @@ mod tests {
 
     #[test]
     fn late_blocks_and_slow_tails_are_seen() {
-        let series = |name: &str, points: &[[f64; 2]]| Series {
-            arm: Arm::Sim,
-            name: name.to_owned(),
-            points: points.to_vec(),
-        };
+        let series = |name: &str, points: &[[f64; 2]]| Series::of(Arm::Sim, name, points);
         let good = [
             series("smart streaming, 10 %", &[[90.0, 96.0], [800.0, 100.0]]),
             series("full mesh, 10 %", &[[95.0, 80.0], [4_000.0, 100.0]]),

@@ -34,8 +34,8 @@ const STEP: Duration = Duration::from_millis(5);
 /// An upload to make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Upload<'a> {
-    /// The two paths.
-    pub(super) paths: &'a [PathSpec; 2],
+    /// What each of the two paths is like.
+    pub(super) path: PathSpec,
     /// The path manager of our client.
     pub(super) policy: &'a str,
     /// The second path is a backup.
@@ -53,8 +53,20 @@ pub(super) struct Upload<'a> {
 /// Bytes that the server had read, by the time since it had the connection.
 pub(super) type Progress = Vec<(Duration, u64)>;
 
+/// Each of the two paths, as the figure's knobs have it.
+pub(super) fn path(run: &Run<'_>) -> PathSpec {
+    let rate = run.knobs.whole("rate");
+    PathSpec {
+        rate,
+        rtt_us: (run.knobs.get("delay") * 2e6) as u64,
+        // A tenth of a second, as in the simulator.
+        buffer: rate / 80,
+        loss_ppm: 0,
+    }
+}
+
 pub(super) fn upload(run: &Run<'_>, upload: Upload<'_>) -> Result<Progress, String> {
-    let bed = seeded_bed(upload.paths, CONGESTION, upload.seed)?;
+    let bed = seeded_bed(&[upload.path; 2], CONGESTION, upload.seed)?;
     kernel::prepare(&bed.server, false).map_err(failed("the server's kernel"))?;
     let listen = || {
         let socket = socket(Protocol::MPTCP, CONGESTION)?;
@@ -91,7 +103,7 @@ pub(super) fn upload(run: &Run<'_>, upload: Upload<'_>) -> Result<Progress, Stri
     let (at, ppm) = upload.loss;
     std::thread::sleep((begun + at).saturating_duration_since(Instant::now()));
     for way in [Way::Out, Way::In] {
-        let mut lossy = line(&upload.paths[0]);
+        let mut lossy = line(&upload.path);
         lossy.loss = vec![Loss::Bernoulli(Chance::ppm(ppm))];
         bed.emulator().change(0, way, lossy);
     }
