@@ -186,7 +186,8 @@ int mp_finish(mp_client *client);
 /* Says on standard error why a request about a connection failed, if it did; gives its result. */
 int mp_heed(const mp_client *client, const char *connection, int result);
 /* What is noted about a connection, or a detail of it (NULL for none): always the same memory of so many bytes, all 0 at
- * first, until the session ends. NULL without memory. */
+ * first, until the connection's `closed` event has been told, whether the handler wants that or not; then it is freed, and timers
+ * whose context it is or lies in it are dropped. NULL without memory. */
 void *mp_note(mp_client *client, const char *connection, const char *detail, size_t size);
 /* The n-th of our usable addresses from which no subflow leaves, backup ones last; NULL when there are not so many, or no
  * subflow may be added. */

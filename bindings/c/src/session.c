@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +15,9 @@
 
 /* Longest line that is taken: a list of many thousand connections. */
 #define MAX_LINE (256u << 20)
+
+/* So many connections are known to have ended: what is still told about them leaves no notes behind. */
+#define ENDED 64
 
 /* A timer that is waiting. */
 typedef struct waiting {
@@ -39,6 +43,10 @@ struct mp_client {
   void *context;
   waiting *timers;
   mp_notes *notes;
+  /* The end of a connection is heard for the notes' sake, and told only to a handler that wants it. */
+  bool hides_ends;
+  char ended[ENDED][32];
+  size_t next_ended;
 };
 
 static int64_t now_ms(void) {
@@ -85,6 +93,38 @@ void mp_close(mp_client *client) {
 
 void *mp_note(mp_client *client, const char *connection, const char *detail, size_t size) {
   return mp_notes_find(&client->notes, connection, detail, size);
+}
+
+/* Timers that were to get memory that is gone are gone with it. */
+static void drop_timers(void *context, const void *memory, size_t size) {
+  waiting **place = context;
+  for (waiting *timer; (timer = *place);) {
+    uintptr_t into = (uintptr_t)timer->context - (uintptr_t)memory;
+    if (into >= size) {
+      place = &timer->next;
+      continue;
+    }
+    *place = timer->next;
+    free(timer);
+  }
+}
+
+/* After an event was told: notes about a connection that has ended are freed. A name that is used again is that of another. */
+static void clear_notes(mp_client *client, const json_t *event) {
+  const char *what = mp_read_text(event, "event"), *connection = mp_read_text(event, "connection");
+  if (!*connection || strlen(connection) >= sizeof client->ended[0]) return;
+  char *known = NULL;
+  for (size_t i = 0; i < ENDED && !known; i++)
+    if (strcmp(client->ended[i], connection) == 0) known = client->ended[i];
+  if (known && (strcmp(what, "opening") == 0 || strcmp(what, "created") == 0)) {
+    *known = '\0';
+    known = NULL;
+  } else if (!known && strcmp(what, "closed") == 0) {
+    known = client->ended[client->next_ended];
+    client->next_ended = (client->next_ended + 1) % ENDED;
+    strcpy(known, connection);
+  }
+  if (known) mp_notes_forget(&client->notes, connection, drop_timers, &client->timers);
 }
 
 const char *mp_code(const mp_client *client) { return mp_read_text(client->refusal, "code"); }
@@ -206,7 +246,13 @@ static json_t *about(const char *request, const char *connection) {
 int mp_subscribe(mp_client *client, const char *const *events, const char *connection, unsigned sample_ms) {
   json_t *request = about("subscribe", connection);
   json_t *names = json_array();
-  for (; events && *events; events++) json_array_append_new(names, json_string(*events));
+  bool all = !events || !*events, ends = all;
+  for (; events && *events; events++) {
+    json_array_append_new(names, json_string(*events));
+    ends |= strcmp(*events, "closed") == 0;
+  }
+  client->hides_ends = !ends;
+  if (!ends) json_array_append_new(names, json_string("closed"));
   json_object_set_new(request, "events", names);
   if (sample_ms) json_object_set_new(request, "sample_ms", json_integer(sample_ms));
   return ask_number(client, request, NULL);
@@ -371,16 +417,19 @@ static int tell(mp_client *client) {
     client->told = 0;
   }
   json_t *sample = json_object_get(json, "sample");
+  bool hidden = client->hides_ends && strcmp(mp_read_text(json, "event"), "closed") == 0;
+  bool wanted = client->handler && !hidden;
   mp_owned owned;
   int result = 0;
-  if (client->handler && sample && !mp_read_connection(sample, &owned)) {
+  if (wanted && sample && !mp_read_connection(sample, &owned)) {
     result = fail(ENOMEM);
-  } else if (client->handler) {
+  } else if (wanted) {
     mp_event event;
     mp_read_event(json, sample ? &owned.shown : NULL, &event);
     client->handler(client, &event, client->context);
     if (sample) mp_forget_connection(&owned);
   }
+  clear_notes(client, json);
   json_decref(json);
   return result;
 }

@@ -11,6 +11,7 @@
 struct mp_notes {
   struct mp_notes *next;
   char key[96];
+  size_t size;
   max_align_t content[];
 };
 
@@ -23,9 +24,23 @@ void *mp_notes_find(mp_notes **all, const char *connection, const char *detail, 
   mp_notes *one = calloc(1, sizeof *one + size);
   if (!one) return NULL;
   memcpy(one->key, key, sizeof key);
+  one->size = size;
   one->next = *all;
   *all = one;
   return one->content;
+}
+
+void mp_notes_forget(mp_notes **all, const char *connection, void (*gone)(void *, const void *, size_t), void *context) {
+  size_t length = strlen(connection);
+  for (mp_notes **place = all, *one; (one = *place);) {
+    if (strncmp(one->key, connection, length) != 0 || one->key[length] != ' ') {
+      place = &one->next;
+      continue;
+    }
+    *place = one->next;
+    gone(context, one->content, one->size);
+    free(one);
+  }
 }
 
 void mp_notes_free(mp_notes *all) {

@@ -145,7 +145,7 @@ static void requests_and_events(void) {
   mp_close(client);
   pthread_join(played.thread, NULL);
   close_process(&played);
-  const char *wanted = "{\"request\":\"subscribe\",\"events\":[\"timeout\"],\"sample_ms\":50\n"
+  const char *wanted = "{\"request\":\"subscribe\",\"events\":[\"timeout\",\"closed\"],\"sample_ms\":50\n"
                        "{\"request\":\"show\",\"connection\":\"3.1\"\n"
                        "{\"request\":\"subflow_create\",\"connection\":\"3.1\",\"local\":\"10.1.0.1\",\"backup\":true\n"
                        "{\"request\":\"remove\",\"connection\":\"3.1\",\"address_id\":9\n"
@@ -156,6 +156,58 @@ static void requests_and_events(void) {
                        "{\"request\":\"release\"\n";
   if (strcmp(played.asked, wanted) != 0) fprintf(stderr, "asked:\n%s", played.asked);
   CHECK(strcmp(played.asked, wanted) == 0);
+}
+
+/* Notes end with their connection and so do the timers that were to get them; those about others stay. */
+static void *first_note, *other_note;
+static int notes_told, dropped;
+
+static void on_noted(mp_client *client, const mp_event *event, void *context) {
+  int *note = mp_note(client, event->connection, "detail", sizeof *note);
+  CHECK(note && !context && strcmp(event->event, "closed") != 0);
+  if (strcmp(event->connection, "3.1") == 0 && notes_told == 0) first_note = note;
+  if (strcmp(event->connection, "3.10") == 0) {
+    CHECK(!other_note || other_note == note);
+    other_note = note;
+  }
+  /* What was noted is there as long as the connection is, and not when another one has its name. */
+  static const int before[] = {0, 0, 1, 0, 0, 1};
+  CHECK(*note == before[notes_told]);
+  *note = 1;
+  notes_told++;
+}
+
+static void never(mp_client *client, void *context) {
+  CHECK(client && context);
+  dropped++;
+}
+
+static void notes_end_with_their_connection(void) {
+  process played;
+  open_process(&played);
+  mp_client *client = mp_connect(played.path);
+  CHECK(client);
+  mp_on_event(client, on_noted, NULL);
+  int fd = accept(played.listener, NULL, NULL);
+  /* The subscription's own reply comes first. */
+  dprintf(fd, "{\"id\":1,\"reply\":\"done\"}\n");
+  CHECK(mp_subscribe(client, (const char *const[]){"timeout", "sub_closed", "created", NULL}, NULL, 0) == 0);
+  const char *line = "{\"event\":\"%s\",\"connection\":\"%s\"}\n";
+  dprintf(fd, line, "timeout", "3.1");
+  CHECK(mp_dispatch(client, -1) == 1);
+  CHECK(mp_after(client, 1 << 20, never, first_note) == 0 && mp_timeout(client) > 0);
+  dprintf(fd, line, "timeout", "3.10");
+  dprintf(fd, line, "timeout", "3.1");
+  dprintf(fd, line, "closed", "3.1");
+  /* The last word about a connection may come after its end. */
+  dprintf(fd, line, "sub_closed", "3.1");
+  dprintf(fd, line, "created", "3.1");
+  dprintf(fd, line, "timeout", "3.1");
+  close(fd);
+  CHECK(mp_run(client) == 0 && notes_told == 6);
+  CHECK(mp_timeout(client) == -1 && dropped == 0);
+  mp_close(client);
+  close_process(&played);
 }
 
 /* Lines that are not the protocol end the session with an error, and nothing else. */
@@ -186,6 +238,7 @@ static void nobody_there(void) {
 
 int main(void) {
   requests_and_events();
+  notes_end_with_their_connection();
   hostile_lines();
   nobody_there();
   puts("ok");
