@@ -84,6 +84,11 @@ enum Work {
         args: &'static [&'static str],
         env: &'static [(&'static str, &'static str)],
     },
+    /// A program that not every machine has, in a folder of the workspace.
+    Program {
+        name: &'static str,
+        folder: &'static str,
+    },
 }
 
 struct Step {
@@ -144,6 +149,14 @@ const STEPS: &[Step] = &[
         work: Work::Compliance,
     },
     Step {
+        name: "mypy",
+        what: "types of the Python library, strictly",
+        work: Work::Program {
+            name: "mypy",
+            folder: "bindings/python",
+        },
+    },
+    Step {
         name: "clippy",
         what: "lints, warnings as errors",
         work: Work::Cargo {
@@ -200,6 +213,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
             Work::Metadata { deps, run } => run(&workspace::metadata(*deps)?),
             Work::Compliance => compliance::findings(&sources)?,
             Work::Cargo { args, env } => cargo(args, env),
+            Work::Program { name, folder } => program(name, folder),
         };
         let mark = if found.errors.is_empty() {
             '✓'
@@ -236,6 +250,22 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         );
     }
     Ok(failed.is_empty())
+}
+
+/// Runs a program that finds what to check in its folder. Where there is none, the step is left out, and says so.
+fn program(name: &str, folder: &str) -> Findings {
+    let mut found = Findings::default();
+    match Command::new(name).current_dir(root().join(folder)).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            found.error(format!("{name} ended with {}:\n{said}", output.status));
+        }
+        Err(error) => found.warning(format!(
+            "not checked, {name} cannot be run ({error}); `scripts/setup test` installs it"
+        )),
+    }
+    found
 }
 
 /// Runs Cargo with its output shown as it comes.

@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-from manypath import Client, ControlError, Event, connect
+from manypath import Control, ControlError, Event, connect
 
 # Seconds before the first new attempt; each further loss in a row doubles them, up to a minute. What the peer or the
 # administrator ended for good is not tried again.
@@ -14,10 +14,10 @@ PAUSES = {"reset_by_peer": 1.0, "timed_out": 1.0, "unreachable": 3.0, "address_g
 
 
 class FullMesh:
-    def __init__(self, control: Client) -> None:
+    def __init__(self, control: Control) -> None:
         self.control = control
-        self.losses: dict = {}
-        self.due: list = []
+        self.losses: dict[tuple[str, str], int] = {}
+        self.due: list[tuple[float, tuple[str, str]]] = []
 
     def fill(self) -> None:
         """Opens what is missing."""

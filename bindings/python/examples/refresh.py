@@ -2,12 +2,12 @@
 
 import sys
 
-from manypath import Client, Connection, ControlError, connect
+from manypath import Connection, Control, ControlError, connect
 
 SUBFLOWS, EVERY_MS = 5, 2_500
 
 
-def refresh(control: Client, connection: Connection, before: dict) -> dict:
+def refresh(control: Control, connection: Connection, before: dict[int, int]) -> dict[int, int]:
     """Replaces the slowest unless all do about alike; gives what each had acknowledged by now."""
     for _ in range(SUBFLOWS - len(connection.subflows)):
         control.create(connection.id)
@@ -22,7 +22,7 @@ def refresh(control: Client, connection: Connection, before: dict) -> dict:
 
 
 def main(who: "str | None" = None) -> None:
-    acked: dict = {}
+    acked: dict[str, dict[int, int]] = {}
     with connect(who) as control:
         control.subscribe("established", "closed", "sample", sample_ms=EVERY_MS)
         control.claim()

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from manypath import AsyncClient, Connection, ControlError, connect_async
+from manypath import AsyncControl, Connection, ControlError, connect_async
 
 THRESHOLD_US = 1_000_000
 RETRY = 10.0  # seconds before the primary path is tried again
@@ -16,7 +16,7 @@ def other_address(connection: Connection, primary: str) -> str:
     return max(others, key=lambda local: local.backup).address if others else ""
 
 
-async def lead_back(control: AsyncClient, name: str, primary: str, troubled: set) -> None:
+async def lead_back(control: AsyncControl, name: str, primary: str, troubled: set[tuple[str, int]]) -> None:
     """Tries the primary path again until it does well, and closes the others then."""
     while True:
         await asyncio.sleep(RETRY)
@@ -35,12 +35,13 @@ async def main(who: "str | None" = None) -> None:
     async with connect_async(who) as control:
         await control.subscribe("timeout", "closed")
         await control.claim()
-        moved: dict = {}
-        troubled: set = set()
+        moved: dict[str, asyncio.Future[None]] = {}
+        troubled: set[tuple[str, int]] = set()
         async for event in control.events():
             name, tried = event.connection, moved.get(event.connection)
             if event.event == "closed":
-                moved.pop(name, tried) and tried.cancel()
+                if tried:
+                    moved.pop(name).cancel()
                 continue
             troubled.add((name, event.subflow))
             if event.rto_us <= THRESHOLD_US or (tried and not tried.done()):

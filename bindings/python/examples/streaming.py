@@ -25,7 +25,7 @@ class Stream:
 
 
 def main(who: "str | None" = None) -> None:
-    streams: dict = {}
+    streams: dict[str, Stream] = {}
     with connect(who) as control:
         # A sample twenty times a period shows when a block begins.
         control.subscribe("timeout", "closed", "sample", sample_ms=int(PERIOD * 50))

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -32,7 +33,7 @@ class Process:
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "7.sock"
-        self.asked: list = []
+        self.asked: list[dict[str, object]] = []
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
         self.listener.listen()
@@ -45,12 +46,13 @@ class Process:
             for line in lines:
                 asked = json.loads(line)
                 self.asked.append({k: v for k, v in asked.items() if k != "id"})
-                reply = {
+                replies: dict[str, dict[str, object]] = {
                     "show": {"reply": "connection", "connection": SHOWN},
                     "subflow_create": {"reply": "done", "subflow": 4},
                     "remove": {"reply": "error", "code": "not_found", "message": "no such address"},
                     "why": {"reply": "decisions", "decisions": [{"ago_us": 1, "decision": "d", "reason": "r"}]},
-                }.get(asked["request"], {"reply": "done"})
+                }
+                reply = replies.get(asked["request"], {"reply": "done"})
                 for out in (EVENT, {"id": asked["id"], **reply}):
                     lines.write(json.dumps(out).encode() + b"\n")
                 lines.flush()
@@ -131,24 +133,17 @@ class Examples(unittest.TestCase):
         self.assertFalse(stream.is_late(1.55, connection), "once a block")
 
     def test_the_slowest_is_replaced(self) -> None:
-        calls: list = []
-
-        class Control:
-            def create(self, name: str) -> None:
-                calls.append("create")
-
-            def destroy(self, name: str, subflow: int) -> None:
-                calls.append(subflow)
+        control = mock.create_autospec(Client, instance=True)
 
         def subflows(*acked: int) -> Connection:
             made = (Subflow(id=i, phase="established", bytes_acked=a) for i, a in enumerate(acked))
             return Connection(id="3.1", subflows=tuple(made))
 
-        before = refresh.refresh(Control(), subflows(0, 0, 0, 0, 0), {})
-        refresh.refresh(Control(), subflows(8, 7, 8, 7, 8), before)
-        self.assertEqual(calls, [])
-        refresh.refresh(Control(), subflows(8, 8, 3, 4, 8), before)
-        self.assertEqual(calls, ["create", 2])
+        before = refresh.refresh(control, subflows(0, 0, 0, 0, 0), {})
+        refresh.refresh(control, subflows(8, 7, 8, 7, 8), before)
+        self.assertEqual(control.method_calls, [])
+        refresh.refresh(control, subflows(8, 8, 3, 4, 8), before)
+        self.assertEqual(control.method_calls, [mock.call.create("3.1"), mock.call.destroy("3.1", 2)])
 
     def test_examples_are_short(self) -> None:
         for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py")):

@@ -8,12 +8,17 @@ from .kernel import AsyncKernelClient, KernelClient
 from .protocol import Address, Connection, ControlError, Decision, Event, PeerAddress, Subflow, find_socket, sockets
 
 
-def connect(who: Optional[str] = None) -> Union[Client, KernelClient]:
+# Either session, with the same calls.
+Control = Union[Client, KernelClient]
+AsyncControl = Union[AsyncClient, AsyncKernelClient]
+
+
+def connect(who: Optional[str] = None) -> Control:
     """A session with the process of this id, with the only one of this user, or with the `kernel`."""
     return KernelClient() if who == "kernel" else Client(pid=int(who) if who else None)
 
 
-def connect_async(who: Optional[str] = None) -> Union[AsyncClient, AsyncKernelClient]:
+def connect_async(who: Optional[str] = None) -> AsyncControl:
     """The same for asyncio, for use with `async with`."""
     return AsyncKernelClient() if who == "kernel" else AsyncClient(pid=int(who) if who else None)
 
@@ -21,9 +26,11 @@ def connect_async(who: Optional[str] = None) -> Union[AsyncClient, AsyncKernelCl
 __all__ = [
     "Address",
     "AsyncClient",
+    "AsyncControl",
     "AsyncKernelClient",
     "Client",
     "Connection",
+    "Control",
     "ControlError",
     "Decision",
     "Event",
