@@ -6,6 +6,7 @@ mod boxes;
 mod c_library;
 mod control;
 mod control_kernel;
+mod control_shell;
 mod crowd;
 mod cuts;
 mod demo;
