@@ -147,10 +147,6 @@ pub(crate) enum CtlCommand {
         /// What spreads the pauses of the controllers
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
-        /// Look for events so long before sleeping, and let the process look for the answers (1 ms at most); takes processor
-        /// time, all of it where events come more often than this
-        #[arg(long, value_name = "TIME", value_parser = parse_period)]
-        busy_poll: Option<Duration>,
     },
     /// Put the kernel's connections on a control socket, until Ctrl-C (a manypath process has its own)
     Serve,

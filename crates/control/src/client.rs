@@ -1,6 +1,5 @@
 //! The side that asks: one process, or all of them.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,11 +8,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::awake::Lookout;
+use crate::dialogue::Dialogue;
 use crate::engine::Engine;
 use crate::place;
 use crate::report::ProcessReport;
-use crate::wire::{Answer, Asked, EventReport, Reply, Request};
+use crate::wire::{EventReport, Reply, Request};
 
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -66,15 +65,7 @@ pub struct Client {
     write: OwnedWriteHalf,
     /// Half a line, when waiting for it was given up.
     line: Vec<u8>,
-    waiting: VecDeque<EventReport>,
-    next_id: u64,
-    lookout: Lookout,
-}
-
-/// A line of a process.
-enum Line {
-    Answer(Box<Answer>),
-    Event(Box<EventReport>),
+    dialogue: Dialogue,
 }
 
 impl Client {
@@ -88,55 +79,23 @@ impl Client {
             read: BufReader::new(read),
             write,
             line: Vec::new(),
-            waiting: VecDeque::new(),
-            next_id: 1,
-            lookout: Lookout::default(),
+            dialogue: Dialogue::default(),
         })
-    }
-
-    /// Looks for what comes without sleeping for so long, each time it waits, and asks the process to do the same for an
-    /// answer to an event: a tenth of a millisecond is saved where processors sleep deeply. A session that hears something
-    /// more often than that never sleeps, and takes a processor. Counts from the next subscription on; zero, as at first, sleeps.
-    pub fn set_busy_poll(&mut self, bound: Duration) {
-        self.lookout.bound = bound;
     }
 
     /// Asks and waits for the reply; a refusal is [`Reply::Error`].
     ///
     /// # Errors
     /// The session is over, or the other side does not speak the protocol.
-    pub async fn ask(&mut self, mut request: Request) -> io::Result<Reply> {
-        if let (Request::Subscribe(filter), false) = (&mut request, self.lookout.bound.is_zero()) {
-            let bound = u64::try_from(self.lookout.bound.as_micros()).unwrap_or(u64::MAX);
-            filter.busy_poll_us.get_or_insert(bound);
-        }
-        let id = Some(self.next_id);
-        self.next_id += 1;
-        let mut text = serde_json::to_vec(&Asked { id, request }).map_err(io::Error::other)?;
-        text.push(b'\n');
+    pub async fn ask(&mut self, request: Request) -> io::Result<Reply> {
+        let text = self.dialogue.ask(request)?;
         self.write.write_all(&text).await?;
         loop {
-            match self.next_line().await? {
-                None => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Some(Line::Event(event)) => self.waiting.push_back(*event),
-                // What could not be read as a request has no id.
-                Some(Line::Answer(answer)) if answer.id == id || answer.id.is_none() => {
-                    self.renew(&answer.reply);
-                    return Ok(answer.reply);
-                }
-                Some(Line::Answer(_)) => {}
+            if !self.next_line().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
-        }
-    }
-
-    /// Events that wait without their connection, because a command made it out of date, get it as it was shown since then.
-    fn renew(&mut self, reply: &Reply) {
-        let Reply::Connection { connection } = reply else {
-            return;
-        };
-        for event in &mut self.waiting {
-            if event.sample.is_none() && event.connection.as_ref() == Some(&connection.id) {
-                event.sample = Some(connection.clone());
+            if let Some(reply) = self.dialogue.reply() {
+                return Ok(reply);
             }
         }
     }
@@ -147,37 +106,30 @@ impl Client {
     /// The other side does not speak the protocol.
     pub async fn next_event(&mut self) -> io::Result<Option<EventReport>> {
         loop {
-            if let Some(event) = self.waiting.pop_front() {
+            if let Some(event) = self.dialogue.event() {
                 return Ok(Some(event));
             }
-            match self.next_line().await? {
-                None => return Ok(None),
-                Some(Line::Event(event)) => return Ok(Some(*event)),
-                Some(Line::Answer(_)) => {}
+            if !self.next_line().await? {
+                return Ok(None);
             }
         }
     }
 
-    async fn next_line(&mut self) -> io::Result<Option<Line>> {
+    /// Hears one more line; false when there is none.
+    async fn next_line(&mut self) -> io::Result<bool> {
         let Self {
             read,
             line,
-            lookout,
+            dialogue,
             ..
         } = self;
-        lookout.wait_for(read.read_until(b'\n', line)).await?;
+        read.read_until(b'\n', line).await?;
         if line.last() != Some(&b'\n') {
-            return Ok(None);
+            return Ok(false);
         }
-        let bad = |e| io::Error::new(io::ErrorKind::InvalidData, e);
-        // The first word tells what it is: `{"event":` or `{"id":1,"reply":`.
-        let parsed = if line.starts_with(b"{\"event\"") {
-            serde_json::from_slice(line).map(|event| Line::Event(Box::new(event)))
-        } else {
-            serde_json::from_slice(line).map(|answer| Line::Answer(Box::new(answer)))
-        };
+        let heard = dialogue.hear(line);
         line.clear();
-        parsed.map(Some).map_err(bad)
+        heard.map(|()| true)
     }
 }
 
@@ -191,11 +143,7 @@ impl Engine for Client {
     }
 
     fn outdate(&mut self, connection: &str) {
-        for event in &mut self.waiting {
-            if event.connection.as_deref() == Some(connection) && event.event != "sample" {
-                event.sample = None;
-            }
-        }
+        self.dialogue.outdate(connection);
     }
 }
 

@@ -6,8 +6,10 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use manypath_stack::api::Ending;
+use tokio::time::timeout_at;
 
 use crate::client::{self, Client};
 use crate::kernel::Kernel;
@@ -54,6 +56,17 @@ impl From<ControlError> for io::Error {
     }
 }
 
+/// What comes first.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// An event.
+    Event(Box<EventReport>),
+    /// The moment that was waited for.
+    Moment,
+    /// The end of the session.
+    End,
+}
+
 /// A session with whoever owns connections. The typed calls below are one request each, in the order in which they are made.
 pub trait Engine: Send {
     /// Asks and waits for the reply; a refusal is [`Reply::Error`].
@@ -67,6 +80,26 @@ pub trait Engine: Send {
     /// # Errors
     /// The other side does not speak the protocol.
     fn next_event(&mut self) -> impl Future<Output = io::Result<Option<EventReport>>> + Send;
+
+    /// The next event, unless a moment comes first.
+    ///
+    /// # Errors
+    /// The other side does not speak the protocol.
+    fn next_event_by(
+        &mut self,
+        at: Option<Instant>,
+    ) -> impl Future<Output = io::Result<Next>> + Send {
+        async move {
+            let heard = match at {
+                None => self.next_event().await,
+                Some(at) => match timeout_at(at.into(), self.next_event()).await {
+                    Ok(heard) => heard,
+                    Err(_) => return Ok(Next::Moment),
+                },
+            };
+            Ok(heard?.map_or(Next::End, |event| Next::Event(Box::new(event))))
+        }
+    }
 
     /// Takes the samples of a connection out of the events that have arrived and were not looked at: after a command, they
     /// show the connection as it was before. Those that arrive later show what the command has changed.

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use manypath_stack::api::{
     Command, Done, Ending, Event, EventKind, NewSubflow, PathManager, StackError,
 };
 use manypath_stack::ids::{ConnId, SubflowId};
+use manypath_stack::pm::controllers::View;
 use manypath_wire::ids::AddrId;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
-use crate::awake;
 use crate::news;
 use crate::report::ConnReport;
+use crate::view::ViewReport;
 use crate::wire::{Answer, DecisionReport, EventReport, Filter, Reply, Request, VERSION, Wanted};
 
 /// Bytes of lines that may wait for a reader before it counts as dead. Lines are shared by all readers.
@@ -25,15 +25,14 @@ const SAMPLES_UNTIL: usize = 256 << 10;
 /// Bytes of waiting lines beyond which no more requests of that reader are served.
 const REPLIES_UNTIL: usize = 1 << 20;
 
-/// The longest that a subscriber may keep the process looking for its answer.
-const LONGEST_LOOK: Duration = Duration::from_millis(1);
-
 /// Who knows the connections of this process and can act on them.
 pub trait Backend: Send + Sync + 'static {
     /// All connections as they are now, oldest first.
     fn connections(&self) -> Vec<ConnReport>;
     /// One of them.
     fn connection(&self, id: ConnId) -> Option<ConnReport>;
+    /// What controllers see of it.
+    fn view(&self, id: ConnId) -> Option<View>;
     /// The decisions of its path manager, oldest first.
     fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>>;
     /// The policy that decides its subflows.
@@ -68,10 +67,6 @@ pub(crate) struct Outbox {
     pub(crate) written: Notify,
     /// The subscription changed.
     pub(crate) changed: Notify,
-    /// An event was written whose answer is worth staying awake for.
-    told: Notify,
-    /// How many requests were served.
-    served: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +119,6 @@ impl Outbox {
             ready: Notify::new(),
             written: Notify::new(),
             changed: Notify::new(),
-            told: Notify::new(),
-            served: AtomicU64::new(0),
         }
     }
 
@@ -148,7 +141,7 @@ impl Outbox {
     /// Adds a reply.
     pub(crate) fn reply(&self, answer: &Answer) {
         if let Ok(text) = serde_json::to_string(answer) {
-            self.push(&(text + "\n").into(), Pace::AtOnce);
+            self.push(&(text + "\n").into(), Pace::Together);
         }
     }
 
@@ -219,27 +212,6 @@ impl Outbox {
             .map(|ms| (ms.max(10), filter.connection.clone()))
     }
 
-    /// How long this process may look for the answer to an event.
-    fn busy_poll(&self) -> Duration {
-        let queue = lock(&self.queue);
-        let wanted = queue.filter.as_ref().and_then(|f| f.busy_poll_us);
-        wanted
-            .map_or(Duration::ZERO, Duration::from_micros)
-            .min(LONGEST_LOOK)
-    }
-
-    /// Looks for answers without sleeping, as long as the subscriber wants.
-    pub(crate) async fn stay_awake(&self) {
-        let mut lookout = awake::Lookout::default();
-        loop {
-            self.told.notified().await;
-            lookout.bound = self.busy_poll();
-            let served = self.served.load(Ordering::Relaxed);
-            let is_answered = || self.served.load(Ordering::Relaxed) != served;
-            lookout.stay_awake(is_answered).await;
-        }
-    }
-
     /// Nothing more will be asked.
     pub(crate) fn finish(&self) {
         lock(&self.queue).finishing = true;
@@ -265,9 +237,10 @@ impl Outbox {
             // Addresses of the host concern every connection.
             (None, _) | (Some(_), None) => true,
         };
-        let form = match filter.with_sample {
-            true => Form::WithSample,
-            false => Form::Short,
+        let form = match (filter.with_view, filter.with_sample) {
+            (true, _) => Form::WithView,
+            (false, true) => Form::WithSample,
+            (false, false) => Form::Short,
         };
         (named && concerns).then_some(form)
     }
@@ -280,6 +253,8 @@ enum Form {
     Short,
     /// And the connection as it is then.
     WithSample,
+    /// And what controllers see of it.
+    WithView,
 }
 
 fn line(event: &EventReport) -> Arc<str> {
@@ -305,14 +280,6 @@ struct State {
     everything: Vec<u64>,
     seq: u64,
     lost: u64,
-}
-
-impl State {
-    /// Who owns a connection, or is to own it.
-    fn owner(&self, conn: ConnId) -> Option<u64> {
-        let owner = self.owners.get(&conn).map(|owner| owner.client);
-        owner.or_else(|| self.everything.first().copied())
-    }
 }
 
 /// All clients of one process.
@@ -362,17 +329,28 @@ impl Hub {
             || state.owners.values().any(|owner| owner.client == client)
     }
 
-    /// Passes events on until there are no more.
+    /// Passes events on until there are no more. The first one is written at once: its answer is worth the most. What follows it comes
+    /// together when this thread has nothing else to do: packets that are about to be handled do not wait for writes, each of
+    /// which would wake its reader.
     pub(crate) async fn distribute(self: Arc<Self>, mut news: News) {
-        while let Some(event) = news.events.recv().await {
-            // A write for each of many would cost more than the wait is worth.
-            let pace = match news.events.is_empty() {
-                true => Pace::AtOnce,
-                false => Pace::Together,
+        let mut pace = Pace::AtOnce;
+        loop {
+            let event = match pace {
+                Pace::AtOnce => news.events.recv().await,
+                Pace::Together => news.events.try_recv().ok(),
             };
-            self.tell(&event, pace);
-            let lost = news.lost.load(Ordering::Relaxed);
-            self.tell_lost(lost, &event);
+            match (event, pace) {
+                (Some(event), _) => {
+                    self.tell(&event, pace);
+                    self.tell_lost(news.lost.load(Ordering::Relaxed), &event);
+                    if pace == Pace::AtOnce {
+                        tokio::task::yield_now().await;
+                    }
+                    pace = Pace::Together;
+                }
+                (None, Pace::Together) => pace = Pace::AtOnce,
+                (None, Pace::AtOnce) => return,
+            }
         }
     }
 
@@ -394,12 +372,18 @@ impl Hub {
             (report.decision, report.reason) = (Some(entry.decision), Some(entry.reason));
         }
         // Each form is written once for all.
-        let (mut short, mut long) = (None, None);
-        let owner = event.conn.and_then(|conn| state.owner(conn));
-        for (name, client) in &state.clients {
+        let (mut short, mut viewed, mut long) = (None, None, None);
+        for client in state.clients.values() {
             let text = match client.wants(&report) {
                 None => continue,
                 Some(Form::Short) => short.get_or_insert_with(|| line(&report)),
+                Some(Form::WithView) => viewed.get_or_insert_with(|| {
+                    let found = event.conn.and_then(|id| self.backend.view(id));
+                    line(&EventReport {
+                        view: found.map(|view| Box::new(ViewReport::from(&view))),
+                        ..report.clone()
+                    })
+                }),
                 Some(Form::WithSample) => long.get_or_insert_with(|| {
                     let found = event.conn.and_then(|id| self.backend.connection(id));
                     line(&EventReport {
@@ -409,9 +393,6 @@ impl Hub {
                 }),
             };
             client.push(text, pace);
-            if owner == Some(*name) && !client.busy_poll().is_zero() {
-                client.told.notify_one();
-            }
         }
         let Some(conn) = event.conn else { return };
         match event.kind {
@@ -461,7 +442,6 @@ impl Hub {
     pub(crate) fn serve(&self, outbox: &Outbox, of: impl FnOnce() -> Answer) {
         let _turn = lock(&self.turn);
         outbox.reply(&of());
-        outbox.served.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Serves a request; `list` is the server's own.
@@ -631,9 +611,13 @@ impl Hub {
         if known.is_some_and(|owner| owner.client != client && !force) {
             return Err(owned());
         }
+        let stands_still = before == PathManager::Userspace;
         let before = known.map_or(before, |owner| owner.before);
         state.owners.insert(id, Owner { client, before });
         drop(state);
+        if stands_still {
+            return Ok(());
+        }
         let command = Command::SetPolicy(PathManager::Userspace);
         let done = self.backend.command(id, command);
         done.map(|_| ())

@@ -6,10 +6,11 @@
 //! are written against an [`engine::Engine`], which is such a process or the Linux kernel ([`kernel`]).
 #![forbid(unsafe_code)]
 
-mod awake;
+pub mod blocking;
 pub mod bridge;
 pub mod client;
 pub mod convert;
+mod dialogue;
 pub mod engine;
 mod hub;
 pub mod kernel;
@@ -17,6 +18,9 @@ pub mod news;
 pub mod place;
 pub mod remote;
 pub mod report;
+#[cfg(test)]
+mod schema;
 pub mod server;
 pub mod steering;
+pub mod view;
 pub mod wire;

@@ -253,13 +253,13 @@ fn end_of(report: &EventReport) -> Option<SubflowEnd> {
         .map(|(end, ..)| *end)
 }
 
+/// Events to try things with.
 #[cfg(test)]
-mod tests {
+pub(crate) mod samples {
     use super::*;
-    use manypath_tcp::time::Instant;
 
-    #[test]
-    fn what_a_controller_outside_hears_is_what_one_inside_hears() {
+    /// One of each kind that controllers hear of, and of each cause.
+    pub(crate) fn every_kind() -> Vec<EventKind> {
         let tuple = FourTuple::new(
             "10.0.0.1:5000".parse().expect("address"),
             "192.0.2.1:80".parse().expect("address"),
@@ -326,7 +326,18 @@ mod tests {
             tuple,
             end: *end,
         }));
-        for original in all {
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manypath_tcp::time::Instant;
+
+    #[test]
+    fn what_a_controller_outside_hears_is_what_one_inside_hears() {
+        for original in samples::every_kind() {
             let event = Event {
                 at: Instant::from_secs(1),
                 conn: None,

@@ -9,7 +9,7 @@ use manypath_stack::ids::SubflowId;
 use manypath_stack::pm::controllers::{Controller, LocalView, Order, SubflowView, View};
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Next};
 use crate::news;
 use crate::report::{ConnReport, SubflowReport};
 use crate::wire::{EventReport, Filter, Reply, Request, Wanted};
@@ -120,6 +120,9 @@ pub fn request(connection: &str, command: &Command) -> Request {
     }
 }
 
+/// When the controllers' time begins: never at zero, which stands for "long ago".
+const EPOCH: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What a running controller did, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
@@ -159,7 +162,7 @@ impl<E: Engine> Runner<E> {
         }
         let filter = Filter {
             connection: connection.clone(),
-            with_sample: true,
+            with_view: true,
             ..Filter::default()
         };
         // Whoever comes up in between is in the list, and the event that tells of it changes nothing then.
@@ -189,9 +192,14 @@ impl<E: Engine> Runner<E> {
     }
 
     fn now(&self) -> Instant {
-        // Never zero, which stands for "long ago".
-        let elapsed = self.start.elapsed() + std::time::Duration::from_secs(1);
+        let elapsed = self.start.elapsed() + EPOCH;
         Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// A moment of the controllers by the system's clock.
+    fn moment(&self, at: Instant) -> std::time::Instant {
+        let elapsed = std::time::Duration::from_nanos(at.as_nanos());
+        self.start + elapsed.saturating_sub(EPOCH)
     }
 
     fn adopt(&mut self, connection: &str) {
@@ -219,29 +227,21 @@ impl<E: Engine> Runner<E> {
                 .await?;
         }
         loop {
-            let now = self.now();
             let due = self
                 .controllers
                 .iter()
                 .filter_map(|(name, c)| c.deadline().map(|at| (at, name.clone())))
                 .min();
-            let wait = due
-                .as_ref()
-                .map(|(at, _)| std::time::Duration::from_nanos(at.since(now).as_nanos()));
-            let event = match wait {
-                None => self.client.next_event().await?,
-                Some(wait) => match tokio::time::timeout(wait, self.client.next_event()).await {
-                    Ok(event) => event?,
-                    Err(_) => {
-                        if let Some((_, name)) = due {
-                            self.consult(&name, None, None, &mut told).await?;
-                        }
-                        continue;
+            let at = due.as_ref().map(|(at, _)| self.moment(*at));
+            match self.client.next_event_by(at).await? {
+                Next::Event(event) => self.hear(*event, &mut told).await?,
+                Next::Moment => {
+                    if let Some((_, name)) = due {
+                        self.consult(&name, None, None, &mut told).await?;
                     }
-                },
-            };
-            let Some(event) = event else { return Ok(()) };
-            self.hear(event, &mut told).await?;
+                }
+                Next::End => return Ok(()),
+            }
         }
     }
 
@@ -263,7 +263,8 @@ impl<E: Engine> Runner<E> {
             }
             _ => {}
         }
-        let seen = event.sample.as_deref();
+        let seen = event.view.as_deref().map(View::from);
+        let seen = seen.or_else(|| event.sample.as_deref().map(view));
         self.consult(connection, Some(&kind), seen, told).await
     }
 
@@ -272,14 +273,14 @@ impl<E: Engine> Runner<E> {
         &mut self,
         connection: &str,
         event: Option<&manypath_stack::api::EventKind>,
-        seen: Option<&ConnReport>,
+        seen: Option<View>,
         told: &mut impl FnMut(&Deed),
     ) -> io::Result<()> {
         if !self.controllers.contains_key(connection) {
             return Ok(());
         }
         let view = match seen {
-            Some(seen) => view(seen),
+            Some(seen) => seen,
             None => {
                 let show = Request::Show {
                     connection: connection.to_owned(),

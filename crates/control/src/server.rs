@@ -179,7 +179,6 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
         end = asked => end,
         end = write_lines(&outbox) => end,
         () = take_samples(shared, &outbox) => Ok(()),
-        () = outbox.stay_awake() => Ok(()),
     }
 }
 
@@ -248,6 +247,8 @@ async fn write_lines(outbox: &Outbox) -> io::Result<()> {
                 return Ok(());
             }
             outbox.ready.notified().await;
+            // Packets that wait go first, and what they cause goes along.
+            tokio::task::yield_now().await;
             continue;
         }
         let mut rest = text.as_slice();

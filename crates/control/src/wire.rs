@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::report::{ConnReport, ProcessReport};
+use crate::view::ViewReport;
 
 /// Version of the protocol. Fields are only ever added within one.
 pub const VERSION: u32 = 1;
@@ -166,10 +167,10 @@ pub struct Filter {
     /// Each event of a connection brings the connection as it is then, so that nobody has to ask before acting.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub with_sample: bool,
-    /// After an event of a connection that the subscriber owns, the process looks for the answer without sleeping, so many
-    /// microseconds, 1000 at most. It takes the processor for that long.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub busy_poll_us: Option<u64>,
+    /// Each event of a connection brings what controllers decide by, as `view`: a quarter of a sample, to be written and read while
+    /// somebody waits. Where there are no views, it brings a sample.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_view: bool,
 }
 
 impl Filter {
@@ -360,6 +361,9 @@ pub struct EventReport {
     /// Of a `sample`, and of any event of a subscription `with_sample`: the connection as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<ConnReport>>,
+    /// Of any event of a subscription `with_view`: the connection as controllers see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub view: Option<Box<ViewReport>>,
     /// Of `lost`: samples that were left out because the reader is slow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
@@ -413,7 +417,7 @@ mod tests {
                     connection: None,
                     sample_ms: Some(100),
                     with_sample: false,
-                    busy_poll_us: None,
+                    with_view: false,
                 }),
             ),
         ];

@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manypath_control::client::{Client, collect_in};
-use manypath_control::engine::Engine;
+use manypath_control::engine::{Engine, Next};
 use manypath_control::place;
-use manypath_control::remote::Runner;
+use manypath_control::remote::{Runner, view};
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, News, Server};
 use manypath_control::wire::{DecisionReport, EventReport, Filter, Reply, Request, Wanted};
 use manypath_stack::api::{Command, Done, Event, EventKind, PathManager, StackError};
 use manypath_stack::ids::{ConnId, SubflowId};
+use manypath_stack::pm::controllers::View;
 use manypath_tcp::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -85,6 +86,10 @@ impl Backend for Fake {
 
     fn connection(&self, id: ConnId) -> Option<ConnReport> {
         self.policy(id).map(|_| self.report(id))
+    }
+
+    fn view(&self, id: ConnId) -> Option<View> {
+        self.connection(id).map(|conn| view(&conn))
     }
 
     fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
@@ -289,7 +294,7 @@ async fn subscribers_hear_what_they_asked_for_in_order() {
         connection: Some("2.1".into()),
         sample_ms: None,
         with_sample: false,
-        busy_poll_us: None,
+        with_view: false,
     };
     some.ask(subscribe(filter)).await.expect("reply");
     let addr = "10.1.0.1".parse().expect("address");
@@ -424,7 +429,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
     let filter = Filter {
         sample_ms: Some(10),
         with_sample: false,
-        busy_poll_us: None,
+        with_view: false,
         ..Filter::default()
     };
     slow.ask(Request::Subscribe(filter)).await.expect("reply");
@@ -435,7 +440,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
         connection: Some("1.1".into()),
         sample_ms: Some(10),
         with_sample: false,
-        busy_poll_us: None,
+        with_view: false,
     };
     watcher
         .ask(Request::Subscribe(sampled))
@@ -555,20 +560,79 @@ async fn an_event_brings_its_connection_to_those_who_want_it() {
 
 #[tokio::test]
 async fn a_controller_runs_beside_the_process() {
+    let bench = one_with_a_backup();
+    let client = bench.client().await;
+    let run = tokio::spawn(async move { smart_backup(client).await });
+    moves_away(bench, async { run.await.expect("no panic") }).await;
+}
+
+#[tokio::test]
+async fn a_controller_may_have_a_thread_to_itself() {
+    let bench = one_with_a_backup();
+    let path = bench.server.path().to_owned();
+    let run = tokio::task::spawn_blocking(move || {
+        let client = manypath_control::blocking::Client::connect(&path).expect("session");
+        let alone = tokio::runtime::Builder::new_current_thread().build();
+        alone.expect("a runtime").block_on(smart_backup(client))
+    });
+    moves_away(bench, async { run.await.expect("no panic") }).await;
+}
+
+#[tokio::test]
+async fn a_moment_may_come_before_an_event() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let path = bench.server.path().to_owned();
+    let fake = bench.fake.clone();
+    let heard = tokio::task::spawn_blocking(move || {
+        let mut client = manypath_control::blocking::Client::connect(&path).expect("session");
+        let all = Request::Subscribe(Filter::default());
+        assert_eq!(code(&client.ask(all).expect("reply")), "done");
+        let soon = std::time::Instant::now() + Duration::from_millis(20);
+        let first = client.next_event_by(Some(soon)).expect("no line");
+        assert!(std::time::Instant::now() >= soon);
+        fake.happen(Some("1.1"), UP);
+        // Limits of before are none for a reply, nor for an event without any.
+        assert_eq!(code(&client.ask(claim(None)).expect("reply")), "done");
+        let second = client.next_event_by(None).expect("a line");
+        let later = std::time::Instant::now() + Duration::from_millis(1);
+        (
+            first,
+            second,
+            client.next_event_by(Some(later)).expect("no line"),
+        )
+    });
+    let (first, second, third) = heard.await.expect("no panic");
+    assert_eq!((first, third), (Next::Moment, Next::Moment));
+    let Next::Event(event) = second else {
+        panic!("{second:?}");
+    };
+    assert_eq!(event.event, "established");
+}
+
+/// A connection with a second address, which is a backup.
+fn one_with_a_backup() -> Bench {
     let text = r#"{"id":"1.1","may_join":true,"bytes_written":1000,
         "local_addresses":[{"address":"10.0.0.1","up":true},{"address":"10.1.0.1","up":true,"backup":true}],
         "remote_addresses":[{"address":"192.0.2.1:80"}],
         "subflows":[{"id":0,"phase":"established","local":"10.0.0.1:5000","remote":"192.0.2.1:80"}]}"#;
     let report: ConnReport = serde_json::from_str(text).expect("report");
-    let bench = bench(Fake::with(&["1.1"], report));
+    bench(Fake::with(&["1.1"], report))
+}
+
+/// Runs a controller to its end, and gives the reasons for what it did.
+async fn smart_backup(client: impl Engine) -> Vec<&'static str> {
     let policy = PathManager::SmartBackup(manypath_stack::api::SmartBackup::default());
-    let runner = Runner::start(bench.client().await, policy, None, 1)
-        .await
-        .expect("runs");
-    let (deeds, mut told) = mpsc::unbounded_channel();
-    let task = tokio::spawn(runner.run(move |deed| {
-        let _ = deeds.send(deed.clone());
-    }));
+    let runner = Runner::start(client, policy, None, 1).await.expect("runs");
+    let mut deeds = Vec::new();
+    let ended = runner.run(|deed| deeds.push(deed.order.why)).await;
+    ended.expect("in order");
+    deeds
+}
+
+/// A time-out makes the controller move, and the end of the process ends it.
+async fn moves_away(bench: Bench, run: impl Future<Output = Vec<&'static str>>) {
+    let claimed = "1.1: let userspace decide".to_owned();
+    wait_for(|| bench.fake.done() == [claimed.clone()]).await;
     let timeout = EventKind::Timeout {
         subflow: SubflowId(0),
         tuple: ends(),
@@ -576,24 +640,25 @@ async fn a_controller_runs_beside_the_process() {
         backoffs: 3,
     };
     bench.fake.happen(Some("1.1"), timeout);
-    let deed = told.recv().await.expect("a deed");
-    assert_eq!(
-        deed.order.why,
-        "the time-out of the primary passed the threshold"
-    );
-    told.recv().await.expect("another deed");
     let done = [
         "1.1: let userspace decide",
         "1.1: create 10.1.0.1 -> *",
         "1.1: reset subflow 0",
     ];
-    assert_eq!(bench.fake.done(), done);
+    wait_for(|| bench.fake.done() == done).await;
     drop(bench);
-    let ended = tokio::time::timeout(Duration::from_secs(10), task).await;
-    ended
-        .expect("it ends with the process")
-        .expect("no panic")
-        .expect("in order");
+    let why = "the time-out of the primary passed the threshold";
+    let ended = tokio::time::timeout(Duration::from_secs(10), run).await;
+    assert_eq!(ended.expect("it ends with the process"), [why, why]);
+}
+
+/// Waits until something is so; what it waits for is a task's or a thread's.
+async fn wait_for(so: impl Fn() -> bool) {
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !so() {
+        assert!(tokio::time::Instant::now() < until, "it never came about");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Context;
 use manypath_stack::ids::ConnId;
+use manypath_stack::pm::controllers::View;
 use manypath_stack::{Command, Done, PathManager, StackError};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
@@ -30,6 +31,10 @@ impl Backend for Live {
             let info = stack.info(id).ok()?;
             Some(convert::connection(&info, now, name))
         })
+    }
+
+    fn view(&self, id: ConnId) -> Option<View> {
+        self.0.conn_info(id).map(|info| View::from(&info))
     }
 
     fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {

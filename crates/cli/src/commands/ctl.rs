@@ -1,8 +1,11 @@
 //! `manypath ctl`.
 
-use std::path::PathBuf;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use manypath_control::blocking;
 use manypath_control::bridge::Bridge;
 use manypath_control::client::{self, Client};
 use manypath_control::engine::{ControlError, Engine};
@@ -38,25 +41,19 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
                 .hint("`--engine kernel` makes one for the kernel's connections"))
         }
         (EngineKind::Kernel, CtlCommand::Serve) => block_on(unless_stopped(serve())),
+        (EngineKind::Manypath, CtlCommand::Run { .. }) => {
+            block_on(unless_stopped(on_own_thread(move || {
+                let client = session(pid, blocking::Client::connect)?;
+                block_on(carry_out(client, what, json))
+            })))
+        }
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
-            let mut session = session(pid).await?;
-            if let CtlCommand::Run {
-                busy_poll: Some(bound),
-                ..
-            } = &what
-            {
-                session.set_busy_poll(*bound);
-            }
-            carry_out(session, what, json).await
+            let socket = session(pid, |socket| {
+                UnixStream::connect(socket).map(|_| socket.to_owned())
+            })?;
+            let client = Client::connect(&socket).await.map_err(|e| lost(&e))?;
+            carry_out(client, what, json).await
         })),
-        (
-            EngineKind::Kernel,
-            CtlCommand::Run {
-                busy_poll: Some(_), ..
-            },
-        ) => Err(Failure::usage(
-            "--busy-poll is for connections of a manypath process",
-        )),
         (EngineKind::Kernel, _) => block_on(unless_stopped(async move {
             let kernel = Kernel::open().map_err(|error| no_kernel(&error))?;
             carry_out(kernel, what, json).await
@@ -99,7 +96,7 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
                 connection,
                 sample_ms,
                 with_sample: false,
-                busy_poll_us: None,
+                with_view: false,
             };
             watch(engine, filter, json).await
         }
@@ -107,7 +104,6 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             controller,
             connection,
             seed,
-            busy_poll: _,
         } => {
             let runner = Runner::start(engine, controller, connection, seed).await;
             let runner = runner.map_err(|e| lost(&e))?;
@@ -139,14 +135,25 @@ async fn list(engine: &mut impl Engine, json: bool) -> Result<(), Failure> {
     print_text(&text)
 }
 
+/// Does what blocks its thread. Whoever gives up waiting leaves it to the end of the process.
+async fn on_own_thread(
+    what: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || ended.send(what()));
+    // It ends without a word only when it panics, which has been told.
+    end.await
+        .unwrap_or_else(|_| Err(Failure::new(Code::Failure, "the controller ended")))
+}
+
 /// A session with the process that is meant.
-async fn session(pid: Option<u32>) -> Result<Client, Failure> {
+fn session<S>(pid: Option<u32>, open: impl Fn(&Path) -> io::Result<S>) -> Result<S, Failure> {
     let mut sockets: Vec<(u32, PathBuf)> = client::sockets();
     sockets.retain(|(known, _)| pid.is_none_or(|pid| pid == *known));
     let mut found = Vec::new();
     for (pid, socket) in sockets {
         // What cannot be reached is left over from a process that is gone.
-        if let Ok(client) = Client::connect(&socket).await {
+        if let Ok(client) = open(&socket) {
             found.push((pid, client));
         }
     }

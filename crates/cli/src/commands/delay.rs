@@ -5,11 +5,13 @@
 //!
 //! `manypath lab figure smapp-3` runs it as a process of its own.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use manypath_control::server::Server;
@@ -44,15 +46,19 @@ pub(crate) struct DelayArgs {
     /// As many busy programs as the machine has processors
     #[arg(long)]
     loaded: bool,
-    /// The busy poll of the controller, in microseconds
-    #[arg(long, default_value_t = 0)]
-    busy_poll_us: u64,
     /// Only keep a processor busy
     #[arg(long)]
     spin: bool,
+    /// Only answer on standard input, a socket, as a controller does that has nothing to decide
+    #[arg(long)]
+    echo: bool,
 }
 
-/// Prints the microseconds of all rounds, within the stack and beside it.
+/// Bytes of the event that a controller waits for, and of its order.
+const EVENT: usize = 500;
+const ORDER: usize = 74;
+
+/// Prints the microseconds of all rounds: within the stack, beside it, and those of a socket's round trip alone.
 pub(crate) fn run(args: &DelayArgs) -> Result<(), Failure> {
     if args.spin {
         loop {
@@ -60,11 +66,14 @@ pub(crate) fn run(args: &DelayArgs) -> Result<(), Failure> {
         }
     }
     let failed = |e: io::Error| Failure::from_io(format!("cannot measure: {e}"), e.kind());
+    if args.echo {
+        return echo().map_err(failed);
+    }
     let delays = measure(args).map_err(failed)?;
     print_json(&delays)
 }
 
-fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 2]> {
+fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 3]> {
     let folder = tempfile::tempdir()?;
     let mut spinners = Spinners::default();
     if args.loaded {
@@ -78,11 +87,13 @@ fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 2]> {
     }
     let arms = NAMES.map(|_| pair(MemoryConfig::default()));
     let (near, far): (Vec<Device>, Vec<Device>) = arms.into_iter().unzip();
-    // The peer has no thread of its own, as it would have no part of this machine's processors elsewhere.
+    let (rounds, path) = (args.rounds, folder.path().to_owned());
+    // The peer has no thread of its own, as it would have no part of this machine's processors elsewhere. Both are tasks, as the
+    // parts of programs are: waking what a runtime was started with costs it a call of the system each time.
     runtime()?.block_on(async {
         tokio::select! {
-            measured = ask(near, args, folder.path()) => measured,
-            end = answer(far) => Err(end.err().unwrap_or(io::ErrorKind::Other.into())),
+            measured = tokio::spawn(async move { ask(near, rounds, &path).await }) => measured?,
+            end = tokio::spawn(answer(far)) => Err(end?.err().unwrap_or(io::ErrorKind::Other.into())),
         }
     })
 }
@@ -139,7 +150,7 @@ async fn answer(devices: Vec<Device>) -> io::Result<()> {
     Ok(())
 }
 
-async fn ask(devices: Vec<Device>, args: &DelayArgs, folder: &Path) -> io::Result<[Vec<f64>; 2]> {
+async fn ask(devices: Vec<Device>, rounds: usize, folder: &Path) -> io::Result<[Vec<f64>; 3]> {
     // Both have a control socket; one has a controller that owns all connections.
     let mut arms = Vec::new();
     for (device, name) in devices.into_iter().zip(NAMES) {
@@ -149,9 +160,10 @@ async fn ask(devices: Vec<Device>, args: &DelayArgs, folder: &Path) -> io::Resul
         let server = Server::start_in(&sockets, name, "measures delays".to_owned(), live)?;
         arms.push((context, server));
     }
-    let _controller = controller(folder, args.busy_poll_us).await?;
-    let mut delays = [Vec::new(), Vec::new()];
-    for round in 0..args.rounds + WARM {
+    let _controller = controller(folder).await?;
+    let mut bare = Bare::start()?;
+    let mut delays = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..rounds + WARM {
         // Neither arm always follows the other.
         for arm in [round % 2, 1 - round % 2] {
             let policy = match arm {
@@ -163,12 +175,54 @@ async fn ask(devices: Vec<Device>, args: &DelayArgs, folder: &Path) -> io::Resul
                 delays[arm].push(delay);
             }
         }
+        tokio::time::sleep(REST).await;
+        let delay = bare.round()?;
+        if round >= WARM {
+            delays[2].push(delay);
+        }
     }
     Ok(delays)
 }
 
+/// A process that answers whatever it is told: what the way there and back takes without anything to do there.
+struct Bare {
+    socket: UnixStream,
+    _program: Spinners,
+}
+
+impl Bare {
+    fn start() -> io::Result<Self> {
+        let (socket, there) = UnixStream::pair()?;
+        let program = Command::new(std::env::current_exe()?)
+            .args(["lab", "delay", "--echo"])
+            .stdin(OwnedFd::from(there))
+            .spawn()?;
+        Ok(Self {
+            socket,
+            _program: Spinners(vec![program]),
+        })
+    }
+
+    /// Microseconds there and back.
+    fn round(&mut self) -> io::Result<f64> {
+        let begun = Instant::now();
+        self.socket.write_all(&[0; EVENT])?;
+        self.socket.read_exact(&mut [0; ORDER])?;
+        Ok(begun.elapsed().as_nanos() as f64 / 1e3)
+    }
+}
+
+/// Answers until nobody asks any more.
+fn echo() -> io::Result<()> {
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    while socket.read_exact(&mut [0; EVENT]).is_ok() {
+        socket.write_all(&[0; ORDER])?;
+    }
+    Ok(())
+}
+
 /// The controller beside the second arm, once it steers.
-async fn controller(folder: &Path, busy_poll_us: u64) -> io::Result<Spinners> {
+async fn controller(folder: &Path) -> io::Result<Spinners> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["ctl", "--pid", &NAMES[1].to_string(), "run"])
@@ -176,9 +230,6 @@ async fn controller(folder: &Path, busy_poll_us: u64) -> io::Result<Spinners> {
         .env("XDG_RUNTIME_DIR", folder)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    if busy_poll_us > 0 {
-        command.arg(format!("--busy-poll={busy_poll_us}us"));
-    }
     let mut child = command.spawn()?;
     let said = child.stderr.take().map(BufReader::new);
     let guard = Spinners(vec![child]);

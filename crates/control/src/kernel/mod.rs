@@ -140,7 +140,7 @@ impl Kernel {
                 }
             }
         }
-        if self.filter.as_ref().is_some_and(|f| f.with_sample) && self.waiting.len() > told {
+        if self.filter.as_ref().is_some_and(with_sample) && self.waiting.len() > told {
             let look = self.look()?;
             for event in self.waiting.iter_mut().skip(told) {
                 let token = event.connection.as_deref().and_then(token_of);
@@ -236,7 +236,7 @@ impl Kernel {
         if wants_timeouts(&filter) && now >= self.next_look {
             self.next_look = now + POLL;
             let look = self.look()?;
-            for event in self.timeouts(&look, filter.with_sample) {
+            for event in self.timeouts(&look, with_sample(&filter)) {
                 self.tell(event);
             }
             seen = Some(look);
@@ -585,6 +585,11 @@ fn token_of(connection: &str) -> Option<u32> {
 
 fn wants_timeouts(filter: &Filter) -> bool {
     filter.events.is_empty() || filter.events.iter().any(|name| name == "timeout")
+}
+
+/// There are no views of the kernel's connections.
+fn with_sample(filter: &Filter) -> bool {
+    filter.with_sample || filter.with_view
 }
 
 fn sampling(filter: &Filter) -> Option<Duration> {

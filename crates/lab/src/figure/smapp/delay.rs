@@ -20,15 +20,7 @@ pub(super) const FIGURE: Figure = Figure {
                the processors busy both take longer, and the difference stays below 37 us.",
         lines: &[],
     },
-    knobs: &[
-        Knob::new("rounds", Unit::Count, "1000", "connections each way").quick("300"),
-        Knob::new(
-            "busy-poll",
-            Unit::Time,
-            "0us",
-            "busy poll of the controller; 0 sleeps",
-        ),
-    ],
+    knobs: &[Knob::new("rounds", Unit::Count, "1000", "connections each way").quick("300")],
     x: Across::Measured(Axis::logarithmic("us from SYN to SYN")),
     y: Axis::linear("% of the connections"),
     lines: &[line(IDLE), line(LOADED)],
@@ -53,13 +45,16 @@ fn beside(load: &str) -> String {
     format!("{load}, beside the process")
 }
 
-/// Both arms by turns, in a process of its own, which has a controller beside it.
+fn bare(load: &str) -> String {
+    format!("{load}, a socket's round trip alone")
+}
+
+/// Both arms by turns, in a process of its own, which has a controller beside it. By turns with them, a message as long as an event
+/// goes to a process that answers with as much as an order: what no controller beside the process can do without.
 fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let mut command = Command::new(run.program);
     command.args(["lab", "delay"]);
     command.arg(format!("--rounds={}", run.knobs.whole("rounds")));
-    let busy_poll_us = (run.knobs.get("busy-poll") * 1e6).round();
-    command.arg(format!("--busy-poll-us={busy_poll_us}"));
     if run.line.name == LOADED {
         command.arg("--loaded");
     }
@@ -67,10 +62,11 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
-    let [within, outside]: [Vec<f64>; 2] =
+    let [within, outside, alone]: [Vec<f64>; 3] =
         serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     let mut samples = distribution(&in_stack(run.line.name), within);
     samples.extend(distribution(&beside(run.line.name), outside));
+    samples.extend(distribution(&bare(run.line.name), alone));
     Ok(samples)
 }
 
@@ -81,10 +77,13 @@ fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
     let median = |name: &str| quantile(&seen.line(Arm::Process, name)?.points, 50.0);
     let judge = |&(load, most): &(&str, f64)| {
         let (within, outside) = (median(&in_stack(load))?, median(&beside(load))?);
+        let alone = median(&bare(load)).map_or(String::new(), |alone| {
+            format!("; a socket's round trip alone {alone:.0} us")
+        });
         Some(Finding::new(
             Arm::Process,
             &format!("{load}, the controller beside the process takes less than {most} us more"),
-            format!("medians {within:.0} and {outside:.0} us"),
+            format!("medians {within:.0} and {outside:.0} us{alone}"),
             outside - within < most,
         ))
     };
