@@ -49,7 +49,7 @@ pub struct SubflowViewReport {
     pub rto_us: u64,
     /// Time-outs in a row.
     pub backoffs: u8,
-    /// Past slow start.
+    /// In congestion avoidance: past slow start, and not repairing a loss.
     pub steady: bool,
     /// Bytes a second that pacing lets go; absent without pacing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

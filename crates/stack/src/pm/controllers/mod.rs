@@ -49,7 +49,7 @@ pub struct SubflowView {
     pub rto: Duration,
     /// Time-outs in a row.
     pub backoffs: u8,
-    /// Past slow start: in congestion avoidance or recovery.
+    /// In congestion avoidance: past slow start, and not repairing a loss.
     pub steady: bool,
     /// Bytes a second that pacing lets go.
     pub pacing_rate: u64,
@@ -105,7 +105,7 @@ impl From<&SubflowInfo> for SubflowView {
             srtt: tcp.srtt,
             rto: tcp.rto,
             backoffs: tcp.backoffs,
-            steady: tcp.ssthresh != u32::MAX && (tcp.cwnd >= tcp.ssthresh || tcp.in_recovery),
+            steady: tcp.ssthresh != u32::MAX && tcp.cwnd >= tcp.ssthresh && !tcp.in_recovery,
             pacing_rate: tcp.pacing_rate.as_bytes_per_sec(),
             acked: tcp.counters.bytes_acked,
             retransmitted: tcp.counters.bytes_retrans,

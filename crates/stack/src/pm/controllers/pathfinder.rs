@@ -100,7 +100,8 @@ impl Finder {
         let rtt = view.subflows.first().and_then(|sf| sf.srtt);
         let rtt = rtt.unwrap_or(Duration::from_millis(100));
         self.next = Some(now + rtt.times(self.stride).max(Duration::from_millis(1)));
-        // Line 1: nothing is compared unless all subflows are in congestion avoidance.
+        // Line 1: nothing is compared unless all subflows are in congestion avoidance. While a loss is repaired the cumulative
+        // acknowledgement stands still, and leaps then: neither is a throughput.
         if view.subflows.is_empty() || !view.subflows.iter().all(|sf| sf.established && sf.steady) {
             self.last = None;
             return;
