@@ -2,6 +2,7 @@
 
 mod backup;
 mod delay;
+mod hashed;
 mod refresh;
 mod streaming;
 mod upload;

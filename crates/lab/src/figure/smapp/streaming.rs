@@ -56,7 +56,8 @@ pub(super) const FIGURE: Figure = Figure {
             "100",
             "blocks of the one run on real packets",
         )
-        .quick("8"),
+        // The worst one of twenty does not count: with fewer, the block that told of the loss would be all that is seen.
+        .quick("40"),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
