@@ -104,20 +104,24 @@ impl Signal {
     }
 }
 
-/// Waits for the next signal that asks us to end.
-pub(crate) async fn end_signal() -> Signal {
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (
+/// Waits for the next signal that asks us to end: one that comes after this call, be it before the wait begins. Who says that a
+/// service is there may be asked to end it at once.
+pub(crate) fn end_signal() -> impl Future<Output = Signal> {
+    let handlers = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
         signal(SignalKind::hangup()),
-    ) else {
-        // Without handlers the signals end the process at once, which is what they ask for.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => Signal::Interrupt,
-        _ = terminate.recv() => Signal::Terminate,
-        _ = hangup.recv() => Signal::Terminate,
+    );
+    async {
+        let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = handlers else {
+            // Without handlers the signals end the process at once, which is what they ask for.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => Signal::Interrupt,
+            _ = terminate.recv() => Signal::Terminate,
+            _ = hangup.recv() => Signal::Terminate,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
         let title = format!("forward {} to {}", args.listen, args.to);
         let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title)?;
         let listener = opened.sockets.listen(&args.listen).await?;
+        let ends = end_signal();
         if let Ok(addr) = listener.local_addr() {
             say(&format!(
                 "manypath: {}:{addr} goes to {}; Ctrl-C ends it",
@@ -35,7 +36,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             max_connections: args.max_connections as usize,
         };
         let mut ended_by = Signal::Terminate;
-        let stop = async { ended_by = end_signal().await };
+        let stop = async { ended_by = ends.await };
         forward::run(
             forward,
             listener,

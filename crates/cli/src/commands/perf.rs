@@ -48,6 +48,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         let title = format!("perf serve on {endpoint}");
         let opened = open(&args.stack, &[args.proto], title)?;
         let listener = opened.sockets.listen(&endpoint).await?;
+        let ends = end_signal();
         if let Ok(addr) = listener.local_addr() {
             say(&format!(
                 "manypath: serving at {}:{addr}; Ctrl-C ends it",
@@ -61,7 +62,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             stop_after: args.connections,
         };
         let mut signal = None;
-        let stop = async { signal = Some(end_signal().await) };
+        let stop = async { signal = Some(ends.await) };
         perf::serve(
             listener,
             options,
