@@ -97,6 +97,7 @@ impl World {
             option_space: 20,
             max_burst: 10_000,
             push: true,
+            idle: false,
         }
     }
 

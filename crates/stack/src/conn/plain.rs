@@ -56,6 +56,11 @@ impl Failing {
         self.subflow
     }
 
+    /// The peer has fallen, and where its stream goes on its next data will say. What we send it takes without mappings.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
     fn end(&self) -> Offset {
         self.at + self.held
     }
@@ -218,7 +223,7 @@ impl Conn {
         // What it could not place may have been acknowledged after all when this arrives.
         let known = from <= self.send.next();
         // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
-        if !self.is_alone(i) || self.awaits_proof() || !known {
+        if !self.is_left(i) || self.awaits_proof() || !known {
             cx.count.option_unexpected += 1;
             return;
         }
@@ -314,7 +319,7 @@ impl Conn {
             self.follow_again(i, cx);
             return;
         }
-        if !self.is_alone(i) {
+        if !self.is_left(i) {
             cx.count.option_unexpected += 1;
             return;
         }
@@ -368,6 +373,13 @@ impl Conn {
             .iter()
             .enumerate()
             .all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// As `is_alone`, or the others are silent: a peer that goes on with one subflow ends them, but the word may not get through
+    /// where they are.
+    fn is_left(&self, i: usize) -> bool {
+        let mut others = (0..self.subflows.len()).filter(|other| *other != i);
+        self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
     }
 
     /// As `is_alone`; and no other subflow ever came up, nor can have for the peer by a proof of ours: what either end sends

@@ -1,5 +1,6 @@
 //! The question to the scheduler, and what is kept of its answers.
 
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use manypath_tcp::units::Rate;
@@ -8,8 +9,11 @@ use super::offset::Offset;
 use super::send::Reinjection;
 use super::stall::delivery;
 use super::{Conn, Cx};
+use crate::api::IfaceId;
 use crate::ids::{SubflowId, SubflowSet};
-use crate::sched::{Choice, History, Need, PathView, Purpose, hold_back, shun_queues};
+use crate::sched::{
+    Choice, History, Need, PathView, Purpose, hold_back, leave_to_quicker, shun_queues,
+};
 
 /// What a connection keeps for its scheduler.
 #[derive(Debug, Default)]
@@ -19,9 +23,25 @@ pub(crate) struct Schedule {
     round_end: Offset,
     /// The window stopped the stream since the round began.
     blocked: bool,
+    /// Devices that took no more since the connection's turn began: to the scheduler, their paths have no room.
+    full: Vec<IfaceId>,
 }
 
 impl Schedule {
+    /// The connection's turn begins: devices may have room again.
+    pub(crate) fn begin_turn(&mut self) {
+        self.full.clear();
+    }
+
+    /// A device takes no more. True if that is news.
+    pub(crate) fn note_full(&mut self, device: IfaceId) -> bool {
+        let news = !self.full.contains(&device);
+        if news {
+            self.full.push(device);
+        }
+        news
+    }
+
     /// New data left on this subflow.
     pub(crate) fn sent_on(&mut self, subflow: SubflowId) {
         self.history.last = Some(subflow);
@@ -77,7 +97,7 @@ impl Conn {
     /// with a few bytes of room must not hold back the others.
     fn room(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
-        if !sf.carries_data() {
+        if !sf.carries_data() || self.schedule.full.contains(&sf.seat.iface) {
             return 0;
         }
         let offer = self.offer(i, bytes, self.pushes(reinjected));
@@ -115,9 +135,15 @@ impl Conn {
 
     /// Asks for the subflow of `bytes`, but not those that new data would be late on.
     pub(super) fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        // Who has little to send fills no window.
-        if purpose == Purpose::Fresh && self.opts.mechanisms.guard && self.send.is_busy() {
-            hold_back(&mut self.views, self.send.window());
+        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
+            // Who has little to send fills no window.
+            if self.send.is_busy() {
+                hold_back(&mut self.views, self.send.window());
+            }
+            if !self.write_blocked {
+                let queued = self.send.end().since(self.send.next());
+                leave_to_quicker(&mut self.views, queued, self.send.window());
+            }
         }
         self.pick(bytes, purpose, cx)
     }

@@ -63,9 +63,15 @@ struct Parcel {
 }
 
 impl Conn {
-    /// Writes at most one packet. [`tell_window`](Self::tell_window) was called since anything arrived or was read.
+    /// The connection may write some packets now.
+    pub(crate) fn begin_turn(&mut self) {
+        self.schedule.begin_turn();
+        self.tell_window();
+    }
+
+    /// Writes at most one packet. [`begin_turn`](Self::begin_turn) was called since anything arrived or was read.
     pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        let mut outcome = match self.transmit_data(slots, cx) {
+        let mut outcome = match self.transmit_data_somewhere(slots, cx) {
             Progress::Sent => return Progress::Sent,
             other => other,
         };
@@ -145,6 +151,9 @@ impl Conn {
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push,
+            // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
+            // delayed.
+            idle: self.send.una() == self.send.next(),
         }
     }
 
@@ -153,7 +162,27 @@ impl Conn {
         reinjected || self.opts.nodelay || self.send.fin != FinState::Open
     }
 
+    /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
+    fn transmit_data_somewhere(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        let mut outcome = Progress::Nothing;
+        loop {
+            match self.transmit_data(slots, cx) {
+                Progress::Sent => return Progress::Sent,
+                Progress::Nothing => return outcome,
+                blocked @ Progress::Blocked(device) => {
+                    outcome = blocked;
+                    if !self.schedule.note_full(device) {
+                        return outcome;
+                    }
+                }
+            }
+        }
+    }
+
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        if self.failing.is_some_and(|failing| failing.is_answered()) {
+            return Progress::Nothing;
+        }
         self.note_schedule();
         let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
         let (bytes, purpose, source) = match reinjection {

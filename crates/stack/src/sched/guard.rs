@@ -35,7 +35,7 @@ fn is_queued(path: &PathView) -> bool {
 }
 
 /// Bytes that `path` can carry within `span` while the window lets at most `window` be under way. Pure.
-fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
+pub(super) fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
     let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
         return 0;
     };
@@ -63,7 +63,7 @@ fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
 }
 
 /// New data may go there like anywhere else.
-fn in_play(path: &PathView) -> bool {
+pub(super) fn in_play(path: &PathView) -> bool {
     path.established
         && !path.backup
         && !path.stale

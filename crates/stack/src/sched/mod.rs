@@ -13,6 +13,7 @@ mod guard;
 mod lowest_rtt;
 mod redundant;
 mod round_robin;
+mod sooner;
 
 use core::fmt;
 use core::str::FromStr;
@@ -22,6 +23,7 @@ use manypath_tcp::time::Duration;
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
 pub(crate) use guard::{hold_back, shun_queues};
+pub(crate) use sooner::leave_to_quicker;
 
 /// What a scheduler may know about one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ impl Stack {
                 count: &mut self.counters,
                 rng: &mut self.rng,
             };
-            entry.conn.tell_window();
+            entry.conn.begin_turn();
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
                     Progress::Sent => *sent += 1,

@@ -16,6 +16,7 @@ const NOTHING: Offer = Offer {
     option_space: 0,
     max_burst: 0,
     push: false,
+    idle: false,
 };
 
 /// Segments that follow a probe for a larger size: as many as fast retransmit takes for reordering, and one.
@@ -250,7 +251,7 @@ impl Machine {
         choose(&Snapshot {
             available: offer.available,
             fin: offer.fin,
-            push: offer.push,
+            push: offer.push || offer.idle,
             mss,
             max_burst: self.burst(offer, mss),
             cwnd_room: self.send.loss.allowance(),
@@ -258,7 +259,7 @@ impl Machine {
             window_largest: self.send.window.largest(),
             unacked: self.send.loss.outstanding(),
             small_unacked: self.send.small_unacked(),
-            nagle: self.cfg.nagle,
+            nagle: self.cfg.nagle && !offer.idle,
             forced: self.send.persist.due(),
             cwnd: self.send.loss.cwnd(),
         })
@@ -292,7 +293,7 @@ impl Machine {
         Some(Plan {
             len,
             fin,
-            push: fin || (last && offer.push),
+            push: fin || (last && (offer.push || offer.idle)),
             mss,
             ..self.plan(Kind::Data, nxt)
         })
