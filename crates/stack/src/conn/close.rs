@@ -267,7 +267,8 @@ impl Conn {
             SubflowEnd::TimedOut => CloseCause::TimedOut,
             SubflowEnd::Unreachable => CloseCause::Unreachable,
             SubflowEnd::ConnectionClosed => CloseCause::Aborted,
-            SubflowEnd::Finished => CloseCause::Finished,
+            // The end of a subflow is not that of the stream, which may lack something. // rfc8684:F10
+            SubflowEnd::Finished if self.recv.finished() => CloseCause::Finished,
             _ => CloseCause::ResetByPeer,
         };
         self.finish(cause, cx);

@@ -105,6 +105,10 @@ impl Conn {
             return;
         }
         self.heard_bare(i);
+        if outcome.fin && self.ends_as_tcp(i) {
+            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
+            return;
+        }
         if !(blind || bare) {
             if outcome.acked > 0 {
                 self.note_bare_ack(i, cx);
@@ -128,6 +132,13 @@ impl Conn {
             }
             _ => {}
         }
+    }
+
+    /// A FIN without options on the only subflow there ever was, with nothing missing before it: the options that would say
+    /// what ends do not pass. // rfc8684:B13
+    fn ends_as_tcp(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        self.goes_on_with_stream(i) && sf.unexplained.is_none() && self.is_straight(i)
     }
 
     fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {

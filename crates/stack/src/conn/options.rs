@@ -63,7 +63,7 @@ impl Conn {
                     if self.unheard.is_some() && !sf.tcp.reports_holes() {
                         add(list, self.late_dss());
                     } else if mapping.is_none()
-                        && self.infinite_on_bare
+                        && (self.infinite_on_bare || self.says_end_as_tcp(plan))
                         && !matches!(fail, Some(MptcpOption::Dss(_)))
                     {
                         // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
@@ -265,6 +265,11 @@ impl Conn {
             len: 1,
             checksum,
         })
+    }
+
+    /// No data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
+    fn says_end_as_tcp(&self, plan: &Plan) -> bool {
+        plan.fin && self.joined && self.lattice.infinite_due()
     }
 
     /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before

@@ -120,14 +120,14 @@ impl Conn {
         (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
     }
 
-    /// What is known of the other subflows. Of several on which options stopped, the first one counts as good, so that both
-    /// ends leave the same one.
+    /// What is known of the other subflows. One that is silent proves nothing. Of several on which options stopped, the first
+    /// one counts as good, so that both ends leave the same one.
     pub(crate) fn others(&self, i: usize) -> Others {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
         let passes = |j: usize| {
             let sf = &self.subflows[j];
             let proven = sf.data_was_acked || sf.data_came_mapped;
-            match proven && (j < i || !sf.is_bare()) {
+            match proven && sf.answers() && (j < i || !sf.is_bare()) {
                 true => Others::Proven,
                 false => Others::Unproven,
             }

@@ -126,6 +126,7 @@ impl Conn {
                 self.wants_replacement(i, cx);
             }
             self.try_without_options(i, cx);
+            self.withheld_unanswered(i, outcome.backoffs, cx);
             let sf = &self.subflows[i];
             let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
             self.push_event(EventKind::Timeout {
@@ -148,6 +149,20 @@ impl Conn {
         self.refresh_sample(i);
     }
 
+    /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
+    /// last subflow says as much. Nothing would be sent after it. // rfc8684:F4,B13
+    fn finish_with_data_fin(&mut self) {
+        let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
+        let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
+        let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
+        // A peer that does not know us yet would take it for the end of a TCP connection.
+        let known =
+            |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
+        if let Some(i) = last.filter(known).filter(|_| self.failing.is_none()) {
+            self.subflows[i].finish = true;
+        }
+    }
+
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
@@ -166,6 +181,7 @@ impl Conn {
             for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
                 sf.tcp.force_ack();
             }
+            self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
             if let Some(i) = self.best_subflow() {
                 self.subflows[i].tcp.probe_liveness(cx.now);

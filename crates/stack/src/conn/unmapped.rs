@@ -153,7 +153,7 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
 
 impl Conn {
     /// The subflow is the only one and goes on where the stream does.
-    fn goes_on_with_stream(&self, i: usize) -> bool {
+    pub(super) fn goes_on_with_stream(&self, i: usize) -> bool {
         self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
     }
 
@@ -261,15 +261,28 @@ impl Conn {
             self.advanced(advanced, cx);
             return true;
         }
-        let held = self.subflows[i].unexplained.take();
-        self.withhold_no_more();
         if !covered {
             // Mappings come, but not for this: at data level it is missing, and will be sent again.
             self.subflows[i].unmapped = 1;
         }
-        let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
-        self.take_payload(i, ssn, &bytes, None, cx);
+        self.take_held(i, cx);
         self.subflows[i].unexplained.is_none()
+    }
+
+    /// What was held is taken by the mappings that are known by now.
+    fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if let Some(held) = self.subflows[i].unexplained.take() {
+            self.withhold_no_more();
+            let ssn = held.ssn;
+            self.take_payload(i, ssn, &held.into_bytes(), None, cx);
+        }
+    }
+
+    /// The next mapping is known, and by it what is held from `ssn` on is not the next part of the stream: it came before, or
+    /// something between is missing.
+    fn is_contradicted(&self, i: usize, ssn: Ssn) -> bool {
+        let next = self.subflows[i].rx.next_start();
+        next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
     }
 
     /// The next mapping has the stream go on where it would if what comes before it, from `ssn` on, was its part.
@@ -311,6 +324,11 @@ impl Conn {
             return;
         };
         let lost = held.bytes.len();
+        if self.is_contradicted(i, held.ssn) {
+            self.subflows[i].unmapped = 1;
+            self.take_held(i, cx);
+            return;
+        }
         let again = {
             let back = self.recent_acks.iter().map(|ack| at.since(ack));
             mapped && are_repeated(&held.bytes, &held.starts, back)

@@ -22,6 +22,10 @@ const BYTES: u32 = 512;
 /// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s.
 const REPEATS: u8 = 8;
 
+/// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
+/// withhold as well.
+const ANSWERED_TIMEOUTS: u8 = 2;
+
 /// What is withheld, and how often the peer has asked for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Withheld {
@@ -70,6 +74,17 @@ impl Conn {
         let una = self.subflows[i].tcp.snd_una_ssn();
         let fell = self.withheld.and_then(|held| held.fell);
         if fell.is_some_and(|fell| una.after(fell)) {
+            self.withhold_no_more();
+        }
+    }
+
+    /// A time-out of ours, one of so many in a row. A peer that goes on answering and acknowledges nothing withholds, too: it
+    /// has fallen itself, and if both waited for the other one, neither would ever hear.
+    pub(crate) fn withheld_unanswered(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
+        let sf = &self.subflows[i];
+        let fell = self.withheld.is_some_and(|held| held.fell.is_some());
+        let answers = cx.now.since(sf.quiet.heard_at()) < sf.tcp.rto();
+        if fell && answers && timeouts >= ANSWERED_TIMEOUTS {
             self.withhold_no_more();
         }
     }
