@@ -21,7 +21,7 @@ pub(super) fn draw(dice: &mut Dice, network: &mut Network) {
         while chain.len() < count {
             let kind = kinds[dice.below(kinds.len())].clone();
             let at = dice.pick(&[EndSpec::First, EndSpec::Second]);
-            let spec = vary(dice, kind, at, path.kilobits);
+            let spec = fitting(vary(dice, kind, at, path.kilobits), path.mtu);
             // What no TCP survives tells nothing on the only path that plain TCP has.
             if index == 0 && is_deadly(&spec) {
                 continue;
@@ -37,6 +37,17 @@ pub(super) fn draw(dice: &mut Dice, network: &mut Network) {
         for link in &mut network.links {
             link.boxes.retain(|placed| !damages(placed));
         }
+    }
+}
+
+/// Nothing on a path makes packets that the path does not carry.
+fn fitting(spec: BoxSpec, mtu: u16) -> BoxSpec {
+    match spec {
+        BoxSpec::Coalesce(spec) => BoxSpec::Coalesce(CoalesceSpec {
+            size: Size(spec.size.0.min(u64::from(mtu))),
+            ..spec
+        }),
+        other => other,
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Path {
     pub(super) client: IpAddr,
     /// The server's address on it, if it is not behind a router.
     pub(super) server: Option<IpAddr>,
-    mtu: u16,
+    pub(super) mtu: u16,
 }
 
 /// A network without anything on it.
