@@ -371,7 +371,8 @@ impl Machine {
         self.send.loss.max_inflight()
     }
 
-    /// The last round trip that was measured; absent before the first.
+    /// The last round trip that was measured; absent before the first. Where nothing was left in flight, the peer may have
+    /// waited with its acknowledgement: that is not counted if it was longer than the one before.
     pub fn latest_rtt(&self) -> Option<Duration> {
         self.send.loss.latest_rtt()
     }

@@ -27,7 +27,6 @@ impl Rtt {
     /// appendix G).
     pub fn sample(&mut self, now: Instant, rtt: Duration, in_flight_samples: u32) {
         let rtt = rtt.max(Duration::from_nanos(1));
-        self.latest = rtt;
         self.note_minimum(now, rtt);
         let Some(srtt) = self.srtt else {
             self.srtt = Some(rtt);
@@ -38,6 +37,13 @@ impl Rtt {
         // RTTVAR <- 3/4 RTTVAR + 1/4 |SRTT - R|, then SRTT <- 7/8 SRTT + 1/8 R, with the gains divided by `share`.
         self.rttvar = blend(self.rttvar, srtt.abs_diff(rtt), 4 * share);
         self.srtt = Some(blend(srtt, rtt, 8 * share));
+    }
+
+    /// Notes what was measured last. `held_back` says that the peer may have delayed the acknowledgement: how long that took
+    /// says nothing about the path, unless it was less than before.
+    pub fn note_latest(&mut self, rtt: Duration, held_back: bool) {
+        let known = Some(self.latest).filter(|latest| held_back && !latest.is_zero());
+        self.latest = known.map_or(rtt, |latest| latest.min(rtt));
     }
 
     fn note_minimum(&mut self, now: Instant, rtt: Duration) {
@@ -58,7 +64,7 @@ impl Rtt {
         self.rttvar
     }
 
-    /// The last sample; zero before the first.
+    /// The last sample that tells about the path; zero before the first.
     pub fn latest(&self) -> Duration {
         self.latest
     }
@@ -107,7 +113,24 @@ mod tests {
             (rtt.srtt(), rtt.rttvar()),
             (Some(ms(100)), Duration::from_micros(63_125))
         );
-        assert_eq!((rtt.min(), rtt.latest()), (Some(ms(30)), ms(30)));
+        assert_eq!(rtt.min(), Some(ms(30)));
+    }
+
+    #[test]
+    fn a_delayed_acknowledgement_is_no_queue() {
+        let mut rtt = Rtt::new();
+        assert_eq!(rtt.latest(), ms(0));
+        for (sample, held_back, latest) in [
+            (140, true, 140),
+            (100, true, 100),
+            (140, true, 100),
+            (120, false, 120),
+            (160, true, 120),
+            (150, false, 150),
+        ] {
+            rtt.note_latest(ms(sample), held_back);
+            assert_eq!(rtt.latest(), ms(latest), "{sample} {held_back}");
+        }
     }
 
     #[test]

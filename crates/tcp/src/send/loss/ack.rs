@@ -185,6 +185,8 @@ impl LossRecovery {
                 .round
                 .on_rtt_sample(report.latest_rtt.unwrap_or(rtt).min(rtt));
             self.rtt.sample(now, rtt, samples);
+            // Had more arrived, the peer would have acknowledged at once (RFC 5681 section 4.2).
+            self.rtt.note_latest(rtt, self.flight.is_empty());
             self.rto.on_sample();
         }
     }

@@ -512,7 +512,7 @@ impl LossRecovery {
         self.round.max_inflight()
     }
 
-    /// The last round trip that was measured.
+    /// The last round trip that was measured, without what the peer may have waited.
     pub(crate) fn latest_rtt(&self) -> Option<Duration> {
         self.rtt.srtt().map(|_| self.rtt.latest())
     }
