@@ -195,6 +195,8 @@ pub(crate) struct Conn {
     repeated_to: Option<Offset>,
     readable_told: bool,
     write_blocked: bool,
+    /// Its last write did not fit: it will write more as soon as it may.
+    writer_has_more: bool,
     /// Where the payload of the segment at hand starts, while it is being taken in.
     delivered_ssn: Option<Ssn>,
     /// It only repeats what came before the fall. // rfc8684:R3
@@ -289,6 +291,7 @@ impl Conn {
             repeated_to: None,
             readable_told: false,
             write_blocked: false,
+            writer_has_more: false,
             delivered_ssn: None,
             repeated_after_fall: false,
             segment_ssn: None,
@@ -490,7 +493,8 @@ impl Conn {
             return Err(StackError::InvalidState);
         }
         let n = self.send.write(bytes);
-        self.write_blocked |= n < bytes.len();
+        self.writer_has_more = n < bytes.len();
+        self.write_blocked |= self.writer_has_more;
         Ok(n)
     }
 

@@ -140,7 +140,7 @@ impl Conn {
             if self.send.is_busy() {
                 hold_back(&mut self.views, self.send.window());
             }
-            if !self.write_blocked {
+            if !self.writer_has_more {
                 let queued = self.send.end().since(self.send.next());
                 leave_to_quicker(&mut self.views, queued, self.send.window());
             }
