@@ -104,8 +104,9 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
+        let bare_before = self.subflows[i].bareness.heard;
         self.heard_bare(i);
-        if outcome.fin && self.ends_as_tcp(i) {
+        if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
             return;
         }
@@ -134,8 +135,8 @@ impl Conn {
         }
     }
 
-    /// A FIN without options on the only subflow there ever was, with nothing missing before it: the options that would say
-    /// what ends do not pass. // rfc8684:B13
+    /// A FIN without options, as what came before it was, on the only subflow there ever was, with nothing missing: the options
+    /// that would say what ends do not pass. // rfc8684:B13
     fn ends_as_tcp(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         self.goes_on_with_stream(i) && sf.unexplained.is_none() && self.is_straight(i)
