@@ -113,11 +113,8 @@ fn nc_and_jq_are_enough_to_steer() {
     follower.wait_for(r#""event":"sample""#);
     let conn = route.program.connection();
     let first = conn.local.expect("an address").ip();
-    let locals = conn.local_addresses.iter().filter_map(|l| l.address);
-    let second = locals
-        .filter(|addr| *addr != first)
-        .next_back()
-        .expect("two");
+    let mut locals = conn.local_addresses.iter().filter_map(|l| l.address);
+    let second = locals.rfind(|addr| *addr != first).expect("two");
     let second = second.to_string();
     let create = [("4711", pid.as_str()), ("3.1", name), ("10.1.0.2", &second)];
     let reply =
