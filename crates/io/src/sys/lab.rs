@@ -28,6 +28,22 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Lets this thread run before every ordinary one whenever it has something to do, as wires and routers do not wait for the
+/// programs of hosts. It must sleep when it has nothing to do.
+///
+/// # Errors
+/// Without `CAP_SYS_NICE` it is `PermissionDenied`.
+pub fn run_before_others() -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: zero is the calling thread, and the kernel only reads the parameters, which outlive the call.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Size of the header that precedes every frame of a [`frame_socket`], in bytes (`struct virtio_net_hdr`).
 pub const FRAME_HEADER: usize = 10;
 
