@@ -329,29 +329,24 @@ impl Hub {
             || state.owners.values().any(|owner| owner.client == client)
     }
 
-    /// Passes events on until there are no more. The first one is written at once: its answer is worth the most. What follows it comes
-    /// together when this thread has nothing else to do: packets that are about to be handled do not wait for writes, each of
-    /// which would wake its reader.
+    /// Passes events on until there are no more, each time when this thread has nothing else to do: neither the application, which is
+    /// about to hear of the same thing and may write, nor packets that are about to be handled wait for ours to be written. The
+    /// first one goes at once then, as its answer is worth the most; what follows it goes together, since each write would wake
+    /// its reader.
     pub(crate) async fn distribute(self: Arc<Self>, mut news: News) {
-        let mut pace = Pace::AtOnce;
-        loop {
-            let event = match pace {
-                Pace::AtOnce => news.events.recv().await,
-                Pace::Together => news.events.try_recv().ok(),
-            };
-            match (event, pace) {
-                (Some(event), _) => {
-                    self.tell(&event, pace);
-                    self.tell_lost(news.lost.load(Ordering::Relaxed), &event);
-                    if pace == Pace::AtOnce {
-                        tokio::task::yield_now().await;
-                    }
-                    pace = Pace::Together;
-                }
-                (None, Pace::Together) => pace = Pace::AtOnce,
-                (None, Pace::AtOnce) => return,
+        while let Some(first) = news.events.recv().await {
+            tokio::task::yield_now().await;
+            self.pass_on(&first, &news, Pace::AtOnce);
+            tokio::task::yield_now().await;
+            while let Ok(event) = news.events.try_recv() {
+                self.pass_on(&event, &news, Pace::Together);
             }
         }
+    }
+
+    fn pass_on(&self, event: &Event, news: &News, pace: Pace) {
+        self.tell(event, pace);
+        self.tell_lost(news.lost.load(Ordering::Relaxed), event);
     }
 
     fn tell(&self, event: &Event, pace: Pace) {

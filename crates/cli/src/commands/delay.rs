@@ -3,6 +3,9 @@
 //! `manypath ctl run` beside the process, by turns. `ndiffports`, which the paper takes, waits for a random moment in our
 //! stack, and would hide the difference.
 //!
+//! The peer is a server somewhere else, or a part of this process without anything in between: there no moment is spent
+//! on the way, in which a controller could be heard.
+//!
 //! `manypath lab figure smapp-3` runs it as a process of its own.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,6 +20,7 @@ use clap::Args;
 use manypath_control::server::Server;
 use manypath_io::device::Device;
 use manypath_io::device::memory::{MemoryConfig, pair};
+use manypath_io::path::PathSpec;
 use manypath_io::{Connect, Context, DeviceAddress, MpListener};
 use manypath_proxy::live::Live;
 use manypath_stack::PathManager;
@@ -35,6 +39,10 @@ const POLICY: PathManager = PathManager::Refresh(Refresh {
 const WARM: usize = 50;
 /// How long a connection is left alone until its second subflow is looked at.
 const REST: Duration = Duration::from_millis(3);
+/// How long a second subflow is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The server of this process.
+const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// Names of the two control sockets, in a folder of their own.
 const NAMES: [u32; 2] = [1, 2];
 
@@ -46,6 +54,12 @@ pub(crate) struct DelayArgs {
     /// As many busy programs as the machine has processors
     #[arg(long)]
     loaded: bool,
+    /// The way of the connections that are steered in the stack, and of those steered beside it
+    #[arg(long = "path", num_args = 1, requires = "to")]
+    paths: Vec<PathSpec>,
+    /// The server, which answers a word, and closes when it is told the end
+    #[arg(long, requires = "paths")]
+    to: Option<SocketAddr>,
     /// Only keep a processor busy
     #[arg(long)]
     spin: bool,
@@ -85,16 +99,24 @@ fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 3]> {
             spinners.0.push(spinner);
         }
     }
-    let arms = NAMES.map(|_| pair(MemoryConfig::default()));
-    let (near, far): (Vec<Device>, Vec<Device>) = arms.into_iter().unzip();
     let (rounds, path) = (args.rounds, folder.path().to_owned());
-    // The peer has no thread of its own, as it would have no part of this machine's processors elsewhere. Both are tasks, as the
-    // parts of programs are: waking what a runtime was started with costs it a call of the system each time.
+    // Both are tasks, as the parts of programs are: waking what a runtime was started with costs it a call of the system each time.
     runtime()?.block_on(async {
-        tokio::select! {
-            measured = tokio::spawn(async move { ask(near, rounds, &path).await }) => measured?,
-            end = tokio::spawn(answer(far)) => Err(end?.err().unwrap_or(io::ErrorKind::Other.into())),
-        }
+        let Some(to) = args.to else {
+            // The peer has no thread of its own, as it would have no part of this machine's processors elsewhere.
+            let arms = NAMES.map(|_| pair(MemoryConfig::default()));
+            let (near, far): (Vec<Device>, Vec<Device>) = arms.into_iter().unzip();
+            let near = near.into_iter().map(|device| context(device, 1)).collect::<io::Result<_>>()?;
+            let to = SocketAddr::from((PEER, 80));
+            return tokio::select! {
+                measured = tokio::spawn(async move { ask(near, to, rounds, &path).await }) => measured?,
+                end = tokio::spawn(answer(far, to)) => Err(end?.err().unwrap_or(io::ErrorKind::Other.into())),
+            };
+        };
+        let paths = args.paths.iter().cloned();
+        let contexts = paths.map(|path| Context::builder().paths([path]).build());
+        let contexts = contexts.collect::<io::Result<_>>()?;
+        tokio::spawn(async move { ask(contexts, to, rounds, &path).await }).await?
     })
 }
 
@@ -123,23 +145,19 @@ fn context(device: Device, host: u8) -> io::Result<Context> {
     Context::builder().device(device, vec![address]).build()
 }
 
-fn target() -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 2], 80))
-}
-
 /// The server: what was said to it, it says once more.
-async fn answer(devices: Vec<Device>) -> io::Result<()> {
+async fn answer(devices: Vec<Device>, at: SocketAddr) -> io::Result<()> {
     let mut all = Vec::new();
     for device in devices {
-        let listener = MpListener::bind(&context(device, 2)?, target())?;
+        let listener = MpListener::bind(&context(device, 2)?, at)?;
         all.push(tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
                     let mut text = [0; 64];
-                    while let Ok(count @ 1..) = stream.read(&mut text).await {
+                    while let count @ 1.. = stream.read(&mut text).await? {
                         stream.write_all(&text[..count]).await?;
                     }
-                    io::Result::Ok(())
+                    stream.shutdown().await
                 });
             }
         }));
@@ -150,11 +168,15 @@ async fn answer(devices: Vec<Device>) -> io::Result<()> {
     Ok(())
 }
 
-async fn ask(devices: Vec<Device>, rounds: usize, folder: &Path) -> io::Result<[Vec<f64>; 3]> {
+async fn ask(
+    contexts: Vec<Context>,
+    to: SocketAddr,
+    rounds: usize,
+    folder: &Path,
+) -> io::Result<[Vec<f64>; 3]> {
     // Both have a control socket; one has a controller that owns all connections.
     let mut arms = Vec::new();
-    for (device, name) in devices.into_iter().zip(NAMES) {
-        let context = context(device, 1)?;
+    for (context, name) in contexts.into_iter().zip(NAMES) {
         let live = Live(context.clone());
         let sockets = folder.join("manypath");
         let server = Server::start_in(&sockets, name, "measures delays".to_owned(), live)?;
@@ -170,7 +192,7 @@ async fn ask(devices: Vec<Device>, rounds: usize, folder: &Path) -> io::Result<[
                 0 => POLICY,
                 _ => PathManager::Userspace,
             };
-            let delay = once(&arms[arm].0, policy).await?;
+            let delay = once(&arms[arm].0, to, policy).await?;
             if round >= WARM {
                 delays[arm].push(delay);
             }
@@ -241,18 +263,29 @@ async fn controller(folder: &Path) -> io::Result<Spinners> {
 }
 
 /// One connection: microseconds from its SYN to that of its second subflow.
-async fn once(context: &Context, policy: PathManager) -> io::Result<f64> {
+async fn once(context: &Context, to: SocketAddr, policy: PathManager) -> io::Result<f64> {
     let connect = Connect::new(context).with(|options| options.path_manager = policy);
-    let mut stream = connect.connect(target()).await?;
+    let mut stream = connect.connect(to).await?;
     stream.write_all(b"hello").await?;
-    stream.read_exact(&mut [0; 5]).await?;
-    loop {
+    let mut chunk = vec![0; 64 << 10];
+    let _ = stream.read(&mut chunk).await?;
+    let end = Instant::now() + PATIENCE;
+    let delay = loop {
         tokio::time::sleep(REST).await;
         let info = stream.info()?;
         if let [first, second] = info.subflows.as_slice() {
-            let delay = second.opened.since(first.opened);
-            stream.abort()?;
-            return Ok(delay.as_nanos() as f64 / 1e3);
+            break second.opened.since(first.opened);
         }
-    }
+        if Instant::now() > end {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no second subflow came",
+            ));
+        }
+    };
+    stream.shutdown().await?;
+    while stream.read(&mut chunk).await? != 0 {}
+    // Its end is no part of what the next one takes.
+    tokio::time::sleep(REST).await;
+    Ok(delay.as_nanos() as f64 / 1e3)
 }
