@@ -26,8 +26,10 @@
 
 mod arm;
 mod compare;
+mod crowd;
 mod draw;
 mod emulator;
+mod ends;
 mod knob;
 mod make;
 mod net11;
@@ -40,6 +42,7 @@ mod process;
 mod progress;
 mod real;
 mod requests;
+mod routed;
 mod sim;
 mod smapp;
 mod store;

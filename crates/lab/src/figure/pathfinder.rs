@@ -4,11 +4,13 @@
 use manypath_sim::networks::{Spread, parallel_paths};
 use manypath_tcp::time::Instant;
 
+use super::crowd::{Crowd, Found, send};
 use super::sim::{megabits, span};
 use super::smapp::simulation;
 use super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
+use crate::parallel::PathSpec;
 
 /// The figures, in the paper's order.
 pub(super) const FIGURES: &[Figure] = &[
@@ -104,8 +106,8 @@ const BY_HAND: Figure = Figure {
         logarithmic: false,
     },
     lines: &[
-        line("one subflow each", "ndiffports:1/0"),
-        line("three subflows each", "ndiffports:3/0"),
+        by_hand("one subflow each", "ndiffports:1/0"),
+        by_hand("three subflows each", "ndiffports:3/0"),
     ],
     verdict: three_are_enough,
     ..BY_GAMMA
@@ -135,7 +137,13 @@ const KNOBS: [Knob; 6] = [
     ),
     Knob::new("connections", Unit::Count, "1", "connections"),
     Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
-    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").quick("2"),
+    Knob::new(
+        "runs",
+        Unit::Count,
+        "5",
+        "runs of which the mean counts; one on real packets",
+    )
+    .quick("2"),
     Knob::new("time", Unit::Time, "120s", "length of a run").quick("60s"),
 ];
 
@@ -145,28 +153,56 @@ const DELAYS: [u32; 3] = [10, 12, 14];
 const fn line(name: &'static str, what: &'static str) -> Line {
     Line {
         name,
-        arms: &[Arm::Sim],
+        arms: &[Arm::Sim, Arm::Real],
         does: Does::Own(what),
     }
 }
 
-/// Subflows of each connection at the end of a run, and Mbit/s of all of them.
-fn one(run: &Run<'_>, seed: u64) -> Result<(Vec<usize>, f64), String> {
+/// A number of subflows that the kernel can be told, too.
+const fn by_hand(name: &'static str, what: &'static str) -> Line {
+    Line {
+        arms: &[Arm::Sim, Arm::Real, Arm::Kernel],
+        ..line(name, what)
+    }
+}
+
+/// One run; a seed makes it another one in the simulator.
+fn one(run: &Run<'_>, seed: u64) -> Result<Found, String> {
     let knobs = run.knobs;
     let Does::Own(what) = run.line.does else {
         return Err("a line of another figure".to_owned());
     };
     let (policy, count) = what.split_once('/').unwrap_or((what, "0"));
-    let connections = match count {
-        "0" => knobs.get("connections").to_string(),
-        fixed => fixed.to_owned(),
+    let connections = match count.parse() {
+        Ok(fixed @ 1..) => fixed,
+        _ => knobs.whole("connections"),
     };
+    let by_hand = policy.strip_prefix("ndiffports:");
+    let by_hand = by_hand.and_then(|count| count.parse().ok());
     let (beta, gamma) = (knobs.whole("beta"), knobs.whole("gamma"));
     let policy = match policy {
         "pathfinder" => format!("pathfinder:beta={beta},gamma={gamma}"),
         "adapting" => format!("pathfinder:beta={beta},gamma=auto"),
         fixed => fixed.to_owned(),
     };
+    if run.arm != Arm::Sim {
+        let rate = knobs.whole("rate");
+        let paths = DELAYS.map(|delay| PathSpec {
+            rate,
+            rtt_us: u64::from(delay) * 2000,
+            // A tenth of a second, as in the simulator.
+            buffer: rate / 80,
+            loss_ppm: 0,
+        });
+        let crowd = Crowd {
+            paths: &paths,
+            connections,
+            subflows: by_hand.unwrap_or(1),
+            policy: &policy,
+            time: std::time::Duration::from_secs_f64(knobs.get("time")),
+        };
+        return send(run, crowd);
+    }
     let app = format!(
         "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"100GB\"\n\
          connections = {connections}\noptions = {{ congestion = \"lia\" }}\n\
@@ -179,27 +215,31 @@ fn one(run: &Run<'_>, seed: u64) -> Result<(Vec<usize>, f64), String> {
     let read = simulation.hosts()[1].endpoints().iter();
     let rate = megabits(read.map(|end| end.record.read).sum(), time);
     let stack = &simulation.hosts()[0].stack;
-    let infos = stack
-        .conns()
-        .into_iter()
-        .filter_map(|id| stack.info(id).ok());
-    Ok((infos.map(|info| info.subflows.len()).collect(), rate))
+    let conns = stack.conns();
+    let infos = conns.iter().filter_map(|id| stack.info(*id).ok());
+    let subflows = infos.map(|info| info.subflows.len()).sum::<usize>();
+    Ok(Found {
+        subflows: subflows as f64 / conns.len().max(1) as f64,
+        rate,
+    })
 }
 
-fn mean(run: &Run<'_>, of: fn((Vec<usize>, f64)) -> f64) -> Result<Vec<Sample>, String> {
-    let runs = run.knobs.whole("runs").max(1);
+fn mean(run: &Run<'_>, of: fn(Found) -> f64) -> Result<Vec<Sample>, String> {
+    // No two runs on real packets are alike anyhow; they take as long as they say.
+    let runs = match run.arm {
+        Arm::Sim => run.knobs.whole("runs").max(1),
+        Arm::Real | Arm::Kernel | Arm::Process => 1,
+    };
     let all: Result<Vec<f64>, String> = (1..=runs).map(|seed| one(run, seed).map(of)).collect();
     Ok(run.point(all?.iter().sum::<f64>() / runs as f64))
 }
 
 fn subflows(run: &Run<'_>) -> Result<Vec<Sample>, String> {
-    mean(run, |(subflows, _)| {
-        subflows.iter().sum::<usize>() as f64 / subflows.len().max(1) as f64
-    })
+    mean(run, |found| found.subflows)
 }
 
 fn throughput(run: &Run<'_>) -> Result<Vec<Sample>, String> {
-    mean(run, |(_, rate)| rate)
+    mean(run, |found| found.rate)
 }
 
 /// The values of a line at places from `low` to `high`.

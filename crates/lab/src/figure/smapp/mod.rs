@@ -3,6 +3,7 @@
 mod backup;
 mod delay;
 mod hashed;
+mod link;
 mod refresh;
 mod streaming;
 mod upload;

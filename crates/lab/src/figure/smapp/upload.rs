@@ -4,30 +4,23 @@
 //! beside it writes goes up.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use manypath_sim::loss::Loss;
 use manypath_sim::rng::Chance;
-use socket2::Protocol;
 
+use super::super::ends::{CONGESTION, Client, listen};
 use super::super::real::{
-    PATIENCE, PORT, client_paths, failed, kept_up, line, seeded_bed, socket, write_to_the_end,
+    PATIENCE, client_paths, failed, kept_up, line, seeded_bed, write_to_the_end,
 };
 use super::super::{Arm, Run};
 use crate::bench::accept;
 use crate::emulator::Way;
-use crate::kernel;
 use crate::netns::NetNs;
 use crate::parallel::PathSpec;
-use crate::spoken::Spoken;
 use crate::testbed::{SERVER, Testbed};
 
-/// The kernel's congestion control, which is ours by default.
-const CONGESTION: &str = "cubic";
-/// Where our relay takes what is to go up.
-const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5004);
 /// How soon it is seen that the time is over.
 const STEP: Duration = Duration::from_millis(5);
 
@@ -67,29 +60,10 @@ pub(super) fn path(run: &Run<'_>) -> PathSpec {
 
 pub(super) fn upload(run: &Run<'_>, upload: Upload<'_>) -> Result<Progress, String> {
     let bed = seeded_bed(&[upload.path; 2], CONGESTION, upload.seed)?;
-    kernel::prepare(&bed.server, false).map_err(failed("the server's kernel"))?;
-    let listen = || {
-        let socket = socket(Protocol::MPTCP, CONGESTION)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)).into())?;
-        socket.listen(1)?;
-        Ok(socket.into())
-    };
-    let listener: TcpListener = bed
-        .server
-        .run(listen)
-        .map_err(failed::<std::io::Error>("listen"))?;
+    let listener = listen(&bed.server)?;
     // The relay lives as long as the upload.
-    let (stream, _relay) = match run.arm {
-        Arm::Kernel => (kernels(&bed, upload.backup)?, None),
-        Arm::Real => {
-            let relay = relay(&bed, run, &upload)?;
-            let connect = || TcpStream::connect_timeout(&LOCAL, PATIENCE);
-            let stream = bed.client.run(connect).map_err(failed("connect"))?;
-            (stream, Some(relay))
-        }
-        Arm::Sim | Arm::Process => return Err(format!("{} has no real packets", run.arm)),
-    };
+    let client = client(&bed, run, &upload)?;
+    let stream = client.connect(SERVER)?;
     let accepted = accept(&listener, PATIENCE).map_err(failed("accept"))?;
     let begun = Instant::now();
     let reader = bed
@@ -113,40 +87,24 @@ pub(super) fn upload(run: &Run<'_>, upload: Upload<'_>) -> Result<Progress, Stri
     Ok(read)
 }
 
-/// The kernel's client.
-fn kernels(bed: &Testbed, backup: bool) -> Result<TcpStream, String> {
-    kernel::prepare(&bed.client, false).map_err(failed("the client's kernel"))?;
-    let (address, path) = (Testbed::client_address(1), &bed.paths()[1].name);
-    let backup = if backup { " backup" } else { "" };
-    let endpoint = format!("mptcp endpoint add {address} dev {path} subflow{backup}");
-    bed.client.ip([endpoint]).map_err(failed("ip"))?;
-    let connect = || {
-        let socket = socket(Protocol::MPTCP, CONGESTION)?;
-        socket.bind(&SocketAddr::new(Testbed::client_address(0), 0).into())?;
-        socket.connect_timeout(&SocketAddr::from((SERVER, PORT)).into(), PATIENCE)?;
-        Ok(socket.into())
-    };
-    bed.client
-        .run(connect)
-        .map_err(failed::<std::io::Error>("connect"))
-}
-
-/// Our client.
-fn relay(bed: &Testbed, run: &Run<'_>, upload: &Upload<'_>) -> Result<Spoken, String> {
-    let mut command = Command::new(run.program);
-    let (from, to) = (format!("tcp:{LOCAL}"), format!("mptcp:{SERVER}:{PORT}"));
-    command.args(["forward", "--listen", &from, "--to", &to]);
-    command.args(["--checksum", "off", "--path-manager", upload.policy]);
-    let mut paths = client_paths(bed);
-    if let Some(last) = paths.last_mut().filter(|_| upload.backup) {
-        last.push_str(",backup");
+fn client<'a>(bed: &'a Testbed, run: &Run<'_>, upload: &Upload<'_>) -> Result<Client<'a>, String> {
+    match run.arm {
+        Arm::Kernel => {
+            let (second, path) = (Testbed::client_address(1), &bed.paths()[1].name);
+            let backup = if upload.backup { " backup" } else { "" };
+            let endpoint = format!("{second} dev {path}{backup}");
+            Client::kernel(&bed.client, Testbed::client_address(0), [endpoint])
+        }
+        Arm::Real => {
+            let mut paths = client_paths(bed);
+            if let Some(last) = paths.last_mut().filter(|_| upload.backup) {
+                last.push_str(",backup");
+            }
+            let policy = ["--path-manager", upload.policy];
+            Client::relay(run, &bed.client, SERVER, &paths, &policy)
+        }
+        Arm::Sim | Arm::Process => Err(format!("{} has no real packets", run.arm)),
     }
-    command.args(paths).stdout(Stdio::null());
-    let mut relay = Spoken::start(&bed.client, command).map_err(failed("forward"))?;
-    relay
-        .says(" goes to ", PATIENCE)
-        .map_err(failed("forward did not start"))?;
-    Ok(relay)
 }
 
 /// Writes a block each second. The stream stays open for whoever reads.
