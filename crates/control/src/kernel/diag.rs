@@ -3,13 +3,16 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::socket::{Netlink, attribute, put, u32_of, u64_of};
+use super::socket::{Netlink, Refusal, attribute, put, u32_of, u64_of};
 
 /// `NETLINK_SOCK_DIAG` and `NETLINK_ROUTE`.
 pub(super) const SOCK_DIAG: isize = 4;
 pub(super) const ROUTE: isize = 0;
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
+/// `AF_INET` and `AF_INET6`.
+const V4: u8 = 2;
+const V6: u8 = 10;
 const TCP: u8 = 6;
 /// `IPPROTO_MPTCP`, which does not fit into the request's byte: an attribute has it.
 const MPTCP: u32 = 262;
@@ -185,7 +188,7 @@ fn found(answer: &[u8]) -> Option<Found<'_>> {
     let address = |at| -> Option<IpAddr> {
         let bytes = answer.get(at..)?;
         Some(match family {
-            2 => Ipv4Addr::from(*bytes.first_chunk::<4>()?).into(),
+            V4 => Ipv4Addr::from(*bytes.first_chunk::<4>()?).into(),
             _ => IpAddr::from(Ipv6Addr::from(*bytes.first_chunk::<16>()?)).to_canonical(),
         })
     };
@@ -199,14 +202,19 @@ fn found(answer: &[u8]) -> Option<Found<'_>> {
     })
 }
 
+/// `struct inet_diag_req_v2` for one family; no addresses stand for all.
+fn request(family: u8) -> Vec<u8> {
+    let mut body = vec![0; 56];
+    body[..3].copy_from_slice(&[family, TCP, WANT_INFO]);
+    body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    body
+}
+
 /// The answers for both address families.
 fn dump(netlink: &mut Netlink, protocol: Option<u32>) -> io::Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
-    for family in [2, 10] {
-        // `struct inet_diag_req_v2`; no addresses stand for all.
-        let mut body = vec![0; 56];
-        body[..3].copy_from_slice(&[family, TCP, WANT_INFO]);
-        body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    for family in [V4, V6] {
+        let mut body = request(family);
         if let Some(protocol) = protocol {
             put(&mut body, REQUEST_PROTOCOL, &protocol.to_ne_bytes());
         }
@@ -215,33 +223,19 @@ fn dump(netlink: &mut Netlink, protocol: Option<u32>) -> io::Result<Vec<Vec<u8>>
     Ok(all)
 }
 
+/// The answer about one socket, unless it is gone.
+fn one(netlink: &mut Netlink, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    match netlink.ask(BY_FAMILY, body) {
+        Ok(answers) => Ok(answers.into_iter().next()),
+        Err(Refusal::Kernel { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
 /// All subflows of Multipath TCP, oldest first as far as anybody has looked at them before.
 pub(super) fn subflows(netlink: &mut Netlink) -> io::Result<Vec<Subflow>> {
     let answers = dump(netlink, None)?;
-    let mut all: Vec<Subflow> = answers
-        .iter()
-        .filter_map(|answer| {
-            let found = found(answer)?;
-            let mptcp = attribute(attribute(found.attributes, ULP)?, ULP_MPTCP)?;
-            let word = |kind| attribute(mptcp, kind).and_then(u32_of);
-            let byte = |kind| attribute(mptcp, kind).and_then(|v| v.first().copied());
-            Some(Subflow {
-                local: found.local,
-                remote: found.remote,
-                state: found.state,
-                cookie: found.cookie,
-                token: word(2)?,
-                flags: word(8).unwrap_or(0),
-                remote_id: byte(9).unwrap_or(0),
-                local_id: byte(10).unwrap_or(0),
-                tcp: TcpInfo(
-                    attribute(found.attributes, INFO)
-                        .unwrap_or_default()
-                        .to_vec(),
-                ),
-            })
-        })
-        .collect();
+    let mut all: Vec<Subflow> = answers.iter().filter_map(|a| subflow_of(a)).collect();
     all.sort_by_key(|subflow| {
         let first = subflow.flags & (flag::CAPABLE_LOCAL | flag::CAPABLE_REMOTE) != 0;
         (!first, subflow.cookie)
@@ -249,28 +243,76 @@ pub(super) fn subflows(netlink: &mut Netlink) -> io::Result<Vec<Subflow>> {
     Ok(all)
 }
 
+/// The subflow with these ends.
+pub(super) fn subflow(
+    netlink: &mut Netlink,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> io::Result<Option<Subflow>> {
+    let mut body = request(if local.is_ipv4() { V4 } else { V6 });
+    for (at, port) in [(8, local.port()), (10, remote.port())] {
+        body[at..at + 2].copy_from_slice(&port.to_be_bytes());
+    }
+    for (at, address) in [(12, local.ip()), (28, remote.ip())] {
+        match address {
+            IpAddr::V4(v4) => body[at..at + 4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => body[at..at + 16].copy_from_slice(&v6.octets()),
+        }
+    }
+    body[48..].copy_from_slice(&[0xff; 8]);
+    Ok(one(netlink, &body)?.as_deref().and_then(subflow_of))
+}
+
+fn subflow_of(answer: &[u8]) -> Option<Subflow> {
+    let found = found(answer)?;
+    let mptcp = attribute(attribute(found.attributes, ULP)?, ULP_MPTCP)?;
+    let word = |kind| attribute(mptcp, kind).and_then(u32_of);
+    let byte = |kind| attribute(mptcp, kind).and_then(|v| v.first().copied());
+    let tcp = attribute(found.attributes, INFO).unwrap_or_default();
+    Some(Subflow {
+        local: found.local,
+        remote: found.remote,
+        state: found.state,
+        cookie: found.cookie,
+        token: word(2)?,
+        flags: word(8).unwrap_or(0),
+        remote_id: byte(9).unwrap_or(0),
+        local_id: byte(10).unwrap_or(0),
+        tcp: TcpInfo(tcp.to_vec()),
+    })
+}
+
 /// All connections of Multipath TCP.
 pub(super) fn connections(netlink: &mut Netlink) -> io::Result<Vec<Connection>> {
     let answers = dump(netlink, Some(MPTCP))?;
-    let all = answers.iter().filter_map(|answer| {
-        let found = found(answer)?;
-        let info = attribute(found.attributes, INFO)?;
-        let long = |at: usize| info.get(at..).and_then(u64_of).unwrap_or(0);
-        Some(Connection {
-            local: found.local,
-            remote: found.remote,
-            token: info.get(12..).and_then(u32_of)?,
-            checksum: info.get(42).is_some_and(|on| *on != 0),
-            bytes_retransmitted: long(48),
-            bytes_sent: long(56),
-            bytes_received: long(64),
-            bytes_acked: long(72),
-            recv_queue: found.recv_queue,
-            // `mptcpi_write_seq` and `mptcpi_snd_una`: the socket itself counts what its subflows hold as theirs.
-            send_queue: u32::try_from(long(16).wrapping_sub(long(24))).unwrap_or(0),
-        })
-    });
-    Ok(all.collect())
+    Ok(answers.iter().filter_map(|a| connection_of(a)).collect())
+}
+
+/// The connection with this token, which stands where other sockets' cookies do.
+pub(super) fn connection(netlink: &mut Netlink, token: u32) -> io::Result<Option<Connection>> {
+    let mut body = request(V4);
+    body[48..52].copy_from_slice(&token.to_ne_bytes());
+    put(&mut body, REQUEST_PROTOCOL, &MPTCP.to_ne_bytes());
+    Ok(one(netlink, &body)?.as_deref().and_then(connection_of))
+}
+
+fn connection_of(answer: &[u8]) -> Option<Connection> {
+    let found = found(answer)?;
+    let info = attribute(found.attributes, INFO)?;
+    let long = |at: usize| info.get(at..).and_then(u64_of).unwrap_or(0);
+    Some(Connection {
+        local: found.local,
+        remote: found.remote,
+        token: info.get(12..).and_then(u32_of)?,
+        checksum: info.get(42).is_some_and(|on| *on != 0),
+        bytes_retransmitted: long(48),
+        bytes_sent: long(56),
+        bytes_received: long(64),
+        bytes_acked: long(72),
+        recv_queue: found.recv_queue,
+        // `mptcpi_write_seq` and `mptcpi_snd_una`: the socket itself counts what its subflows hold as theirs.
+        send_queue: u32::try_from(long(16).wrapping_sub(long(24))).unwrap_or(0),
+    })
 }
 
 /// An address of this host.

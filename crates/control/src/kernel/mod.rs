@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::report::ConnReport;
 use crate::wire::{EventReport, Filter, Reply, Request, VERSION, Wanted};
 use book::{Book, Ends, Look, micros, name};
-use diag::TcpInfo;
+use diag::{Address, TcpInfo};
 use family::{About, BACKUP, Command, Endpoint, Family, GENERIC, Notice, SIGNAL};
 use socket::{Ear, Netlink, Refusal};
 
@@ -37,6 +37,8 @@ pub struct Kernel {
     route: Netlink,
     events: Ear,
     addresses: Ear,
+    /// The addresses of the host, until they change.
+    here: Option<Vec<Address>>,
     book: Book,
     waiting: VecDeque<EventReport>,
     filter: Option<Filter>,
@@ -62,6 +64,7 @@ impl Kernel {
             route: Netlink::open(diag::ROUTE)?,
             events: Ear::open(GENERIC, &[family.events])?,
             addresses: Ear::open(diag::ROUTE, &diag::ADDRESS_GROUPS)?,
+            here: None,
             book: Book::default(),
             waiting: VecDeque::new(),
             filter: None,
@@ -79,10 +82,36 @@ impl Kernel {
         let look = Look {
             subflows: diag::subflows(&mut self.diag)?,
             connections: diag::connections(&mut self.diag)?,
-            addresses: diag::addresses(&mut self.route)?,
+            addresses: self.here()?,
         };
         self.book.update(&look);
         Ok(look)
+    }
+
+    /// Looks at one connection that the book knows, however many others there are.
+    fn look_at(&mut self, token: u32) -> io::Result<Look> {
+        let conn = self.book.conns.get(&token);
+        let ends = conn.map_or_else(Vec::new, |c| {
+            c.subflows.values().map(|sf| sf.ends).collect()
+        });
+        let mut subflows = Vec::new();
+        for (local, remote) in ends {
+            subflows.extend(diag::subflow(&mut self.diag, local, remote)?);
+        }
+        Ok(Look {
+            subflows,
+            connections: Vec::from_iter(diag::connection(&mut self.diag, token)?),
+            addresses: self.here()?,
+        })
+    }
+
+    fn here(&mut self) -> io::Result<Vec<Address>> {
+        let here = match self.here.take() {
+            Some(known) => known,
+            None => diag::addresses(&mut self.route)?,
+        };
+        self.here = Some(here.clone());
+        Ok(here)
     }
 
     // Events.
@@ -131,7 +160,10 @@ impl Kernel {
         }
         loop {
             match self.addresses.heard()? {
-                None => self.tell(lost()),
+                None => {
+                    self.here = None;
+                    self.tell(lost());
+                }
                 Some(messages) if messages.is_empty() => break,
                 Some(messages) => {
                     for (kind, message) in messages {
@@ -140,18 +172,20 @@ impl Kernel {
                 }
             }
         }
-        if self.filter.as_ref().is_some_and(with_sample) && self.waiting.len() > told {
-            let look = self.look()?;
-            for event in self.waiting.iter_mut().skip(told) {
-                let token = event.connection.as_deref().and_then(token_of);
-                let report = token.and_then(|token| self.book.report(token, &look));
-                event.sample = report.map(Box::new);
+        if self.filter.as_ref().is_some_and(with_sample) {
+            for at in told..self.waiting.len() {
+                let Some(token) = self.waiting[at].connection.as_deref().and_then(token_of) else {
+                    continue;
+                };
+                let look = self.look_at(token)?;
+                self.waiting[at].sample = self.book.report(token, &look).map(Box::new);
             }
         }
         Ok(())
     }
 
     fn hear_address(&mut self, kind: u16, message: &[u8]) {
+        self.here = None;
         let name = match kind {
             diag::NEW_ADDRESS => "new_local_addr",
             diag::DEL_ADDRESS => "del_local_addr",
@@ -406,8 +440,13 @@ impl Kernel {
     }
 
     fn shown(&mut self, connection: &str) -> io::Result<Option<ConnReport>> {
-        let look = self.look()?;
-        Ok(token_of(connection).and_then(|token| self.book.report(token, &look)))
+        let Some((token, _)) = self.known(connection)? else {
+            return Ok(None);
+        };
+        let look = self.look_at(token)?;
+        // Its end may not have been told yet.
+        let lives = !(look.connections.is_empty() && look.subflows.is_empty());
+        Ok(self.book.report(token, &look).filter(|_| lives))
     }
 
     /// A connection of that name; one that is not known yet is looked for.
