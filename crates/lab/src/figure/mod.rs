@@ -26,6 +26,7 @@
 
 mod arm;
 mod compare;
+mod cost;
 mod crowd;
 mod draw;
 mod emulator;

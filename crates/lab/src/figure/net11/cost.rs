@@ -1,24 +1,19 @@
 //! Figure 8 and the processor load at the end of section 5.2: segment sizes, and one to eight subflows.
 
-use manypath_stack::api::ReceiveAlgorithm;
-
-use super::super::nsdi::median;
+use super::super::cost::{PACKETS, RUNS, bench, line, median, with_subflows};
 use super::super::process::{Bench, Cost};
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
 
-const PACKETS: Knob =
-    Knob::new("packets", Unit::Count, "200000", "data packets of a run").quick("30000");
-const RUNS: Knob =
-    Knob::new("runs", Unit::Count, "5", "runs of which the median counts").quick("3");
-
 const TCP: &str = "TCP, one link";
 const ONE: &str = "Multipath TCP, one link";
 const TWO: &str = "Multipath TCP, two links";
 
-/// Bytes of IPv4 and TCP headers without options.
-const HEADERS: u64 = 40;
+/// Of how many links a line is; none is plain TCP over one.
+const fn links(name: &'static str, links: &'static str) -> Line {
+    line(name, Does::Own(links))
+}
 
 /// Figure 8.
 pub(super) const MSS: Figure = Figure {
@@ -42,7 +37,7 @@ pub(super) const MSS: Figure = Figure {
         logarithmic: false,
     },
     y: Axis::linear("Gbit/s"),
-    lines: &[line(TCP, "0"), line(ONE, "1"), line(TWO, "2")],
+    lines: &[links(TCP, "0"), links(ONE, "1"), links(TWO, "2")],
     load: Load::Heavy,
     run: mss,
     verdict: fills_both,
@@ -74,59 +69,27 @@ pub(super) const SUBFLOWS: Figure = Figure {
         logarithmic: false,
     },
     y: Axis::linear("ns for a segment"),
-    lines: &[Line {
-        name: "both ends",
-        arms: &[Arm::Process],
-        does: Does::Multipath(&[]),
-    }],
+    lines: &[line("both ends", Does::Multipath(&[]))],
     load: Load::Heavy,
     run: subflows,
     verdict: no_impact,
 };
 
-/// What a line does is over how many links; none is plain TCP over one.
-const fn line(name: &'static str, links: &'static str) -> Line {
-    Line {
-        name,
-        arms: &[Arm::Process],
-        does: Does::Own(links),
-    }
-}
-
-fn bench(run: &Run<'_>) -> Bench {
-    Bench {
-        links: 1,
-        rate: 1_000_000_000,
-        rtt_us: 400,
-        queue: 1_000_000,
-        subflows: 1,
-        plain: false,
-        mtu: u16::try_from(run.knobs.whole("mss") + HEADERS).unwrap_or(u16::MAX),
-        checksum: false,
-        receive: ReceiveAlgorithm::default(),
-        packets: run.knobs.whole("packets") as usize,
-    }
-}
-
 fn mss(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let links = match run.line.does {
-        Does::Own(links) => links.parse::<usize>().unwrap_or(0),
+        Does::Own(links) => links.parse::<u64>().unwrap_or(0),
         Does::Tcp(_) | Does::Multipath(_) => 0,
     };
     let bench = Bench {
-        links: links.max(1),
-        subflows: links.max(1),
         plain: links == 0,
-        ..bench(run)
+        ..with_subflows(bench(run, run.knobs.whole("mss")), links, 2)
     };
     Ok(run.point(median(run, bench, Cost::gigabits)?.gigabits()))
 }
 
 fn subflows(run: &Run<'_>) -> Result<Vec<Sample>, String> {
-    let bench = Bench {
-        subflows: run.knobs.whole("subflows").clamp(1, 64) as usize,
-        ..bench(run)
-    };
+    let one = bench(run, run.knobs.whole("mss"));
+    let bench = with_subflows(one, run.knobs.whole("subflows"), 1);
     let cost = median(run, bench, |cost| cost.sender + cost.receiver)?;
     Ok(vec![
         run.sample(SENDER, cost.sender),

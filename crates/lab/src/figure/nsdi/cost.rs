@@ -2,42 +2,14 @@
 
 use manypath_stack::api::ReceiveAlgorithm;
 
+use super::super::cost::{PACKETS, RUNS, bench, line, median, with_subflows};
 use super::super::process::{Bench, Cost};
 use super::super::{
-    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Load, Paper, Run, Sample, Seen, Unit,
 };
 
 const WITHOUT: &str = "Multipath TCP without checksums";
 const WITH: &str = "Multipath TCP with checksums";
-
-/// Bytes of IPv4 and TCP headers with time stamps; what a segment carries is called its size without them.
-const HEADERS: u64 = 40;
-
-const PACKETS: Knob =
-    Knob::new("packets", Unit::Count, "200000", "data packets of a run").quick("30000");
-const RUNS: Knob =
-    Knob::new("runs", Unit::Count, "5", "runs of which the median counts").quick("3");
-
-const fn line(name: &'static str, does: Does) -> Line {
-    Line {
-        name,
-        arms: &[Arm::Process],
-        does,
-    }
-}
-
-/// The median of some runs, by one of their values.
-pub(in super::super) fn median(
-    run: &Run<'_>,
-    bench: Bench,
-    value: fn(&Cost) -> f64,
-) -> Result<Cost, String> {
-    let runs = run.knobs.whole("runs").max(1);
-    let costs: Result<Vec<Cost>, String> = (0..runs).map(|_| bench.run()).collect();
-    let mut costs = costs?;
-    costs.sort_by(|a, b| value(a).total_cmp(&value(b)));
-    Ok(costs[costs.len() / 2])
-}
 
 /// Figure 3.
 pub(super) const CHECKSUM: Figure = Figure {
@@ -72,16 +44,11 @@ pub(super) const CHECKSUM: Figure = Figure {
 
 fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let bench = Bench {
-        links: 1,
         rate: 10_000_000_000,
         rtt_us: 100,
-        queue: 1_000_000,
-        subflows: 1,
-        plain: false,
-        mtu: u16::try_from(run.knobs.whole("mss") + HEADERS).unwrap_or(u16::MAX),
         checksum: run.line.does == Does::Own("checksum"),
         receive: ReceiveAlgorithm::AllShortcuts,
-        packets: run.knobs.whole("packets") as usize,
+        ..bench(run, run.knobs.whole("mss"))
     };
     Ok(run.point(median(run, bench, Cost::gigabits)?.gigabits()))
 }
@@ -119,6 +86,9 @@ const LIST: &str = "list (regular)";
 const TREE: &str = "tree";
 const SHORTCUTS: &str = "shortcuts";
 const ALL_SHORTCUTS: &str = "all shortcuts";
+
+/// Segments that fill frames of Ethernet.
+const ETHERNET: u64 = 1460;
 
 /// Figure 8.
 pub(super) const RECEIVE: Figure = Figure {
@@ -165,19 +135,15 @@ fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     };
     let subflows = match plain {
         true => 1,
-        false => run.knobs.whole("subflows").clamp(1, 64) as usize,
+        false => run.knobs.whole("subflows"),
     };
     let bench = Bench {
-        links: subflows.min(2),
         rate: run.knobs.whole("rate"),
         rtt_us: (run.knobs.get("rtt") * 1e6) as u64,
         queue: run.knobs.whole("queue"),
-        subflows,
         plain,
-        mtu: 1500,
-        checksum: false,
         receive: algorithm.map_err(|error| error.to_string())?,
-        packets: run.knobs.whole("packets") as usize,
+        ..with_subflows(bench(run, ETHERNET), subflows, 2)
     };
     Ok(run.point(median(run, bench, |cost| cost.receiver)?.receiver))
 }

@@ -7,8 +7,6 @@ mod http;
 mod networks;
 mod setup;
 
-pub(super) use cost::median;
-
 use super::transfer::{REAL_TIME, REAL_WARM_UP};
 use super::{Arm, Figure, Finding, Knob, Seen, Unit};
 
