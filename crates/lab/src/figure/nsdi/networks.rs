@@ -157,9 +157,11 @@ fn tenfold(seen: &Seen<'_>) -> Vec<Finding> {
                 let [x, most] = ratio.most();
                 // Nothing is repeated elsewhere there: it is what the window allows.
                 let regular = seen.at(arm, REGULAR, x).unwrap_or(f64::NAN);
+                let tcp = seen.at(super::tcp_of(arm), TCP_WIFI, x);
+                let whole = tcp.map_or(f64::NAN, |tcp| tcp / regular.max(1e-9));
                 let found = format!(
                     "up to {most:.2} times, at {x} kB; regular Multipath TCP has {regular:.2} Mbit/s there, a window in each \
-                     round trip through the queue of 3G, and less only where 3G loses much as well"
+                     round trip through the queue of 3G, and all that TCP over WiFi carries is {whole:.2} times that"
                 );
                 all.push(Finding::new(arm, &statement, found, most >= 10.0));
             }
