@@ -44,10 +44,11 @@ impl Conn {
         let Some(at) = at.filter(|at| *at <= next && self.peer_again.is_none()) else {
             return false;
         };
-        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment.
+        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment. What
+        // failed was mapped before its number, and starts no earlier than its position: the peer does not go on there.
         if self.failing.is_some_and(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
-            let here = here.filter(|_| sf.told.ends_before(mapping.ssn, at < next));
+            let here = here.filter(|_| sf.told.ends_before(mapping.ssn));
             self.peer_again = here.map(|here| (here, next - at));
             return here.is_some();
         }

@@ -60,10 +60,9 @@ impl Told {
         self.ends.is_some_and(again)
     }
 
-    /// Bytes from this number on were never mapped; `behind`, or others before them.
-    pub(crate) fn ends_before(&self, ssn: Ssn, behind: bool) -> bool {
-        self.ends
-            .is_some_and(|(last, _)| ssn.after(last) || ssn == last && behind)
+    /// Bytes from this number on were never mapped.
+    pub(crate) fn ends_before(&self, ssn: Ssn) -> bool {
+        self.ends.is_some_and(|(last, _)| !ssn.before(last))
     }
 }
 
@@ -170,5 +169,25 @@ impl Conn {
     /// Options pass.
     pub(crate) fn options_pass(&mut self, i: usize) {
         self.subflows[i].bareness = Bareness::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_last_mapping_was_never_mapped() {
+        let mut told = Told::default();
+        assert!(!told.ends_before(Ssn::new(1)), "nothing was told");
+        told.note(Ssn::new(1), Offset::ZERO, 724);
+        // A peer that begins again has said nothing but this so far.
+        assert!(told.ends_before(Ssn::new(725)));
+        assert!(!told.ends_before(Ssn::new(724)));
+        // The same again, as new bytes, and then a mapping from before once more.
+        told.note(Ssn::new(725), Offset::ZERO, 724);
+        told.note(Ssn::new(1), Offset::ZERO, 724);
+        assert!(!told.ends_before(Ssn::new(725)));
+        assert!(told.ends_before(Ssn::new(1449)));
     }
 }
