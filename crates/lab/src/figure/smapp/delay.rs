@@ -105,9 +105,15 @@ fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
         let alone = median(&bare(load)).map_or(String::new(), |alone| {
             format!("; a socket's round trip alone {alone:.0} us")
         });
+        let setting = match arm {
+            Arm::Process => ", with nothing between the hosts",
+            Arm::Sim | Arm::Real | Arm::Kernel => "",
+        };
         Some(Finding::new(
             arm,
-            &format!("{load}, the controller beside the process takes less than {most} us more"),
+            &format!(
+                "{load}{setting}, the controller beside the process takes less than {most} us more"
+            ),
             format!("medians {within:.0} and {outside:.0} us{alone}"),
             outside - within < most,
         ))
