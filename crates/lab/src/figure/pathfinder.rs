@@ -149,7 +149,7 @@ const KNOBS: [Knob; 6] = [
         "runs of which the mean counts; one on real packets",
     )
     .quick("2"),
-    Knob::new("time", Unit::Time, "120s", "length of a run").quick("60s"),
+    Knob::new("time", Unit::Time, "120s", "length of a run").quick("30s"),
 ];
 
 /// One way in milliseconds; the paths differ a little in length, as the paper's do.
