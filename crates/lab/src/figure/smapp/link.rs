@@ -33,7 +33,7 @@ const WARM: usize = 50;
 /// The end of a connection is no part of what the next one takes.
 const REST: Duration = Duration::from_millis(3);
 
-/// The two hosts, and what the server's router sees of SYNs.
+/// The two hosts, and what comes by of SYNs near the client.
 struct Link {
     bed: Testbed,
     syns: Receiver<Instant>,
