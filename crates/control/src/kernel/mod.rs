@@ -173,12 +173,18 @@ impl Kernel {
             }
         }
         if self.filter.as_ref().is_some_and(with_sample) {
+            // Events that come together are of one connection, mostly.
+            let mut seen = None;
             for at in told..self.waiting.len() {
                 let Some(token) = self.waiting[at].connection.as_deref().and_then(token_of) else {
                     continue;
                 };
-                let look = self.look_at(token)?;
+                let look = match seen.take() {
+                    Some((of, look)) if of == token => look,
+                    _ => self.look_at(token)?,
+                };
                 self.waiting[at].sample = self.book.report(token, &look).map(Box::new);
+                seen = Some((token, look));
             }
         }
         Ok(())
