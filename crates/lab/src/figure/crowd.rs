@@ -4,10 +4,10 @@ use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::ends::{Client, listen};
+use super::Run;
+use super::ends::listen;
 use super::real::{PATIENCE, failed, kept_up, write_to_the_end};
-use super::routed::{Network, SERVER, Spread, kernels};
-use super::{Arm, Run};
+use super::routed::{Network, SERVER, Spread};
 use crate::bench::accept;
 use crate::kernel;
 use crate::parallel::PathSpec;
@@ -43,7 +43,8 @@ pub(super) struct Found {
 pub(super) fn send(run: &Run<'_>, crowd: Crowd<'_>) -> Result<Found, String> {
     let network = Network::new(crowd.paths, Spread::InTurn, crowd.subflows)?;
     let listener = listen(&network.server)?;
-    let client = client(&network, run, crowd)?;
+    let options = ["--path-manager", crowd.policy, "--congestion", "lia"];
+    let client = network.client(run, crowd.subflows, &options)?;
     let begun = Instant::now();
     let mut readers = Vec::new();
     for _ in 0..crowd.connections {
@@ -73,20 +74,6 @@ pub(super) fn send(run: &Run<'_>, crowd: Crowd<'_>) -> Result<Found, String> {
         subflows: subflows.count() as f64 / crowd.connections as f64,
         rate: bytes as f64 * 8.0 / 1e6 / time.as_secs_f64(),
     })
-}
-
-fn client<'a>(network: &'a Network, run: &Run<'_>, crowd: Crowd<'_>) -> Result<Client<'a>, String> {
-    match run.arm {
-        Arm::Kernel => {
-            let further = (2..=crowd.subflows).map(|n| format!("{} dev lan", kernels(n)));
-            Client::kernel(&network.client, kernels(1), further)
-        }
-        Arm::Real => {
-            let options = ["--path-manager", crowd.policy, "--congestion", "lia"];
-            Client::relay(run, &network.client, SERVER, &Network::way(), &options)
-        }
-        Arm::Sim | Arm::Process => Err(format!("{} has no real packets", run.arm)),
-    }
 }
 
 /// Reads until a moment, and counts.

@@ -5,12 +5,12 @@ use manypath_sim::networks::{Spread, parallel_paths};
 use manypath_tcp::time::Instant;
 
 use super::crowd::{Crowd, Found, send};
+use super::routed::paths;
 use super::sim::{megabits, span};
 use super::smapp::simulation;
 use super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
-use crate::parallel::PathSpec;
 
 /// The figures, in the paper's order.
 pub(super) const FIGURES: &[Figure] = &[
@@ -191,14 +191,7 @@ fn one(run: &Run<'_>, seed: u64) -> Result<Found, String> {
         fixed => fixed.to_owned(),
     };
     if run.arm != Arm::Sim {
-        let rate = knobs.whole("rate");
-        let paths = DELAYS.map(|delay| PathSpec {
-            rate,
-            rtt_us: u64::from(delay) * 2000,
-            // A tenth of a second, as in the simulator.
-            buffer: rate / 80,
-            loss_ppm: 0,
-        });
+        let paths = paths(DELAYS, knobs.whole("rate"));
         let crowd = Crowd {
             paths: &paths,
             connections,

@@ -7,8 +7,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
-use super::ends::CONGESTION;
+use super::ends::{CONGESTION, Client};
 use super::real::{bed, failed};
+use super::{Arm, Run};
 use crate::netns::{NetNs, NetNsError};
 use crate::parallel::PathSpec;
 use crate::testbed::Testbed;
@@ -96,15 +97,40 @@ impl Network {
         })
     }
 
-    /// The way of our client, as the words of a command line.
-    pub(super) fn way() -> [String; 2] {
-        let way = format!("lan={OURS},gateway={NEAR}");
-        ["--path".to_owned(), way]
+    /// The client of a run's arm: the kernel with so many subflows, or our relay with these options.
+    pub(super) fn client(
+        &self,
+        run: &Run<'_>,
+        subflows: u64,
+        options: &[&str],
+    ) -> Result<Client<'_>, String> {
+        match run.arm {
+            Arm::Kernel => {
+                let further = (2..=subflows).map(|n| format!("{} dev lan", kernels(n)));
+                Client::kernel(&self.client, kernels(1), further)
+            }
+            Arm::Real => {
+                let way = format!("lan={OURS},gateway={NEAR}");
+                let way = ["--path".to_owned(), way];
+                Client::relay(run, &self.client, SERVER, &way, options)
+            }
+            Arm::Sim | Arm::Process => Err(format!("{} has no real packets", run.arm)),
+        }
     }
 }
 
+/// Paths of these delays one way, in milliseconds, each with this rate and a tenth of a second of buffer, as in the simulator.
+pub(super) fn paths<const N: usize>(delays_ms: [u32; N], rate: u64) -> [PathSpec; N] {
+    delays_ms.map(|delay| PathSpec {
+        rate,
+        rtt_us: u64::from(delay) * 2000,
+        buffer: rate / 80,
+        loss_ppm: 0,
+    })
+}
+
 /// An address of the client's kernel, counted from 1.
-pub(super) fn kernels(number: u64) -> IpAddr {
+fn kernels(number: u64) -> IpAddr {
     Ipv4Addr::new(10, 78, 1, u8::try_from(number).unwrap_or(u8::MAX)).into()
 }
 

@@ -4,10 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::super::ends::{Client, listen};
+use super::super::Run;
+use super::super::ends::listen;
 use super::super::real::{PATIENCE, failed, kept_up};
-use super::super::routed::{Network, SERVER, Spread, kernels};
-use super::super::{Arm, Run};
+use super::super::routed::{Network, SERVER, Spread};
 use crate::bench::accept;
 use crate::parallel::PathSpec;
 
@@ -31,7 +31,8 @@ pub(super) fn seconds(run: &Run<'_>, file: File<'_>) -> Result<f64, String> {
     let network = Network::new(file.paths, Spread::Hash, file.subflows)?;
     let listener = listen(&network.server)?;
     // The relay lives as long as the transfer.
-    let client = client(&network, run, file)?;
+    let options = ["--path-manager", file.policy];
+    let client = network.client(run, file.subflows, &options)?;
     let stream = client.connect(SERVER)?;
     let accepted = accept(&listener, PATIENCE).map_err(failed("accept"))?;
     let begun = Instant::now();
@@ -46,20 +47,6 @@ pub(super) fn seconds(run: &Run<'_>, file: File<'_>) -> Result<f64, String> {
     written.map_err(failed("write"))?;
     kept_up(&network.routers)?;
     Ok(time.as_secs_f64())
-}
-
-fn client<'a>(network: &'a Network, run: &Run<'_>, file: File<'_>) -> Result<Client<'a>, String> {
-    match run.arm {
-        Arm::Kernel => {
-            let further = (2..=file.subflows).map(|n| format!("{} dev lan", kernels(n)));
-            Client::kernel(&network.client, kernels(1), further)
-        }
-        Arm::Real => {
-            let policy = ["--path-manager", file.policy];
-            Client::relay(run, &network.client, SERVER, &Network::way(), &policy)
-        }
-        Arm::Sim | Arm::Process => Err(format!("{} has no real packets", run.arm)),
-    }
 }
 
 /// Writes so much and waits until the other end closes.

@@ -1,7 +1,7 @@
 //! A client and a server of the kernel with one link between them: connections that get a second subflow, one after the other.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -201,23 +201,25 @@ fn spinners(run: &Run<'_>, host: &NetNs) -> Result<Vec<Process>, String> {
 /// One connection.
 fn once(client: &Client<'_>, syns: &Receiver<Instant>) -> Result<f64, String> {
     let mut stream = client.connect(SERVER)?;
-    stream
-        .set_read_timeout(Some(PATIENCE))
-        .map_err(failed("the client's socket"))?;
     let mut chunk = vec![0; 64 << 10];
-    let mut talk = |stream: &mut TcpStream| {
-        stream.write_all(b"hello")?;
-        stream.read(&mut chunk)
-    };
-    talk(&mut stream).map_err(failed("the client"))?;
+    ask(&mut stream, &mut chunk).map_err(failed("the client"))?;
     let syn = || syns.recv_timeout(PATIENCE).map_err(failed("a SYN"));
     let (first, second) = (syn()?, syn()?);
-    let mut end = |stream: &mut TcpStream| {
-        stream.shutdown(std::net::Shutdown::Write)?;
-        while stream.read(&mut chunk)? > 0 {}
-        Ok(())
-    };
-    end(&mut stream).map_err(failed::<std::io::Error>("the client"))?;
+    finish(stream, &mut chunk).map_err(failed("the client"))?;
     std::thread::sleep(REST);
     Ok(second.since(first).as_nanos() as f64 / 1e3)
+}
+
+/// Asks for the file, and waits for its beginning.
+fn ask(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"hello")?;
+    stream.read(chunk)
+}
+
+/// Says that this was all, and reads to the end.
+fn finish(mut stream: TcpStream, chunk: &mut [u8]) -> std::io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    while stream.read(chunk)? > 0 {}
+    Ok(())
 }

@@ -3,12 +3,12 @@
 use manypath_sim::networks::{Spread, parallel_paths};
 use manypath_tcp::time::Instant;
 
+use super::super::routed::paths;
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
 };
 use super::hashed::{File, seconds};
 use super::{distribution, quantile, simulation};
-use crate::parallel::PathSpec;
 
 const REFRESH: &str = "refresh";
 const NDIFFPORTS: &str = "ndiffports";
@@ -99,13 +99,7 @@ const PATIENCE: f64 = 1.5;
 fn real_times(run: &Run<'_>, policy: &str) -> Result<Vec<f64>, String> {
     let knobs = run.knobs;
     let rate = knobs.whole("rate");
-    let paths = DELAYS.map(|ms| PathSpec {
-        rate,
-        rtt_us: u64::from(ms) * 2_000,
-        // A tenth of a second, as in the simulator.
-        buffer: rate / 80,
-        loss_ppm: 0,
-    });
+    let paths = paths(DELAYS, rate);
     let size = knobs.whole("size");
     let on_one = size as f64 * 8.0 / rate as f64;
     let file = File {
