@@ -188,7 +188,7 @@ fn found_paths(policy: &str, connections: u32, seed: u64, time: u64) -> (Vec<u64
 fn pathfinder_finds_three_paths() {
     let (by_hand, _) = found_paths("ndiffports:3", 1, 1, 120);
     let mut best = 0;
-    for gamma in ["1", "2", "4", "8", "auto"] {
+    for gamma in ["0", "1", "2", "4", "8", "auto"] {
         let policy = format!("pathfinder:beta=20,gamma={gamma}");
         let (read, subflows) = found_paths(&policy, 1, 1, 120);
         println!("gamma {gamma}: {read:?} of {by_hand:?}, {subflows:?} subflows");
@@ -198,7 +198,7 @@ fn pathfinder_finds_three_paths() {
             "gamma {gamma}: {read:?} of {by_hand:?}"
         );
         if gamma == "auto" {
-            assert!(read[0] * 100 >= best * 99, "{read:?} of {best}");
+            assert!(read[0] >= best, "{read:?} of {best}");
         }
         best = best.max(read[0]);
     }

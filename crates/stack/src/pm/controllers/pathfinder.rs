@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
 
-use super::{Order, View, one_more};
+use super::{Order, SubflowView, View, one_more};
 use crate::api::{EventKind, PathFinder};
 use crate::ids::SubflowId;
 
@@ -15,8 +15,10 @@ const SLOWEST: u64 = 8;
 const LOOKS: u64 = 16;
 /// How many standard errors the mean must be above the threshold, squared.
 const CONFIDENCE: u128 = 9;
-/// What throughput varies by at least, as a part of itself: a sample counts whole segments.
-const GRAIN: u64 = 50;
+/// What throughput is taken to vary by, as a part of itself, before samples have told it. It weighs as much as one of them.
+const PRESUMED: u64 = 10;
+/// In which part of a round trip the variant that adapts itself looks again for steady state.
+const WAITING: u64 = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct Finder {
@@ -56,16 +58,16 @@ impl Samples {
 
     /// The mean is above (or below) `threshold` by several standard errors.
     fn is_clear(&self, threshold: u64) -> bool {
-        if self.count < 2 {
+        let count = u128::from(self.count);
+        if count == 0 {
             return false;
         }
-        let count = u128::from(self.count);
         let mean = self.mean();
         let distance = u128::from(mean.abs_diff(threshold));
-        let spread =
-            (self.squares * count).saturating_sub(self.sum * self.sum) / (count * (count - 1));
-        let grain = u128::from(mean / GRAIN);
-        distance * distance * count >= CONFIDENCE * spread.max(grain * grain)
+        let presumed = u128::from(mean / PRESUMED);
+        let deviations = (self.squares * count).saturating_sub(self.sum * self.sum) / count;
+        let variance = (deviations + presumed * presumed) / count;
+        distance * distance * count >= CONFIDENCE * variance
     }
 }
 
@@ -99,10 +101,17 @@ impl Finder {
         // "For every RTT of the main subflow."
         let rtt = view.subflows.first().and_then(|sf| sf.srtt);
         let rtt = rtt.unwrap_or(Duration::from_millis(100));
-        self.next = Some(now + rtt.times(self.stride).max(Duration::from_millis(1)));
+        let steady = |sf: &SubflowView| sf.established && sf.steady;
+        let is_steady = !view.subflows.is_empty() && view.subflows.iter().all(steady);
+        let pause = if is_steady || self.own.gamma.is_some() {
+            rtt.times(self.stride)
+        } else {
+            Duration::from_micros(rtt.as_micros() / WAITING)
+        };
+        self.next = Some(now + pause.max(Duration::from_millis(1)));
         // Line 1: nothing is compared unless all subflows are in congestion avoidance. While a loss is repaired the cumulative
         // acknowledgement stands still, and leaps then: neither is a throughput.
-        if view.subflows.is_empty() || !view.subflows.iter().all(|sf| sf.established && sf.steady) {
+        if !is_steady {
             self.last = None;
             return;
         }
@@ -166,8 +175,8 @@ impl Finder {
         Some("the throughput has risen by more than beta")
     }
 
-    /// As many looks as it takes to tell a rise from chance: two where the throughput is even, more and at longer intervals
-    /// where others come and go.
+    /// As many looks as it takes to tell a rise from chance: one where it is large, two where the throughput is even, more and at
+    /// longer intervals where others come and go.
     fn adapting(&mut self, current: u64) -> Option<&'static str> {
         self.samples.add(current / 1_000);
         let threshold = self.threshold() / 1_000;

@@ -276,9 +276,22 @@ fn an_adapting_pathfinder_is_quick_when_it_is_clear_and_patient_when_it_is_not()
         assert_eq!(finder(&mut bench, &[1_000]), 0);
         bench
     };
-    assert_eq!(finder(&mut start(), &[2_000, 2_000]), 1);
-    assert_eq!(finder(&mut start(), &[2_000, 800, 2_100, 700]), 0);
+    assert_eq!(finder(&mut start(), &[2_000]), 1, "twice as much");
+    assert_eq!(finder(&mut start(), &[1_500]), 0, "half as much again");
+    assert_eq!(finder(&mut start(), &[1_500, 1_500]), 1);
+    assert_eq!(finder(&mut start(), &[1_600, 800, 2_100, 700]), 0);
     assert_eq!(finder(&mut start(), &[1_000; 60]), 0);
+}
+
+#[test]
+fn an_adapting_pathfinder_waits_for_steady_state_in_quarters_of_a_round_trip() {
+    for (gamma, pause) in [("auto", 5), ("0", 20)] {
+        let mut bench = Bench::new(&format!("pathfinder:beta=20,gamma={gamma}"));
+        bench.view.subflows[0].steady = false;
+        bench.tell(Some(EventKind::JoinsAllowed));
+        let due = bench.controller.deadline();
+        assert_eq!(due, Some(bench.now + Duration::from_millis(pause)));
+    }
 }
 
 #[test]
