@@ -29,6 +29,37 @@ pub struct Asked {
     pub request: Request,
 }
 
+/// What has to be right for a line to be anybody's request.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    id: Option<u64>,
+    request: serde_json::Value,
+}
+
+impl Asked {
+    /// Reads a line, which may lack its end where no more comes.
+    ///
+    /// # Errors
+    /// It is no request: the answer that says why, with the `id` if there is one.
+    pub fn read(line: &[u8]) -> Result<Self, Answer> {
+        let refuse = |id, why: &dyn std::fmt::Display| {
+            let reply = Reply::error("invalid", format!("not a request: {why}"));
+            Answer { id, reply }
+        };
+        if !line.ends_with(b"\n") && line.len() as u64 >= MAX_REQUEST {
+            let why = format!("longer than {MAX_REQUEST} bytes, line end included");
+            return Err(refuse(None, &why));
+        }
+        let head: Head = serde_json::from_slice(line).map_err(|e| refuse(None, &e))?;
+        if !head.request.is_string() {
+            // A number would be taken for that of a variant.
+            return Err(refuse(head.id, &"`request` is not a string"));
+        }
+        serde_json::from_slice(line).map_err(|e| refuse(head.id, &e))
+    }
+}
+
 /// What a client may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
@@ -426,6 +457,24 @@ mod tests {
         }
         assert_eq!(asked(r#"{"id":7,"request":"hello"}"#).id, Some(7));
         assert!(serde_json::from_str::<Asked>(r#"{"request":"dance"}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_under_its_id() {
+        let refused = |line: &[u8]| {
+            let answer = Asked::read(line).expect_err("refused");
+            assert!(matches!(&answer.reply, Reply::Error { code, .. } if code == "invalid"));
+            answer.id
+        };
+        // The eighth of the requests is no name for `release`.
+        assert_eq!(refused(b"{\"id\":3,\"request\":7}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":3,\"request\":\"dance\"}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":3,\"request\":\"show\"}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":-3,\"request\":\"list\"}\n"), None);
+        assert_eq!(refused(b"\xff\n"), None);
+        assert_eq!(refused(&vec![b' '; MAX_REQUEST as usize]), None);
+        let asked = Asked::read(br#"{"id":3,"request":"list"}"#).expect("without its end");
+        assert_eq!((asked.id, asked.request), (Some(3), Request::List));
     }
 
     #[test]

@@ -232,6 +232,8 @@ async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
         "nonsense\n",
     );
     stream.write_all(lines.as_bytes()).await.expect("written");
+    let no_text = b"{\"id\":9,\"request\":\"\xff\"}\n{\"id\":10,\"request\":7}\n";
+    stream.write_all(no_text).await.expect("written");
     stream.shutdown().await.expect("half closed");
     let mut text = String::new();
     stream.read_to_string(&mut text).await.expect("all replies");
@@ -254,7 +256,13 @@ async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
         replies[6]
     );
     assert!(replies[7].contains(r#""code":"invalid""#), "{}", replies[7]);
-    assert_eq!(replies.len(), 8);
+    assert!(replies[8].contains(r#""code":"invalid""#), "{}", replies[8]);
+    assert!(
+        replies[9].starts_with(r#"{"id":10,"reply":"error""#),
+        "{}",
+        replies[9]
+    );
+    assert_eq!(replies.len(), 10);
     let done = [
         "1.1: create 10.1.0.1 -> * as backup",
         "1.1: reset subflow 4",
@@ -278,7 +286,7 @@ async fn an_endless_line_ends_the_session() {
         .read_to_string(&mut rest)
         .await
         .expect("closed by the server");
-    assert!(rest.contains("not a request"));
+    assert!(rest.contains("longer than 65536 bytes"), "{rest}");
 }
 
 #[tokio::test]
