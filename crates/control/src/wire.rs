@@ -162,6 +162,28 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What no network could carry out, whoever is asked.
+    pub(crate) fn flaw(&self) -> Option<&'static str> {
+        let (remote, ports) = match self {
+            Self::SubflowCreate { wanted, .. } => {
+                (wanted.remote, [wanted.local_port, wanted.remote_port])
+            }
+            Self::Announce { port, .. } => (None, [*port, None]),
+            _ => return None,
+        };
+        let is_one_host = |addr: IpAddr| {
+            let everybody = addr == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+            !(addr.is_unspecified() || addr.is_multicast() || everybody)
+        };
+        if ports.contains(&Some(0)) {
+            return Some("a port is a number from 1 to 65535");
+        }
+        let several = remote.is_some_and(|addr| !is_one_host(addr));
+        several.then_some("the remote address is not that of one host")
+    }
+}
+
 /// A subflow that is wanted: a four-tuple, or any part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -475,6 +497,32 @@ mod tests {
         assert_eq!(refused(&vec![b' '; MAX_REQUEST as usize]), None);
         let asked = Asked::read(br#"{"id":3,"request":"list"}"#).expect("without its end");
         assert_eq!((asked.id, asked.request), (Some(3), Request::List));
+    }
+
+    #[test]
+    fn a_subflow_leads_from_a_port_to_a_port_of_one_host() {
+        let flaw = |what: &str| {
+            asked(&format!(r#"{{"connection":"3.1",{what}}}"#))
+                .request
+                .flaw()
+        };
+        for what in [
+            r#""request":"subflow_create","remote":"0.0.0.0""#,
+            r#""request":"subflow_create","remote":"255.255.255.255""#,
+            r#""request":"subflow_create","remote":"ff02::1""#,
+            r#""request":"subflow_create","remote":"10.0.0.1","remote_port":0"#,
+            r#""request":"subflow_create","local_port":0"#,
+            r#""request":"announce","address":"10.0.0.1","port":0"#,
+        ] {
+            assert!(flaw(what).is_some(), "{what}");
+        }
+        for what in [
+            r#""request":"subflow_create""#,
+            r#""request":"subflow_create","remote":"10.0.0.1","remote_port":1,"local_port":65535"#,
+            r#""request":"announce","address":"10.0.0.1""#,
+        ] {
+            assert_eq!(flaw(what), None, "{what}");
+        }
     }
 
     #[test]

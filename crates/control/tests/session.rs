@@ -427,6 +427,30 @@ async fn one_owner_commands_and_a_killed_one_leaves_no_trace() {
 }
 
 #[tokio::test]
+async fn what_one_gives_up_goes_to_whoever_claims_the_rest() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let (mut owner, mut heir, mut other) = (
+        bench.client().await,
+        bench.client().await,
+        bench.client().await,
+    );
+    let release = || Request::Release {
+        connection: Some("1.1".into()),
+    };
+    owner.ask(claim(Some("1.1"))).await.expect("reply");
+    heir.ask(claim(None)).await.expect("reply");
+    owner.ask(release()).await.expect("reply");
+    let reply = other.ask(create("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "owned");
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::Userspace));
+    // The heir itself may give it up.
+    heir.ask(release()).await.expect("reply");
+    let reply = other.ask(create("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "done");
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::FullMesh));
+}
+
+#[tokio::test]
 async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
     let big = ConnReport {
         scheduler: "x".repeat(20_000),
