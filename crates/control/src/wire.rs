@@ -204,6 +204,26 @@ pub struct Wanted {
     pub backup: bool,
 }
 
+/// The names of all events.
+pub const EVENTS: [&str; 16] = [
+    "opening",
+    "created",
+    "established",
+    "closed",
+    "fallback",
+    "sub_established",
+    "sub_closed",
+    "sub_priority",
+    "announced",
+    "removed",
+    "timeout",
+    "new_local_addr",
+    "del_local_addr",
+    "decision",
+    "sample",
+    "lost",
+];
+
 /// Which events a subscriber wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -3,6 +3,7 @@
 use std::io;
 
 use manypath_control::bridge::Bridge;
+use manypath_control::client::collect_in;
 use manypath_control::engine::Engine;
 use manypath_control::wire::{EventReport, Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,8 +13,13 @@ use tokio::net::UnixStream;
 struct Empty;
 
 impl Engine for Empty {
-    async fn ask(&mut self, _: Request) -> io::Result<Reply> {
-        Ok(Reply::error("not_found", "nothing is here"))
+    async fn ask(&mut self, request: Request) -> io::Result<Reply> {
+        Ok(match request {
+            Request::List => Reply::Process {
+                process: Box::default(),
+            },
+            _ => Reply::error("not_found", "nothing is here"),
+        })
     }
 
     async fn next_event(&mut self) -> io::Result<Option<EventReport>> {
@@ -37,7 +43,7 @@ async fn answers(lines: &[u8]) -> Vec<String> {
 
 #[tokio::test]
 async fn the_last_line_needs_no_end() {
-    let all = answers(b"{\"id\":1,\"request\":\"list\"}\n{\"id\":2,\"request\":\"list\"}").await;
+    let all = answers(b"{\"id\":1,\"request\":\"hello\"}\n{\"id\":2,\"request\":\"hello\"}").await;
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[1].starts_with(r#"{"id":2,"reply":"error""#), "{all:?}");
 }
@@ -50,4 +56,14 @@ async fn an_endless_line_is_told_about() {
         all.len() == 1 && all[0].contains("longer than 65536 bytes"),
         "{all:?}"
     );
+}
+
+#[tokio::test]
+async fn what_has_no_process_of_its_own_is_found_by_the_one_that_serves_it() {
+    let base = tempfile::tempdir().expect("folder");
+    let folder = base.path().join("manypath");
+    let _bridge = Bridge::start_in(&folder, 77, || Ok(Empty)).expect("a bridge");
+    let found = collect_in(&[folder]).await;
+    let pids: Vec<u32> = found.processes.iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [77]);
 }

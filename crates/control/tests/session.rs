@@ -656,7 +656,12 @@ async fn smart_backup(client: impl Engine) -> Vec<&'static str> {
     let policy = PathManager::SmartBackup(manypath_stack::api::SmartBackup::default());
     let runner = Runner::start(client, policy, None, 1).await.expect("runs");
     let mut deeds = Vec::new();
-    let ended = runner.run(|deed| deeds.push(deed.order.why)).await;
+    let ended = runner
+        .run(|deed| {
+            deeds.push(deed.order.why);
+            Ok(())
+        })
+        .await;
     ended.expect("in order");
     deeds
 }
@@ -720,6 +725,10 @@ fn the_schema_names_every_word() {
         of("reply").len() + 1
     );
     let fields = |what: &str| schema["$defs"][what]["properties"].clone();
+    assert_eq!(
+        fields("event")["event"]["enum"],
+        serde_json::json!(manypath_control::wire::EVENTS)
+    );
     let conn = serde_json::to_value(ConnReport::default()).expect("JSON");
     for name in conn.as_object().expect("an object").keys() {
         assert!(fields("connection").get(name).is_some(), "{name}");
