@@ -161,7 +161,7 @@ int mp_each(mp_client *client, void (*each)(mp_client *, const mp_connection *, 
 /* Calls `each` for every entry of the decision log, oldest first. Gives how many there were. */
 int mp_why(mp_client *client, const char *connection, void (*each)(mp_client *, const mp_decision *, void *), void *context);
 
-/* Opens a subflow and gives its number. NULL for `wanted` leaves everything to the process. */
+/* Opens a subflow and gives its number; 0 while it can only be noted for later. NULL for `wanted` leaves everything to the process. */
 int mp_create(mp_client *client, const char *connection, const mp_wanted *wanted);
 /* Ends a subflow, by a FIN or by a reset. */
 int mp_destroy(mp_client *client, const char *connection, int subflow, bool reset);

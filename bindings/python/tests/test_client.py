@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
 import tempfile
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import refresh  # noqa: E402
 import streaming  # noqa: E402
 
-from manypath import AsyncClient, Client, Connection, ControlError, Subflow  # noqa: E402
+from manypath import AsyncClient, Client, Connection, ControlError, Subflow, find_socket  # noqa: E402
 
 SHOWN = {
     "id": "3.1",
@@ -48,7 +49,7 @@ class Process:
                 self.asked.append({k: v for k, v in asked.items() if k != "id"})
                 replies: dict[str, dict[str, object]] = {
                     "show": {"reply": "connection", "connection": SHOWN},
-                    "subflow_create": {"reply": "done", "subflow": 4},
+                    "subflow_create": {"reply": "done", "subflow": 4} if asked.get("local") else {"reply": "done"},
                     "remove": {"reply": "error", "code": "not_found", "message": "no such address"},
                     "why": {"reply": "decisions", "decisions": [{"ago_us": 1, "decision": "d", "reason": "r"}]},
                 }
@@ -111,6 +112,32 @@ class Clients(unittest.TestCase):
         with Process() as process:
             asyncio.run(talk(process.path))
         self.assertEqual(process.asked, self.EXPECTED)
+
+    def test_an_early_order_has_no_number_yet(self) -> None:
+        async def talk(path: Path) -> None:
+            async with AsyncClient(path) as control:
+                self.assertIsNone(await control.create("3.1"))
+
+        with Process() as process, Client(process.path) as control:
+            self.assertIsNone(control.create("3.1"))
+            control.close()
+        with Process() as process:
+            asyncio.run(talk(process.path))
+
+    def test_what_a_killed_process_left_behind_does_not_count(self) -> None:
+        with tempfile.TemporaryDirectory() as runtime:
+            folder = Path(runtime) / "manypath"
+            folder.mkdir(mode=0o700)
+            with mock.patch.dict("os.environ", {"XDG_RUNTIME_DIR": runtime}):
+                with socket.socket(socket.AF_UNIX) as listener:
+                    # A process of that number runs, and has nothing to do with it.
+                    path = folder / f"{os.getpid()}.sock"
+                    listener.bind(str(path))
+                    listener.listen()
+                    self.assertEqual(find_socket(os.getpid()), path)
+                with self.assertRaises(ControlError) as refused:
+                    find_socket(os.getpid())
+                self.assertEqual(refused.exception.code, "not_found")
 
     def test_a_process_that_goes_away(self) -> None:
         here, there = socket.socketpair()

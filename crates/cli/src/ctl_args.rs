@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use manypath_control::remote::parse_end;
+use manypath_control::wire::EVENTS;
 use manypath_stack::PathManager;
 
 use crate::units::parse_period;
@@ -59,7 +60,7 @@ pub(crate) enum CtlCommand {
     /// Events as they happen, until Ctrl-C
     Events {
         /// Only events of this name; may be given several times
-        #[arg(long = "event", value_name = "NAME")]
+        #[arg(long = "event", value_name = "NAME", value_parser = EVENTS)]
         events: Vec<String>,
         /// Only of this connection
         #[arg(long, value_name = "CONNECTION")]

@@ -131,6 +131,11 @@ impl Failure {
         Self::file(Path::new("standard output"), error)
     }
 
+    /// Nobody reads what the command says.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// Says on standard error why, if there is anything to say.
     pub(crate) fn tell(&self) {
         if !self.message.is_empty() {

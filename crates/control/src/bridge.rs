@@ -90,18 +90,19 @@ async fn serve<E: Engine>(
         // Both may be given up in the middle and taken up again.
         tokio::select! {
             whole = read_line(&mut read, &mut line) => {
-                if !whole? {
+                let whole = whole?;
+                if line.is_empty() {
                     return Ok(());
                 }
-                let answer = match serde_json::from_slice::<Asked>(&line) {
+                let answer = match Asked::read(&line) {
                     Ok(Asked { id, request }) => Answer { id, reply: engine.ask(request).await? },
-                    Err(error) => Answer {
-                        id: None,
-                        reply: Reply::error("invalid", format!("not a request: {error}")),
-                    },
+                    Err(refusal) => refusal,
                 };
                 line.clear();
                 say(&mut write, &answer).await?;
+                if !whole {
+                    return Ok(());
+                }
             }
             event = engine.next_event() => match event? {
                 Some(event) => say(&mut write, &event).await?,
@@ -111,7 +112,7 @@ async fn serve<E: Engine>(
     }
 }
 
-/// Reads the rest of a line. False: there is no more, or it is longer than a request may be.
+/// Reads the rest of a line. False: it has no end, since there is no more or it is longer than a request may be.
 async fn read_line(read: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::Result<bool> {
     let room = MAX_REQUEST.saturating_sub(line.len() as u64);
     read.take(room).read_until(b'\n', line).await?;

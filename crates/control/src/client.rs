@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Collected {
     /// The processes that answered, by rising id.
     pub processes: Vec<ProcessReport>,
-    /// The sockets that did not answer, and why.
-    pub silent: Vec<(PathBuf, io::Error)>,
+    /// Those that did not, and why.
+    pub silent: Vec<(u32, io::Error)>,
 }
 
 /// Asks one process.
@@ -164,23 +164,29 @@ pub async fn collect() -> Collected {
 pub async fn collect_in(folders: &[PathBuf]) -> Collected {
     let mut out = Collected::default();
     for folder in folders.iter().filter(|folder| place::is_trusted(folder)) {
-        for (_, socket) in place::sockets(folder) {
+        for (pid, socket) in place::sockets(folder) {
             match ask(&socket, &Request::List).await {
-                Ok(Reply::Process { process }) => out.processes.push(*process),
+                Ok(Reply::Process { mut process }) => {
+                    // The kernel has no id: its connections are seen through that of a process.
+                    if process.pid == 0 {
+                        process.pid = pid;
+                    }
+                    out.processes.push(*process);
+                }
                 Ok(Reply::Error { message, .. }) => {
-                    out.silent.push((socket, io::Error::other(message)))
+                    out.silent.push((pid, io::Error::other(message)))
                 }
                 Ok(_) => {
                     let error =
                         io::Error::new(io::ErrorKind::InvalidData, "an answer to another question");
-                    out.silent.push((socket, error));
+                    out.silent.push((pid, error));
                 }
                 // Nobody listens: the process ended without the chance to clean up.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(&socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => out.silent.push((socket, error)),
+                Err(error) => out.silent.push((pid, error)),
             }
         }
     }

@@ -441,6 +441,9 @@ impl Hub {
 
     /// Serves a request; `list` is the server's own.
     pub(crate) fn answer(&self, client: u64, outbox: &Outbox, request: Request) -> Reply {
+        if let Some(flaw) = request.flaw() {
+            return Reply::error("invalid", flaw);
+        }
         match request {
             Request::Hello | Request::List => Reply::Hello {
                 version: VERSION,
@@ -576,13 +579,18 @@ impl Hub {
                 subflow: None,
                 address_id: Some(id.0),
             },
+            Err(StackError::NoSuchHandle) => not_found(),
             Err(error) => Reply::error(code(error), error.to_string()),
         }
     }
 
     fn claim(&self, client: u64, connection: Option<String>, force: bool) -> Reply {
         let Some(name) = connection else {
-            lock(&self.state).everything.push(client);
+            let mut state = lock(&self.state);
+            if !state.everything.contains(&client) {
+                state.everything.push(client);
+            }
+            drop(state);
             for conn in self.backend.connections() {
                 if let Ok(id) = conn.id.parse() {
                     // Those that somebody owns stay with them.
@@ -632,12 +640,13 @@ impl Hub {
             }
             !ends
         });
-        let next = state.everything.first().copied();
+        // Who gives one up and keeps the rest does not get it back.
+        let next = state.everything.iter().copied().find(|c| *c != client);
         drop(state);
         for (id, before) in freed {
             // Connections that ended in the meantime need no policy.
             let _ = self.backend.command(id, Command::SetPolicy(before));
-            if let Some(next) = next.filter(|_| only.is_none()) {
+            if let Some(next) = next {
                 let _ = self.take(next, id, false);
             }
         }
@@ -652,7 +661,7 @@ fn done() -> Reply {
 }
 
 fn not_found() -> Reply {
-    Reply::error("not_found", "no such connection or subflow")
+    Reply::error("not_found", "no such connection, subflow or address")
 }
 
 fn owned() -> Reply {

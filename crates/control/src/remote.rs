@@ -212,11 +212,11 @@ impl<E: Engine> Runner<E> {
     }
 
     /// Lets the controllers look at connections that were there before, and then at everything that happens, until the
-    /// process is gone. `told` hears of each decision.
+    /// process is gone. `told` hears of each decision, and ends the run by an error.
     ///
     /// # Errors
-    /// The other side does not speak the protocol.
-    pub async fn run(mut self, mut told: impl FnMut(&Deed)) -> io::Result<()> {
+    /// The other side does not speak the protocol; those of `told`.
+    pub async fn run(mut self, mut told: impl FnMut(&Deed) -> io::Result<()>) -> io::Result<()> {
         let adopted: Vec<String> = self.controllers.keys().cloned().collect();
         let ready = news::kind(&EventReport {
             event: "established".to_owned(),
@@ -245,7 +245,11 @@ impl<E: Engine> Runner<E> {
         }
     }
 
-    async fn hear(&mut self, event: EventReport, told: &mut impl FnMut(&Deed)) -> io::Result<()> {
+    async fn hear(
+        &mut self,
+        event: EventReport,
+        told: &mut impl FnMut(&Deed) -> io::Result<()>,
+    ) -> io::Result<()> {
         let Some(kind) = news::kind(&event) else {
             return Ok(());
         };
@@ -274,7 +278,7 @@ impl<E: Engine> Runner<E> {
         connection: &str,
         event: Option<&manypath_stack::api::EventKind>,
         seen: Option<View>,
-        told: &mut impl FnMut(&Deed),
+        told: &mut impl FnMut(&Deed) -> io::Result<()>,
     ) -> io::Result<()> {
         if !self.controllers.contains_key(connection) {
             return Ok(());
@@ -314,7 +318,7 @@ impl<E: Engine> Runner<E> {
                 connection: connection.to_owned(),
                 order,
                 refused,
-            });
+            })?;
         }
         Ok(())
     }

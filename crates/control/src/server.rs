@@ -201,14 +201,14 @@ async fn read_requests(
     outbox: &Outbox,
 ) -> io::Result<()> {
     let mut read = BufReader::new(read);
-    let mut line = String::new();
+    let mut line = Vec::new();
     loop {
         while outbox.is_crowded() {
             tokio::time::timeout(PATIENCE, outbox.written.notified()).await?;
         }
         line.clear();
         let mut limited = (&mut read).take(MAX_REQUEST);
-        let next = limited.read_line(&mut line);
+        let next = limited.read_until(b'\n', &mut line);
         let read = if outbox.is_subscribed() || shared.hub.owns_something(client) {
             next.await?
         } else {
@@ -217,17 +217,14 @@ async fn read_requests(
         if read == 0 {
             return Ok(());
         }
-        let whole = line.ends_with('\n');
-        let asked = serde_json::from_str::<Asked>(&line);
+        let whole = line.ends_with(b"\n");
+        let asked = Asked::read(&line);
         shared.hub.serve(outbox, || match asked {
             Ok(Asked { id, request }) => Answer {
                 id,
                 reply: answer(request, shared, client, outbox),
             },
-            Err(error) => Answer {
-                id: None,
-                reply: Reply::error("invalid", format!("not a request: {error}")),
-            },
+            Err(refusal) => refusal,
         });
         if !whole {
             return Ok(());

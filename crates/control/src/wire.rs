@@ -29,6 +29,37 @@ pub struct Asked {
     pub request: Request,
 }
 
+/// What has to be right for a line to be anybody's request.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    id: Option<u64>,
+    request: serde_json::Value,
+}
+
+impl Asked {
+    /// Reads a line, which may lack its end where no more comes.
+    ///
+    /// # Errors
+    /// It is no request: the answer that says why, with the `id` if there is one.
+    pub fn read(line: &[u8]) -> Result<Self, Answer> {
+        let refuse = |id, why: &dyn std::fmt::Display| {
+            let reply = Reply::error("invalid", format!("not a request: {why}"));
+            Answer { id, reply }
+        };
+        if !line.ends_with(b"\n") && line.len() as u64 >= MAX_REQUEST {
+            let why = format!("longer than {MAX_REQUEST} bytes, line end included");
+            return Err(refuse(None, &why));
+        }
+        let head: Head = serde_json::from_slice(line).map_err(|e| refuse(None, &e))?;
+        if !head.request.is_string() {
+            // A number would be taken for that of a variant.
+            return Err(refuse(head.id, &"`request` is not a string"));
+        }
+        serde_json::from_slice(line).map_err(|e| refuse(head.id, &e))
+    }
+}
+
 /// What a client may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
@@ -131,6 +162,28 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What no network could carry out, whoever is asked.
+    pub(crate) fn flaw(&self) -> Option<&'static str> {
+        let (remote, ports) = match self {
+            Self::SubflowCreate { wanted, .. } => {
+                (wanted.remote, [wanted.local_port, wanted.remote_port])
+            }
+            Self::Announce { port, .. } => (None, [*port, None]),
+            _ => return None,
+        };
+        let is_one_host = |addr: IpAddr| {
+            let everybody = addr == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+            !(addr.is_unspecified() || addr.is_multicast() || everybody)
+        };
+        if ports.contains(&Some(0)) {
+            return Some("a port is a number from 1 to 65535");
+        }
+        let several = remote.is_some_and(|addr| !is_one_host(addr));
+        several.then_some("the remote address is not that of one host")
+    }
+}
+
 /// A subflow that is wanted: a four-tuple, or any part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -150,6 +203,26 @@ pub struct Wanted {
     /// Ask the peer to use it only when nothing better is left.
     pub backup: bool,
 }
+
+/// The names of all events.
+pub const EVENTS: [&str; 16] = [
+    "opening",
+    "created",
+    "established",
+    "closed",
+    "fallback",
+    "sub_established",
+    "sub_closed",
+    "sub_priority",
+    "announced",
+    "removed",
+    "timeout",
+    "new_local_addr",
+    "del_local_addr",
+    "decision",
+    "sample",
+    "lost",
+];
 
 /// Which events a subscriber wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -426,6 +499,50 @@ mod tests {
         }
         assert_eq!(asked(r#"{"id":7,"request":"hello"}"#).id, Some(7));
         assert!(serde_json::from_str::<Asked>(r#"{"request":"dance"}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_under_its_id() {
+        let refused = |line: &[u8]| {
+            let answer = Asked::read(line).expect_err("refused");
+            assert!(matches!(&answer.reply, Reply::Error { code, .. } if code == "invalid"));
+            answer.id
+        };
+        // The eighth of the requests is no name for `release`.
+        assert_eq!(refused(b"{\"id\":3,\"request\":7}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":3,\"request\":\"dance\"}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":3,\"request\":\"show\"}\n"), Some(3));
+        assert_eq!(refused(b"{\"id\":-3,\"request\":\"list\"}\n"), None);
+        assert_eq!(refused(b"\xff\n"), None);
+        assert_eq!(refused(&vec![b' '; MAX_REQUEST as usize]), None);
+        let asked = Asked::read(br#"{"id":3,"request":"list"}"#).expect("without its end");
+        assert_eq!((asked.id, asked.request), (Some(3), Request::List));
+    }
+
+    #[test]
+    fn a_subflow_leads_from_a_port_to_a_port_of_one_host() {
+        let flaw = |what: &str| {
+            asked(&format!(r#"{{"connection":"3.1",{what}}}"#))
+                .request
+                .flaw()
+        };
+        for what in [
+            r#""request":"subflow_create","remote":"0.0.0.0""#,
+            r#""request":"subflow_create","remote":"255.255.255.255""#,
+            r#""request":"subflow_create","remote":"ff02::1""#,
+            r#""request":"subflow_create","remote":"10.0.0.1","remote_port":0"#,
+            r#""request":"subflow_create","local_port":0"#,
+            r#""request":"announce","address":"10.0.0.1","port":0"#,
+        ] {
+            assert!(flaw(what).is_some(), "{what}");
+        }
+        for what in [
+            r#""request":"subflow_create""#,
+            r#""request":"subflow_create","remote":"10.0.0.1","remote_port":1,"local_port":65535"#,
+            r#""request":"announce","address":"10.0.0.1""#,
+        ] {
+            assert_eq!(flaw(what), None, "{what}");
+        }
     }
 
     #[test]

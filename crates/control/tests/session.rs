@@ -232,6 +232,8 @@ async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
         "nonsense\n",
     );
     stream.write_all(lines.as_bytes()).await.expect("written");
+    let no_text = b"{\"id\":9,\"request\":\"\xff\"}\n{\"id\":10,\"request\":7}\n";
+    stream.write_all(no_text).await.expect("written");
     stream.shutdown().await.expect("half closed");
     let mut text = String::new();
     stream.read_to_string(&mut text).await.expect("all replies");
@@ -254,7 +256,13 @@ async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
         replies[6]
     );
     assert!(replies[7].contains(r#""code":"invalid""#), "{}", replies[7]);
-    assert_eq!(replies.len(), 8);
+    assert!(replies[8].contains(r#""code":"invalid""#), "{}", replies[8]);
+    assert!(
+        replies[9].starts_with(r#"{"id":10,"reply":"error""#),
+        "{}",
+        replies[9]
+    );
+    assert_eq!(replies.len(), 10);
     let done = [
         "1.1: create 10.1.0.1 -> * as backup",
         "1.1: reset subflow 4",
@@ -278,7 +286,7 @@ async fn an_endless_line_ends_the_session() {
         .read_to_string(&mut rest)
         .await
         .expect("closed by the server");
-    assert!(rest.contains("not a request"));
+    assert!(rest.contains("longer than 65536 bytes"), "{rest}");
 }
 
 #[tokio::test]
@@ -416,6 +424,30 @@ async fn one_owner_commands_and_a_killed_one_leaves_no_trace() {
         code(&owner.ask(create("2.1")).await.expect("reply")),
         "done"
     );
+}
+
+#[tokio::test]
+async fn what_one_gives_up_goes_to_whoever_claims_the_rest() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let (mut owner, mut heir, mut other) = (
+        bench.client().await,
+        bench.client().await,
+        bench.client().await,
+    );
+    let release = || Request::Release {
+        connection: Some("1.1".into()),
+    };
+    owner.ask(claim(Some("1.1"))).await.expect("reply");
+    heir.ask(claim(None)).await.expect("reply");
+    owner.ask(release()).await.expect("reply");
+    let reply = other.ask(create("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "owned");
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::Userspace));
+    // The heir itself may give it up.
+    heir.ask(release()).await.expect("reply");
+    let reply = other.ask(create("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "done");
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::FullMesh));
 }
 
 #[tokio::test]
@@ -624,7 +656,12 @@ async fn smart_backup(client: impl Engine) -> Vec<&'static str> {
     let policy = PathManager::SmartBackup(manypath_stack::api::SmartBackup::default());
     let runner = Runner::start(client, policy, None, 1).await.expect("runs");
     let mut deeds = Vec::new();
-    let ended = runner.run(|deed| deeds.push(deed.order.why)).await;
+    let ended = runner
+        .run(|deed| {
+            deeds.push(deed.order.why);
+            Ok(())
+        })
+        .await;
     ended.expect("in order");
     deeds
 }
@@ -688,6 +725,10 @@ fn the_schema_names_every_word() {
         of("reply").len() + 1
     );
     let fields = |what: &str| schema["$defs"][what]["properties"].clone();
+    assert_eq!(
+        fields("event")["event"]["enum"],
+        serde_json::json!(manypath_control::wire::EVENTS)
+    );
     let conn = serde_json::to_value(ConnReport::default()).expect("JSON");
     for name in conn.as_object().expect("an object").keys() {
         assert!(fields("connection").get(name).is_some(), "{name}");

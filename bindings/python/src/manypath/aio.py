@@ -87,11 +87,11 @@ class AsyncClient:
         remote: Optional[str] = None,
         remote_port: Optional[int] = None,
         backup: bool = False,
-    ) -> int:
-        """Opens a subflow from any part of a four-tuple and gives its number."""
+    ) -> Optional[int]:
+        """Opens a subflow from any part of a four-tuple and gives its number; None while it can only be noted for later."""
         wanted = {"local": local, "local_port": local_port, "remote": remote, "remote_port": remote_port}
         reply = await self.request("subflow_create", connection=connection, backup=backup, **wanted)
-        return int(reply["subflow"])
+        return reply.get("subflow")
 
     async def destroy(self, connection: str, subflow: int, reset: bool = False) -> None:
         """Ends a subflow, by a FIN or by a reset."""

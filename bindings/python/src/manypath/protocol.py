@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
 
@@ -220,13 +222,21 @@ def sockets() -> Dict[int, Path]:
     return found
 
 
+def _is_heard(path: Path) -> bool:
+    """Whether somebody listens. An id may have been used again, or be that of a process whose end nobody took note of."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # One with too many sessions lives, too.
+        probe.setblocking(False)
+        return probe.connect_ex(os.fspath(path)) not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
 def find_socket(pid: Optional[int] = None) -> Path:
     """The socket of a process, or of the only one."""
     found = sockets()
     if pid is not None:
         found = {known: path for known, path in found.items() if known == pid}
     # What a killed process left behind does not count.
-    living = {known: path for known, path in found.items() if Path(f"/proc/{known}").exists()}
+    living = {known: path for known, path in found.items() if _is_heard(path)}
     if len(living) != 1:
         names = ", ".join(map(str, sorted(living))) or "none"
         raise ControlError("not_found", f"one process is wanted, and there are: {names}")

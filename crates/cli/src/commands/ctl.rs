@@ -1,8 +1,7 @@
 //! `manypath ctl`.
 
 use std::io;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use manypath_control::blocking;
@@ -14,7 +13,7 @@ use manypath_control::remote::{Deed, Runner};
 use manypath_control::wire::{EventReport, Filter, Reply, Request, Wanted};
 
 use crate::args::StatusArgs;
-use crate::commands::{print_json, print_text, status};
+use crate::commands::{print_json, print_text, printable, status};
 use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Priority};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
@@ -41,16 +40,16 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
                 .hint("`--engine kernel` makes one for the kernel's connections"))
         }
         (EngineKind::Kernel, CtlCommand::Serve) => block_on(unless_stopped(serve())),
-        (EngineKind::Manypath, CtlCommand::Run { .. }) => {
-            block_on(unless_stopped(on_own_thread(move || {
-                let client = session(pid, blocking::Client::connect)?;
+        (EngineKind::Manypath, CtlCommand::Run { .. }) => block_on(unless_stopped(async move {
+            let socket = socket_of(pid).await?;
+            let controller = on_own_thread(move || {
+                let client = blocking::Client::connect(&socket).map_err(|e| lost(&e))?;
                 block_on(carry_out(client, what, json))
-            })))
-        }
+            });
+            controller.await
+        })),
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
-            let socket = session(pid, |socket| {
-                UnixStream::connect(socket).map(|_| socket.to_owned())
-            })?;
+            let socket = socket_of(pid).await?;
             let client = Client::connect(&socket).await.map_err(|e| lost(&e))?;
             carry_out(client, what, json).await
         })),
@@ -106,10 +105,17 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             seed,
         } => {
             let runner = Runner::start(engine, controller, connection, seed).await;
-            let runner = runner.map_err(|e| lost(&e))?;
+            let runner = runner.map_err(|e| cannot_run(&e))?;
             crate::runtime::say(&format!("{controller} decides until Ctrl-C"));
-            let ended = runner.run(|deed| tell(deed, json)).await;
-            ended.map_err(|e| lost(&e))
+            let mut unread = None;
+            let told = |deed: &Deed| {
+                unread = tell(deed, json).err().filter(Failure::is_unread);
+                unread
+                    .as_ref()
+                    .map_or(Ok(()), |_| Err(io::ErrorKind::BrokenPipe.into()))
+            };
+            let ended = runner.run(told).await;
+            unread.map_or_else(|| ended.map_err(|e| lost(&e)), Err)
         }
         other => match request(other) {
             Some(request) => {
@@ -146,30 +152,40 @@ async fn on_own_thread(
         .unwrap_or_else(|_| Err(Failure::new(Code::Failure, "the controller ended")))
 }
 
-/// A session with the process that is meant.
-fn session<S>(pid: Option<u32>, open: impl Fn(&Path) -> io::Result<S>) -> Result<S, Failure> {
+/// A controller that cannot begin: the command line asks for none, or somebody says no.
+fn cannot_run(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => Failure::usage(error.to_string())
+            .hint("`manypath ctl policy CONNECTION POLICY` lets it decide within the process"),
+        io::ErrorKind::Other => Failure::new(Code::Failure, error.to_string()),
+        _ => lost(error),
+    }
+}
+
+/// The socket of the process that is meant, which answers.
+async fn socket_of(pid: Option<u32>) -> Result<PathBuf, Failure> {
     let mut sockets: Vec<(u32, PathBuf)> = client::sockets();
     sockets.retain(|(known, _)| pid.is_none_or(|pid| pid == *known));
     let mut found = Vec::new();
     for (pid, socket) in sockets {
-        // What cannot be reached is left over from a process that is gone.
-        if let Ok(client) = open(&socket) {
-            found.push((pid, client));
+        match client::ask(&socket, &Request::Hello).await {
+            Ok(_) => found.push((pid, Ok(socket))),
+            // What nobody listens to is left over from a process that is gone.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => found.push((pid, Err(error))),
         }
     }
     match (found.pop(), found.len()) {
-        (Some((_, client)), 0) => Ok(client),
+        (Some((_, Ok(socket))), 0) => Ok(socket),
+        (Some((pid, Err(error))), 0) => Err(status::silent(pid, &error)),
         (Some((last, _)), _) => {
             let mut pids: Vec<String> = found.iter().map(|(pid, _)| pid.to_string()).collect();
             pids.push(last.to_string());
             let what = format!("several processes are running: {}", pids.join(", "));
             Err(Failure::usage(what).hint("say which one with --pid"))
         }
-        (None, _) => Err(Failure::new(
-            Code::Failure,
-            "no manypath process of this user can be reached",
-        )
-        .hint("`manypath status` shows those that are running; root sees those of all users")),
+        (None, _) => Err(status::nobody(pid)),
     }
 }
 
@@ -183,8 +199,22 @@ fn lost(error: &std::io::Error) -> Failure {
 async fn ask(engine: &mut impl Engine, request: Request) -> Result<Reply, Failure> {
     engine.order(request).await.map_err(|error| match error {
         ControlError::Session(error) => lost(&error),
-        ControlError::Refused { message, .. } => Failure::new(Code::Failure, message),
+        ControlError::Refused { code, message } => refused(&code, message),
     })
+}
+
+/// What was refused, and what to do about it.
+fn refused(code: &str, message: String) -> Failure {
+    let failure = Failure::new(Code::Failure, message);
+    match code {
+        "not_found" => failure.hint("`manypath ctl list` names the connections and their subflows"),
+        "owned" => failure.hint("it commands until it releases the connection or ends"),
+        "no_path" => failure.hint(
+            "`manypath ctl show CONNECTION --json` has the addresses of both ends, as local_addresses and remote_addresses",
+        ),
+        "limit" => failure.hint("`manypath ctl limits CONNECTION --subflows N` changes it"),
+        _ => failure,
+    }
 }
 
 /// The request of a command that is one request and one reply.
@@ -296,6 +326,10 @@ async fn show(engine: &mut impl Engine, connection: String, json: bool) -> Resul
 }
 
 async fn watch(mut engine: impl Engine, filter: Filter, json: bool) -> Result<(), Failure> {
+    if let Some(connection) = filter.connection.clone() {
+        // One that is not there would be waited for without a word.
+        ask(&mut engine, Request::Show { connection }).await?;
+    }
     ask(&mut engine, Request::Subscribe(filter)).await?;
     while let Some(event) = engine.next_event().await.map_err(|e| lost(&e))? {
         if json {
@@ -313,13 +347,13 @@ fn line(event: &EventReport) -> String {
     let mut text = format!("{seconds:12.6} {:16}", event.event);
     if let Some(sample) = &event.sample {
         text.push_str(&format!(
-            " {} acknowledged {} of {}, {} subflows\n",
+            " {} acknowledged {} of {}, {} subflows",
             sample.id,
             sample.bytes_acked,
             sample.bytes_written,
             sample.subflows.len()
         ));
-        return text;
+        return printable(&text) + "\n";
     }
     // The fields in the order of the protocol; every one that is there says something.
     if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(event) {
@@ -332,35 +366,50 @@ fn line(event: &EventReport) -> String {
             }
         }
     }
-    text + "\n"
+    printable(&text) + "\n"
 }
 
-/// Tells a decision; a reader that went away is found out by the next command that prints.
-fn tell(deed: &Deed, json: bool) {
+/// Tells a decision.
+fn tell(deed: &Deed, json: bool) -> Result<(), Failure> {
     let what = match &deed.order.command {
         Some(command) => command.to_string(),
         None => "leave things as they are".to_owned(),
     };
-    let _ = if json {
-        print_json(&serde_json::json!({
+    if json {
+        return print_json(&serde_json::json!({
             "connection": deed.connection,
             "decision": what,
             "reason": deed.order.why,
             "refused": deed.refused,
-        }))
-    } else {
-        let refused = deed.refused.as_ref();
-        let refused = refused.map_or_else(String::new, |why| format!(" (refused: {why})"));
-        print_text(&format!(
-            "{} {what}: {}{refused}\n",
-            deed.connection, deed.order.why
-        ))
-    };
+        }));
+    }
+    let refused = deed.refused.as_ref();
+    let refused = refused.map_or_else(String::new, |why| format!(" (refused: {why})"));
+    print_text(&format!(
+        "{} {what}: {}{refused}\n",
+        deed.connection, deed.order.why
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_that_cannot_be_run_is_a_wrong_command_line() {
+        let failure = cannot_run(&io::ErrorKind::InvalidInput.into());
+        assert!(failure.to_string().contains("ctl policy"));
+        let failure = cannot_run(&io::Error::other("another controller owns it")).to_string();
+        assert_eq!(failure, "another controller owns it");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_next() {
+        for code in ["not_found", "owned", "no_path", "limit"] {
+            let told = refused(code, "no".to_owned()).to_string();
+            assert!(told.starts_with("no\n  hint: "), "{told}");
+        }
+    }
 
     #[test]
     fn an_event_is_told_with_whatever_it_says() {

@@ -85,6 +85,13 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print_text(&(text + "\n"))
 }
 
+/// Text from another process, which may be another user's, in one line and without orders to the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
 /// Prints text; a reader that went away (`| head`) ends the command without a message of its own.
 pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
     use std::io::Write;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use manypath_control::client::{self, Collected, collect};
@@ -11,8 +11,8 @@ use manypath_control::wire::{DecisionReport, Reply, Request};
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::commands::{print_json, print_text};
-use crate::exit::Failure;
+use crate::commands::{print_json, print_text, printable};
+use crate::exit::{Code, Failure};
 use crate::live::{Rates, SubflowRate};
 use crate::runtime::{block_on, unless_stopped};
 use crate::units::{bits_per_second, bytes, micros};
@@ -41,11 +41,43 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
             show(args, &found, &why, &mut rates, now)?;
             rates.forget_before(now);
             if !args.watch {
-                return Ok(());
+                return judge(args.pid, &found);
             }
             tokio::time::sleep(args.interval).await;
         }
     }))
+}
+
+/// Whether somebody who looks once has seen what was asked for.
+fn judge(pid: Option<u32>, found: &Collected) -> Result<(), Failure> {
+    let wanted = |(known, _): &&(u32, io::Error)| pid.is_none_or(|pid| pid == *known);
+    match found.silent.iter().find(wanted) {
+        _ if !found.processes.is_empty() => Ok(()),
+        Some((pid, error)) => Err(silent(*pid, error)),
+        None if pid.is_some() => Err(nobody(pid)),
+        None => Ok(()),
+    }
+}
+
+/// A process is there and does not answer.
+pub(crate) fn silent(pid: u32, error: &io::Error) -> Failure {
+    Failure::new(
+        Code::Failure,
+        format!("process {pid} cannot be asked: {error}"),
+    )
+    .hint(format!(
+        "`ps -o stat= {pid}` says T if it is stopped; a process has no more than 256 sessions at a time"
+    ))
+}
+
+/// There is no such process.
+pub(crate) fn nobody(pid: Option<u32>) -> Failure {
+    let what = match pid {
+        Some(pid) => format!("no manypath process {pid} of this user can be reached"),
+        None => "no manypath process of this user can be reached".to_owned(),
+    };
+    Failure::new(Code::Failure, what)
+        .hint("`manypath status` shows those that are running; root sees those of all users")
 }
 
 /// The decisions for each connection, by process and name.
@@ -86,8 +118,8 @@ fn show(
     rates: &mut Rates,
     now: Instant,
 ) -> Result<(), Failure> {
-    for (socket, error) in &found.silent {
-        tracing::warn!(socket = %socket.display(), %error, "a process does not answer");
+    for (pid, error) in &found.silent {
+        tracing::warn!(pid, %error, "a process does not answer");
     }
     if args.json {
         let mut why: Vec<Why<'_>> = why
@@ -109,7 +141,7 @@ fn show(
         // To the upper left corner, and clear what is below.
         text.push_str("\x1b[H\x1b[J");
     }
-    if found.processes.is_empty() {
+    if found.processes.is_empty() && found.silent.is_empty() && args.pid.is_none() {
         text.push_str("no manypath process of this user is running\n");
     }
     for process in &found.processes {
@@ -137,7 +169,7 @@ fn write_process(
         text,
         "process {}: {}, up {}, {count} {noun}",
         process.pid,
-        process.title,
+        printable(&process.title),
         micros(process.uptime_us)
     );
     for conn in &process.connections {
@@ -173,7 +205,8 @@ pub(crate) fn write_decisions(text: &mut String, decisions: &[DecisionReport]) {
             decision,
             reason,
         } = decision;
-        let _ = writeln!(text, "      {} ago: {decision}: {reason}", micros(*ago_us));
+        let told = printable(&format!("{decision}: {reason}"));
+        let _ = writeln!(text, "      {} ago: {told}", micros(*ago_us));
     }
 }
 
@@ -201,11 +234,11 @@ fn write_conn(text: &mut String, conn: &ConnReport) {
     let _ = writeln!(
         text,
         "  {} {} {arrow} {}  {}  {}",
-        conn.id,
+        printable(&conn.id),
         addr(conn.local),
         addr(conn.remote),
         micros(conn.age_us),
-        words.join(", ")
+        printable(&words.join(", "))
     );
     let _ = writeln!(
         text,
@@ -291,7 +324,7 @@ fn write_table(text: &mut String, rows: &[Vec<String>]) {
     for row in rows {
         let mut line = String::from("     ");
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, " {cell:<width$} ");
+            let _ = write!(line, " {:<width$} ", printable(cell));
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -307,8 +340,8 @@ fn write_ended(text: &mut String, ended: &EndedReport) {
         addr(ended.remote),
         micros(ended.ago_us),
         micros(ended.lived_us),
-        ended.end,
-        ended.origin,
+        printable(&ended.end),
+        printable(&ended.origin),
         bytes(ended.bytes_sent),
         bytes(ended.bytes_received),
     );
@@ -317,6 +350,56 @@ fn write_ended(text: &mut String, ended: &EndedReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_a_process_says_reaches_the_terminal_as_an_order() {
+        let evil = || "\x1b]0;mine\x07\u{9b}2J\nprocess 1: ".to_owned();
+        let process = ProcessReport {
+            title: evil(),
+            connections: vec![ConnReport {
+                id: evil(),
+                state: evil(),
+                fallback: Some(evil()),
+                subflows: vec![SubflowReport {
+                    iface: evil(),
+                    ..SubflowReport::default()
+                }],
+                ended: vec![EndedReport {
+                    end: evil(),
+                    origin: evil(),
+                    ..EndedReport::default()
+                }],
+                ..ConnReport::default()
+            }],
+            ..ProcessReport::default()
+        };
+        let (whys, now) = (Whys::new(), Instant::now());
+        let mut text = String::new();
+        write_process(&mut text, &process, &whys, &mut Rates::default(), now, true);
+        write_decisions(
+            &mut text,
+            &[DecisionReport {
+                decision: evil(),
+                ..DecisionReport::default()
+            }],
+        );
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        assert_eq!(text.lines().count(), 7, "{text}");
+    }
+
+    #[test]
+    fn who_asks_for_a_process_hears_that_it_is_not_there_or_does_not_answer() {
+        let mut found = Collected::default();
+        assert!(judge(None, &found).is_ok(), "nothing runs, and that is so");
+        assert!(judge(Some(7), &found).is_err());
+        found.silent = vec![(7, io::ErrorKind::TimedOut.into())];
+        for pid in [None, Some(7)] {
+            let told = judge(pid, &found).expect_err("silent").to_string();
+            assert!(told.contains("process 7 cannot be asked"), "{told}");
+        }
+        found.processes = vec![ProcessReport::default()];
+        assert!(judge(None, &found).is_ok());
+    }
 
     #[test]
     fn everything_that_matters_is_shown() {

@@ -553,7 +553,10 @@ impl Kernel {
 impl Engine for Kernel {
     async fn ask(&mut self, request: Request) -> io::Result<Reply> {
         self.drain()?;
-        self.answer(request)
+        match request.flaw() {
+            Some(flaw) => Ok(Reply::error("invalid", flaw)),
+            None => self.answer(request),
+        }
     }
 
     async fn next_event(&mut self) -> io::Result<Option<EventReport>> {
@@ -658,7 +661,7 @@ fn done() -> Reply {
 }
 
 fn not_found() -> Reply {
-    Reply::error("not_found", "no such connection or subflow")
+    Reply::error("not_found", "no such connection, subflow or address")
 }
 
 fn missing(what: &str) -> Reply {
