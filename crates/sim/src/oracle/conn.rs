@@ -187,10 +187,8 @@ impl ConnWatch {
                 self.check_mapping(flow, packet, &map, data_fin)?;
             }
         }
-        // Of what was sent with options nothing arrived: it is tried without (RFC 8684 section 3.7).
-        let nothing_arrived = flow
-            .peer_acked
-            .is_none_or(|acked| flow.isn.is_some_and(|isn| acked.before_eq(isn + 1)));
+        // Of what was sent with options nothing was acknowledged at data level: it is tried without (RFC 8684 section 3.7).
+        let nothing_arrived = self.peer_acked == self.first;
         let bare = packet.payload > 0 && packet.dss.is_none() && packet.capable.is_none();
         self.fell_back |= flow.is_first && bare && nothing_arrived;
         // Who says MP_FAIL and goes on is on its way down to TCP.

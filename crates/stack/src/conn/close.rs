@@ -159,10 +159,16 @@ impl Conn {
             });
             self.say_fast_close(i, option, cx);
         } else {
-            self.fast_close = None;
-            cx.count.fastclose_sent += 1;
-            self.reset_subflow(i, SubflowEnd::ConnectionClosed, Some(option), cx);
+            self.reset_for_fast_close(i, cx);
         }
+    }
+
+    /// The peer does not answer an MP_FASTCLOSE, or has fallen to TCP, where a reset is what says the same. // rfc8684:Z5,Z6
+    pub(crate) fn reset_for_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.fast_close = None;
+        cx.count.fastclose_sent += 1;
+        let option = self.fast_close_option();
+        self.reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
     }
 
     /// The peer wants it over at once. // rfc8684:Z3,Z4

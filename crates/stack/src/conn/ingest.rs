@@ -41,8 +41,17 @@ impl Conn {
             if seg.options.mptcp.fail().is_some() {
                 self.on_fail_again(i, cx);
             }
+            // Its application let go before it heard that we fell. // rfc8684:Z3
+            let key = seg.options.mptcp.iter().find_map(|option| match option {
+                MptcpOption::FastClose(close) => Some(close.key),
+                _ => None,
+            });
+            if let Some(key) = key {
+                self.on_fast_close(i, key, cx);
+                return;
+            }
             if let Some(dss) = seg.options.mptcp.dss() {
-                self.take_late_dss(i, dss);
+                self.take_late_dss(i, dss, cx);
             }
             self.still_spoken_to(i, seg, cx);
             return;

@@ -310,6 +310,10 @@ impl Conn {
 
     /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
+        if self.fast_close.is_some() {
+            self.reset_for_fast_close(i, cx);
+            return;
+        }
         if self.joined && self.failing.is_some() && self.segment_ssn.is_none() {
             // Where numbers differ, only a segment with data tells where it begins.
             self.fail_is_answered(i, cx);
