@@ -212,6 +212,7 @@ impl Conn {
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         let end = sf.end.unwrap_or(end);
+        self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
             .failing
             .is_some_and(|failing| failing.subflow() == sf.id())

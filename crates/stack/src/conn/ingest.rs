@@ -129,13 +129,12 @@ impl Conn {
         // A piece of a segment may have come without its option, which then follows.
         let certain = blind || gone;
         match (self.subflows[i].is_first(), self.others(i)) {
-            (true, Others::None) if certain => self.fall_to_infinite(i, cause, cx), // rfc8684:B4
+            (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
             (true, Others::None) if self.spoke && self.subflows.len() == 1 => {}
             // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
             // sooner both fall back the better.
             (true, Others::None) => self.fall_to_infinite(i, cause, cx),
             (false, _) if !bare => self.answered_by_somebody(i, cx),
-            (true, _) if certain => self.options_stopped(i, cause, cx),
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)

@@ -165,6 +165,8 @@ pub(crate) struct Conn {
     memory_check: Option<Instant>,
     /// When anything moved last.
     advance: Advance,
+    /// A subflow ended of whose data nothing was ever acknowledged at data level.
+    new_one_lost: bool,
     fast_close: Option<FastCloseWait>,
     failing: Option<Failing>,
     /// Mappings that were lost on the way while others passed.
@@ -273,6 +275,7 @@ impl Conn {
             lonely_until: None,
             memory_check: None,
             advance: Advance::new(now),
+            new_one_lost: false,
             fast_close: None,
             failing: None,
             withheld: None,

@@ -7,9 +7,10 @@
 use manypath_tcp::time::Duration;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::SubflowEnd;
-use crate::ids::SubflowId;
+use crate::ids::{SubflowId, SubflowSet};
 use crate::pm;
 
 /// A silent path is asked at least this often whether it works, while another one carries the data.
@@ -63,6 +64,20 @@ impl Conn {
         self.subflows
             .iter()
             .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
+    }
+
+    /// Where nothing goes that is sent again: not where it was lost. And where a new subflow has lost what it was given, not on
+    /// others of which nothing is known, as long as options are known to pass on one.
+    pub(super) fn not_again_on(&self, lost_on: Option<SubflowId>) -> SubflowSet {
+        let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
+        let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
+        let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
+        if self.new_one_lost && others().any(proven) {
+            others()
+                .filter(|sf| !proven(sf))
+                .for_each(|sf| not_on.insert(sf.id()));
+        }
+        not_on
     }
 
     /// Nothing was heard for two round trips. That is too little to call the path dead, but the reader will soon wait for

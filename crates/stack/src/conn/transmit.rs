@@ -13,7 +13,7 @@ use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx, packet};
 use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
-use crate::ids::{SubflowId, SubflowSet};
+use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
@@ -187,8 +187,7 @@ impl Conn {
         let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
         let (bytes, purpose, source) = match reinjection {
             Some(r) => {
-                let avoid = r.avoid.map_or(SubflowSet::EMPTY, SubflowSet::of);
-                let purpose = Purpose::Reinjection(avoid);
+                let purpose = Purpose::Reinjection(self.not_again_on(r.avoid));
                 (r.to - r.from, purpose, Source::Reinjected(r.from))
             }
             None => {

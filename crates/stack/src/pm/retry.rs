@@ -66,8 +66,8 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         } => Retry::Never, // rfc8684:T4
         // A bare reset of a working subflow is more often a middlebox that forgot it than a refusal, and takes to a new one.
         SubflowEnd::ResetByPeer { reason: None, .. } if history.established => {
-            match history.failures.checked_sub(1) {
-                None => Retry::Now,
+            match history.failures.checked_sub(1).filter(|_| !history.useful) {
+                None => Retry::After(Duration::ZERO),
                 Some(before) => backed_off(Duration::from_secs(1), before),
             }
         }
@@ -226,8 +226,9 @@ mod tests {
                 REJOIN_FAILED,
                 seconds(60),
             ),
-            (BARE_RESET, WAS_UP, Retry::Now),
+            (BARE_RESET, WAS_UP, seconds(0)),
             (BARE_RESET, LOST_AGAIN, seconds(2)),
+            (BARE_RESET, LOST_LATE, seconds(0)),
             (BARE_RESET, REJOIN_FAILED, Retry::WhenRefreshed),
             (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
