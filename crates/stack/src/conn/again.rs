@@ -14,16 +14,32 @@ impl Conn {
     /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
     /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
     pub(crate) fn begin_again(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+        if self.has_gaps(i) {
             // Nor is what comes.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
+        }
+        if self.subflows[i].unmapped > 0 {
+            // Something of what came was dropped: the peer has to begin again as well.
+            self.asks_from_here(i, cx);
         }
         if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.sends_again(i);
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
         }
+    }
+
+    /// Holds what comes from here on until the peer says where it belongs.
+    fn asks_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let until = cx.now + self.patience(i).times(2);
+        let sf = &mut self.subflows[i];
+        (sf.unmapped, sf.unmapped_since) = (0, None);
+        sf.unexplained = Some(Unexplained::asked_about(
+            sf.tcp.rcv_nxt_ssn(),
+            cx.now,
+            until,
+        ));
     }
 
     fn sends_again(&mut self, i: usize) {
@@ -66,6 +82,17 @@ impl Conn {
         self.peer_again.is_some()
     }
 
+    /// What was asked about belongs behind the end of what is here, as the peer's infinite mapping has it.
+    pub(super) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
+        let held = self.subflows[i].unexplained.as_ref();
+        let Some((held, numbers)) = held.zip(self.rx_numbers) else {
+            return false;
+        };
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        let before = u64::from(held.ssn().since(mapping.ssn));
+        at.is_none_or(|at| at + before > self.recv.next())
+    }
+
     /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.
     pub(super) fn follow_again(&mut self, i: usize, cx: &mut Cx<'_>) {
         let cause = if self.failing.take().is_some() {
@@ -73,19 +100,33 @@ impl Conn {
         } else {
             FallbackCause::PeerInfinite
         };
-        let sf = &mut self.subflows[i];
-        sf.unmapped = 0;
-        sf.rx.clear();
-        let held = sf.unexplained.take();
+        self.subflows[i].unmapped = 0;
         self.withhold_no_more();
+        self.place_held(i, cx);
+        self.goes_on_or_begins_again(i, self.level_of_answer(), cause, cx);
+    }
+
+    /// The peer has said where it begins again, or that it goes on. What was held belongs there; what arrived beyond comes once
+    /// more.
+    pub(super) fn place_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.subflows[i].rx.clear();
         self.recv.discard(self.subflows[i].id());
         self.recv.arrived.clear();
-        if let Some(held) = held {
+        if let Some(held) = self.subflows[i].unexplained.take() {
             let ssn = held.ssn();
             self.take_plain(i, ssn, &held.into_bytes(), cx);
         }
+    }
+
+    fn goes_on_or_begins_again(
+        &mut self,
+        i: usize,
+        level: ProtocolLevel,
+        cause: FallbackCause,
+        cx: &mut Cx<'_>,
+    ) {
         let straight = self.straight(i);
-        if self.lattice.descend(self.level_of_answer(), cause) {
+        if self.lattice.descend(level, cause) {
             match straight {
                 Some(_) => self.infinite_from = straight,
                 None => self.sends_again(i),
@@ -93,6 +134,15 @@ impl Conn {
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
         }
+    }
+
+    /// MP_FAIL from a peer that was asked where its bytes belong: the answer, or the same question. Either way it takes what
+    /// we send without mappings from now on, and has to hear where that begins. Where its own goes on, its infinite mapping
+    /// will say, and until then what it sends is held. // rfc8684:B10
+    pub(super) fn falls_as_asked(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let level = ProtocolLevel::InfiniteMapping;
+        self.goes_on_or_begins_again(i, level, FallbackCause::PeerFailed, cx);
+        self.say_where_it_goes_on(i);
     }
 
     /// What of in-order bytes after the fall did not come before.

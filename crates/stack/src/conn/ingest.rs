@@ -331,7 +331,7 @@ impl Conn {
         }
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
-        if !self.lattice.speaks_multipath() {
+        if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {
             self.take_plain(i, ssn, bytes, cx);
             return;
         }
@@ -354,7 +354,7 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
-                if self.holds_unmapped(i) {
+                if self.holds_unmapped(i, cx.now) {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
@@ -460,10 +460,9 @@ impl Conn {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
         sf.unmapped += bytes as u64;
-        let since = *sf.unmapped_since.get_or_insert(cx.now);
-        // Mappings that are lost one by one leave others. Where none came for so long, none will.
-        let none = cx.now >= since + sf.tcp.rto() && sf.rx.next_start().is_none();
-        if sf.unmapped >= MOST_UNMAPPED || none && self.others(i) == Others::Proven {
+        sf.unmapped_since.get_or_insert(cx.now);
+        let many = sf.unmapped >= MOST_UNMAPPED;
+        if many || self.mappings_stopped(i, cx.now) && self.others(i) == Others::Proven {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

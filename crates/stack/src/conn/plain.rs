@@ -192,7 +192,7 @@ impl Conn {
     pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         if self.subflows[i].was_asked() {
-            // The answer; where it goes on, its infinite mapping says.
+            self.falls_as_asked(i, cx);
             return;
         }
         if self.subflows[i].unexplained.is_some() {
@@ -234,7 +234,8 @@ impl Conn {
             self.fail_subflow(i, at, cx);
             return;
         }
-        if straight {
+        let dropped = self.subflows[i].unmapped > 0;
+        if straight && !(dropped && self.joined) {
             self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
         } else {
             self.begin_again(i, FallbackCause::PeerFailed, cx);
@@ -246,7 +247,7 @@ impl Conn {
     }
 
     /// Says the infinite mapping on a segment of its own, where data may lose it.
-    fn say_where_it_goes_on(&mut self, i: usize) {
+    pub(super) fn say_where_it_goes_on(&mut self, i: usize) {
         let option = self.bare_infinite_mapping(i);
         let sf = &mut self.subflows[i];
         sf.signals.retain(|waiting| *waiting != option);
@@ -338,6 +339,9 @@ impl Conn {
         } else {
             FallbackCause::PeerInfinite
         };
+        if self.subflows[i].was_asked() {
+            self.place_held(i, cx);
+        }
         let start = self.straight(i);
         if self.lattice.descend(self.level_of_answer(), cause) {
             self.infinite_from = start;
@@ -460,14 +464,25 @@ impl Conn {
             self.send.fin = FinState::Queued;
         }
         if peer_finished {
+            self.ends_with_subflow(i);
+        }
+    }
+
+    /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
+    pub(crate) fn ends_with_subflow(&mut self, i: usize) {
+        if !self.subflows[i].was_asked() {
             self.recv.note_end(self.recv.next());
             self.tell_readable();
         }
     }
 
-    /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now.
+    /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now; those that the peer was
+    /// asked about when it says where they belong.
     fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
+        if self.subflows[i].was_asked() {
+            return;
+        }
         if let Some(held) = self.subflows[i].unexplained.take() {
             let bytes = held.into_bytes();
             let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);

@@ -203,8 +203,7 @@ impl Conn {
     fn on_subflow_fin(&mut self, i: usize) {
         self.subflows[i].peer_finished = true;
         if !self.lattice.speaks_multipath() {
-            self.recv.note_end(self.recv.next());
-            self.tell_readable();
+            self.ends_with_subflow(i);
         }
     }
 }

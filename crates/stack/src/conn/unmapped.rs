@@ -67,6 +67,21 @@ pub(crate) struct Unexplained {
 }
 
 impl Unexplained {
+    /// Nothing yet, but what comes from this number on is asked about.
+    pub(super) fn asked_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
+        Self {
+            ssn,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+            mappings: 0,
+            tell: Some(now),
+            until,
+            since: now,
+            told: false,
+            asked: true,
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         self.tell.map_or(self.until, |tell| tell.min(self.until))
     }
@@ -162,9 +177,19 @@ impl Conn {
         self.failing.is_some() || self.subflows.iter().any(|sf| sf.unexplained.is_some())
     }
 
-    /// Payload without a mapping may be held.
-    pub(crate) fn holds_unmapped(&self, i: usize) -> bool {
-        self.subflows[i].unmapped == 0 && self.failing.is_none()
+    /// Payload without a mapping may be held. Where some was dropped it is no part of the stream, but where nothing else has come
+    /// for long, it shows that no options pass.
+    pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
+        let nothing_lost = self.subflows[i].unmapped == 0;
+        let stopped = self.mappings_stopped(i, now) && !self.goes_on_with_stream(i);
+        self.failing.is_none() && (nothing_lost || stopped)
+    }
+
+    /// Mappings that are lost one by one leave others. Where none came for so long, none will.
+    pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
+        let sf = &self.subflows[i];
+        let long = |since: Instant| now >= since + sf.tcp.rto();
+        sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
     }
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
@@ -452,13 +477,21 @@ impl Conn {
     }
 
     /// Options of a peer that did not notice that we fell to TCP: its close counts, and what it says about falling.
-    pub(crate) fn take_late_dss(&mut self, i: usize, dss: &Dss) {
+    pub(crate) fn take_late_dss(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
         let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
             return;
         };
         if mapping.is_infinite() {
             self.fall_was_heard(); // rfc8684:B14
-            self.peer_begins_again(i, &mapping);
+            let again = self.peer_begins_again(i, &mapping);
+            if self.subflows[i].was_asked() && !again && self.skips_something(i, &mapping) {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            } else if self.subflows[i].was_asked() {
+                self.place_held(i, cx);
+                if self.subflows[i].peer_finished {
+                    self.ends_with_subflow(i);
+                }
+            }
             return;
         }
         let (ssn, len) = (mapping.ssn, mapping.len - u16::from(dss.data_fin));
