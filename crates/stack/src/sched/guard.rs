@@ -34,13 +34,17 @@ fn is_queued(path: &PathView) -> bool {
     path.delivery > path.least.ratio(num, den)
 }
 
+/// Its window doubles each round trip, and no queue says that it has all it can carry: how much that is nobody knows yet.
+fn grows(path: &PathView) -> bool {
+    path.slow_start && !is_queued(path)
+}
+
 /// Bytes that `path` can carry within `span` while the window lets at most `window` be under way. Pure.
 pub(super) fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
     let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
         return 0;
     };
-    // With a queue before it, it grows no more.
-    if !path.slow_start || is_queued(path) {
+    if !grows(path) {
         let rate = Rate::from_bytes_per_sec(path.capacity);
         return match path.capacity {
             0 => Rate::per(u64::from(path.cwnd), Duration::from_nanos(round_trip)).bytes_in(span),
@@ -92,7 +96,8 @@ fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
 
 /// The subflows that take part: those that fit, without those that bring less than a narrow window risks for them. A loss on
 /// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
-/// each must carry its part, up to an eighth with none to spare. Pure.
+/// each must carry its part, up to an eighth with none to spare. What a path brings that still grows says nothing about that: held
+/// back, it would never show it. Pure.
 fn members(paths: &[PathView], window: u64) -> SubflowSet {
     let (mut fitting, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
     for path in paths.iter().filter(|path| in_play(path)) {
@@ -113,7 +118,7 @@ fn members(paths: &[PathView], window: u64) -> SubflowSet {
         return fitting;
     }
     let all = paths.iter().filter(|path| fitting.contains(path.subflow));
-    let enough = all.filter(|path| brings(path) >= least);
+    let enough = all.filter(|path| grows(path) || brings(path) >= least);
     enough.map(|path| path.subflow).collect()
 }
 
@@ -328,6 +333,39 @@ mod tests {
                 .map(|view| view.subflow.0)
                 .collect();
             assert_eq!(left, kept, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_still_grows_is_not_held_back_for_a_small_window() {
+        // 100 Mbit/s carry 1.25 MB in 100 ms, so 2 MB are less than twice what both need: each has to carry its part.
+        let near = PathView {
+            capacity: 12_500_000,
+            ..path(0, 1, 600_000)
+        };
+        let first_window = path(1, 100, 14_000);
+        let growing = PathView {
+            slow_start: true,
+            ..first_window
+        };
+        let queued = PathView {
+            delivery: Duration::from_millis(120),
+            ..growing
+        };
+        let grown = PathView {
+            capacity: 12_500_000,
+            ..first_window
+        };
+        for (name, far, window, kept) in [
+            ("grown", grown, 2_000_000, true),
+            ("growing", growing, 2_000_000, true),
+            ("grows no more", first_window, 2_000_000, false),
+            ("has a queue", queued, 2_000_000, false),
+            ("too far away", growing, 1_240_000, false),
+        ] {
+            let mut views = [near, far];
+            hold_back(&mut views, window);
+            assert_eq!(views[1].can_send > 0, kept, "{name}");
         }
     }
 
