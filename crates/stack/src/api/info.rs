@@ -215,7 +215,7 @@ pub struct SubflowInfo {
     pub origin: SubflowOrigin,
     /// Where it stands.
     pub phase: SubflowPhase,
-    /// We asked the peer to use it as a backup.
+    /// It is a backup for what we send, and we asked the peer to use it as one.
     pub backup_here: bool,
     /// The peer asked us to use it as a backup.
     pub backup_there: bool,

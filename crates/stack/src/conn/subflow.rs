@@ -298,10 +298,12 @@ impl Subflow {
         part.is_some_and(|part| part.contains(&at))
     }
 
-    /// It is for when nothing better is left: the peer wants that, or somebody else answers for its data.
+    /// It is for when nothing better is left: the peer wants that, or we do, or somebody else answers for its data. What the flag
+    /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        self.seat.backup_there || self.answered_by != AnsweredBy::Peer
+        let flagged = self.seat.backup_here || self.seat.backup_there;
+        flagged || self.answered_by != AnsweredBy::Peer
     }
 
     /// Bytes a second that its congestion window lets go now.

@@ -199,20 +199,38 @@ fn all_runs(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     Ok(distribution(run.line.name, gaps?))
 }
 
+/// MB a second of a line from one time to another, by the points next to both.
+fn rate(points: &[[f64; 2]], from: f64, to: f64) -> Option<f64> {
+    let inside = || points.iter().filter(|[at, _]| (from..=to).contains(at));
+    let (first, last) = (inside().next()?, inside().next_back()?);
+    Some((last[1] - first[1]) / (last[0] - first[0]).max(1e-9))
+}
+
+/// Before the loss, and the last third of the time.
 fn moves(seen: &Seen<'_>) -> Vec<Finding> {
     let judge = |arm| {
+        let smart = &seen.line(arm, SMART)?.points;
         let last = |arm, name: &str| Some(seen.line(arm, name)?.points.last()?[1]);
-        let (smart, flag) = (last(arm, SMART)?, last(arm, FLAG)?);
-        let kernel = last(Arm::Kernel, FLAG).filter(|_| arm == Arm::Real);
-        let kernel = kernel.map_or(String::new(), |mb| {
-            format!("; the kernel's flag {mb:.1} MB")
+        let end = smart.last()?[0];
+        let before = rate(smart, 0.0, 0.95)?;
+        let after = rate(smart, end * 2.0 / 3.0, end)?;
+        let others = [
+            (arm, "the backup flag alone"),
+            (Arm::Kernel, "the kernel's flag"),
+        ];
+        let others = others.map(|(arm, whose)| match last(arm, FLAG) {
+            Some(mb) => format!(", {mb:.1} with {whose}"),
+            None => String::new(),
         });
-        Some(Finding::new(
-            arm,
-            "the controller moves, and more arrives than with the backup flag alone",
-            format!("{smart:.1} and {flag:.1} MB at the end{kernel}"),
-            smart > flag,
-        ))
+        let whole = last(arm, SMART)?;
+        let seen = format!(
+            "{:.1} and {:.1} Mbit/s; {whole:.1} MB at the end{}",
+            before * 8.0,
+            after * 8.0,
+            others.concat()
+        );
+        let statement = "the controller moves, and the rest comes as fast as before the loss";
+        Some(Finding::new(arm, statement, seen, after >= 0.9 * before))
     };
     [Arm::Sim, Arm::Real]
         .into_iter()
@@ -263,6 +281,23 @@ mod tests {
         assert!((longest_gap(&all[..2], 0.2) - 0.5).abs() < 1e-9);
         let dead = [(at(500), 10), (at(5_000), 10)];
         assert!((longest_gap(&dead, 1.0) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_moves_goes_on_at_the_same_rate() {
+        let before: Vec<[f64; 2]> = (0..=10)
+            .map(|n| [f64::from(n) * 0.1, f64::from(n)])
+            .collect();
+        for (end, holds) in [(70.0, true), (55.0, false)] {
+            let mut points = before.clone();
+            points.extend([[2.5, 10.0], [6.0, 40.0], [9.0, end]]);
+            let all = [
+                Series::of(Arm::Sim, SMART, &points),
+                Series::of(Arm::Sim, FLAG, &points),
+            ];
+            let found = moves(&Seen::of(&all));
+            assert_eq!(found[0].holds, holds, "{found:?}");
+        }
     }
 
     #[test]
