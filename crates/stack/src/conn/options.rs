@@ -31,8 +31,13 @@ impl Conn {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
             return if self.long_numbers() { 28 } else { 24 };
         }
-        // The one infinite mapping with its Data ACK.
-        match (self.lattice.infinite_due(), self.unheard.is_some()) {
+        // The one infinite mapping with its Data ACK, also where its segment is sent again.
+        let unsaid = |from: Ssn| {
+            let mut subflows = self.subflows.iter();
+            subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
+        };
+        let infinite = self.lattice.infinite_due() || self.again_from.is_some_and(unsaid);
+        match (infinite, self.unheard.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
             (false, false) => 0,
