@@ -4,12 +4,12 @@
 //! A controller is such a thread. Between an event and its answer it costs two calls of the system, where one that waits for many
 //! things at once needs four, and is also woken when its own lines are read.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{self, Dialogue};
 use crate::engine::{Engine, Next};
 use crate::wire::{EventReport, Reply, Request};
 
@@ -80,9 +80,12 @@ impl Client {
     /// Hears one more line; false when there is none.
     fn read_line(&mut self) -> io::Result<bool> {
         // What has come of a line stays where it is when the rest does not come in time.
-        self.read.read_until(b'\n', &mut self.line)?;
+        let room = dialogue::room(self.line.len())?;
+        let mut limited = (&mut self.read).take(room);
+        limited.read_until(b'\n', &mut self.line)?;
         if self.line.last() != Some(&b'\n') {
-            return Ok(false);
+            // Its end, or more than there is room for, which says so.
+            return dialogue::room(self.line.len()).map(|_| false);
         }
         let heard = self.dialogue.hear(&self.line);
         self.line.clear();

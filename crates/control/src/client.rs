@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{self, Dialogue};
 use crate::engine::Engine;
 use crate::place;
 use crate::report::ProcessReport;
@@ -123,9 +123,11 @@ impl Client {
             dialogue,
             ..
         } = self;
-        read.read_until(b'\n', line).await?;
+        let room = dialogue::room(line.len())?;
+        read.take(room).read_until(b'\n', line).await?;
         if line.last() != Some(&b'\n') {
-            return Ok(false);
+            // Its end, or more than there is room for, which says so.
+            return dialogue::room(line.len()).map(|_| false);
         }
         let heard = dialogue.hear(line);
         line.clear();
