@@ -15,12 +15,18 @@ AsyncControl = Union[AsyncClient, AsyncKernelClient]
 
 def connect(who: Optional[str] = None) -> Control:
     """A session with the process of this id, with the only one of this user, or with the `kernel`."""
-    return KernelClient() if who == "kernel" else Client(pid=int(who) if who else None)
+    return KernelClient() if who == "kernel" else Client(pid=_process(who))
 
 
 def connect_async(who: Optional[str] = None) -> AsyncControl:
     """The same for asyncio, for use with `async with`."""
-    return AsyncKernelClient() if who == "kernel" else AsyncClient(pid=int(who) if who else None)
+    return AsyncKernelClient() if who == "kernel" else AsyncClient(pid=_process(who))
+
+
+def _process(who: Optional[str]) -> Optional[int]:
+    if who and not who.isdecimal():
+        raise ControlError("invalid", f"`{who}` is neither the id of a process nor `kernel`")
+    return int(who) if who else None
 
 
 __all__ = [

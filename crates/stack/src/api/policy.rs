@@ -169,10 +169,10 @@ impl FromStr for PathManager {
             "passive" => plain(Self::Passive),
             "fullmesh" | "full-mesh" => plain(Self::FullMesh),
             "userspace" => plain(Self::Userspace),
-            "ndiffports" => match rest.parse() {
-                Ok(count) if count > 0 => Ok(Self::Ndiffports(count)),
-                _ => Err(UnknownPolicy),
-            },
+            "ndiffports" => {
+                let mut subflows = 0;
+                count(rest, &mut subflows).map(|()| Self::Ndiffports(subflows))
+            }
             "smart-backup" => {
                 let mut own = SmartBackup::default();
                 each(rest, |key, value| match key {
@@ -185,7 +185,7 @@ impl FromStr for PathManager {
             "streaming" => {
                 let mut own = Streaming::default();
                 each(rest, |key, value| match key {
-                    "block" => number(value, &mut own.block),
+                    "block" => count(value, &mut own.block),
                     "period" => span(value, &mut own.period),
                     "bound" => span(value, &mut own.bound),
                     _ => Err(UnknownPolicy),
@@ -195,7 +195,7 @@ impl FromStr for PathManager {
             "refresh" => {
                 let mut own = Refresh::default();
                 each(rest, |key, value| match key {
-                    "subflows" => number(value, &mut own.subflows),
+                    "subflows" => count(value, &mut own.subflows),
                     "every" => span(value, &mut own.every),
                     _ => Err(UnknownPolicy),
                 })?;
@@ -207,7 +207,7 @@ impl FromStr for PathManager {
                     ("beta", _) => number(value, &mut own.beta),
                     ("gamma", "auto") => Ok(()),
                     ("gamma", _) => number(value, own.gamma.insert(0)),
-                    ("most", _) => number(value, &mut own.most),
+                    ("most", _) => count(value, &mut own.most),
                     _ => Err(UnknownPolicy),
                 })?;
                 Ok(Self::PathFinder(own))
@@ -232,6 +232,12 @@ fn each<'a>(
 fn number<T: FromStr>(text: &str, place: &mut T) -> Result<(), UnknownPolicy> {
     *place = text.parse().map_err(|_| UnknownPolicy)?;
     Ok(())
+}
+
+/// A number of which none would make no sense.
+fn count<T: FromStr + Default + PartialEq>(text: &str, place: &mut T) -> Result<(), UnknownPolicy> {
+    number(text, place)?;
+    (*place != T::default()).then_some(()).ok_or(UnknownPolicy)
 }
 
 fn span(text: &str, place: &mut Duration) -> Result<(), UnknownPolicy> {
@@ -309,6 +315,9 @@ mod tests {
             "refresh:every=2",
             "refresh:every=0s",
             "refresh:often=2s",
+            "refresh:subflows=0",
+            "streaming:block=0",
+            "pathfinder:most=0",
             "pathfinder:gamma=-1",
         ] {
             let read: Result<PathManager, _> = nonsense.parse();
