@@ -165,7 +165,7 @@ int mp_why(mp_client *client, const char *connection, void (*each)(mp_client *, 
 int mp_create(mp_client *client, const char *connection, const mp_wanted *wanted);
 /* Ends a subflow, by a FIN or by a reset. */
 int mp_destroy(mp_client *client, const char *connection, int subflow, bool reset);
-/* Asks the peer to use a subflow only when nothing better is left, or no longer. */
+/* Lets both ends use a subflow only when nothing better is left, or no longer. */
 int mp_set_backup(mp_client *client, const char *connection, int subflow, bool backup);
 /* Tells the peer one of our addresses and gives its identifier; port 0 is the connection's. */
 int mp_announce(mp_client *client, const char *connection, const char *address, uint16_t port);

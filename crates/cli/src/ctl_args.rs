@@ -79,7 +79,7 @@ pub(crate) enum CtlCommand {
         /// The peer's address, perhaps with a port
         #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
         to: Option<(IpAddr, Option<u16>)>,
-        /// Ask the peer to use it only when nothing better is left
+        /// Both ends are to use it only when nothing better is left
         #[arg(long)]
         backup: bool,
     },

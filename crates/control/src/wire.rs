@@ -200,7 +200,7 @@ pub struct Wanted {
     /// The peer's port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_port: Option<u16>,
-    /// Ask the peer to use it only when nothing better is left.
+    /// Both ends are to use it only when nothing better is left.
     pub backup: bool,
 }
 

@@ -141,6 +141,30 @@ fn duration_of_upload(text: &str, seed: u64) -> f64 {
     whole.since(Instant::ZERO).as_micros() as f64 / 1e6
 }
 
+/// A path that one end calls a backup rests in both directions while the other one works. // rfc8684:P1
+#[test]
+fn a_backup_carries_neither_what_its_owner_sends_nor_what_comes() {
+    for way in ["upload", "download"] {
+        let app = format!(
+            "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\n{way} = \"2MB\"\n"
+        );
+        let text = two_paths(10_000_000, 10, "", &app).replace(
+            "addresses = [\"10.2.0.2\"]",
+            "addresses = [\"10.2.0.2\"], backup = true",
+        );
+        let mut simulation = simulation(&text, 1);
+        simulation.run();
+        let report = simulation.report();
+        let sent = |name: &str| {
+            let link = report.links.iter().find(|link| link.name == name);
+            let link = link.expect("a link");
+            link.out.delivered + link.back.delivered
+        };
+        assert!(sent("first") > 1_400, "{way}: {report}");
+        assert!((1..50).contains(&sent("second")), "{way}: {report}");
+    }
+}
+
 /// SMAPP figure 2c: 100 MB over four paths of 8 Mbit/s. The bound is 27.8 s in the paper, headers included.
 #[test]
 fn refresh_comes_to_use_all_paths() {

@@ -98,7 +98,7 @@ class AsyncClient:
         await self.request("subflow_destroy", connection=connection, subflow=subflow, reset=reset)
 
     async def set_backup(self, connection: str, subflow: int, backup: bool) -> None:
-        """Asks the peer to use a subflow only when nothing better is left, or no longer."""
+        """Lets both ends use a subflow only when nothing better is left, or no longer."""
         await self.request("set_flags", connection=connection, subflow=subflow, backup=backup)
 
     async def announce(self, connection: str, address: str, port: Optional[int] = None) -> int:

@@ -293,7 +293,7 @@ impl MpStream {
             .act(|stack, now, id| stack.remove_subflow(now, id, subflow))
     }
 
-    /// Asks the peer to use a subflow only when nothing better is left, or no longer.
+    /// Lets both ends use a subflow only when nothing better is left, or no longer.
     ///
     /// # Errors
     /// `NotConnected` when there is no such subflow.

@@ -22,7 +22,7 @@ pub struct NewSubflow {
     pub remote: Option<IpAddr>,
     /// The peer's port; by default the one that it announced with the address, or that of the first subflow.
     pub remote_port: Option<u16>,
-    /// Ask the peer to use it only when nothing better is left.
+    /// Both ends are to use it only when nothing better is left.
     pub backup: bool,
 }
 
@@ -47,7 +47,7 @@ pub enum Command {
         /// How.
         ending: Ending,
     },
-    /// `set_flags`: ask the peer to use a subflow only when nothing better is left, or no longer.
+    /// `set_flags`: both ends are to use a subflow only when nothing better is left, or no longer.
     SetBackup {
         /// Which one.
         subflow: SubflowId,

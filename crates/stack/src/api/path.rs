@@ -26,7 +26,7 @@ pub struct Path {
     pub addr: IpAddr,
     /// Largest IP packet in bytes.
     pub mtu: u16,
-    /// Ask peers to use it only when nothing better is left (RFC 8684 section 3.2, flag B).
+    /// To be used only when nothing better is left: here, and peers are asked to (RFC 8684 section 3.2, flag B).
     pub backup: bool,
     /// What the device does for us.
     pub offload: Offload,

@@ -158,7 +158,7 @@ impl Conn {
         }
     }
 
-    /// Asks the peer to use a subflow as a backup, or no longer. // rfc8684:P2
+    /// Uses a subflow as a backup and asks the peer to, or no longer. // rfc8684:P2
     pub(crate) fn set_backup(
         &mut self,
         subflow: crate::ids::SubflowId,

@@ -77,7 +77,7 @@ pub struct Create {
     pub remote: SocketAddr,
     /// The peer's identifier of that address.
     pub remote_id: AddrId,
-    /// Ask the peer to use it only when nothing better is left.
+    /// Both ends are to use it only when nothing better is left.
     pub backup: bool,
     /// First time or again.
     pub origin: SubflowOrigin,

@@ -144,7 +144,7 @@ impl Stack {
         })?
     }
 
-    /// Asks the peer to use a subflow as a backup, or no longer (RFC 8684 section 3.3.8).
+    /// Uses a subflow as a backup and asks the peer to, or no longer (RFC 8684 section 3.3.8).
     pub fn set_backup(
         &mut self,
         now: Instant,
