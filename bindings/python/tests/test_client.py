@@ -76,7 +76,7 @@ class Clients(unittest.TestCase):
         {"request": "why", "connection": "3.1"},
     ]
 
-    def check(self, shown: Connection, created: int, code: str, reason: str) -> None:
+    def check(self, shown: Connection, created: "int | None", code: str, reason: str) -> None:
         self.assertTrue(shown.may_join and shown.subflows[0].established)
         self.assertEqual(shown.subflows[0].local_address, shown.local_addresses[0].address)
         self.assertEqual((created, code, reason), (4, "not_found", "r"))
