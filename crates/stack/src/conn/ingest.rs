@@ -42,12 +42,8 @@ impl Conn {
                 self.on_fail_again(i, cx);
             }
             // Its application let go before it heard that we fell. // rfc8684:Z3
-            let key = seg.options.mptcp.iter().find_map(|option| match option {
-                MptcpOption::FastClose(close) => Some(close.key),
-                _ => None,
-            });
-            if let Some(key) = key {
-                self.on_fast_close(i, key, cx);
+            if let Some(close) = seg.options.mptcp.fastclose() {
+                self.on_fast_close(i, close.key, cx);
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {

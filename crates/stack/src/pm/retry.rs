@@ -34,6 +34,13 @@ pub struct History {
     pub useful: bool,
 }
 
+impl History {
+    /// The failures in a row, to which a subflow that carried much does not belong.
+    fn unless_useful(self) -> u8 {
+        if self.useful { 0 } else { self.failures }
+    }
+}
+
 /// The longest time between two attempts, before it is randomised.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
@@ -66,7 +73,7 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         } => Retry::Never, // rfc8684:T4
         // A bare reset of a working subflow is more often a middlebox that forgot it than a refusal, and takes to a new one.
         SubflowEnd::ResetByPeer { reason: None, .. } if history.established => {
-            match history.failures.checked_sub(1).filter(|_| !history.useful) {
+            match history.unless_useful().checked_sub(1) {
                 None => Retry::After(Duration::ZERO),
                 Some(before) => backed_off(Duration::from_secs(1), before),
             }
@@ -78,8 +85,8 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         // The path changes options or payload. Another one may not; but it is of use where no other is left.
         SubflowEnd::OptionsLost | SubflowEnd::Checksum if history.established => {
             // Damage by chance: each new subflow brings the connection further.
-            let failures = if history.useful { 0 } else { history.failures };
-            Retry::AsLastResort(grown(LAST_RESORT, failures).min(LAST_RESORT.times(64)))
+            let pause = grown(LAST_RESORT, history.unless_useful());
+            Retry::AsLastResort(pause.min(LAST_RESORT.times(64)))
         }
         SubflowEnd::OptionsLost | SubflowEnd::Checksum => Retry::WhenRefreshed,
         SubflowEnd::Administrative
