@@ -1,8 +1,8 @@
 # Two commands to begin with: `make demo` and `make test`. Each sets up what it needs (see scripts/setup).
 
 CARGO ?= cargo
-# A toolchain that rustup has put there may not be on the path of a bare shell.
-export PATH := $(PATH):$(HOME)/.cargo/bin
+# What rustup and pip have put there may not be on the path of a bare shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin:$(HOME)/.local/bin
 FUZZ_SECONDS ?= 60
 BIN = $${CARGO_TARGET_DIR:-target}/release/manypath
 

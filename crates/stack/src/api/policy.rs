@@ -50,7 +50,7 @@ impl Default for SmartBackup {
 pub struct Streaming {
     /// Bytes of a block.
     pub block: u64,
-    /// Time that a block may take. Half-way, half of it must be through.
+    /// Time that a block may take. Half-way, half of it must be through; half-way through what is left then, half of the rest.
     pub period: Duration,
     /// A subflow whose retransmission time-out passes this is closed.
     pub bound: Duration,

@@ -1,11 +1,14 @@
 //! Smart streaming (SMAPP section 4.3): a second subflow only when a block is late, and none that backs off for long.
 //!
 //! The application writes blocks of a known size; it need not say when one begins, since that shows in how much it has
-//! written. Half a period later, half of the block must be acknowledged.
+//! written. Half-way through its period, half of the block must be acknowledged. The paper looks once; here the same question
+//! is asked again half-way through what is left, and once more: was no less acknowledged since the last look than is missing
+//! still? So a block that stops short of its end is helped in time, too. And since a second subflow helps only after its
+//! handshake, that is no part of the time that is halved.
 
 use alloc::vec::Vec;
 
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 
 use super::{LocalView, Order, SubflowView, View, close, from_address};
 use crate::api::{Ending, EventKind, Streaming};
@@ -14,7 +17,10 @@ use crate::api::{Ending, EventKind, Streaming};
 const LOSSY: u64 = 4;
 
 /// Looks at the written bytes for each period.
-const LOOKS: u64 = 20;
+const LOOKS: u64 = 50;
+
+/// How often the progress of one block is checked: after 1/2, 3/4 and 7/8 of the time in which it can be helped.
+const CHECKS: u8 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Streamer {
@@ -22,10 +28,42 @@ pub(super) struct Streamer {
     next_look: Option<Instant>,
     /// Blocks that have begun so far.
     begun: u64,
-    /// When the block that began last has to be half through, and how many stream bytes that is.
-    half_way: Option<(Instant, u64)>,
+    /// When the block that began last is looked at next.
+    check: Option<Check>,
     /// The last block was late.
     late: bool,
+}
+
+/// A look at the progress of a block, half-way between the last one and the block's end.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    at: Instant,
+    /// What is left of the period then.
+    left: Duration,
+    /// The stream's bytes that were acknowledged at the last look, and those at the block's end.
+    bytes: (u64, u64),
+    /// Looks after this one.
+    more: u8,
+}
+
+impl Check {
+    /// Less came since the last look than is missing at this one, which has as much time.
+    fn is_late(&self, written: u64, acked: u64) -> bool {
+        let (before, end) = self.bytes;
+        let missing = end.min(written).saturating_sub(acked);
+        missing > acked.saturating_sub(before)
+    }
+
+    /// The one after it.
+    fn next(self, acked: u64) -> Option<Self> {
+        let left = self.left.over(2);
+        Some(Self {
+            at: self.at + left,
+            left,
+            bytes: (acked.max(self.bytes.0), self.bytes.1),
+            more: self.more.checked_sub(1)?,
+        })
+    }
 }
 
 impl Streamer {
@@ -37,17 +75,14 @@ impl Streamer {
             },
             next_look: None,
             begun: 0,
-            half_way: None,
+            check: None,
             late: false,
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let half_way = self.half_way.map(|(at, _)| at);
-        match (self.next_look, half_way) {
-            (Some(look), Some(half_way)) => Some(look.min(half_way)),
-            (look, _) => look,
-        }
+        let check = self.check.map(|check| check.at);
+        self.next_look.into_iter().chain(check).min()
     }
 
     pub(super) fn react(
@@ -88,18 +123,27 @@ impl Streamer {
             let begun = view.written.div_ceil(self.own.block);
             if begun > self.begun {
                 self.begun = begun;
-                let half = (begun - 1) * self.own.block + self.own.block / 2;
-                self.half_way = Some((now + self.own.period.over(2), half));
+                let left = time_to_help(self.own.period, view).over(2);
+                self.check = Some(Check {
+                    at: now + left,
+                    left,
+                    bytes: ((begun - 1) * self.own.block, begun * self.own.block),
+                    more: CHECKS - 1,
+                });
             }
         }
-        if let Some((_, bytes)) = self.half_way.filter(|(at, _)| *at <= now) {
-            self.half_way = None;
-            self.late = view.acked < bytes;
+        if let Some(check) = self.check.filter(|check| check.at <= now) {
+            self.check = check.next(view.acked);
+            self.late = check.is_late(view.written, view.acked);
             let dropped = drop_lossy(view, orders);
             if !dropped && self.late {
-                self.second_subflow(view, orders, "less than half of the block is through");
+                self.second_subflow(
+                    view,
+                    orders,
+                    "the rest of the block will not be through in time",
+                );
             } else if !dropped {
-                orders.push(Order::leave("the block is more than half through"));
+                orders.push(Order::leave("the block is well under way"));
             }
         }
     }
@@ -116,6 +160,15 @@ impl Streamer {
             None => Order::leave("a block is late and there is no unused path"),
         });
     }
+}
+
+/// The part of a block's period in which a new subflow would carry data: all but the two round trips of its handshake, where
+/// that is at least half.
+fn time_to_help(period: Duration, view: &View) -> Duration {
+    let up = view.subflows.iter().filter(|sf| sf.established);
+    let slowest = up.filter_map(|sf| sf.srtt).max();
+    let handshake = slowest.map_or(Duration::ZERO, |srtt| srtt.times(2));
+    (period - handshake).max(period.over(2))
 }
 
 /// Closes the subflow in trouble where there is a better one.

@@ -182,6 +182,27 @@ fn a_stream_gets_a_second_subflow_only_when_a_block_is_late() {
 }
 
 #[test]
+fn a_stream_gets_a_second_subflow_when_a_block_stops_short_of_its_end() {
+    let mut bench = Bench::new("streaming");
+    bench.view.written = 65_536;
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), NOTHING);
+    bench.view.acked = 64_000;
+    assert_eq!(bench.wait(500), NOTHING, "nearly all of it is through");
+    bench.view.acked = 65_000;
+    assert_eq!(bench.wait(250), NOTHING, "as much came as is missing");
+    assert_eq!(bench.wait(125), ["create 10.1.0.1 -> *"]);
+}
+
+#[test]
+fn a_small_last_block_is_not_late() {
+    let mut bench = Bench::new("streaming");
+    bench.view.written = 1_000;
+    assert_eq!(bench.tell(Some(EventKind::JoinsAllowed)), NOTHING);
+    bench.view.acked = 1_000;
+    assert_eq!(bench.wait(500), NOTHING);
+}
+
+#[test]
 fn a_stream_closes_a_subflow_whose_time_out_passes_the_bound() {
     let mut bench = Bench::new("streaming");
     bench.up(1, "10.1.0.1:5000");
