@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Arm, Series};
+use super::{Arm, Knobs, Series};
 
 /// What came out about one statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,9 +15,12 @@ pub struct Finding {
     pub holds: bool,
 }
 
-/// The lines that came out.
+/// The lines that came out, and what they were made with.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a>(&'a [Series]);
+pub struct Seen<'a> {
+    series: &'a [Series],
+    knobs: Option<&'a Knobs>,
+}
 
 /// Two lines where both have a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,12 +33,30 @@ impl<'a> Seen<'a> {
     /// These lines.
     #[must_use]
     pub const fn of(series: &'a [Series]) -> Self {
-        Self(series)
+        Self {
+            series,
+            knobs: None,
+        }
+    }
+
+    /// Made with these parameters.
+    #[must_use]
+    pub const fn with(self, knobs: &'a Knobs) -> Self {
+        Self {
+            knobs: Some(knobs),
+            ..self
+        }
+    }
+
+    /// How many times as large as declared a parameter was.
+    #[must_use]
+    pub fn scale(&self, name: &str) -> f64 {
+        self.knobs.map_or(1.0, |knobs| knobs.scale(name))
     }
 
     /// The arms on which anything came out.
     pub fn arms(&self) -> impl Iterator<Item = Arm> + use<'a> {
-        let series = self.0;
+        let series = self.series;
         Arm::ALL
             .into_iter()
             .filter(move |arm| series.iter().any(|line| line.arm == *arm))
@@ -44,7 +65,7 @@ impl<'a> Seen<'a> {
     /// A line.
     #[must_use]
     pub fn line(&self, arm: Arm, name: &str) -> Option<&'a Series> {
-        self.0
+        self.series
             .iter()
             .find(|line| line.arm == arm && line.name == name)
     }

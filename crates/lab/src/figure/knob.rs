@@ -223,6 +223,16 @@ impl Knobs {
         }
     }
 
+    /// A number over what the figure declares for it.
+    ///
+    /// # Panics
+    /// As [`Knobs::get`].
+    #[must_use]
+    pub fn scale(&self, name: &str) -> f64 {
+        let declared: Vec<Knob> = self.0.iter().map(|(knob, _)| *knob).collect();
+        self.get(name) / Self::of(&declared).get(name)
+    }
+
     /// The same as a whole number.
     #[must_use]
     pub fn whole(&self, name: &str) -> u64 {

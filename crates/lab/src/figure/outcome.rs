@@ -122,7 +122,7 @@ impl Outcome {
             line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
         }
         series.sort_by_key(|line| line.arm);
-        let findings = (figure.verdict)(&Seen::of(&series));
+        let findings = (figure.verdict)(&Seen::of(&series).with(&plan.knobs));
         let published = figure.paper.lines.iter().map(|line| Published {
             name: line.name.to_owned(),
             points: line.points.to_vec(),
