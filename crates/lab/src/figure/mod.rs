@@ -33,6 +33,7 @@ mod emulator;
 mod ends;
 mod knob;
 mod make;
+mod memo;
 mod net11;
 mod nsdi;
 mod outcome;

@@ -2,9 +2,10 @@
 //! and how fast it is with them.
 
 use manypath_sim::networks::{Spread, parallel_paths};
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 
 use super::crowd::{Crowd, Found, send};
+use super::memo::Memo;
 use super::routed::paths;
 use super::sim::{megabits, span};
 use super::smapp::simulation;
@@ -145,10 +146,9 @@ const KNOBS: [Knob; 6] = [
     Knob::new(
         "runs",
         Unit::Count,
-        "5",
+        "10",
         "runs of which the mean counts; one on real packets",
-    )
-    .quick("2"),
+    ),
     Knob::new("time", Unit::Time, "120s", "length of a run").quick("30s"),
 ];
 
@@ -171,6 +171,9 @@ const fn by_hand(name: &'static str, what: &'static str) -> Line {
     }
 }
 
+/// Figures 3 and 5 show the same runs, 4 and 6 too; and lines that do not depend on what a figure varies are one run each.
+static RUNS: Memo<Result<Found, String>> = Memo::new();
+
 /// One run; a seed makes it another one in the simulator.
 fn one(run: &Run<'_>, seed: u64) -> Result<Found, String> {
     let knobs = run.knobs;
@@ -190,25 +193,38 @@ fn one(run: &Run<'_>, seed: u64) -> Result<Found, String> {
         "adapting" => format!("pathfinder:beta={beta},gamma=auto"),
         fixed => fixed.to_owned(),
     };
-    if run.arm != Arm::Sim {
-        let paths = paths(DELAYS, knobs.whole("rate"));
+    let (rate, time) = (knobs.whole("rate"), knobs.get("time"));
+    let same = format!("{} {seed} {policy} {connections} {rate} {time}", run.arm);
+    RUNS.get(same, || {
+        if run.arm == Arm::Sim {
+            return simulated(&policy, connections, rate, span(time), seed);
+        }
+        let paths = paths(DELAYS, rate);
         let crowd = Crowd {
             paths: &paths,
             connections,
             subflows: by_hand.unwrap_or(1),
             policy: &policy,
-            time: std::time::Duration::from_secs_f64(knobs.get("time")),
+            time: std::time::Duration::from_secs_f64(time),
         };
-        return send(run, crowd);
-    }
+        send(run, crowd)
+    })
+}
+
+fn simulated(
+    policy: &str,
+    connections: u64,
+    rate: u64,
+    time: Duration,
+    seed: u64,
+) -> Result<Found, String> {
     let app = format!(
         "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"100GB\"\n\
          connections = {connections}\noptions = {{ congestion = \"lia\" }}\n\
          client-options = {{ path-manager = \"{policy}\" }}\n"
     );
-    let text = parallel_paths(&DELAYS, knobs.whole("rate"), Spread::InTurn, &app);
+    let text = parallel_paths(&DELAYS, rate, Spread::InTurn, &app);
     let mut simulation = simulation(&text, seed)?;
-    let time = span(knobs.get("time"));
     simulation.run_until(Instant::ZERO + time);
     let read = simulation.hosts()[1].endpoints().iter();
     let rate = megabits(read.map(|end| end.record.read).sum(), time);
