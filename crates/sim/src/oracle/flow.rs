@@ -190,7 +190,9 @@ impl FlowWatch {
                 before.since(edge)
             ));
         }
-        self.offered = Some(self.offered.map_or(edge, |before| before.max(edge)));
+        // What was offered before the fall does not bind after it: only then does the window count from this acknowledgement.
+        let most = self.offered.filter(|_| own_window);
+        self.offered = Some(most.map_or(edge, |before| before.max(edge)));
         Ok(())
     }
 

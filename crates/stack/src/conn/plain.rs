@@ -71,7 +71,7 @@ impl Conn {
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.is_alone(i) && !self.is_proving() && contiguous) {
+        if !(self.is_alone(i) && !self.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
             self.fail_subflow(i, m.at, cx);
             return;

@@ -449,6 +449,28 @@ fn a_rejoin_without_answer_is_tried_again() {
 }
 
 #[test]
+fn where_every_subflow_was_changed_on_the_way_one_alone_is_made_again() {
+    // rfc8684:B4
+    let mut bench = Bench::new(Policy::Ndiffports(4));
+    bench.tell(Event::Ready);
+    assert_eq!(bench.settle(), SubflowId(3));
+    for subflow in 0..4 {
+        bench.end(SubflowId(subflow), SubflowEnd::Checksum);
+    }
+    bench.wait(Duration::from_secs(1));
+    assert_eq!(bench.opened(), ["10.0.0.1 > 192.0.2.1:80"]);
+    bench.wait(Duration::from_secs(10));
+    assert_eq!(bench.act(), [], "beside one in its handshake");
+    let alone = SubflowId(4);
+    bench.tell(Event::Up { subflow: alone });
+    bench.wait(Duration::from_secs(10));
+    assert_eq!(bench.act(), [], "beside one that works, not soon");
+    bench.end(alone, SubflowEnd::Checksum);
+    bench.wait(Duration::from_secs(10));
+    assert_eq!(bench.opened().len(), 1);
+}
+
+#[test]
 fn a_lasting_refusal_is_for_ever() {
     // rfc8684:T4
     let refusal = SubflowEnd::ResetByPeer {

@@ -304,6 +304,10 @@ impl Ledger {
                 if until > now {
                     return Err(Reason::BackingOff { end, until });
                 }
+                // One alone: several would part the stream among them, and only one that has it in order can become TCP.
+                if !self.has_working() && self.between(local.id, remote.addr) > 0 {
+                    return Err(Reason::TooManyPending);
+                }
             }
             Standing::Until { .. } | Standing::Free => {}
         }
