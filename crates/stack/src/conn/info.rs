@@ -37,11 +37,7 @@ impl Conn {
             send_queue: u32::try_from(self.send.queued()).unwrap_or(u32::MAX),
             recv_queue: u32::try_from(self.recv.readable()).unwrap_or(u32::MAX),
             memory: self.memory(),
-            peer_window: self
-                .send
-                .edge()
-                .max(self.send.next())
-                .since(self.send.next()),
+            peer_window: self.peer_window(),
             may_join: self.may_join(),
             may_create: self.may_create(),
             held_up_by: self.held_up_by(),
@@ -50,6 +46,16 @@ impl Conn {
             subflows: self.subflows.iter().map(Subflow::info).collect(),
             ended: self.ended.iter().copied().collect(),
         }
+    }
+
+    /// Room that the peer has beyond what was sent. With plain TCP the subflow alone knows it.
+    fn peer_window(&self) -> u64 {
+        let next = self.send.next();
+        if let Some(edge) = self.send.edge() {
+            return edge.max(next).since(next);
+        }
+        let room = |sf: &Subflow| u64::from(sf.tcp.peer_window());
+        self.subflows.iter().map(room).max().unwrap_or(0)
     }
 
     /// Switches mechanisms on and off.

@@ -37,6 +37,9 @@ const MOST_REINJECTIONS: usize = 4096;
 /// Reinjections among which the next one is chosen.
 const MOST_LOOKED_AT: usize = 16;
 
+/// The right edge where the subflow alone obeys the peer's window.
+const OPEN: Offset = Offset(u64::MAX);
+
 /// How far the close of our direction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinState {
@@ -116,8 +119,9 @@ impl SendQueue {
         self.end
     }
 
-    pub(crate) fn edge(&self) -> Offset {
-        self.edge
+    /// Right edge of the peer's window; none where the subflow alone has one.
+    pub(crate) fn edge(&self) -> Option<Offset> {
+        Some(self.edge).filter(|edge| *edge < OPEN)
     }
 
     /// Buffers are tuned no longer.
@@ -272,7 +276,7 @@ impl SendQueue {
 
     /// With plain TCP the subflow alone obeys the window.
     pub(crate) fn open_window(&mut self) {
-        self.edge = Offset(u64::MAX);
+        self.edge = OPEN;
     }
 
     /// Frees the bytes before `held`, the least position that a subflow may still have to repeat.
@@ -498,9 +502,9 @@ mod tests {
         let mut q = filled(1000);
         q.sent(100);
         assert!(!q.data_ack(Offset(50), 100).window_grew);
-        assert_eq!(q.edge(), Offset(10_000));
+        assert_eq!(q.edge(), Some(Offset(10_000)));
         assert!(q.data_ack(Offset(60), 20_000).window_grew);
-        assert_eq!(q.edge(), Offset(20_060));
+        assert_eq!(q.edge(), Some(Offset(20_060)));
     }
 
     #[test]
@@ -508,7 +512,7 @@ mod tests {
         let mut q = filled(100);
         q.sent(50);
         assert!(q.data_ack(Offset(51), 1 << 30).impossible);
-        assert_eq!((q.una(), q.edge()), (Offset::ZERO, Offset(10_000)));
+        assert_eq!((q.una(), q.edge()), (Offset::ZERO, Some(Offset(10_000))));
     }
 
     #[test]

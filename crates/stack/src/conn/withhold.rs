@@ -19,8 +19,9 @@ use crate::ids::SubflowId;
 const BYTES: u32 = 512;
 
 /// Repetitions of the same bytes after which one of them is acknowledged: the peer's retransmission timer begins anew, long
-/// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s.
-const REPEATS: u8 = 8;
+/// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the
+/// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged.
+const REPEATS: [u8; 4] = [1, 2, 4, 8];
 
 /// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
 /// withhold as well.
@@ -103,7 +104,8 @@ impl Conn {
             return false;
         }
         held.repeats += 1;
-        if held.repeats >= REPEATS && held.bytes > 1 {
+        let given = (BYTES - held.bytes) as usize;
+        if held.repeats >= REPEATS[given.min(REPEATS.len() - 1)] && held.bytes > 1 {
             held.repeats = 0;
             held.bytes -= 1;
             sf.tcp.withhold(held.bytes);
