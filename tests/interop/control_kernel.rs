@@ -100,7 +100,8 @@ fn the_kernels_connections_are_listed_and_commanded() {
     ctl(&net, &["add", id, "--from", "10.77.2.2", "--backup"]).expect("a second subflow");
     let conn = wait_for_subflows(&net, 2);
     assert!(conn.subflows[1].backup_here, "{:?}", conn.subflows);
-    ctl(&net, &["priority", id, "1", "regular"]).expect("another priority");
+    let end = conn.subflows[1].local.expect("its address").to_string();
+    ctl(&net, &["priority", id, &end, "regular"]).expect("another priority");
     wait_until("the new priority", || {
         let conn = wait_for_subflows(&net, 2);
         match conn.subflows[1].backup_here {
@@ -109,8 +110,9 @@ fn the_kernels_connections_are_listed_and_commanded() {
         }
     });
     both_ways(&near, &far, 1_000_000);
-    ctl(&net, &["remove", id, "1"]).expect("the second subflow ends");
-    wait_for_subflows(&net, 1);
+    ctl(&net, &["remove", id, &end]).expect("the second subflow ends");
+    let conn = wait_for_subflows(&net, 1);
+    assert_ne!(conn.subflows[0].local.map(|end| end.to_string()), Some(end));
     ctl(&net, &["announce", id, "10.77.2.2"]).expect("an address is told");
     wait_until("the peer to hear of it", || {
         match net.counters().get("MPTcpExtAddAddr") {
@@ -122,7 +124,8 @@ fn the_kernels_connections_are_listed_and_commanded() {
     for (words, answer) in [
         (&["policy", id, "fullmesh"][..], "does not offer"),
         (&["limits", id, "--subflows", "3"], "does not offer"),
-        (&["remove", id, "9"], "no such"),
+        (&["remove", id, "0"], "names no subflow"),
+        (&["remove", id, "10.77.2.2:9"], "no subflow ends"),
         (&["add", "0badbeef"], "no such"),
         (&["add", id, "--from", "192.0.2.1"], "the kernel"),
     ] {

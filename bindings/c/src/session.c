@@ -153,16 +153,17 @@ static int take_line(mp_client *client, const char *line, size_t length) {
 
 static int take_lines(mp_client *client) {
   size_t begin = 0;
+  int error = 0; /* a line that cannot be read is told once, and those after it count */
   for (char *end; (end = memchr(client->buffer + client->seen, '\n', client->used - client->seen));) {
     size_t length = (size_t)(end - client->buffer) - begin;
-    if (length > 0 && take_line(client, client->buffer + begin, length) < 0) return -1;
+    if (length > 0 && take_line(client, client->buffer + begin, length) < 0) error = errno;
     begin += length + 1;
     client->seen = begin;
   }
   client->used -= begin;
   client->seen = client->used;
   memmove(client->buffer, client->buffer + begin, client->used);
-  return 0;
+  return error ? fail(error) : 0;
 }
 
 /* Takes what is there, or waits for something. */

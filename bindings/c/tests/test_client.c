@@ -228,6 +228,21 @@ static void hostile_lines(void) {
   }
 }
 
+/* What comes after a line that cannot be read is not lost. */
+static void a_bad_line_is_told_once(void) {
+  process played;
+  open_process(&played);
+  mp_client *client = mp_connect(played.path);
+  int fd = accept(played.listener, NULL, NULL);
+  dprintf(fd, "{\"window\":18446744073709541479}\n{\"id\":1,\"reply\":\"done\"}\n");
+  CHECK(mp_subscribe(client, (const char *const[]){"timeout", NULL}, NULL, 0) == -1 && errno == EPROTO);
+  dprintf(fd, "{\"id\":2,\"reply\":\"done\"}\n");
+  CHECK(mp_subscribe(client, (const char *const[]){"timeout", NULL}, NULL, 0) == 0);
+  close(fd);
+  mp_close(client);
+  close_process(&played);
+}
+
 static void nobody_there(void) {
   CHECK(!mp_connect("/nowhere/7.sock") && errno == ENOENT);
   CHECK(!mp_connect("seven") && errno == EINVAL);
@@ -240,6 +255,7 @@ int main(void) {
   requests_and_events();
   notes_end_with_their_connection();
   hostile_lines();
+  a_bad_line_is_told_once();
   nobody_there();
   puts("ok");
   return 0;

@@ -1,6 +1,6 @@
 //! The command line of `manypath ctl`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -87,8 +87,9 @@ pub(crate) enum CtlCommand {
     Remove {
         /// The connection
         connection: String,
-        /// The subflow's number
-        subflow: u32,
+        /// The subflow: its number, or the address and port of one of its ends
+        #[arg(value_parser = parse_subflow)]
+        subflow: Named,
         /// At once by a reset, and not in order by a FIN
         #[arg(long)]
         reset: bool,
@@ -97,8 +98,9 @@ pub(crate) enum CtlCommand {
     Priority {
         /// The connection
         connection: String,
-        /// The subflow's number
-        subflow: u32,
+        /// The subflow: its number, or the address and port of one of its ends
+        #[arg(value_parser = parse_subflow)]
+        subflow: Named,
         /// What it is to be
         #[arg(value_enum)]
         priority: Priority,
@@ -160,6 +162,34 @@ pub(crate) enum EngineKind {
     Manypath,
     /// The Linux kernel's own, in this network namespace; needs CAP_NET_ADMIN and net.mptcp.path_manager=userspace.
     Kernel,
+}
+
+/// A subflow as the command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// Its number.
+    Number(u32),
+    /// An address and a port at which it ends and no other one of the connection.
+    End(SocketAddr),
+}
+
+fn parse_subflow(text: &str) -> Result<Named, String> {
+    let number = text.parse().map(Named::Number);
+    number
+        .or_else(|_| text.parse().map(Named::End))
+        .map_err(|_: std::net::AddrParseError| {
+            "neither a number nor an address with a port".to_owned()
+        })
+}
+
+impl CtlCommand {
+    /// The subflow that it is about.
+    pub(crate) fn subflow(&self) -> Option<Named> {
+        match self {
+            Self::Remove { subflow, .. } | Self::Priority { subflow, .. } => Some(*subflow),
+            _ => None,
+        }
+    }
 }
 
 /// Priority of a subflow.

@@ -462,6 +462,9 @@ impl Hub {
                 Some(Reply::Decisions { decisions })
             }),
             Request::Subscribe(filter) => {
+                if let Some(refusal) = filter.refusal() {
+                    return refusal;
+                }
                 lock(&outbox.queue).filter = Some(filter);
                 outbox.changed.notify_one();
                 done()

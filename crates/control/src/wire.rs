@@ -256,6 +256,18 @@ impl Filter {
         }
     }
 
+    /// The answer to a subscription that would wait for what never comes: an event of a name that there is not.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Reply> {
+        let mut wanted = self.events.iter();
+        let unknown = wanted.find(|name| !EVENTS.contains(&name.as_str()))?;
+        let known = EVENTS.join(", ");
+        Some(Reply::error(
+            "invalid",
+            format!("there is no event '{unknown}'; there are {known}"),
+        ))
+    }
+
     /// And samples every so many milliseconds; each event brings one, too.
     #[must_use]
     pub fn with_samples(mut self, every_ms: u64) -> Self {

@@ -290,6 +290,19 @@ async fn an_endless_line_ends_the_session() {
 }
 
 #[tokio::test]
+async fn a_subscription_to_what_never_comes_is_refused() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut client = bench.client().await;
+    let filter = Filter::of(["sub_establised"]);
+    let reply = client.ask(Request::Subscribe(filter)).await.expect("reply");
+    let Reply::Error { code, message } = reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(code, "invalid");
+    assert!(message.contains("'sub_establised'") && message.contains("sub_established"));
+}
+
+#[tokio::test]
 async fn subscribers_hear_what_they_asked_for_in_order() {
     let bench = bench(Fake::new(&["1.1", "2.1"]));
     let mut all = bench.client().await;
@@ -468,7 +481,7 @@ async fn a_slow_reader_loses_samples_and_no_event_and_is_told() {
     // More than the sockets and the queue hold, in samples; a reader that reads shows how far it has come.
     let mut watcher = bench.client().await;
     let sampled = Filter {
-        events: vec!["none".into()],
+        events: vec!["sample".into()],
         connection: Some("1.1".into()),
         sample_ms: Some(10),
         with_sample: false,

@@ -10,11 +10,12 @@ use manypath_control::client::{self, Client};
 use manypath_control::engine::{ControlError, Engine};
 use manypath_control::kernel::Kernel;
 use manypath_control::remote::{Deed, Runner};
+use manypath_control::report::SubflowReport;
 use manypath_control::wire::{EventReport, Filter, Reply, Request, Wanted};
 
 use crate::args::StatusArgs;
 use crate::commands::{print_json, print_text, printable, status};
-use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Priority};
+use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Named, Priority};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
 
@@ -26,6 +27,14 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
         json,
         what,
     } = args;
+    if let (EngineKind::Kernel, Some(Named::Number(number))) = (engine, what.subflow()) {
+        let what = format!(
+            "{number} names no subflow: the kernel's have numbers only as long as one session lasts"
+        );
+        return Err(Failure::usage(what).hint(
+            "name it by an end, as `manypath ctl --engine kernel show CONNECTION` has them",
+        ));
+    }
     match (engine, &what) {
         (EngineKind::Manypath, CtlCommand::List) => status::run(&StatusArgs {
             json,
@@ -104,6 +113,7 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             connection,
             seed,
         } => {
+            let all = connection.is_none();
             let runner = Runner::start(engine, controller, connection, seed).await;
             let runner = runner.map_err(|e| cannot_run(&e))?;
             crate::runtime::say(&format!("{controller} decides until Ctrl-C"));
@@ -115,7 +125,49 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
                     .map_or(Ok(()), |_| Err(io::ErrorKind::BrokenPipe.into()))
             };
             let ended = runner.run(told).await;
-            unread.map_or_else(|| ended.map_err(|e| lost(&e)), Err)
+            unread.map_or_else(|| ended.map_err(|e| lost(&e)), Err)?;
+            gone(all)
+        }
+        CtlCommand::Remove {
+            connection,
+            subflow,
+            reset,
+        } => {
+            let subflow = number(&mut engine, &connection, subflow).await?;
+            let destroy = Request::SubflowDestroy {
+                connection,
+                subflow,
+                reset,
+            };
+            done(&ask(&mut engine, destroy).await?, json)
+        }
+        CtlCommand::Priority {
+            connection,
+            subflow,
+            priority,
+        } => {
+            let subflow = number(&mut engine, &connection, subflow).await?;
+            let set = Request::SetFlags {
+                connection,
+                subflow,
+                backup: priority == Priority::Backup,
+            };
+            done(&ask(&mut engine, set).await?, json)
+        }
+        CtlCommand::Add {
+            connection,
+            from,
+            to,
+            backup,
+        } => {
+            let wanted = Wanted {
+                local: from.map(|(addr, _)| addr),
+                local_port: from.and_then(|(_, port)| port),
+                remote: to.map(|(addr, _)| addr),
+                remote_port: to.and_then(|(_, port)| port),
+                backup,
+            };
+            add(&mut engine, connection, wanted, json).await
         }
         other => match request(other) {
             Some(request) => {
@@ -124,6 +176,72 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             }
             None => Ok(()),
         },
+    }
+}
+
+/// Opens a subflow, and says which one.
+async fn add(
+    engine: &mut impl Engine,
+    connection: String,
+    wanted: Wanted,
+    json: bool,
+) -> Result<(), Failure> {
+    let create = Request::SubflowCreate {
+        connection: connection.clone(),
+        wanted,
+    };
+    let reply = ask(engine, create).await?;
+    let Reply::Done {
+        subflow: Some(number),
+        ..
+    } = reply
+    else {
+        return done(&reply, json);
+    };
+    if json {
+        return print_json(&reply);
+    }
+    let opened = subflows(engine, connection).await?;
+    let opened = opened.into_iter().find(|subflow| subflow.id == number);
+    let ends = opened.and_then(|subflow| Some((subflow.local?, subflow.remote?)));
+    let ends = ends.map_or_else(String::new, |(local, remote)| {
+        format!(", {local} -> {remote}")
+    });
+    print_text(&format!("subflow {number} is being opened{ends}\n"))
+}
+
+/// The subflows of a connection as it is shown.
+async fn subflows(
+    engine: &mut impl Engine,
+    connection: String,
+) -> Result<Vec<SubflowReport>, Failure> {
+    match ask(engine, Request::Show { connection }).await? {
+        Reply::Connection { connection } => Ok(connection.subflows),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The number of a subflow that may be named by an end of its own.
+async fn number(
+    engine: &mut impl Engine,
+    connection: &str,
+    subflow: Named,
+) -> Result<u32, Failure> {
+    let end = match subflow {
+        Named::Number(number) => return Ok(number),
+        Named::End(end) => end,
+    };
+    let all = subflows(engine, connection.to_owned()).await?;
+    let mut with = all
+        .iter()
+        .filter(|subflow| [subflow.local, subflow.remote].contains(&Some(end)));
+    match (with.next(), with.next()) {
+        (Some(found), None) => Ok(found.id),
+        (Some(_), Some(_)) => Err(
+            refused("not_found", format!("several subflows end at {end}"))
+                .hint("name one by its other end"),
+        ),
+        (None, _) => Err(refused("not_found", format!("no subflow ends at {end}"))),
     }
 }
 
@@ -220,39 +338,6 @@ fn refused(code: &str, message: String) -> Failure {
 /// The request of a command that is one request and one reply.
 fn request(what: CtlCommand) -> Option<Request> {
     Some(match what {
-        CtlCommand::Add {
-            connection,
-            from,
-            to,
-            backup,
-        } => Request::SubflowCreate {
-            connection,
-            wanted: Wanted {
-                local: from.map(|(addr, _)| addr),
-                local_port: from.and_then(|(_, port)| port),
-                remote: to.map(|(addr, _)| addr),
-                remote_port: to.and_then(|(_, port)| port),
-                backup,
-            },
-        },
-        CtlCommand::Remove {
-            connection,
-            subflow,
-            reset,
-        } => Request::SubflowDestroy {
-            connection,
-            subflow,
-            reset,
-        },
-        CtlCommand::Priority {
-            connection,
-            subflow,
-            priority,
-        } => Request::SetFlags {
-            connection,
-            subflow,
-            backup: priority == Priority::Backup,
-        },
         CtlCommand::Announce {
             connection,
             address,
@@ -281,6 +366,9 @@ fn request(what: CtlCommand) -> Option<Request> {
         },
         CtlCommand::List
         | CtlCommand::Show { .. }
+        | CtlCommand::Add { .. }
+        | CtlCommand::Remove { .. }
+        | CtlCommand::Priority { .. }
         | CtlCommand::Events { .. }
         | CtlCommand::Run { .. }
         | CtlCommand::Serve => return None,
@@ -292,10 +380,6 @@ fn done(reply: &Reply, json: bool) -> Result<(), Failure> {
         return print_json(reply);
     }
     match reply {
-        Reply::Done {
-            subflow: Some(subflow),
-            ..
-        } => print_text(&format!("subflow {subflow} is being opened\n")),
         Reply::Done {
             address_id: Some(id),
             ..
@@ -326,6 +410,7 @@ async fn show(engine: &mut impl Engine, connection: String, json: bool) -> Resul
 }
 
 async fn watch(mut engine: impl Engine, filter: Filter, json: bool) -> Result<(), Failure> {
+    let all = filter.connection.is_none();
     if let Some(connection) = filter.connection.clone() {
         // One that is not there would be waited for without a word.
         ask(&mut engine, Request::Show { connection }).await?;
@@ -338,7 +423,15 @@ async fn watch(mut engine: impl Engine, filter: Filter, json: bool) -> Result<()
             print_text(&line(&event))?;
         }
     }
-    Ok(())
+    gone(all)
+}
+
+/// Nothing more will come. That is as it should be where one connection was followed, and not where all were.
+fn gone(all: bool) -> Result<(), Failure> {
+    match all {
+        true => Err(Failure::new(Code::Network, "the process has ended")),
+        false => Ok(()),
+    }
 }
 
 /// An event in words: what it is, and whatever it says.

@@ -49,11 +49,13 @@ fn find(id: &str) -> Result<&'static Figure, Failure> {
 
 /// The figures that are asked for: all of them that have the arm, where all are.
 fn wanted(args: &FigureArgs) -> Result<Vec<&'static Figure>, Failure> {
+    let named = args.ids.iter().filter(|id| *id != "all");
+    let named: Vec<&'static Figure> = named.map(|id| find(id)).collect::<Result<_, _>>()?;
     if args.ids.iter().any(|id| id == "all") {
         let has = |figure: &&Figure| figure.arms().iter().any(|arm| args.arm.has(*arm));
         return Ok(figure::all().filter(has).collect());
     }
-    args.ids.iter().map(|id| find(id)).collect()
+    Ok(named)
 }
 
 /// Makes them. It may replace this process, so it comes before any thread.

@@ -365,6 +365,9 @@ impl Kernel {
                 None => not_found(),
             },
             Request::Subscribe(filter) => {
+                if let Some(refusal) = filter.refusal() {
+                    return Ok(refusal);
+                }
                 self.next_sample = Instant::now() + sampling(&filter).unwrap_or_default();
                 self.filter = Some(filter);
                 done()
@@ -498,8 +501,12 @@ impl Kernel {
         self.look()?;
         let conn = self.book.conns.get(&token);
         let new = conn.and_then(|c| c.subflows.keys().find(|n| !before.contains(n)));
+        let Some(number) = new else {
+            let why = "the kernel took the order, and the subflow is not there: it was refused at once, or there is one between these ends";
+            return Ok(Reply::error("state", why));
+        };
         Ok(Reply::Done {
-            subflow: new.map(|number| u32::from(*number)),
+            subflow: Some(u32::from(*number)),
             address_id: None,
         })
     }

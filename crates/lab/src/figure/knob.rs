@@ -1,6 +1,7 @@
 //! What can be changed about a figure: its parameters with their units, as `--set` and `--sweep` write them.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// What a number is in. Values are kept in the first unit named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +174,12 @@ pub enum KnobError {
     /// The figure's horizontal axis is what is measured.
     #[error("{0} shows a distribution: nothing can be swept, only set")]
     Distribution(&'static str),
+    /// Too few for a range, or more than anybody looks at.
+    #[error("a range has {least} to {most} points, not '{text}'", least = POINTS.start(), most = POINTS.end())]
+    Points {
+        /// What was written.
+        text: String,
+    },
     /// Words have no order.
     #[error("{0} is not a number: set it, or sweep over a list of numbers of another one")]
     Words(&'static str),
@@ -310,6 +317,7 @@ fn unreadable(knob: &Knob, text: &str) -> KnobError {
 
 /// Points of a range without a number of points.
 const STEPS: usize = 8;
+const POINTS: RangeInclusive<usize> = 2..=1_000;
 
 /// Reads `--sweep NAME=A..B`, `NAME=A..B:POINTS` or `NAME=A,B,C`: the parameter and its values in its first unit. A range
 /// whose ends are ten times apart or more is divided by equal ratios, others by equal differences.
@@ -339,14 +347,22 @@ pub(super) fn sweep(
         return Ok((knob, values?));
     };
     let (high, steps) = match rest.split_once(':') {
-        Some((high, steps)) => (high, steps.parse().map_err(|_| unreadable(knob, steps))?),
+        Some((high, steps)) => {
+            let count = steps.parse().ok().filter(|count| POINTS.contains(count));
+            (
+                high,
+                count.ok_or_else(|| KnobError::Points {
+                    text: steps.to_owned(),
+                })?,
+            )
+        }
         None => (rest, STEPS),
     };
     Ok((knob, range(read(low)?, read(high)?, steps)))
 }
 
 fn range(low: f64, high: f64, steps: usize) -> Vec<f64> {
-    let last = steps.max(2) - 1;
+    let last = steps - 1;
     let part = |n: usize| n as f64 / last as f64;
     let by_ratio = low > 0.0 && high / low >= 10.0;
     (0..=last)
@@ -413,6 +429,10 @@ mod tests {
             Ok(("buffer", vec![50_000.0, 1_000_000.0]))
         );
         assert_eq!(values("rtt=10ms..40ms:4").map(|v| v.1.len()), Ok(4));
+        for wrong in ["rtt=10ms..40ms:1", "rtt=10ms..40ms:100000000"] {
+            let told = values(wrong).expect_err(wrong).to_string();
+            assert!(told.contains("2 to 1000 points"), "{told}");
+        }
         let (_, many) = values("buffer=50k..1m").expect("a range");
         assert_eq!((many.len(), many[0], many[7]), (8, 50_000.0, 1_000_000.0));
         assert!(many.windows(2).all(|two| two[1] / two[0] < 1.6));
