@@ -134,6 +134,8 @@ pub enum Reason {
     Controller(&'static str),
     /// The application or a controller outside asked for it.
     Asked,
+    /// An application or a controller asked for it, and it could not be.
+    AskedInVain,
 }
 
 /// Why the connection could not open a subflow.
@@ -550,6 +552,7 @@ impl fmt::Display for Reason {
             Self::NotCreated(NotCreated::NoSlot) => f.write_str("no subflow number is free"),
             Self::Controller(why) => f.write_str(why),
             Self::Asked => f.write_str("on request"),
+            Self::AskedInVain => f.write_str("on request, and refused"),
         }
     }
 }

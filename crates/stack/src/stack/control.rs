@@ -29,11 +29,14 @@ impl Stack {
             return Err(StackError::NoSuchHandle);
         }
         let slot = id.0.index();
-        self.with_conn(slot, |conn, cx| {
-            conn.note_decision(Verdict::Command(command), Reason::Asked, cx);
-        });
         let done = self.obey(slot, command);
-        self.with_conn(slot, |_, _| ());
+        let reason = match done {
+            Ok(_) => Reason::Asked,
+            Err(_) => Reason::AskedInVain,
+        };
+        self.with_conn(slot, |conn, cx| {
+            conn.note_decision(Verdict::Command(command), reason, cx);
+        });
         done
     }
 

@@ -255,6 +255,14 @@ fn another_policy_takes_over_and_the_log_says_who_asked() {
     let words: Vec<String> = log.iter().map(ToString::to_string).collect();
     assert_eq!(words[0], "let fullmesh decide: on request");
     assert!(words[1].starts_with("create 10."), "{words:?}");
+    let destroy = Command::Destroy {
+        subflow: manypath_stack::ids::SubflowId(77),
+        ending: Ending::Fin,
+    };
+    assert_eq!(order(&mut s, destroy), Err(StackError::NoSuchHandle));
+    let log = s.w.stack.decisions(s.conn).expect("a connection");
+    let last = log.last().expect("a decision").to_string();
+    assert!(last.ends_with(": on request, and refused"), "{last}");
 }
 
 #[test]
