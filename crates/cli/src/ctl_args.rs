@@ -43,6 +43,10 @@ pub(crate) struct CtlArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
+    /// Take the connection from the controller that owns it: orders act once, `run` keeps it
+    #[arg(long, global = true)]
+    pub(crate) force: bool,
+
     #[command(subcommand)]
     pub(crate) what: CtlCommand,
 }
@@ -183,6 +187,24 @@ fn parse_subflow(text: &str) -> Result<Named, String> {
 }
 
 impl CtlCommand {
+    /// The connection that it orders something of; `None` when it only looks, or decides from then on.
+    pub(crate) fn commanded(&self) -> Option<&str> {
+        match self {
+            Self::Add { connection, .. }
+            | Self::Remove { connection, .. }
+            | Self::Priority { connection, .. }
+            | Self::Announce { connection, .. }
+            | Self::Withdraw { connection, .. }
+            | Self::Limits { connection, .. }
+            | Self::Policy { connection, .. } => Some(connection),
+            Self::List
+            | Self::Show { .. }
+            | Self::Events { .. }
+            | Self::Run { .. }
+            | Self::Serve => None,
+        }
+    }
+
     /// The subflow that it is about.
     pub(crate) fn subflow(&self) -> Option<Named> {
         match self {

@@ -1,6 +1,7 @@
 //! Who is connected to the control socket, what each is to hear, and who owns which connection.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +11,7 @@ use manypath_stack::api::{
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::pm::controllers::View;
 use manypath_wire::ids::AddrId;
+use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
@@ -44,6 +46,8 @@ pub trait Backend: Send + Sync + 'static {
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError>;
     /// All events for controllers from now on.
     fn news(&self) -> News;
+    /// How much was written to a socket and not read yet, in whatever unit, if that can be known.
+    fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize>;
 }
 
 /// Events as they happen.
@@ -58,6 +62,8 @@ pub struct News {
 /// The way to one client, and what waits to be written to it.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    /// The process at the other end.
+    pid: Option<u32>,
     queue: Mutex<Queue>,
     /// The session's own task writes what does not go at once.
     pub(crate) write: OwnedWriteHalf,
@@ -113,7 +119,10 @@ enum Pace {
 
 impl Outbox {
     fn new(write: OwnedWriteHalf) -> Self {
+        let peer = write.as_ref().peer_cred().ok();
+        let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok());
         Self {
+            pid,
             queue: Mutex::default(),
             write,
             ready: Notify::new(),
@@ -282,6 +291,21 @@ struct State {
     lost: u64,
 }
 
+impl State {
+    /// The answer to a client that may not command a connection, since another one owns it.
+    fn refusal(&self, client: u64, conn: ConnId) -> Option<Reply> {
+        let owner = self.owners.get(&conn)?.client;
+        let pid = self.clients.get(&owner).and_then(|outbox| outbox.pid);
+        let who = pid.map_or_else(String::new, |pid| format!(", process {pid},"));
+        (owner != client).then(|| {
+            Reply::error(
+                "owned",
+                format!("another controller{who} owns this connection"),
+            )
+        })
+    }
+}
+
 /// All clients of one process.
 pub(crate) struct Hub {
     pub(crate) backend: Box<dyn Backend>,
@@ -321,6 +345,12 @@ impl Hub {
     /// The number of the newest event.
     pub(crate) fn seq(&self) -> u64 {
         lock(&self.state).seq
+    }
+
+    /// What a client has not read, if that can be known.
+    pub(crate) fn unread(&self, outbox: &Outbox) -> Option<usize> {
+        let socket: &UnixStream = outbox.write.as_ref();
+        self.backend.unread(socket.as_fd())
     }
 
     pub(crate) fn owns_something(&self, client: u64) -> bool {
@@ -465,6 +495,15 @@ impl Hub {
                 if let Some(refusal) = filter.refusal() {
                     return refusal;
                 }
+                if let Some(name) = &filter.connection {
+                    // It would be waited for without a word.
+                    let known = name
+                        .parse()
+                        .is_ok_and(|id| self.backend.policy(id).is_some());
+                    if !known {
+                        return Reply::error("not_found", format!("no connection {name}"));
+                    }
+                }
                 lock(&outbox.queue).filter = Some(filter);
                 outbox.changed.notify_one();
                 done()
@@ -568,20 +607,25 @@ impl Hub {
         let Ok(id) = connection.parse::<ConnId>() else {
             return not_found();
         };
-        let owner = lock(&self.state).owners.get(&id).map(|owner| owner.client);
-        if owner.is_some_and(|owner| owner != client) {
-            return owned();
+        let refusal = lock(&self.state).refusal(client, id);
+        if let Some(refusal) = refusal {
+            return refusal;
         }
+        let chosen = match command {
+            Command::SetPolicy(policy) if policy != PathManager::Userspace => Some(policy),
+            _ => None,
+        };
         match self.backend.command(id, command) {
-            Ok(Done::Done) => done(),
-            Ok(Done::Subflow(subflow)) => Reply::Done {
-                subflow: Some(u32::from(subflow.0)),
-                address_id: None,
-            },
-            Ok(Done::Address(id)) => Reply::Done {
-                subflow: None,
-                address_id: Some(id.0),
-            },
+            Ok(Done::Done) => {
+                let mut state = lock(&self.state);
+                if let (Some(policy), Some(owner)) = (chosen, state.owners.get_mut(&id)) {
+                    // It is to decide also when the claim has ended.
+                    owner.before = policy;
+                }
+                done()
+            }
+            Ok(Done::Subflow(subflow)) => Reply::done(Some(u32::from(subflow.0)), None),
+            Ok(Done::Address(id)) => Reply::done(None, Some(id.0)),
             Err(StackError::NoSuchHandle) => not_found(),
             Err(error) => Reply::error(code(error), error.to_string()),
         }
@@ -590,7 +634,10 @@ impl Hub {
     fn claim(&self, client: u64, connection: Option<String>, force: bool) -> Reply {
         let Some(name) = connection else {
             let mut state = lock(&self.state);
-            if !state.everything.contains(&client) {
+            if force {
+                state.everything.retain(|known| *known != client);
+                state.everything.insert(0, client);
+            } else if !state.everything.contains(&client) {
                 state.everything.push(client);
             }
             drop(state);
@@ -600,7 +647,14 @@ impl Hub {
                     let _ = self.take(client, id, force);
                 }
             }
-            return done();
+            let state = lock(&self.state);
+            let owners = state.owners.values();
+            let others = owners.filter(|owner| owner.client != client).count();
+            return Reply::Done {
+                subflow: None,
+                address_id: None,
+                owned_by_others: u32::try_from(others).ok().filter(|others| *others > 0),
+            };
         };
         match name.parse().map(|id| self.take(client, id, force)) {
             Ok(Ok(())) => done(),
@@ -613,10 +667,10 @@ impl Hub {
     fn take(&self, client: u64, id: ConnId, force: bool) -> Result<(), Reply> {
         let before = self.backend.policy(id).ok_or_else(not_found)?;
         let mut state = lock(&self.state);
-        let known = state.owners.get(&id).copied();
-        if known.is_some_and(|owner| owner.client != client && !force) {
-            return Err(owned());
+        if let Some(refusal) = state.refusal(client, id).filter(|_| !force) {
+            return Err(refusal);
         }
+        let known = state.owners.get(&id).copied();
         let stands_still = before == PathManager::Userspace;
         let before = known.map_or(before, |owner| owner.before);
         state.owners.insert(id, Owner { client, before });
@@ -657,18 +711,11 @@ impl Hub {
 }
 
 fn done() -> Reply {
-    Reply::Done {
-        subflow: None,
-        address_id: None,
-    }
+    Reply::done(None, None)
 }
 
 fn not_found() -> Reply {
     Reply::error("not_found", "no such connection, subflow or address")
-}
-
-fn owned() -> Reply {
-    Reply::error("owned", "another controller owns this connection")
 }
 
 fn code(error: StackError) -> &'static str {

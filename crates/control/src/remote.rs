@@ -9,7 +9,7 @@ use manypath_stack::ids::SubflowId;
 use manypath_stack::pm::controllers::{Controller, LocalView, Order, SubflowView, View};
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::engine::{Engine, Next};
+use crate::engine::{ControlError, Engine, Next};
 use crate::news;
 use crate::report::{ConnReport, SubflowReport};
 use crate::wire::{EventReport, Filter, Reply, Request, Wanted};
@@ -143,10 +143,11 @@ pub struct Runner<E> {
     seed: u64,
     start: std::time::Instant,
     controllers: HashMap<String, Controller>,
+    owned_by_others: u32,
 }
 
 impl<E: Engine> Runner<E> {
-    /// Claims the connections and subscribes to what happens to them.
+    /// Claims the connections, by `force` also those of others, and subscribes to what happens to them.
     ///
     /// # Errors
     /// The session is over, the claim is refused, or the policy needs no controller.
@@ -154,6 +155,7 @@ impl<E: Engine> Runner<E> {
         mut client: E,
         policy: PathManager,
         connection: Option<String>,
+        force: bool,
         seed: u64,
     ) -> io::Result<Self> {
         if Controller::remote(policy, seed).is_none() {
@@ -169,15 +171,21 @@ impl<E: Engine> Runner<E> {
         expect_done(client.ask(Request::Subscribe(filter)).await?)?;
         let claim = Request::Claim {
             connection: connection.clone(),
-            force: false,
+            force,
         };
-        expect_done(client.ask(claim).await?)?;
+        let owned_by_others = match expect_done(client.ask(claim).await?)? {
+            Reply::Done {
+                owned_by_others, ..
+            } => owned_by_others.unwrap_or(0),
+            _ => 0,
+        };
         let mut runner = Self {
             client,
             policy,
             seed,
             start: std::time::Instant::now(),
             controllers: HashMap::new(),
+            owned_by_others,
         };
         let known = match runner.client.ask(Request::List).await? {
             Reply::Process { process } => process.connections,
@@ -189,6 +197,12 @@ impl<E: Engine> Runner<E> {
             }
         }
         Ok(runner)
+    }
+
+    /// How many connections other controllers owned when it began, and own until they release them or end.
+    #[must_use]
+    pub fn owned_by_others(&self) -> u32 {
+        self.owned_by_others
     }
 
     fn now(&self) -> Instant {
@@ -324,10 +338,10 @@ impl<E: Engine> Runner<E> {
     }
 }
 
-fn expect_done(reply: Reply) -> io::Result<()> {
+fn expect_done(reply: Reply) -> io::Result<Reply> {
     match reply {
-        Reply::Error { message, .. } => Err(io::Error::other(message)),
-        _ => Ok(()),
+        Reply::Error { code, message } => Err(ControlError::Refused { code, message }.into()),
+        done => Ok(done),
     }
 }
 

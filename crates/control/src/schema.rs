@@ -267,11 +267,13 @@ fn every_reply() -> Vec<Reply> {
         decisions: vec![DecisionReport::default()],
     });
     for (subflow, address_id) in [(None, None), (Some(1), None), (None, Some(1))] {
-        all.push(Reply::Done {
-            subflow,
-            address_id,
-        });
+        all.push(Reply::done(subflow, address_id));
     }
+    all.push(Reply::Done {
+        subflow: None,
+        address_id: None,
+        owned_by_others: Some(1),
+    });
     let codes = ["not_found", "owned", "no_path", "no_port", "limit"];
     let more = ["state", "invalid", "denied"];
     all.extend(

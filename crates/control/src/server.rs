@@ -26,6 +26,12 @@ const BATCH: usize = 64 << 10;
 /// Clients at one time; more wait.
 pub(crate) const MAX_CLIENTS: usize = 256;
 
+/// How often it is looked whether an owner reads.
+const LOOK_AT_OWNERS: Duration = Duration::from_secs(1);
+
+/// An owner that has read nothing so many looks long is dropped: what it owns waits for its decisions.
+const LOOKS_AT_OWNERS: u32 = 10;
+
 /// A client that does not read for so long is dropped, and one that asks nothing, has subscribed to nothing and owns nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -179,6 +185,23 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
         end = asked => end,
         end = write_lines(&outbox) => end,
         () = take_samples(shared, &outbox) => Ok(()),
+        () = until_stuck(&shared.hub, client, &outbox) => Ok(()),
+    }
+}
+
+/// Until a client that owns something has read nothing of what waits for it for too long. The kernel would keep a few events
+/// for it for ever.
+async fn until_stuck(hub: &Hub, client: u64, outbox: &Outbox) {
+    let (mut looks, mut before) = (0, 0);
+    while looks < LOOKS_AT_OWNERS {
+        tokio::time::sleep(LOOK_AT_OWNERS).await;
+        let unread = hub.unread(outbox).unwrap_or(0);
+        let reads = unread == 0 || unread < before;
+        looks = match reads || !hub.owns_something(client) {
+            true => 0,
+            false => looks + 1,
+        };
+        before = unread;
     }
 }
 

@@ -334,6 +334,9 @@ pub enum Reply {
         /// The identifier of the address that is announced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address_id: Option<u8>,
+        /// Of a claim on everything: how many connections stay with their owners.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owned_by_others: Option<u32>,
     },
     /// The request could not be served.
     Error {
@@ -346,6 +349,16 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// Carried out: what was made, if anything was.
+    #[must_use]
+    pub fn done(subflow: Option<u32>, address_id: Option<u8>) -> Self {
+        Self::Done {
+            subflow,
+            address_id,
+            owned_by_others: None,
+        }
+    }
+
     /// A refusal.
     #[must_use]
     pub fn error(code: &str, message: impl Into<String>) -> Self {

@@ -1,6 +1,7 @@
 //! The control socket as its clients see it: text lines, subscriptions, ownership, slow and hostile readers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,8 @@ struct Inner {
     events: mpsc::Sender<Event>,
     receiver: Mutex<Option<mpsc::Receiver<Event>>>,
     lost: Arc<AtomicU64>,
+    /// What clients have left unread, look by look, again and again.
+    unread: Mutex<VecDeque<usize>>,
 }
 
 impl Fake {
@@ -50,6 +53,7 @@ impl Fake {
             events,
             receiver: Mutex::new(Some(receiver)),
             lost: Arc::default(),
+            unread: Mutex::default(),
         }))
     }
 
@@ -127,6 +131,13 @@ impl Backend for Fake {
             events: events.expect("one server"),
             lost: Arc::clone(&self.0.lost),
         }
+    }
+
+    fn unread(&self, _: BorrowedFd<'_>) -> Option<usize> {
+        let mut looks = self.0.unread.lock().expect("lock");
+        let turn = usize::from(!looks.is_empty());
+        looks.rotate_left(turn);
+        looks.back().copied()
     }
 }
 
@@ -267,7 +278,7 @@ async fn a_client_that_knows_nothing_but_lines_can_do_everything() {
         "1.1: create 10.1.0.1 -> * as backup",
         "1.1: reset subflow 4",
         "1.1: let refresh:subflows=3,every=2500ms decide",
-        "1.1: set limits: 3 subflows",
+        "1.1: limit the subflows to 3",
         "1.1: announce 10.1.0.1",
     ];
     assert_eq!(bench.fake.done(), done);
@@ -461,6 +472,96 @@ async fn what_one_gives_up_goes_to_whoever_claims_the_rest() {
     let reply = other.ask(create("1.1")).await.expect("reply");
     assert_eq!(code(&reply), "done");
     assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::FullMesh));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_reads_nothing_any_more_owns_nothing_any_more() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let (mut stuck, mut watcher) = (bench.client().await, bench.client().await);
+    let all = || Request::Subscribe(Filter::default());
+    for client in [&mut stuck, &mut watcher] {
+        client.ask(all()).await.expect("reply");
+    }
+    stuck.ask(claim(Some("1.1"))).await.expect("reply");
+    bench.fake.0.unread.lock().expect("lock").push_back(500);
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::Userspace));
+    wait_for(|| bench.fake.policy(id("1.1")) == Some(PathManager::FullMesh)).await;
+    assert_eq!(stuck.next_event().await.expect("in order"), None);
+    // Who owns nothing holds nobody up.
+    bench.fake.happen(Some("1.1"), UP);
+    let heard = watcher.next_event().await.expect("in order");
+    assert_eq!(heard.expect("open").event, "established");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_reads_slowly_stays_one() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut owner = bench.client().await;
+    owner.ask(claim(None)).await.expect("reply");
+    // It falls behind for a while, catches up a little, and falls behind again.
+    let looks = [100, 200, 300, 400, 500, 600, 700, 800, 700];
+    *bench.fake.0.unread.lock().expect("lock") = looks.into();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(bench.fake.policy(id("1.1")), Some(PathManager::Userspace));
+    let reply = owner.ask(create("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "done");
+}
+
+#[tokio::test]
+async fn by_force_a_connection_changes_its_owner_who_is_named() {
+    let bench = bench(Fake::new(&["1.1", "2.1"]));
+    let (mut owner, mut other) = (bench.client().await, bench.client().await);
+    let by_force = |connection: Option<&str>| Request::Claim {
+        connection: connection.map(Into::into),
+        force: true,
+    };
+    owner.ask(claim(None)).await.expect("reply");
+    let told = Reply::Done {
+        subflow: None,
+        address_id: None,
+        owned_by_others: Some(2),
+    };
+    assert_eq!(other.ask(claim(None)).await.expect("reply"), told);
+    let Reply::Error { message, .. } = other.ask(create("1.1")).await.expect("reply") else {
+        panic!("another one owns it");
+    };
+    let who = format!("process {}", std::process::id());
+    assert!(message.contains(&who), "{message}");
+    let taken = other.ask(by_force(Some("1.1"))).await.expect("reply");
+    assert_eq!(code(&taken), "done");
+    // A policy that the new owner chooses decides also when it is gone, unless somebody claims the rest.
+    let chosen = Request::SetPolicy {
+        connection: "1.1".into(),
+        policy: "ndiffports=3".into(),
+    };
+    owner
+        .ask(Request::Release { connection: None })
+        .await
+        .expect("reply");
+    assert_eq!(code(&other.ask(chosen).await.expect("reply")), "done");
+    drop(other);
+    wait_for(|| bench.fake.policy(id("2.1")) == Some(PathManager::FullMesh)).await;
+    assert_eq!(
+        bench.fake.policy(id("1.1")),
+        Some(PathManager::Ndiffports(3))
+    );
+}
+
+#[tokio::test]
+async fn nobody_waits_for_events_of_what_is_not_there() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut client = bench.client().await;
+    let of = |connection: &str| {
+        Request::Subscribe(Filter {
+            connection: Some(connection.into()),
+            ..Filter::default()
+        })
+    };
+    let reply = client.ask(of("9.9")).await.expect("reply");
+    assert_eq!(code(&reply), "not_found");
+    let reply = client.ask(of("1.1")).await.expect("reply");
+    assert_eq!(code(&reply), "done");
 }
 
 #[tokio::test]
@@ -667,7 +768,9 @@ fn one_with_a_backup() -> Bench {
 /// Runs a controller to its end, and gives the reasons for what it did.
 async fn smart_backup(client: impl Engine) -> Vec<&'static str> {
     let policy = PathManager::SmartBackup(manypath_stack::api::SmartBackup::default());
-    let runner = Runner::start(client, policy, None, 1).await.expect("runs");
+    let runner = Runner::start(client, policy, None, false, 1)
+        .await
+        .expect("runs");
     let mut deeds = Vec::new();
     let ended = runner
         .run(|deed| {

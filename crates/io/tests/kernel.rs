@@ -27,11 +27,17 @@ async fn through_echo(
     let mut stream = Connect::new(context).connect(addr(server)).await?;
     let sent = pattern(len);
     stream.write_all(&sent[..len / 2]).await?;
-    let up = |info: ConnInfo| {
+    let up = |info: &ConnInfo| {
         let established = |s: &&SubflowInfo| s.phase == SubflowPhase::Established;
         info.subflows.iter().filter(established).count() >= subflows
     };
-    until(|| stream.info().is_ok_and(up)).await;
+    // Now, while it has subflows: the peer may have finished when the first byte is read.
+    let mut info = None;
+    until(|| {
+        info = stream.info().ok().filter(up);
+        info.is_some()
+    })
+    .await;
     let (mut reading, mut writing) = stream.into_split();
     let rest = sent[len / 2..].to_vec();
     let writer = tokio::spawn(async move {
@@ -39,12 +45,12 @@ async fn through_echo(
         writing.shutdown().await
     });
     let mut got = Vec::with_capacity(len);
-    reading.read_buf(&mut got).await?;
-    let info = reading.info()?;
     reading.read_to_end(&mut got).await?;
+    let level = reading.info()?.level;
     writer.await.expect("the writer does not panic")?;
     assert!(got == sent, "{} of {len} bytes came back", got.len());
-    Ok(info)
+    let info = info.expect("it was waited for");
+    Ok(ConnInfo { level, ..info })
 }
 
 /// Waits until `what` holds; the caller's time limit ends it.

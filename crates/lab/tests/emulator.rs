@@ -182,20 +182,29 @@ fn loss_and_cuts_are_as_ordered() {
         .run(move || UdpSocket::bind((Testbed::client_address(0), 0)))
         .expect("ours");
     let before = *bed.emulator().counters()[0].line(Way::Out);
+    let counted = || *bed.emulator().counters()[0].line(Way::Out);
     let mut data = [0; 8];
-    let lost = || bed.emulator().counters()[0].line(Way::Out).lost - before.lost;
     let mut arrived = 0;
     for n in 0..2_000_u32 {
         source.send_to(&n.to_be_bytes(), address).expect("routed");
         // Small groups, so that no socket buffer loses what the path did not.
         let end = Instant::now() + STUCK;
-        while n % 50 == 49 && arrived + lost() <= u64::from(n) {
+        while n % 50 == 49 && arrived + counted().lost - before.lost <= u64::from(n) {
             arrived += u64::from(sink.recv(&mut data).is_ok());
-            assert!(Instant::now() < end, "{arrived} arrived, {} lost", lost());
+            assert!(Instant::now() < end, "{arrived} arrived, {:?}", counted());
         }
     }
-    let lost = lost();
-    assert_eq!(arrived + lost, 2_000);
+    // The path also carries, and may lose, what the two kernels say to find their neighbours and routers.
+    while sink.recv(&mut data).is_ok() {
+        arrived += 1;
+    }
+    let after = counted();
+    let (offered, lost) = (after.offered - before.offered, after.lost - before.lost);
+    let others = offered - 2_000;
+    assert!(
+        (2_000..=2_000 + others).contains(&(arrived + lost)),
+        "{arrived} arrived, {lost} lost of 2000 and {others} others"
+    );
     assert!((60..=140).contains(&lost), "{lost} lost of 2000 at 5 %");
 
     bed.emulator().set_up(0, false);

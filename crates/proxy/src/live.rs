@@ -1,10 +1,13 @@
 //! The stack of this process, seen and steered from other processes.
 
+use std::os::fd::BorrowedFd;
+
 use manypath_control::convert;
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Context;
+use manypath_io::sys::unread::unread;
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::controllers::View;
 use manypath_stack::{Command, Done, PathManager, StackError};
@@ -57,5 +60,9 @@ impl Backend for Live {
     fn news(&self) -> News {
         let (events, lost) = self.0.path_events();
         News { events, lost }
+    }
+
+    fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {
+        unread(socket).ok()
     }
 }

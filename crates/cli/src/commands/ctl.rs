@@ -19,14 +19,26 @@ use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Named, Priority};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
 
+/// How often samples come for those who only ask for them.
+const EACH_SECOND: Duration = Duration::from_secs(1);
+
 /// Does one thing to a running process, or to the kernel.
 pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
     let CtlArgs {
         pid,
         engine,
         json,
+        force,
         what,
     } = args;
+    let takes = what.commanded().is_some() || matches!(what, CtlCommand::Run { .. });
+    if force && !(takes && engine == EngineKind::Manypath) {
+        let what = match engine {
+            EngineKind::Kernel => "--force: nobody owns the kernel's connections",
+            EngineKind::Manypath => "--force: this command only looks",
+        };
+        return Err(Failure::usage(what));
+    }
     if let (EngineKind::Kernel, Some(Named::Number(number))) = (engine, what.subflow()) {
         let what = format!(
             "{number} names no subflow: the kernel's have numbers only as long as one session lasts"
@@ -53,18 +65,18 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
             let socket = socket_of(pid).await?;
             let controller = on_own_thread(move || {
                 let client = blocking::Client::connect(&socket).map_err(|e| lost(&e))?;
-                block_on(carry_out(client, what, json))
+                block_on(carry_out(client, what, force, json))
             });
             controller.await
         })),
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
             let socket = socket_of(pid).await?;
             let client = Client::connect(&socket).await.map_err(|e| lost(&e))?;
-            carry_out(client, what, json).await
+            carry_out(client, what, force, json).await
         })),
         (EngineKind::Kernel, _) => block_on(unless_stopped(async move {
             let kernel = Kernel::open().map_err(|error| no_kernel(&error))?;
-            carry_out(kernel, what, json).await
+            carry_out(kernel, what, force, json).await
         })),
     }
 }
@@ -89,7 +101,19 @@ fn no_kernel(error: &std::io::Error) -> Failure {
         .hint("it takes CAP_NET_ADMIN, and a kernel with Multipath TCP (Linux 5.19 or newer)")
 }
 
-async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Result<(), Failure> {
+async fn carry_out(
+    mut engine: impl Engine,
+    what: CtlCommand,
+    force: bool,
+    json: bool,
+) -> Result<(), Failure> {
+    if let Some(connection) = what.commanded().filter(|_| force) {
+        let claim = Request::Claim {
+            connection: Some(connection.to_owned()),
+            force,
+        };
+        ask(&mut engine, claim).await?;
+    }
     match what {
         CtlCommand::List => list(&mut engine, json).await,
         CtlCommand::Show { connection } => show(&mut engine, connection, json).await,
@@ -98,6 +122,8 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             connection,
             sample,
         } => {
+            let named = events.iter().any(|name| name == "sample");
+            let sample = sample.or(named.then_some(EACH_SECOND));
             let sample_ms = sample.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
             let filter = Filter {
                 events,
@@ -114,9 +140,15 @@ async fn carry_out(mut engine: impl Engine, what: CtlCommand, json: bool) -> Res
             seed,
         } => {
             let all = connection.is_none();
-            let runner = Runner::start(engine, controller, connection, seed).await;
-            let runner = runner.map_err(|e| cannot_run(&e))?;
+            let runner = Runner::start(engine, controller, connection, force, seed).await;
+            let runner = runner.map_err(cannot_run)?;
             crate::runtime::say(&format!("{controller} decides until Ctrl-C"));
+            let others = runner.owned_by_others();
+            if others > 0 {
+                crate::runtime::say(&format!(
+                    "of connections that others own ({others}) it only hears: --force takes them"
+                ));
+            }
             let mut unread = None;
             let told = |deed: &Deed| {
                 unread = tell(deed, json).err().filter(Failure::is_unread);
@@ -271,12 +303,14 @@ async fn on_own_thread(
 }
 
 /// A controller that cannot begin: the command line asks for none, or somebody says no.
-fn cannot_run(error: &io::Error) -> Failure {
+fn cannot_run(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::InvalidInput => Failure::usage(error.to_string())
             .hint("`manypath ctl policy CONNECTION POLICY` lets it decide within the process"),
-        io::ErrorKind::Other => Failure::new(Code::Failure, error.to_string()),
-        _ => lost(error),
+        _ => match error.downcast() {
+            Ok(ControlError::Refused { code, message }) => refused(&code, message),
+            Ok(ControlError::Session(error)) | Err(error) => lost(&error),
+        },
     }
 }
 
@@ -326,7 +360,9 @@ fn refused(code: &str, message: String) -> Failure {
     let failure = Failure::new(Code::Failure, message);
     match code {
         "not_found" => failure.hint("`manypath ctl list` names the connections and their subflows"),
-        "owned" => failure.hint("it commands until it releases the connection or ends"),
+        "owned" => failure.hint(
+            "it commands until it releases the connection or ends; --force takes the connection from it",
+        ),
         "no_path" => failure.hint(
             "`manypath ctl show CONNECTION --json` has the addresses of both ends, as local_addresses and remote_addresses",
         ),
@@ -490,10 +526,15 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_be_run_is_a_wrong_command_line() {
-        let failure = cannot_run(&io::ErrorKind::InvalidInput.into());
+        let failure = cannot_run(io::ErrorKind::InvalidInput.into());
         assert!(failure.to_string().contains("ctl policy"));
-        let failure = cannot_run(&io::Error::other("another controller owns it")).to_string();
-        assert_eq!(failure, "another controller owns it");
+        let owned = ControlError::Refused {
+            code: "owned".to_owned(),
+            message: "another controller owns it".to_owned(),
+        };
+        let failure = cannot_run(owned.into()).to_string();
+        assert!(failure.starts_with("another controller owns it\n  hint: "));
+        assert!(failure.contains("--force"), "{failure}");
     }
 
     #[test]

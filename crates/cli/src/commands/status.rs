@@ -231,6 +231,8 @@ fn write_conn(text: &mut String, conn: &ConnReport) {
         conn.congestion.clone(),
         conn.path_manager.clone(),
     ]);
+    // The kernel does not say all of them.
+    words.retain(|word| !word.is_empty());
     let _ = writeln!(
         text,
         "  {} {} {arrow} {}  {}  {}",

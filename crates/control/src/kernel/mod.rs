@@ -423,10 +423,7 @@ impl Kernel {
                     ..About::default()
                 };
                 self.order(Command::Announce, token, about)?
-                    .unwrap_or(Reply::Done {
-                        subflow: None,
-                        address_id: Some(id),
-                    })
+                    .unwrap_or_else(|| Reply::done(None, Some(id)))
             }
             Request::Remove {
                 connection,
@@ -505,10 +502,7 @@ impl Kernel {
             let why = "the kernel took the order, and the subflow is not there: it was refused at once, or there is one between these ends";
             return Ok(Reply::error("state", why));
         };
-        Ok(Reply::Done {
-            subflow: Some(u32::from(*number)),
-            address_id: None,
-        })
+        Ok(Reply::done(Some(u32::from(*number)), None))
     }
 
     fn on_subflow(
@@ -661,10 +655,7 @@ fn lost() -> EventReport {
 }
 
 fn done() -> Reply {
-    Reply::Done {
-        subflow: None,
-        address_id: None,
-    }
+    Reply::done(None, None)
 }
 
 fn not_found() -> Reply {

@@ -10,6 +10,7 @@ pub mod namespace;
 pub(crate) mod packet;
 pub mod queue;
 pub(crate) mod tun;
+pub mod unread;
 pub(crate) mod watch;
 
 use std::io;

@@ -110,14 +110,15 @@ impl fmt::Display for Command {
                 subflows,
                 add_addr_accepted,
             } => {
-                f.write_str("set limits:")?;
+                f.write_str("limit")?;
                 if let Some(subflows) = subflows {
-                    write!(f, " {subflows} subflows")?;
+                    write!(f, " the subflows to {subflows}")?;
                 }
                 if let Some(addresses) = add_addr_accepted {
-                    write!(f, " {addresses} addresses of the peer")?;
+                    write!(f, " the addresses of the peer to {addresses}")?;
                 }
-                Ok(())
+                let nothing = subflows.is_none() && add_addr_accepted.is_none();
+                f.write_str(if nothing { " nothing more" } else { "" })
             }
             Self::SetPolicy(policy) => write!(f, "let {policy} decide"),
         }

@@ -35,7 +35,9 @@ impl fmt::Display for StackError {
             Self::NoSuchHandle => "no such connection or listener",
             Self::AddressInUse => "the address and port are in use",
             Self::NoPath => "no local address can reach that destination",
-            Self::NoPorts => "no local port is free towards that destination",
+            Self::NoPorts => {
+                "none of the local ports that may be used is free towards that destination"
+            }
             Self::TooMany => "a configured limit was reached",
             Self::InvalidState => "the connection's state does not allow it",
             Self::NotConnected => "the connection is not established",

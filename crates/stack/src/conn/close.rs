@@ -470,11 +470,12 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// The application removes a subflow.
+    /// The application removes a subflow; one that is not up yet has nothing to finish.
     pub(crate) fn remove_subflow(
         &mut self,
         id: SubflowId,
         end: SubflowEnd,
+        cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
         let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
         // The last one carries what is left. // rfc8684:F4
@@ -482,7 +483,12 @@ impl Conn {
         if needed || !self.lattice.speaks_multipath() {
             return Err(StackError::InvalidState);
         }
-        self.finish_subflow(i, end);
+        match self.subflows[i].phase() {
+            SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
+                self.reset_subflow(i, end, None, cx);
+            }
+            SubflowPhase::Established | SubflowPhase::Closing => self.finish_subflow(i, end),
+        }
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Stack {
             Command::Create(wanted) => self.create(slot, &wanted),
             Command::Destroy { subflow, ending } => self.on_slot(slot, |conn, cx| {
                 match ending {
-                    Ending::Fin => conn.remove_subflow(subflow, SubflowEnd::Administrative)?,
+                    Ending::Fin => conn.remove_subflow(subflow, SubflowEnd::Administrative, cx)?,
                     Ending::Reset => conn.drop_subflow(subflow, cx)?,
                 }
                 Ok(Done::Done)
@@ -119,6 +119,10 @@ impl Stack {
         }
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
         let first = entry.conn.first_tuple();
+        if self.paths.iter().any(|path| path.addr == remote.ip()) {
+            // The host would deliver it to itself.
+            return Err(StackError::NoPath);
+        }
         let path = self
             .path_for(wanted, first.local.ip(), remote)
             .ok_or(StackError::NoPath)?;

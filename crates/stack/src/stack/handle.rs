@@ -139,8 +139,8 @@ impl Stack {
         id: ConnId,
         subflow: SubflowId,
     ) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, _| {
-            conn.remove_subflow(subflow, SubflowEnd::Administrative)
+        self.on_conn(now, id, |conn, cx| {
+            conn.remove_subflow(subflow, SubflowEnd::Administrative, cx)
         })?
     }
 
