@@ -689,23 +689,24 @@ impl Hub {
         if only.is_none() {
             state.everything.retain(|known| *known != client);
         }
+        // Who gives one up and keeps the rest does not get it back.
+        let heir = state.everything.iter().copied().find(|c| *c != client);
         let mut freed = Vec::new();
         state.owners.retain(|id, owner| {
             let ends = owner.client == client && only.is_none_or(|only| only == *id);
             if ends {
                 freed.push((*id, owner.before));
+                owner.client = heir.unwrap_or(client);
             }
-            !ends
+            !ends || heir.is_some()
         });
-        // Who gives one up and keeps the rest does not get it back.
-        let next = state.everything.iter().copied().find(|c| *c != client);
         drop(state);
         for (id, before) in freed {
             // Connections that ended in the meantime need no policy.
-            let _ = self.backend.command(id, Command::SetPolicy(before));
-            if let Some(next) = next {
-                let _ = self.take(next, id, false);
-            }
+            let _ = match heir {
+                Some(heir) => self.take(heir, id, false).is_ok(),
+                None => self.backend.command(id, Command::SetPolicy(before)).is_ok(),
+            };
         }
     }
 }

@@ -342,6 +342,13 @@ async fn socket_of(pid: Option<u32>) -> Result<PathBuf, Failure> {
 }
 
 fn lost(error: &std::io::Error) -> Failure {
+    let ended = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    if ended.contains(&error.kind()) {
+        let what = "the process has ended the session";
+        return Failure::new(Code::Network, what).hint(
+            "it is over, or a controller that owned connections did not read for ten seconds",
+        );
+    }
     Failure::from_io(
         format!("the process does not go along: {error}"),
         error.kind(),

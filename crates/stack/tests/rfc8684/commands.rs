@@ -115,6 +115,27 @@ fn a_subflow_is_made_from_any_part_of_a_four_tuple() {
 }
 
 #[test]
+fn a_subflow_that_is_not_up_yet_ends_at_once() {
+    for ending in [Ending::Fin, Ending::Reset] {
+        let mut s = Session::called_with(2, led());
+        let wanted = NewSubflow {
+            local: Some(ours(1)),
+            ..NewSubflow::default()
+        };
+        let Ok(Done::Subflow(subflow)) = order(&mut s, create(wanted)) else {
+            panic!("it may be made");
+        };
+        let (flow, _) = s.w.answer();
+        let destroy = Command::Destroy { subflow, ending };
+        assert_eq!(order(&mut s, destroy), Ok(Done::Done));
+        assert_eq!(s.info().subflows.len(), 1);
+        s.w.drain(flow);
+        s.w.advance_ms(5_000);
+        assert!(s.w.drain(flow).is_empty(), "its SYN is not repeated");
+    }
+}
+
+#[test]
 fn what_cannot_be_had_is_refused() {
     let mut s = Session::called_with(1, led());
     let taken = NewSubflow {
@@ -127,6 +148,11 @@ fn what_cannot_be_had_is_refused() {
         ..NewSubflow::default()
     };
     assert_eq!(order(&mut s, create(foreign)), Err(StackError::NoPath));
+    let ourselves = NewSubflow {
+        remote: Some(ours(0)),
+        ..NewSubflow::default()
+    };
+    assert_eq!(order(&mut s, create(ourselves)), Err(StackError::NoPath));
     let subflow = manypath_stack::ids::SubflowId(77);
     for command in [
         Command::Destroy {
