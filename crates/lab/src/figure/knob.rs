@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use manypath_tcp::cc::Algorithm;
+
 /// What a number is in. Values are kept in the first unit named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -16,8 +18,8 @@ pub enum Unit {
     Percent,
     /// A number of something.
     Count,
-    /// No number: a name or a list of names.
-    Word,
+    /// No number: the name of a congestion control algorithm.
+    Congestion,
 }
 
 impl Unit {
@@ -52,7 +54,7 @@ impl Unit {
             Self::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("", 1.0)],
             Self::Percent => &[("%", 1.0), ("", 1.0)],
             Self::Count => &[("", 1.0), ("k", 1e3), ("m", 1e6)],
-            Self::Word => &[],
+            Self::Congestion => &[],
         }
     }
 
@@ -63,7 +65,7 @@ impl Unit {
             Self::Bytes => 1e3,
             Self::Rate => 1e6,
             Self::Time => 1e-3,
-            Self::Percent | Self::Count | Self::Word => 1.0,
+            Self::Percent | Self::Count | Self::Congestion => 1.0,
         }
     }
 
@@ -75,7 +77,7 @@ impl Unit {
             Self::Rate => "Mbit/s",
             Self::Time => "ms",
             Self::Percent => "%",
-            Self::Count | Self::Word => "",
+            Self::Count | Self::Congestion => "",
         }
     }
 
@@ -109,6 +111,10 @@ pub struct Knob {
     pub quick: &'static str,
     /// What it is for.
     pub about: &'static str,
+    /// Zero of it makes sense.
+    pub or_none: bool,
+    /// All of it makes sense, of per cents.
+    pub or_all: bool,
 }
 
 impl Knob {
@@ -126,7 +132,35 @@ impl Knob {
             value,
             quick: value,
             about,
+            or_none: matches!(unit, Unit::Percent),
+            or_all: false,
         }
+    }
+
+    /// The same, and zero makes sense.
+    #[must_use]
+    pub const fn or_none(self) -> Self {
+        Self {
+            or_none: true,
+            ..self
+        }
+    }
+
+    /// The same, and all of it makes sense.
+    #[must_use]
+    pub const fn or_all(self) -> Self {
+        Self {
+            or_all: true,
+            ..self
+        }
+    }
+
+    /// Reads a number for it: none of nothing is ever sent, and no loss of everything is survived.
+    fn number(&self, text: &str) -> Option<f64> {
+        let number = self.unit.parse(text)?;
+        let some = number > 0.0 || self.or_none;
+        let all = self.unit == Unit::Percent && number >= 100.0 && !self.or_all;
+        (some && !all).then_some(number)
     }
 
     /// The same with another value for `--quick`.
@@ -211,8 +245,8 @@ impl Knobs {
         let value = |knob: &Knob| {
             let text = if quick { knob.quick } else { knob.value };
             match knob.unit {
-                Unit::Word => Value::Word(text.to_owned()),
-                unit => Value::Number(unit.parse(text).expect("declared values are tested")),
+                Unit::Congestion => Value::Word(text.to_owned()),
+                _ => Value::Number(knob.number(text).expect("declared values are tested")),
             }
         };
         Self(declared.iter().map(|knob| (*knob, value(knob))).collect())
@@ -281,8 +315,12 @@ impl Knobs {
                 known,
             })?;
         *value = match knob.unit {
-            Unit::Word => Value::Word(text.to_owned()),
-            unit => Value::Number(unit.parse(text).ok_or_else(|| unreadable(knob, text))?),
+            Unit::Congestion => {
+                let known = text.parse::<Algorithm>().is_ok();
+                let name = known.then(|| text.to_owned());
+                Value::Word(name.ok_or_else(|| unreadable(knob, text))?)
+            }
+            _ => Value::Number(knob.number(text).ok_or_else(|| unreadable(knob, text))?),
         };
         Ok(())
     }
@@ -335,11 +373,11 @@ pub(super) fn sweep(
         name: name.to_owned(),
         known: Knobs::of(declared).names(),
     })?;
-    if knob.unit == Unit::Word {
+    if knob.unit == Unit::Congestion {
         return Err(KnobError::Words(knob.name));
     }
     let read = |text: &str| {
-        let value = knob.unit.parse(text);
+        let value = knob.number(text);
         value.ok_or_else(|| unreadable(knob, text))
     };
     let Some((low, rest)) = text.split_once("..") else {
@@ -388,7 +426,13 @@ mod tests {
         Knob::new("buffer", Unit::Bytes, "200k", "socket buffers"),
         Knob::new("wifi.rate", Unit::Rate, "8mbit", "rate of WiFi"),
         Knob::new("rtt", Unit::Time, "20ms", "round trip"),
-        Knob::new("congestion", Unit::Word, "cubic", "congestion control"),
+        Knob::new(
+            "congestion",
+            Unit::Congestion,
+            "cubic",
+            "congestion control",
+        ),
+        Knob::new("loss", Unit::Percent, "1", "packets lost"),
     ];
 
     #[test]
@@ -399,7 +443,7 @@ mod tests {
         }
         assert_eq!(
             knobs.to_string(),
-            "buffer=200000 wifi.rate=20000000 rtt=1.5 congestion=lia"
+            "buffer=200000 wifi.rate=20000000 rtt=1.5 congestion=lia loss=1"
         );
         assert_eq!(
             (knobs.whole("buffer"), knobs.word("congestion")),
@@ -417,6 +461,10 @@ mod tests {
         assert!(told("speed=1").contains("it has buffer, wifi.rate"));
         assert!(told("rtt=1 parsec").contains("20ms by default"));
         assert!(told("rtt").contains("NAME=VALUE"));
+        assert!(told("wifi.rate=0").contains("8mbit by default"));
+        assert!(told("congestion=foo").contains("cubic by default"));
+        assert!(told("loss=100").contains("no value for loss"));
+        assert!(knobs.set("x", "loss=0").is_ok());
         knobs.put("rtt", 1.0);
         assert_eq!(knobs.get("rtt"), 1.0);
     }

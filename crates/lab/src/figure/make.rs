@@ -119,8 +119,11 @@ fn without_namespaces(plans: &mut [Plan], wanted: Arms) -> Result<Vec<String>, F
     match netns::acquire() {
         Ok(()) => Ok(Vec::new()),
         Err(NetNsError::Forbidden(reason)) if wanted == Arms::All => {
-            for plan in plans {
+            for plan in &mut *plans {
                 plan.runs.retain(|run| !needs(run));
+            }
+            if plans.iter().all(|plan| plan.runs.is_empty()) {
+                return Err(NetNsError::Forbidden(reason).into());
             }
             Ok(vec![format!("no real packets: {reason}")])
         }

@@ -122,7 +122,10 @@ impl Outcome {
             line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
         }
         series.sort_by_key(|line| line.arm);
-        let findings = (figure.verdict)(&Seen::of(&series).with(&plan.knobs));
+        let findings = match plan.own {
+            true => (figure.verdict)(&Seen::of(&series).with(&plan.knobs)),
+            false => Vec::new(),
+        };
         let published = figure.paper.lines.iter().map(|line| Published {
             name: line.name.to_owned(),
             points: line.points.to_vec(),
@@ -133,7 +136,11 @@ impl Outcome {
             title: figure.title.to_owned(),
             paper: figure.paper.says.to_owned(),
             published: published.collect(),
-            agreement: agreement(&findings),
+            agreement: match plan.own {
+                true => agreement(&findings),
+                false => "another parameter is swept: the paper's statements are not about that."
+                    .to_owned(),
+            },
             findings,
             axes: [
                 Drawn {

@@ -134,13 +134,15 @@ const KNOBS: [Knob; 6] = [
         Unit::Percent,
         "20%",
         "beta: what a further subflow must add (%)",
-    ),
+    )
+    .or_all(),
     Knob::new(
         "gamma",
         Unit::Count,
         "0",
         "gamma: round trips for which it must",
-    ),
+    )
+    .or_none(),
     Knob::new("connections", Unit::Count, "1", "connections"),
     Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
     Knob::new(

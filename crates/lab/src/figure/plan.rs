@@ -21,6 +21,8 @@ pub(super) struct Plan {
     /// The label of the horizontal axis.
     pub(super) across: String,
     pub(super) logarithmic: bool,
+    /// It is the figure's own, about which its statements are.
+    pub(super) own: bool,
     /// The parameters as far as they are the same for all runs.
     pub(super) knobs: Knobs,
     pub(super) runs: Vec<Planned>,
@@ -47,6 +49,7 @@ impl Planned {
 struct Places {
     label: String,
     logarithmic: bool,
+    own: bool,
     all: Vec<(f64, Knobs)>,
 }
 
@@ -85,6 +88,7 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
         figure,
         across: places.label,
         logarithmic: places.logarithmic,
+        own: places.own,
         knobs,
         runs,
     })
@@ -100,6 +104,7 @@ fn places(
             return Ok(Places {
                 label: axis.label.to_owned(),
                 logarithmic: axis.logarithmic,
+                own: true,
                 all: vec![(0.0, knobs.clone())],
             });
         }
@@ -133,6 +138,7 @@ fn places(
     Ok(Places {
         label: knob.label(),
         logarithmic: logarithmic.unwrap_or(spread >= 30.0),
+        own: matches!(figure.x, Across::Knob { name, .. } if name == knob.name),
         all: values.into_iter().map(at).collect(),
     })
 }
@@ -159,6 +165,12 @@ mod tests {
         let simulated = lines.filter(|line| line.arms.contains(&Arm::Sim)).count();
         assert_eq!(plan.runs.len(), 2 * simulated);
         assert!(plan.across.contains("Mbit/s"), "{}", plan.across);
+        assert!(!plan.own, "the paper says nothing about other rates");
+        let own = Request {
+            sweep: Some("buffer=50k..1m".to_owned()),
+            ..Request::default()
+        };
+        assert!(of(figure(), &own).expect("its own axis").own);
         let last = plan.runs.last().expect("there are some");
         assert_eq!((last.x, last.knobs.whole("buffer")), (20.0, 300_000));
         assert!(last.key().contains("wifi.rate=20000000"));

@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// What is kept in a folder about a figure. With `fresh` what was kept is thrown away.
+    /// What is kept in a folder about a figure. With `fresh` it is not used, and what is run again takes its place.
     pub(super) fn open(
         folder: &Path,
         id: &str,
@@ -65,9 +65,7 @@ impl Store {
         }
         let file = OpenOptions::new()
             .create(true)
-            .write(true)
-            .append(!fresh)
-            .truncate(fresh)
+            .append(true)
             .open(&path)
             .map_err(failed)?;
         Ok(Self {
@@ -138,8 +136,14 @@ mod tests {
         open("one", false).keep("b".to_owned(), &samples);
         let again = open("one", false);
         assert_eq!(again.finished("a"), Some(samples.clone()));
-        assert_eq!(again.finished("b"), Some(samples));
+        assert_eq!(again.finished("b"), Some(samples.clone()));
         assert_eq!(open("two", false).finished("a"), None);
-        assert_eq!(open("one", true).finished("a"), None);
+        // Made again, one takes the place of the old one; the others stay.
+        let fresh = open("one", true);
+        assert_eq!(fresh.finished("a"), None);
+        fresh.keep("a".to_owned(), &[]);
+        let again = open("one", false);
+        assert_eq!(again.finished("a"), Some(Vec::new()));
+        assert_eq!(again.finished("b"), Some(samples));
     }
 }

@@ -38,13 +38,13 @@ const fn line(name: &'static str, congestion: &'static str) -> Line {
 }
 
 const KNOBS: [Knob; 8] = [
-    Knob::new("others", Unit::Count, "1", "TCP connections beside it"),
+    Knob::new("others", Unit::Count, "1", "TCP connections beside it").or_none(),
     Knob::new("subflows", Unit::Count, "2", "subflows"),
     Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("10mbit"),
-    Knob::new("rtt", Unit::Time, "40ms", "round trip"),
+    Knob::new("rtt", Unit::Time, "40ms", "round trip").or_none(),
     Knob::new("queue", Unit::Time, "150ms", "buffer of the bottleneck"),
     Knob::new("runs", Unit::Count, "5", "runs of which the mean counts"),
-    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement"),
+    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement").or_none(),
     Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("200s"),
 ];
 

@@ -24,11 +24,17 @@ const HALF_SECOND: &str = "Multipath TCP, B 500 ms longer";
 
 const BUFFER: Knob = Knob::new("buffer", Unit::Bytes, "4m", "receive buffer");
 const RATE: Knob = Knob::new("rate", Unit::Rate, "100mbit", "rate of each link");
-const RTT: Knob = Knob::new("rtt", Unit::Time, "1ms", "round trip of the links");
+const RTT: Knob = Knob::new("rtt", Unit::Time, "1ms", "round trip of the links").or_none();
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "1500k", "buffer before each link");
-const CONGESTION: Knob = Knob::new("congestion", Unit::Word, "cubic", "congestion control");
-const WARM_UP: Knob =
-    Knob::new("warm-up", Unit::Time, "10s", "time before the measurement").quick("4s");
+const CONGESTION: Knob = Knob::new(
+    "congestion",
+    Unit::Congestion,
+    "cubic",
+    "congestion control",
+);
+const WARM_UP: Knob = Knob::new("warm-up", Unit::Time, "10s", "time before the measurement")
+    .or_none()
+    .quick("4s");
 const TIME: Knob = Knob::new("time", Unit::Time, "30s", "length of a measurement").quick("5s");
 
 /// What a line does is by how many milliseconds link B is longer.

@@ -103,7 +103,7 @@ pub(super) const RECEIVE: Figure = Figure {
     knobs: &[
         Knob::new("subflows", Unit::Count, "2", "subflows"),
         Knob::new("rate", Unit::Rate, "1gbit", "rate of each link"),
-        Knob::new("rtt", Unit::Time, "400us", "round trip"),
+        Knob::new("rtt", Unit::Time, "400us", "round trip").or_none(),
         Knob::new("queue", Unit::Bytes, "1m", "buffer before each link"),
         PACKETS,
         RUNS,

@@ -35,11 +35,11 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("size", Unit::Bytes, "100k", "size of a file"),
         // A tenth of the paper's, which the emulator keeps up with.
         Knob::new("rate", Unit::Rate, "100mbit", "rate of each link"),
-        Knob::new("rtt", Unit::Time, "1ms", "round trip"),
+        Knob::new("rtt", Unit::Time, "1ms", "round trip").or_none(),
         Knob::new("queue", Unit::Bytes, "300k", "buffer before each link"),
         Knob::new("clients", Unit::Count, "100", "clients"),
         CONGESTION,
-        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement"),
+        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement").or_none(),
         Knob::new("time", Unit::Time, "10s", "length of a measurement").quick("3s"),
     ],
     x: Across::Knob {

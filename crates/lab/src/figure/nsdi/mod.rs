@@ -43,7 +43,7 @@ const WIRELESS: [Knob; 13] = wireless("8mbit", "2mbit", CONGESTION);
 const COUPLED: [Knob; 13] = wireless(
     "8mbit",
     "2mbit",
-    Knob::new("congestion", Unit::Word, "lia", "congestion control"),
+    Knob::new("congestion", Unit::Congestion, "lia", "congestion control"),
 );
 /// The same with a very weak 3G (figure 6a).
 const WEAK: [Knob; 13] = wireless("8mbit", "50kbit", CONGESTION);
@@ -54,11 +54,11 @@ const fn wireless(wifi: &'static str, three_g: &'static str, congestion: Knob) -
     [
         BUFFER,
         Knob::new("wifi.rate", Unit::Rate, wifi, "rate of WiFi"),
-        Knob::new("wifi.rtt", Unit::Time, "20ms", "round trip of WiFi"),
+        Knob::new("wifi.rtt", Unit::Time, "20ms", "round trip of WiFi").or_none(),
         Knob::new("wifi.buffer", Unit::Time, "80ms", "network buffer of WiFi"),
         Knob::new("wifi.loss", Unit::Percent, "0", "loss on WiFi"),
         Knob::new("3g.rate", Unit::Rate, three_g, "rate of 3G"),
-        Knob::new("3g.rtt", Unit::Time, "150ms", "round trip of 3G"),
+        Knob::new("3g.rtt", Unit::Time, "150ms", "round trip of 3G").or_none(),
         Knob::new("3g.buffer", Unit::Time, "2s", "network buffer of 3G"),
         Knob::new("3g.loss", Unit::Percent, "0", "loss on 3G"),
         congestion,
@@ -69,7 +69,12 @@ const fn wireless(wifi: &'static str, three_g: &'static str, congestion: Knob) -
 }
 
 const BUFFER: Knob = Knob::new("buffer", Unit::Bytes, "200k", "send and receive buffer");
-const CONGESTION: Knob = Knob::new("congestion", Unit::Word, "cubic", "congestion control");
+const CONGESTION: Knob = Knob::new(
+    "congestion",
+    Unit::Congestion,
+    "cubic",
+    "congestion control",
+);
 
 /// How exactly "not below" is meant: the options of Multipath TCP take 2 % of each segment, and a run has a packet more or
 /// less.

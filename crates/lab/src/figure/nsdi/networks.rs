@@ -125,7 +125,7 @@ pub(super) const EQUAL: Figure = Figure {
     verdict: alike,
 };
 
-const RTT: Knob = Knob::new("rtt", Unit::Time, "500us", "round trip of each link");
+const RTT: Knob = Knob::new("rtt", Unit::Time, "500us", "round trip of each link").or_none();
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "250k", "network buffer of each link");
 const TIME: Knob = Knob::new("time", Unit::Time, "2s", "length of a transfer").quick("500ms");
 

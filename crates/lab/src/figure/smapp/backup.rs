@@ -30,14 +30,14 @@ const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> L
 
 const KNOBS: [Knob; 7] = [
     Knob::new("rate", Unit::Rate, "10mbit", "rate of each path"),
-    Knob::new("delay", Unit::Time, "10ms", "delay of each path"),
+    Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
     Knob::new(
         "loss",
         Unit::Percent,
         "30%",
         "loss on the primary path from its time on",
     ),
-    Knob::new("at", Unit::Time, "1s", "when the loss begins"),
+    Knob::new("at", Unit::Time, "1s", "when the loss begins").or_none(),
     Knob::new(
         "threshold",
         Unit::Time,

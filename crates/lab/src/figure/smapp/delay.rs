@@ -28,7 +28,7 @@ pub(super) const FIGURE: Figure = Figure {
             "1gbit",
             "rate of the link between the hosts",
         ),
-        Knob::new("delay", Unit::Time, "0.05ms", "delay of the link, one way"),
+        Knob::new("delay", Unit::Time, "0.05ms", "delay of the link, one way").or_none(),
         Knob::new("size", Unit::Bytes, "512kB", "what the server answers"),
     ],
     x: Across::Measured(Axis::logarithmic("us from SYN to SYN")),
