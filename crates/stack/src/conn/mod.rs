@@ -21,6 +21,7 @@ mod offset;
 mod options;
 mod order;
 mod packet;
+mod pages;
 mod passing;
 mod paths;
 mod persuade;

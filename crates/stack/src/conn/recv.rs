@@ -10,7 +10,7 @@ use manypath_wire::checksum::Sum;
 
 use super::offset::Offset;
 use super::order::Order;
-use super::ring::ByteRing;
+use super::pages::PageStore;
 use crate::api::ReceiveAlgorithm;
 use crate::ids::SubflowId;
 
@@ -48,7 +48,7 @@ impl Claim {
 
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
-    ring: ByteRing,
+    store: PageStore,
     /// Next byte for the application.
     read: Offset,
     /// Next byte expected: the Data ACK.
@@ -69,7 +69,7 @@ pub(crate) struct ReceiveQueue {
 impl ReceiveQueue {
     pub(crate) fn new(capacity: u32, algorithm: ReceiveAlgorithm) -> Self {
         Self {
-            ring: ByteRing::new(),
+            store: PageStore::new(),
             read: Offset::ZERO,
             next: Offset::ZERO,
             edge: Offset(u64::from(capacity)),
@@ -250,13 +250,12 @@ impl ReceiveQueue {
             return (Placed::Scattered, known.unwrap_or_else(|| Sum::of(bytes)));
         }
         if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(by, &range) {
-            self.ring.reserve(self.read.0..self.top().0, range.end.0);
             let sum = match known {
                 Some(sum) => {
-                    self.ring.write(at.0, bytes);
+                    self.store.write(at.0, bytes);
                     sum
                 }
-                None => self.ring.write_and_sum(at.0, bytes),
+                None => self.store.write_and_sum(at.0, bytes),
             };
             self.claim(owner, &range);
             return (Placed::Stored, sum);
@@ -331,13 +330,12 @@ impl ReceiveQueue {
             let common = claim.common(range);
             self.arrived.gaps(by, &common).into_iter().all(|gap| {
                 let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
-                let (a, b) = self.ring.slices(gap.start.0, part.len());
-                part[..a.len()] == *a && part[a.len()..] == *b
+                self.store.has(gap.start.0, part)
             })
         })
     }
 
-    /// After the last byte in the ring.
+    /// After the last byte that is stored.
     fn top(&self) -> Offset {
         let arrived = self.arrived.end().unwrap_or(self.next);
         let claimed = self.claims.iter().map(|claim| claim.end);
@@ -346,14 +344,13 @@ impl ReceiveQueue {
 
     /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
     fn write_new(&mut self, by: Option<SubflowId>, at: Offset, bytes: &[u8], range: Range<Offset>) {
-        self.ring.reserve(self.read.0..self.top().0, range.end.0);
         let part = |r: &Range<Offset>| &bytes[(r.start - at) as usize..(r.end - at) as usize];
         if !self.arrived.overlaps(by, &range) {
-            self.ring.write(range.start.0, part(&range));
+            self.store.write(range.start.0, part(&range));
             return;
         }
         for gap in self.arrived.gaps(by, &range) {
-            self.ring.write(gap.start.0, part(&gap));
+            self.store.write(gap.start.0, part(&gap));
         }
     }
 
@@ -372,33 +369,35 @@ impl ReceiveQueue {
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let n = (out.len() as u64).min(self.readable()) as usize;
         if n > 0 {
-            self.ring.read(self.read.0, &mut out[..n]);
+            self.store.read(self.read.0, &mut out[..n]);
             self.read += n as u64;
+            self.store.free_before(self.read.0);
         }
         n
     }
 
     /// Nothing is in it and it holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
-        self.top() == self.read && self.ring.is_large()
+        self.top() == self.read && self.store.is_large()
     }
 
     /// Gives memory back that was idle since the last call.
     pub(crate) fn release_idle(&mut self) {
         if self.top() == self.read {
-            self.ring.release_idle();
+            self.store.release_idle(self.read.0);
         }
     }
 
     /// The application will not read any more: what arrives is dropped from now on.
     pub(crate) fn skip(&mut self) {
         self.read = self.next;
+        self.store.free_before(self.read.0);
     }
 
     /// Frees all memory.
     pub(crate) fn clear(&mut self) {
-        self.ring.clear();
         self.read = self.next;
+        self.store.clear(self.read.0);
         self.arrived.clear();
         self.claims = Vec::new();
     }
@@ -411,7 +410,7 @@ impl ReceiveQueue {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.ring.memory() + self.arrived.memory() + self.claims.capacity() * size_of::<Claim>()
+        self.store.memory() + self.arrived.memory() + self.claims.capacity() * size_of::<Claim>()
     }
 }
 

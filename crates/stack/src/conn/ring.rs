@@ -1,7 +1,8 @@
-//! A byte store addressed by stream offset: the memory behind the send queue and the receive window.
+//! A byte store addressed by stream offset: the memory behind the send queue, where all bytes leave
+//! in the order in which they came and lie next to each other for a device that fetches them itself.
 //!
-//! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its users
-//! keep the bounds and hand in the live range when it has to grow.
+//! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its user keeps
+//! the bounds and hands in the live range when it has to grow.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -122,15 +123,6 @@ impl ByteRing {
         b.copy_from_slice(&bytes[split..]);
     }
 
-    /// Stores bytes and sums them in the same pass.
-    pub(crate) fn write_and_sum(&mut self, at: u64, bytes: &[u8]) -> Sum {
-        let (a, b) = self.slices_mut(at, bytes.len());
-        let split = a.len();
-        let mut sum = copy_and_sum(a, &bytes[..split]);
-        sum.append(copy_and_sum(b, &bytes[split..]));
-        sum
-    }
-
     /// Copies bytes out.
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
         let (a, b) = self.slices(at, out.len());
@@ -188,7 +180,7 @@ mod tests {
             let bytes = pattern(start, 999);
             let mut straight = Sum::ZERO;
             straight.add_bytes(&bytes);
-            assert_eq!(ring.write_and_sum(start, &bytes).fold(), straight.fold());
+            ring.write(start, &bytes);
             assert_eq!(ring.sum(start, 999).fold(), straight.fold());
             let mut out = alloc::vec![0; 999];
             assert_eq!(ring.read_and_sum(start, &mut out).fold(), straight.fold());
