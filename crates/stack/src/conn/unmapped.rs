@@ -259,7 +259,10 @@ impl Conn {
         let passed_since = sf.mappings > held.mappings;
         let told = held.told;
         let covered = sf.rx.current(ssn).is_some();
-        let skipped = passed_since && sf.rx.next_start().is_some();
+        // While something before the next mapping is missing, it may bring the mapping of what is held.
+        let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
+        let reached = |next: Ssn| !next.after(end);
+        let skipped = passed_since && sf.rx.next_start().is_some_and(reached);
         if !(covered || skipped) {
             return false;
         }
