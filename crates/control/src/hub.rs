@@ -338,6 +338,8 @@ impl Hub {
 
     /// A client is gone, however that came: what it owned is decided again by what decided before.
     pub(crate) fn leave(&self, client: u64) {
+        // Not while another one leaves, who would make this one its heir.
+        let _turn = lock(&self.turn);
         lock(&self.state).clients.remove(&client);
         self.release(client, None);
     }
