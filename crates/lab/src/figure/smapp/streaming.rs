@@ -53,11 +53,12 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new(
             "seconds",
             Unit::Count,
-            "100",
+            "300",
             "blocks of the one run on real packets",
         )
-        // The worst one of twenty does not count: with fewer, the block that told of the loss would be all that is seen.
-        .quick("40"),
+        // The worst one of twenty does not count: with fewer blocks those that told of the loss would be all that is seen, about
+        // five where it is small.
+        .quick("100"),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
