@@ -498,12 +498,10 @@ impl Hub {
                     return refusal;
                 }
                 if let Some(name) = &filter.connection {
-                    // It would be waited for without a word.
-                    let known = name
-                        .parse()
-                        .is_ok_and(|id| self.backend.policy(id).is_some());
-                    if !known {
-                        return Reply::error("not_found", format!("no connection {name}"));
+                    // One that is not there would be waited for without a word.
+                    let known = self.found(name, |id| self.backend.policy(id).map(|_| done()));
+                    if matches!(known, Reply::Error { .. }) {
+                        return known;
                     }
                 }
                 lock(&outbox.queue).filter = Some(filter);

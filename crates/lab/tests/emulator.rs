@@ -181,8 +181,8 @@ fn loss_and_cuts_are_as_ordered() {
         .client
         .run(move || UdpSocket::bind((Testbed::client_address(0), 0)))
         .expect("ours");
-    let before = *bed.emulator().counters()[0].line(Way::Out);
     let counted = || *bed.emulator().counters()[0].line(Way::Out);
+    let before = counted();
     let mut data = [0; 8];
     let mut arrived = 0;
     for n in 0..2_000_u32 {

@@ -122,9 +122,13 @@ impl Outcome {
             line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
         }
         series.sort_by_key(|line| line.arm);
-        let findings = match plan.own {
-            true => (figure.verdict)(&Seen::of(&series).with(&plan.knobs)),
-            false => Vec::new(),
+        let (findings, agreement) = if plan.own {
+            let findings = (figure.verdict)(&Seen::of(&series).with(&plan.knobs));
+            let agreement = agreement(&findings);
+            (findings, agreement)
+        } else {
+            let why = "another parameter is swept: the paper's statements are not about that.";
+            (Vec::new(), why.to_owned())
         };
         let published = figure.paper.lines.iter().map(|line| Published {
             name: line.name.to_owned(),
@@ -136,11 +140,7 @@ impl Outcome {
             title: figure.title.to_owned(),
             paper: figure.paper.says.to_owned(),
             published: published.collect(),
-            agreement: match plan.own {
-                true => agreement(&findings),
-                false => "another parameter is swept: the paper's statements are not about that."
-                    .to_owned(),
-            },
+            agreement,
             findings,
             axes: [
                 Drawn {

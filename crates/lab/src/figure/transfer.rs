@@ -22,6 +22,14 @@ pub(super) const REAL_WARM_UP: Knob = Knob::new(
 )
 .quick("2s");
 
+/// Which congestion control transfers have.
+pub(super) const CONGESTION: Knob = Knob::new(
+    "congestion",
+    Unit::Congestion,
+    "cubic",
+    "congestion control",
+);
+
 /// Mbit/s that the reader gets of a transfer with the parameters `buffer`, `congestion` and `time`.
 pub(super) fn goodput(run: &Run<'_>, paths: &[PathSpec]) -> Result<f64, String> {
     if run.arm.needs_namespaces() {

@@ -12,21 +12,18 @@ use core::ops::Range;
 
 use manypath_wire::checksum::{Sum, copy_and_sum};
 
-/// Bytes of a page: what an operating system gives at a time, and all that an idle connection keeps.
-const PAGE: usize = 4096;
-/// Above this an empty store gives its memory back.
-const KEEP: usize = 64 * 1024;
+use super::ring::{KEEP, PAGE};
 
 /// Bytes at absolute stream offsets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PageStore {
     /// Pages from the number `first` on; those that nothing was written to are missing.
     pages: VecDeque<Option<Box<[u8]>>>,
     first: u64,
-    /// Those in `pages` that are there.
-    present: usize,
     /// Free ones, the last one freed at the end.
     spare: Vec<Box<[u8]>>,
+    /// Pages that were allocated: those in `pages` and the spare ones.
+    held: usize,
     /// Something was written since the last call of `release_idle`.
     used: bool,
 }
@@ -62,22 +59,22 @@ impl PageStore {
         Self {
             pages: VecDeque::new(),
             first: 0,
-            present: 0,
             spare: Vec::new(),
+            held: 0,
             used: false,
         }
     }
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        (self.present + self.spare.len()) * PAGE
+        self.held * PAGE
             + self.pages.capacity() * size_of::<Option<Box<[u8]>>>()
             + self.spare.capacity() * size_of::<Box<[u8]>>()
     }
 
     /// It holds so much memory that an idle connection should not keep it.
     pub(crate) fn is_large(&self) -> bool {
-        (self.present + self.spare.len()) * PAGE > KEEP
+        self.held * PAGE > KEEP
     }
 
     /// Gives the memory back if nothing was written since the last call; called from time to time while nothing in it is
@@ -105,7 +102,6 @@ impl PageStore {
                 return;
             };
             self.first += 1;
-            self.present -= usize::from(page.is_some());
             self.spare.extend(page);
         }
     }
@@ -118,12 +114,12 @@ impl PageStore {
             self.pages.resize_with(index + 1, || None);
         }
         self.used = true;
-        let (spare, present) = (&mut self.spare, &mut self.present);
+        let (spare, held) = (&mut self.spare, &mut self.held);
         self.pages[index].get_or_insert_with(|| {
-            *present += 1;
-            spare
-                .pop()
-                .unwrap_or_else(|| alloc::vec![0; PAGE].into_boxed_slice())
+            spare.pop().unwrap_or_else(|| {
+                *held += 1;
+                alloc::vec![0; PAGE].into_boxed_slice()
+            })
         })
     }
 
@@ -167,11 +163,8 @@ impl PageStore {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ring::tests::pattern;
     use super::*;
-
-    fn pattern(from: u64, len: usize) -> Vec<u8> {
-        (0..len as u64).map(|i| ((from + i) % 251) as u8).collect()
-    }
 
     #[test]
     fn bytes_come_back_from_wherever_they_were_put() {
@@ -210,7 +203,7 @@ mod tests {
             store.write(at(n), &page);
         }
         assert_eq!(place(&store, 3), second);
-        assert_eq!(store.present, 3);
+        assert_eq!(store.pages.iter().flatten().count(), 3);
         assert!(store.memory() <= held + 256, "no page was allocated");
     }
 

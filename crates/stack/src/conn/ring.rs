@@ -11,11 +11,11 @@ use manypath_wire::checksum::{Sum, copy_and_sum};
 
 /// The first allocation: an idle connection owns nothing, a short one little.
 const FIRST: usize = 4 * 1024;
-/// Above this an empty ring gives its memory back.
-const KEEP: usize = 64 * 1024;
+/// Above this an empty store gives its memory back.
+pub(super) const KEEP: usize = 64 * 1024;
 
 /// The unit in which memory is taken from an operating system, where large allocations begin as nothing but addresses.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Bytes at absolute stream offsets, kept in a power-of-two buffer.
 #[derive(Debug, Default)]
@@ -149,11 +149,11 @@ impl ByteRing {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    fn pattern(from: u64, len: usize) -> Vec<u8> {
+    pub(in super::super) fn pattern(from: u64, len: usize) -> Vec<u8> {
         (0..len as u64).map(|i| ((from + i) % 251) as u8).collect()
     }
 

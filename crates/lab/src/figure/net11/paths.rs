@@ -7,6 +7,7 @@ use manypath_tcp::time::Instant;
 
 use super::super::nsdi::tcp_of;
 use super::super::sim::{self, Ends, span};
+use super::super::transfer::CONGESTION;
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
     transfer,
@@ -26,12 +27,6 @@ const BUFFER: Knob = Knob::new("buffer", Unit::Bytes, "4m", "receive buffer");
 const RATE: Knob = Knob::new("rate", Unit::Rate, "100mbit", "rate of each link");
 const RTT: Knob = Knob::new("rtt", Unit::Time, "1ms", "round trip of the links").or_none();
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "1500k", "buffer before each link");
-const CONGESTION: Knob = Knob::new(
-    "congestion",
-    Unit::Congestion,
-    "cubic",
-    "congestion control",
-);
 const WARM_UP: Knob = Knob::new("warm-up", Unit::Time, "10s", "time before the measurement")
     .or_none()
     .quick("4s");

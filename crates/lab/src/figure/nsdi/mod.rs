@@ -7,7 +7,7 @@ mod http;
 mod networks;
 mod setup;
 
-use super::transfer::{REAL_TIME, REAL_WARM_UP};
+use super::transfer::{CONGESTION, REAL_TIME, REAL_WARM_UP};
 use super::{Arm, Figure, Finding, Knob, Seen, Unit};
 
 /// The figures, in the paper's order.
@@ -69,12 +69,6 @@ const fn wireless(wifi: &'static str, three_g: &'static str, congestion: Knob) -
 }
 
 const BUFFER: Knob = Knob::new("buffer", Unit::Bytes, "200k", "send and receive buffer");
-const CONGESTION: Knob = Knob::new(
-    "congestion",
-    Unit::Congestion,
-    "cubic",
-    "congestion control",
-);
 
 /// How exactly "not below" is meant: the options of Multipath TCP take 2 % of each segment, and a run has a packet more or
 /// less.
