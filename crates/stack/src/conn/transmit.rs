@@ -313,7 +313,7 @@ impl Conn {
         let sums = self.checksum && self.lattice.speaks_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
-                let fin = matches!(source, Source::New(_)) && self.last_data(at, plan.len);
+                let fin = self.last_data(at, plan.len);
                 let checksum = sums.then_some(0);
                 (
                     Some(TxMapping {
@@ -411,10 +411,11 @@ impl Conn {
         draft.set_checksum(checksum);
     }
 
-    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them. // rfc8684:F1
+    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, and again on another subflow, since
+    /// it was lost if they were. // rfc8684:F1
     fn last_data(&self, at: Offset, len: u32) -> bool {
         self.lattice.speaks_multipath()
-            && self.send.fin == FinState::Queued
+            && matches!(self.send.fin, FinState::Queued | FinState::Sent)
             && at + u64::from(len) == self.send.end()
             && at > self.tx_start
     }

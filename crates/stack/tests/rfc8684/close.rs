@@ -4,7 +4,7 @@ use manypath_stack::{CloseCause, ConnState, EventKind, ReadOutcome, StackError};
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
 
-use crate::script::packet::{ack, data, fin};
+use crate::script::packet::{ack, data, fin, rst};
 use crate::script::plain_options;
 use crate::script::session::Session;
 
@@ -99,6 +99,34 @@ fn a_data_fin_on_the_last_data_counts_in_their_length() {
     assert_eq!(s.acked(&reply), Some(7));
     assert_eq!(s.read(), bytes);
     assert!(at_end(&mut s));
+}
+
+#[test]
+fn a_data_fin_goes_with_the_last_data_on_another_subflow_too() {
+    // rfc8684:F1
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    s.ack(other);
+    s.write(b"first ");
+    s.received = 6;
+    s.ack(0);
+    s.ack(other);
+    let now = s.w.now;
+    s.w.stack.write(now, s.conn, b"last").expect("open");
+    s.w.stack.shutdown_write(now, s.conn).expect("open");
+    let carries = |s: &mut Session, flow: usize| {
+        let all = s.w.drain(flow);
+        all.iter().any(|seg| seg.is_data_fin() && seg.has_data())
+    };
+    let (used, free) = match carries(&mut s, 0) {
+        true => (0, other),
+        false => (other, 0),
+    };
+    s.w.inject(used, &rst());
+    let again = s.w.find(free, "the data again", |s| s.has_data());
+    let map = again.mapping().expect("a mapping");
+    assert_eq!((again.payload.len(), map.len), (4, 5));
+    assert!(again.is_data_fin());
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! is asked again half-way through what is left, and once more: was no less acknowledged since the last look than is missing
 //! still? So a block that stops short of its end is helped in time, too. And since a second subflow helps only after its
 //! handshake, that is no part of the time that is halved.
+//!
+//! On a path that loses, the next late block is only a question of time. So two blocks in a row of which much had to be repeated
+//! are reason enough; one is not, since slow start may have overshot.
 
 use alloc::vec::Vec;
 
@@ -12,9 +15,12 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::{LocalView, Order, SubflowView, View, close, from_address};
 use crate::api::{Ending, EventKind, Streaming};
+use crate::ids::SubflowId;
 
-/// A subflow that repeats this many percent of what it sends is in trouble beside one that repeats a quarter of that.
+/// A subflow that repeats this many percent of what it sends is in trouble beside one that repeats a quarter of that, or when it
+/// did so with [`LOSSY_BLOCKS`] in a row.
 const LOSSY: u64 = 4;
+const LOSSY_BLOCKS: u8 = 2;
 
 /// Looks at the written bytes for each period.
 const LOOKS: u64 = 50;
@@ -32,6 +38,69 @@ pub(super) struct Streamer {
     check: Option<Check>,
     /// The last block was late.
     late: bool,
+    /// What the subflows carried of the last blocks.
+    lately: Vec<Lately>,
+}
+
+/// Bytes that a subflow had acknowledged, and those that it repeated.
+type Carried = (u64, u64);
+
+/// How many in a hundred bytes were repeated.
+fn repeated((acked, repeated): Carried) -> u64 {
+    repeated * 100 / (acked + repeated).max(1)
+}
+
+/// How a subflow did with the last blocks.
+#[derive(Clone, Copy, Debug)]
+struct Lately {
+    id: SubflowId,
+    /// In all, up to the last look.
+    whole: Carried,
+    /// Of the last blocks, each counting half as much as the one after it.
+    recent: Carried,
+    /// Blocks in a row of which it repeated much.
+    lossy: u8,
+}
+
+impl Lately {
+    fn new(id: SubflowId) -> Self {
+        Self {
+            id,
+            whole: (0, 0),
+            recent: (0, 0),
+            lossy: 0,
+        }
+    }
+
+    /// Of the last blocks, and since.
+    fn recent(&self, sf: &SubflowView) -> Carried {
+        let new = self.new_of(sf);
+        (self.recent.0 + new.0, self.recent.1 + new.1)
+    }
+
+    fn new_of(&self, sf: &SubflowView) -> Carried {
+        let (acked, repeated) = self.whole;
+        (
+            sf.acked.saturating_sub(acked),
+            sf.retransmitted.saturating_sub(repeated),
+        )
+    }
+
+    /// The same a block later.
+    fn after(self, sf: &SubflowView) -> Self {
+        let (acked, again) = self.recent(sf);
+        let lossy = repeated(self.new_of(sf)) >= LOSSY;
+        Self {
+            id: self.id,
+            whole: (sf.acked, sf.retransmitted),
+            recent: (acked / 2, again / 2),
+            lossy: if lossy {
+                self.lossy.saturating_add(1)
+            } else {
+                0
+            },
+        }
+    }
 }
 
 /// A look at the progress of a block, half-way between the last one and the block's end.
@@ -52,6 +121,11 @@ impl Check {
         let (before, end) = self.bytes;
         let missing = end.min(written).saturating_sub(acked);
         missing > acked.saturating_sub(before)
+    }
+
+    /// Half-way through the block.
+    const fn is_first(&self) -> bool {
+        self.more == CHECKS - 1
     }
 
     /// The one after it.
@@ -77,6 +151,7 @@ impl Streamer {
             begun: 0,
             check: None,
             late: false,
+            lately: Vec::new(),
         }
     }
 
@@ -107,12 +182,12 @@ impl Streamer {
                     "its time-out passed the bound",
                 ));
             } else {
-                drop_lossy(view, orders);
+                self.drop_lossy(view, orders);
             }
         }
         if let (Some(EventKind::SubflowUp { .. }), true) = (event, self.late) {
             // What a path in trouble holds of the block is not waited for.
-            drop_lossy(view, orders);
+            self.drop_lossy(view, orders);
         }
         if view.written == 0 || !view.may_join {
             self.next_look = Some(now + self.own.period.over(LOOKS));
@@ -133,19 +208,54 @@ impl Streamer {
             }
         }
         if let Some(check) = self.check.filter(|check| check.at <= now) {
-            self.check = check.next(view.acked);
-            self.late = check.is_late(view.written, view.acked);
-            let dropped = drop_lossy(view, orders);
-            if !dropped && self.late {
-                self.second_subflow(
-                    view,
-                    orders,
-                    "the rest of the block will not be through in time",
-                );
-            } else if !dropped {
-                orders.push(Order::leave("the block is well under way"));
-            }
+            self.look_at(check, view, orders);
         }
+    }
+
+    /// A check is due.
+    fn look_at(&mut self, check: Check, view: &View, orders: &mut Vec<Order>) {
+        self.check = check.next(view.acked);
+        self.late = check.is_late(view.written, view.acked);
+        if check.is_first() {
+            self.lately = up(view).map(|sf| self.lately(sf).after(sf)).collect();
+        }
+        if self.drop_lossy(view, orders) {
+            return;
+        }
+        if self.late {
+            let why = "the rest of the block will not be through in time";
+            self.second_subflow(view, orders, why);
+        } else if let ([only], true) = (&*self.lately, check.is_first())
+            && only.lossy >= LOSSY_BLOCKS
+        {
+            self.late = true;
+            let why = "the only subflow repeated much of the last blocks";
+            self.second_subflow(view, orders, why);
+        } else {
+            orders.push(Order::leave("the block is well under way"));
+        }
+    }
+
+    fn lately(&self, sf: &SubflowView) -> Lately {
+        let known = self.lately.iter().find(|lately| lately.id == sf.id);
+        known.copied().unwrap_or(Lately::new(sf.id))
+    }
+
+    /// Closes the subflow in trouble where there is a better one.
+    fn drop_lossy(&self, view: &View, orders: &mut Vec<Order>) -> bool {
+        let share = |sf: &SubflowView| repeated(self.lately(sf).recent(sf));
+        let worst = up(view).max_by_key(|sf| share(sf));
+        let (Some(worst), Some(best)) = (worst, up(view).map(share).min()) else {
+            return false;
+        };
+        let lossy = share(worst) >= LOSSY && best * 4 <= share(worst);
+        if lossy {
+            orders.push(Order::give(
+                close(worst.id, Ending::Reset),
+                "it repeats much of what it sends, and another subflow does not",
+            ));
+        }
+        lossy
     }
 
     fn second_subflow(&self, view: &View, orders: &mut Vec<Order>, why: &'static str) {
@@ -157,7 +267,7 @@ impl Streamer {
             .find(|local| !used(local) && first.is_none_or(|v4| v4 == local.addr.is_ipv4()));
         orders.push(match free {
             Some(local) => Order::give(from_address(local.addr, false), why),
-            None => Order::leave("a block is late and there is no unused path"),
+            None => Order::leave("there is no unused path to help this block by"),
         });
     }
 }
@@ -165,25 +275,12 @@ impl Streamer {
 /// The part of a block's period in which a new subflow would carry data: all but the two round trips of its handshake, where
 /// that is at least half.
 fn time_to_help(period: Duration, view: &View) -> Duration {
-    let up = view.subflows.iter().filter(|sf| sf.established);
-    let slowest = up.filter_map(|sf| sf.srtt).max();
+    let slowest = up(view).filter_map(|sf| sf.srtt).max();
     let handshake = slowest.map_or(Duration::ZERO, |srtt| srtt.times(2));
     (period - handshake).max(period.over(2))
 }
 
-/// Closes the subflow in trouble where there is a better one.
-fn drop_lossy(view: &View, orders: &mut Vec<Order>) -> bool {
-    let share = |sf: &SubflowView| sf.retransmitted * 100 / (sf.acked + sf.retransmitted).max(1);
-    let up = || view.subflows.iter().filter(|sf| sf.established);
-    let (Some(worst), Some(best)) = (up().max_by_key(|sf| share(sf)), up().map(share).min()) else {
-        return false;
-    };
-    let lossy = share(worst) >= LOSSY && best * 4 <= share(worst);
-    if lossy {
-        orders.push(Order::give(
-            close(worst.id, Ending::Reset),
-            "it repeats much of what it sends, and another subflow does not",
-        ));
-    }
-    lossy
+/// The subflows that carry data.
+fn up(view: &View) -> impl Iterator<Item = &SubflowView> {
+    view.subflows.iter().filter(|sf| sf.established)
 }

@@ -193,6 +193,46 @@ fn a_stream_gets_a_second_subflow_when_a_block_stops_short_of_its_end() {
     assert_eq!(bench.wait(125), ["create 10.1.0.1 -> *"]);
 }
 
+/// The next block of a stream, of which the first subflow repeats so many bytes: what is ordered half-way.
+fn block(bench: &mut Bench, repeated: u64) -> Vec<String> {
+    bench.view.written += 65_536;
+    bench.wait(50);
+    bench.view.acked += 65_536;
+    for sf in &mut bench.view.subflows {
+        sf.acked += 65_536;
+    }
+    bench.view.subflows[0].retransmitted += repeated;
+    let ordered = bench.wait(500);
+    bench.wait(450);
+    ordered
+}
+
+#[test]
+fn a_stream_leaves_a_path_that_repeats_much_of_two_blocks_in_a_row() {
+    let mut bench = Bench::new("streaming");
+    bench.view.written = 0;
+    bench.tell(Some(EventKind::JoinsAllowed));
+    // Slow start overshoots; much later the path becomes a bad one.
+    let repeated = [10_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4_000, 1_400, 4_000];
+    for bytes in repeated {
+        assert_eq!(block(&mut bench, bytes), NOTHING);
+    }
+    assert_eq!(block(&mut bench, 4_000), ["create 10.1.0.1 -> *"]);
+    assert_eq!(bench.up(1, "10.1.0.1:5000"), ["reset subflow 0"]);
+}
+
+#[test]
+fn a_stream_keeps_both_subflows_when_they_lose_alike() {
+    let mut bench = Bench::new("streaming");
+    bench.view.written = 0;
+    bench.tell(Some(EventKind::JoinsAllowed));
+    bench.up(1, "10.1.0.1:5000");
+    for _ in 0..4 {
+        bench.view.subflows[1].retransmitted += 2_000;
+        assert_eq!(block(&mut bench, 4_000), NOTHING);
+    }
+}
+
 #[test]
 fn a_small_last_block_is_not_late() {
     let mut bench = Bench::new("streaming");
