@@ -62,6 +62,10 @@ impl Conn {
                 MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
                 MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
                 MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
+                // The fourth packet was lost, before which the peer sends nothing. // rfc8684:J10,J11
+                MptcpOption::Join(_) if self.subflows[i].greeting == Greeting::Done => {
+                    self.subflows[i].tcp.force_ack();
+                }
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
             }
         }
@@ -223,16 +227,17 @@ impl Conn {
             return;
         }
         let len = mapping.len - fin.min(mapping.len);
-        if data_fin {
-            cx.count.data_fin_received += 1;
-            self.note_stream_end(i, at + u64::from(len), cx);
-        }
+        // It may explain what is held, which then is not beyond the end.
         if len > 0 {
             self.note_mapping(
                 i,
                 RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum),
                 cx,
             );
+        }
+        if data_fin {
+            cx.count.data_fin_received += 1;
+            self.note_stream_end(i, at + u64::from(len), cx);
         }
     }
 
@@ -267,7 +272,7 @@ impl Conn {
 
     fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
-        if end == self.recv.next() && !was_known && self.subflows[i].unexplained.is_some() {
+        if end == self.recv.next() && !was_known && self.holds_unexplained(i) {
             // The stream ends here, and yet more of it came: something on the way makes it longer.
             self.settle_unmapped(i, cx);
             if !self.lattice.speaks_multipath() {
@@ -286,6 +291,13 @@ impl Conn {
         if self.recv.finished() && !was_finished {
             self.tell_readable();
         }
+    }
+
+    /// Something is held that no mapping explains.
+    fn holds_unexplained(&mut self, i: usize) -> bool {
+        let sf = &mut self.subflows[i];
+        let held = sf.unexplained.as_ref();
+        held.is_some_and(|held| sf.rx.current(held.ssn()).is_none())
     }
 
     fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {

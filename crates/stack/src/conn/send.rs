@@ -425,6 +425,10 @@ impl SendQueue {
 
     /// Forgets what was never sent. What is in flight stays, because its subflow may have to repeat it before it ends.
     pub(crate) fn cut(&mut self) {
+        if self.next < self.end {
+            // What was sent is not the whole stream, which therefore has no end.
+            self.fin = FinState::Open;
+        }
         self.end = self.next;
         self.reinjections.clear();
     }

@@ -412,12 +412,12 @@ impl Conn {
     }
 
     /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, and again on another subflow, since
-    /// it was lost if they were. // rfc8684:F1
+    /// it was lost if they were. First data has the keys to say, until a join has proved that the peer knows them. // rfc8684:F1
     fn last_data(&self, at: Offset, len: u32) -> bool {
         self.lattice.speaks_multipath()
             && matches!(self.send.fin, FinState::Queued | FinState::Sent)
             && at + u64::from(len) == self.send.end()
-            && at > self.tx_start
+            && (at > self.tx_start || self.joined)
     }
 
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {

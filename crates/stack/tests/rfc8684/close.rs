@@ -1,10 +1,12 @@
 //! DATA_FIN and FIN: section 3.3.3 and appendix D.
 
-use manypath_stack::{CloseCause, ConnState, EventKind, ReadOutcome, StackError};
+use manypath_stack::{
+    CloseCause, ConnOptions, ConnState, EventKind, ProtocolLevel, ReadOutcome, StackError,
+};
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
 
-use crate::script::packet::{ack, data, fin, rst};
+use crate::script::packet::{Seg, ack, data, fin, rst};
 use crate::script::plain_options;
 use crate::script::session::Session;
 
@@ -101,16 +103,17 @@ fn a_data_fin_on_the_last_data_counts_in_their_length() {
     assert!(at_end(&mut s));
 }
 
-#[test]
-fn a_data_fin_goes_with_the_last_data_on_another_subflow_too() {
-    // rfc8684:F1
+/// The last data leaves with the DATA_FIN on one subflow, which is reset: what goes on the other one.
+fn last_data_again(first: &[u8]) -> Seg {
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
     s.ack(other);
-    s.write(b"first ");
-    s.received = 6;
-    s.ack(0);
-    s.ack(other);
+    if !first.is_empty() {
+        s.write(first);
+        s.received = first.len() as u64;
+        s.ack(0);
+        s.ack(other);
+    }
     let now = s.w.now;
     s.w.stack.write(now, s.conn, b"last").expect("open");
     s.w.stack.shutdown_write(now, s.conn).expect("open");
@@ -123,10 +126,68 @@ fn a_data_fin_goes_with_the_last_data_on_another_subflow_too() {
         false => (other, 0),
     };
     s.w.inject(used, &rst());
-    let again = s.w.find(free, "the data again", |s| s.has_data());
-    let map = again.mapping().expect("a mapping");
-    assert_eq!((again.payload.len(), map.len), (4, 5));
-    assert!(again.is_data_fin());
+    s.w.find(free, "the data again", |s| s.has_data())
+}
+
+#[test]
+fn a_data_fin_goes_with_the_last_data_on_another_subflow_too() {
+    // rfc8684:F1
+    for first in [&b""[..], b"first "] {
+        let again = last_data_again(first);
+        let map = again.mapping().expect("a mapping");
+        assert_eq!((again.payload.len(), map.len), (4, 5));
+        assert!(again.is_data_fin());
+    }
+}
+
+#[test]
+fn a_data_fin_on_data_that_came_before_ends_the_stream_although_a_box_cuts_it() {
+    // rfc8684:F1,F3,M2
+    for checksum in [false, true] {
+        let options = ConnOptions {
+            checksum,
+            ..plain_options()
+        };
+        let mut s = Session::accepted_with(1, options);
+        s.send(0, 0, b"hello ");
+        s.send(0, 6, b"0123456789");
+        let again = s.map(0, 6, b"0123456789");
+        let sum = manypath_wire::checksum::Sum::of(b"0123456789");
+        let sum = manypath_wire::checksum::dss(s.peer_dsn(6), s.ssn(0), 11, sum);
+        let last = MptcpOption::Dss(Dss {
+            data_ack: Some(s.data_ack()),
+            mapping: Some(Mapping {
+                len: 11,
+                checksum: checksum.then_some(sum),
+                ..again
+            }),
+            data_fin: true,
+        });
+        // The option is on the last piece.
+        s.w.inject(0, &data(b"01234"));
+        s.w.inject(0, &data(b"56789").opt(last));
+        assert_eq!(s.read(), b"hello 0123456789");
+        assert!(at_end(&mut s));
+        assert_eq!(s.info().level, ProtocolLevel::Multipath);
+    }
+}
+
+#[test]
+fn an_aborted_stream_has_no_end() {
+    // rfc8684:Z1
+    let mut s = Session::accepted_with(1, plain_options());
+    s.ack(0);
+    let now = s.w.now;
+    let taken = s.w.stack.write(now, s.conn, &[7; 200_000]).expect("open");
+    s.w.stack.shutdown_write(now, s.conn).expect("open");
+    let sent = s.w.drain(0).iter().map(|seg| seg.len()).sum::<u32>();
+    assert!((sent as usize) < taken, "some of it waits");
+    s.abort();
+    for _ in 0..20 {
+        let ends = s.w.drain(0).iter().any(|seg| seg.is_data_fin());
+        s.w.check(!ends, "no DATA_FIN where it was cut");
+        s.w.advance_ms(100);
+    }
 }
 
 #[test]

@@ -7,20 +7,21 @@
 //! handshake, that is no part of the time that is halved.
 //!
 //! On a path that loses, the next late block is only a question of time. So two blocks in a row of which much had to be repeated
-//! are reason enough; one is not, since slow start may have overshot.
+//! are reason enough for a second subflow; one is not, since slow start may have overshot. When that one carries at least as much
+//! and repeats little, the first is closed; at once where a block is late. A path that was left so is not left again for a while:
+//! who had to come back has nothing better, and both are used.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use manypath_tcp::time::{Duration, Instant};
 
+use super::lately::{LOSSY, Lately};
 use super::{LocalView, Order, SubflowView, View, close, from_address};
 use crate::api::{Ending, EventKind, Streaming};
-use crate::ids::SubflowId;
 
-/// A subflow that repeats this many percent of what it sends is in trouble beside one that repeats a quarter of that, or when it
-/// did so with [`LOSSY_BLOCKS`] in a row.
-const LOSSY: u64 = 4;
-const LOSSY_BLOCKS: u8 = 2;
+/// Periods for which a path is remembered that was left because it lost much.
+const MEMORY: u64 = 60;
 
 /// Looks at the written bytes for each period.
 const LOOKS: u64 = 50;
@@ -40,67 +41,8 @@ pub(super) struct Streamer {
     late: bool,
     /// What the subflows carried of the last blocks.
     lately: Vec<Lately>,
-}
-
-/// Bytes that a subflow had acknowledged, and those that it repeated.
-type Carried = (u64, u64);
-
-/// How many in a hundred bytes were repeated.
-fn repeated((acked, repeated): Carried) -> u64 {
-    repeated * 100 / (acked + repeated).max(1)
-}
-
-/// How a subflow did with the last blocks.
-#[derive(Clone, Copy, Debug)]
-struct Lately {
-    id: SubflowId,
-    /// In all, up to the last look.
-    whole: Carried,
-    /// Of the last blocks, each counting half as much as the one after it.
-    recent: Carried,
-    /// Blocks in a row of which it repeated much.
-    lossy: u8,
-}
-
-impl Lately {
-    fn new(id: SubflowId) -> Self {
-        Self {
-            id,
-            whole: (0, 0),
-            recent: (0, 0),
-            lossy: 0,
-        }
-    }
-
-    /// Of the last blocks, and since.
-    fn recent(&self, sf: &SubflowView) -> Carried {
-        let new = self.new_of(sf);
-        (self.recent.0 + new.0, self.recent.1 + new.1)
-    }
-
-    fn new_of(&self, sf: &SubflowView) -> Carried {
-        let (acked, repeated) = self.whole;
-        (
-            sf.acked.saturating_sub(acked),
-            sf.retransmitted.saturating_sub(repeated),
-        )
-    }
-
-    /// The same a block later.
-    fn after(self, sf: &SubflowView) -> Self {
-        let (acked, again) = self.recent(sf);
-        let lossy = repeated(self.new_of(sf)) >= LOSSY;
-        Self {
-            id: self.id,
-            whole: (sf.acked, sf.retransmitted),
-            recent: (acked / 2, again / 2),
-            lossy: if lossy {
-                self.lossy.saturating_add(1)
-            } else {
-                0
-            },
-        }
-    }
+    /// Our addresses of the paths that were left because they lost much, and until when that is remembered.
+    left: Vec<(IpAddr, Instant)>,
 }
 
 /// A look at the progress of a block, half-way between the last one and the block's end.
@@ -152,6 +94,7 @@ impl Streamer {
             check: None,
             late: false,
             lately: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -175,29 +118,34 @@ impl Streamer {
             if !another {
                 // Half-way would be late to ask: a block that has to wait for a timer is no fast one.
                 self.late = true;
-                self.second_subflow(view, orders, "the only subflow waits for its timer");
+                self.second_subflow(view, true, orders, "the only subflow waits for its timer");
             } else if *rto > self.own.bound {
                 orders.push(Order::give(
                     close(*subflow, Ending::Reset),
                     "its time-out passed the bound",
                 ));
             } else {
-                self.drop_lossy(view, orders);
+                self.drop_lossy(now, view, true, orders);
             }
         }
         if let (Some(EventKind::SubflowUp { .. }), true) = (event, self.late) {
             // What a path in trouble holds of the block is not waited for.
-            self.drop_lossy(view, orders);
+            self.drop_lossy(now, view, true, orders);
         }
         if view.written == 0 || !view.may_join {
             self.next_look = Some(now + self.own.period.over(LOOKS));
             return;
         }
+        if let Some(check) = self.check.filter(|check| check.at <= now) {
+            self.look_at(now, check, view, orders);
+        }
         if self.next_look.is_none_or(|at| at <= now) {
             self.next_look = Some(now + self.own.period.over(LOOKS));
             let begun = view.written.div_ceil(self.own.block);
-            if begun > self.begun {
-                self.begun = begun;
+            // A writer may be quicker than its blocks need be: then not each is looked at.
+            let looks = begun > self.begun && self.check.is_none();
+            self.begun = begun;
+            if looks {
                 let left = time_to_help(self.own.period, view).over(2);
                 self.check = Some(Check {
                     at: now + left,
@@ -207,30 +155,29 @@ impl Streamer {
                 });
             }
         }
-        if let Some(check) = self.check.filter(|check| check.at <= now) {
-            self.look_at(check, view, orders);
-        }
     }
 
     /// A check is due.
-    fn look_at(&mut self, check: Check, view: &View, orders: &mut Vec<Order>) {
+    fn look_at(&mut self, now: Instant, check: Check, view: &View, orders: &mut Vec<Order>) {
         self.check = check.next(view.acked);
         self.late = check.is_late(view.written, view.acked);
+        self.left.retain(|(_, until)| *until > now);
         if check.is_first() {
-            self.lately = up(view).map(|sf| self.lately(sf).after(sf)).collect();
+            let block = self.own.block;
+            self.lately = up(view)
+                .map(|sf| self.lately(sf).after(sf, block))
+                .collect();
         }
-        if self.drop_lossy(view, orders) {
+        if self.drop_lossy(now, view, self.late, orders) {
             return;
         }
+        let only_loses = matches!(&*self.lately, [only] if only.is_lossy());
         if self.late {
             let why = "the rest of the block will not be through in time";
-            self.second_subflow(view, orders, why);
-        } else if let ([only], true) = (&*self.lately, check.is_first())
-            && only.lossy >= LOSSY_BLOCKS
-        {
-            self.late = true;
+            self.second_subflow(view, true, orders, why);
+        } else if check.is_first() && only_loses {
             let why = "the only subflow repeated much of the last blocks";
-            self.second_subflow(view, orders, why);
+            self.second_subflow(view, false, orders, why);
         } else {
             orders.push(Order::leave("the block is well under way"));
         }
@@ -241,33 +188,54 @@ impl Streamer {
         known.copied().unwrap_or(Lately::new(sf.id))
     }
 
-    /// Closes the subflow in trouble where there is a better one.
-    fn drop_lossy(&self, view: &View, orders: &mut Vec<Order>) -> bool {
-        let share = |sf: &SubflowView| repeated(self.lately(sf).recent(sf));
-        let worst = up(view).max_by_key(|sf| share(sf));
-        let (Some(worst), Some(best)) = (worst, up(view).map(share).min()) else {
-            return false;
-        };
-        let lossy = share(worst) >= LOSSY && best * 4 <= share(worst);
-        if lossy {
-            orders.push(Order::give(
-                close(worst.id, Ending::Reset),
-                "it repeats much of what it sends, and another subflow does not",
-            ));
-        }
-        lossy
+    /// The path from there was left not long ago.
+    fn was_left(&self, local: IpAddr) -> bool {
+        self.left.iter().any(|(left, _)| *left == local)
     }
 
-    fn second_subflow(&self, view: &View, orders: &mut Vec<Order>, why: &'static str) {
+    /// Closes the subflow in trouble where there is a better one: in `need` at once, else when both are known well.
+    fn drop_lossy(
+        &mut self,
+        now: Instant,
+        view: &View,
+        need: bool,
+        orders: &mut Vec<Order>,
+    ) -> bool {
+        let share = |sf: &SubflowView| self.lately(sf).share(sf, self.own.block);
+        let carried = |sf: &SubflowView| self.lately(sf).last;
+        let may_go = up(view).filter(|sf| !self.was_left(sf.local.ip()));
+        let Some(worst) = may_go.max_by_key(|sf| share(sf)) else {
+            return false;
+        };
+        let lost = share(worst);
+        let is_better = |sf: &SubflowView| {
+            sf.id != worst.id && share(sf) * 4 <= lost && (need || carried(sf) >= carried(worst))
+        };
+        let known = need || self.lately(worst).is_lossy();
+        if lost < LOSSY || !known || !up(view).any(is_better) {
+            return false;
+        }
+        let why = "it repeats much of what it sends, and another subflow does not";
+        orders.push(Order::give(close(worst.id, Ending::Reset), why));
+        let until = now + self.own.period.times(MEMORY);
+        self.left.push((worst.local.ip(), until));
+        true
+    }
+
+    /// From an address that has none; in `need` even from one that was left.
+    fn second_subflow(&self, view: &View, need: bool, orders: &mut Vec<Order>, why: &'static str) {
         let used = |local: &LocalView| view.subflows.iter().any(|sf| sf.local.ip() == local.addr);
         let first = view.subflows.first().map(|sf| sf.local.is_ipv4());
         let free = view
             .locals
             .iter()
-            .find(|local| !used(local) && first.is_none_or(|v4| v4 == local.addr.is_ipv4()));
+            .filter(|local| !used(local) && first.is_none_or(|v4| v4 == local.addr.is_ipv4()));
+        let free = free.min_by_key(|local| self.was_left(local.addr));
         orders.push(match free {
-            Some(local) => Order::give(from_address(local.addr, false), why),
-            None => Order::leave("there is no unused path to help this block by"),
+            Some(local) if need || !self.was_left(local.addr) => {
+                Order::give(from_address(local.addr, false), why)
+            }
+            _ => Order::leave("there is no unused path to help this block by"),
         });
     }
 }

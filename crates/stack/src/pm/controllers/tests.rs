@@ -193,44 +193,89 @@ fn a_stream_gets_a_second_subflow_when_a_block_stops_short_of_its_end() {
     assert_eq!(bench.wait(125), ["create 10.1.0.1 -> *"]);
 }
 
-/// The next block of a stream, of which the first subflow repeats so many bytes: what is ordered half-way.
-fn block(bench: &mut Bench, repeated: u64) -> Vec<String> {
+/// The next block of a stream, of which each subflow carries as much and repeats so many bytes: what is ordered half-way.
+fn block(bench: &mut Bench, repeated: &[u64]) -> Vec<String> {
     bench.view.written += 65_536;
     bench.wait(50);
     bench.view.acked += 65_536;
-    for sf in &mut bench.view.subflows {
-        sf.acked += 65_536;
+    let each = 65_536 / bench.view.subflows.len() as u64;
+    for (sf, repeated) in bench.view.subflows.iter_mut().zip(repeated) {
+        sf.acked += each;
+        sf.retransmitted += repeated;
     }
-    bench.view.subflows[0].retransmitted += repeated;
     let ordered = bench.wait(500);
     bench.wait(450);
+    bench.wait(0);
     ordered
+}
+
+/// A stream that nothing was written of yet.
+fn stream() -> Bench {
+    let mut bench = Bench::new("streaming");
+    bench.view.written = 0;
+    bench.tell(Some(EventKind::JoinsAllowed));
+    bench
 }
 
 #[test]
 fn a_stream_leaves_a_path_that_repeats_much_of_two_blocks_in_a_row() {
-    let mut bench = Bench::new("streaming");
-    bench.view.written = 0;
-    bench.tell(Some(EventKind::JoinsAllowed));
+    let mut bench = stream();
     // Slow start overshoots; much later the path becomes a bad one.
     let repeated = [10_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4_000, 1_400, 4_000];
     for bytes in repeated {
-        assert_eq!(block(&mut bench, bytes), NOTHING);
+        assert_eq!(block(&mut bench, &[bytes]), NOTHING);
     }
-    assert_eq!(block(&mut bench, 4_000), ["create 10.1.0.1 -> *"]);
-    assert_eq!(bench.up(1, "10.1.0.1:5000"), ["reset subflow 0"]);
+    assert_eq!(block(&mut bench, &[4_000]), ["create 10.1.0.1 -> *"]);
+    assert_eq!(bench.up(1, "10.1.0.1:5000"), NOTHING, "it has to show");
+    assert_eq!(block(&mut bench, &[4_000, 0]), ["reset subflow 0"]);
+    bench.ended(0, SubflowEnd::Administrative);
+    // The other one is no better: nobody goes back and forth, until the first is needed.
+    for _ in 0..4 {
+        assert_eq!(block(&mut bench, &[6_000]), NOTHING);
+    }
+    assert_eq!(bench.timeout(1, 400), ["create 10.0.0.1 -> *"]);
+    assert_eq!(bench.up(2, "10.0.0.1:5001"), ["reset subflow 1"]);
+    bench.ended(1, SubflowEnd::Administrative);
+    assert_eq!(bench.timeout(2, 400), ["create 10.1.0.1 -> *"]);
+    assert_eq!(bench.up(3, "10.1.0.1:5001"), NOTHING);
+    for _ in 0..4 {
+        assert_eq!(block(&mut bench, &[20_000, 0]), NOTHING, "both are used");
+    }
+    for _ in 0..60 {
+        block(&mut bench, &[0, 0]);
+    }
+    block(&mut bench, &[4_000, 0]);
+    assert_eq!(block(&mut bench, &[4_000, 0]), ["reset subflow 2"]);
 }
 
 #[test]
-fn a_stream_keeps_both_subflows_when_they_lose_alike() {
-    let mut bench = Bench::new("streaming");
-    bench.view.written = 0;
-    bench.tell(Some(EventKind::JoinsAllowed));
+fn a_stream_keeps_both_subflows_when_they_lose_alike_or_only_once() {
+    let mut bench = stream();
     bench.up(1, "10.1.0.1:5000");
     for _ in 0..4 {
-        bench.view.subflows[1].retransmitted += 2_000;
-        assert_eq!(block(&mut bench, 4_000), NOTHING);
+        assert_eq!(block(&mut bench, &[4_000, 2_000]), NOTHING);
     }
+    for _ in 0..4 {
+        assert_eq!(block(&mut bench, &[0, 0]), NOTHING);
+    }
+    assert_eq!(block(&mut bench, &[20_000, 0]), NOTHING);
+    assert_eq!(block(&mut bench, &[1_400, 0]), NOTHING, "one segment");
+}
+
+#[test]
+fn a_writer_that_is_quicker_than_its_blocks_need_be_is_looked_at() {
+    let mut bench = stream();
+    let mut ordered = Vec::new();
+    for _ in 0..20 {
+        bench.view.written += 65_536;
+        bench.view.acked += 65_536;
+        bench.view.subflows[0].acked += 65_536;
+        bench.view.subflows[0].retransmitted += 20_000;
+        for _ in 0..9 {
+            ordered.extend(bench.wait(50));
+        }
+    }
+    assert!(ordered.contains(&String::from("create 10.1.0.1 -> *")));
 }
 
 #[test]
