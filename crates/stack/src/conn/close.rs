@@ -308,9 +308,7 @@ impl Conn {
             if done {
                 self.finish(CloseCause::Finished, cx);
                 self.finish_subflows(cx);
-            } else if self.established && self.send.fin == FinState::Queued && self.send.all_sent()
-            {
-                // Everything is on its way already: no data is left for the DATA_FIN to ride on. // rfc8684:F1
+            } else if self.established && self.send.owes_fin() {
                 // Before the keys are here it has nowhere to go.
                 let i = self.best_subflow();
                 if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {

@@ -7,6 +7,7 @@
 use manypath_tcp::time::Duration;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
+use super::send::FinState;
 use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::SubflowEnd;
@@ -287,6 +288,8 @@ impl Conn {
                 self.send.reinject(m.at..end, avoid);
             }
         }
+        // The DATA_FIN may have been lost with it. // rfc8684:F1
+        self.send.fin_lost |= self.send.fin == FinState::Sent;
     }
 
     /// What waits on paths that went silent can travel here.

@@ -83,6 +83,8 @@ pub(crate) struct SendQueue {
     /// What the paths call for, where buffers are tuned.
     tuned: Option<u64>,
     pub(crate) fin: FinState,
+    /// It was said, and may have been lost with the subflow that did.
+    pub(crate) fin_lost: bool,
     /// Memory is short.
     frugal: bool,
     reinjections: VecDeque<Reinjection>,
@@ -101,6 +103,7 @@ impl SendQueue {
             capacity,
             tuned: None,
             fin: FinState::Open,
+            fin_lost: false,
             frugal: false,
             reinjections: VecDeque::new(),
             bytes_reinjected: 0,
@@ -204,6 +207,12 @@ impl SendQueue {
     /// Everything was sent once.
     pub(crate) fn all_sent(&self) -> bool {
         self.next == self.end
+    }
+
+    /// The DATA_FIN is to be said now, behind all data. // rfc8684:F1
+    pub(crate) fn owes_fin(&self) -> bool {
+        let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();
+        self.all_sent() && (self.fin == FinState::Queued || again)
     }
 
     /// Bytes of memory held.

@@ -313,7 +313,7 @@ impl Conn {
         let sums = self.checksum && self.lattice.speaks_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
-                let fin = self.last_data(at, plan.len);
+                let fin = matches!(source, Source::New(_)) && self.last_data(i, at, plan.len);
                 let checksum = sums.then_some(0);
                 (
                     Some(TxMapping {
@@ -411,13 +411,17 @@ impl Conn {
         draft.set_checksum(checksum);
     }
 
-    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, and again on another subflow, since
-    /// it was lost if they were. First data has the keys to say, until a join has proved that the peer knows them. // rfc8684:F1
-    fn last_data(&self, at: Offset, len: u32) -> bool {
+    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, which gets it through where options
+    /// pass with data only. But not where they may come twice: Linux (6.18) drops a DATA_FIN with data that it has already, and
+    /// is deaf to all that follow. // rfc8684:F1
+    fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
+        let others = (0..self.subflows.len()).filter(|j| *j != i);
+        let mut others = others.map(|j| &self.subflows[j]);
         self.lattice.speaks_multipath()
-            && matches!(self.send.fin, FinState::Queued | FinState::Sent)
+            && self.send.fin == FinState::Queued
             && at + u64::from(len) == self.send.end()
-            && (at > self.tx_start || self.joined)
+            && at > self.tx_start
+            && !others.any(|other| other.carries_data() && other.answers())
     }
 
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
@@ -509,6 +513,7 @@ impl Conn {
         if self.send.fin == FinState::Queued {
             self.send.fin = FinState::Sent;
         }
+        self.send.fin_lost = false;
         cx.count.data_fin_sent += 1;
     }
 }

@@ -6,7 +6,7 @@ use manypath_stack::{
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
 
-use crate::script::packet::{Seg, ack, data, fin, rst};
+use crate::script::packet::{ack, data, fin, rst};
 use crate::script::plain_options;
 use crate::script::session::Session;
 
@@ -103,40 +103,40 @@ fn a_data_fin_on_the_last_data_counts_in_their_length() {
     assert!(at_end(&mut s));
 }
 
-/// The last data leaves with the DATA_FIN on one subflow, which is reset: what goes on the other one.
-fn last_data_again(first: &[u8]) -> Seg {
-    let mut s = Session::accepted_with(2, plain_options());
-    let other = s.join_in(1, 5, false);
-    s.ack(other);
-    if !first.is_empty() {
-        s.write(first);
-        s.received = first.len() as u64;
-        s.ack(0);
-        s.ack(other);
-    }
-    let now = s.w.now;
-    s.w.stack.write(now, s.conn, b"last").expect("open");
-    s.w.stack.shutdown_write(now, s.conn).expect("open");
-    let carries = |s: &mut Session, flow: usize| {
-        let all = s.w.drain(flow);
-        all.iter().any(|seg| seg.is_data_fin() && seg.has_data())
-    };
-    let (used, free) = match carries(&mut s, 0) {
-        true => (0, other),
-        false => (other, 0),
-    };
-    s.w.inject(used, &rst());
-    s.w.find(free, "the data again", |s| s.has_data())
-}
-
 #[test]
-fn a_data_fin_goes_with_the_last_data_on_another_subflow_too() {
-    // rfc8684:F1
+fn a_data_fin_goes_to_another_subflow_with_the_data_of_one_that_is_gone() {
+    // rfc8684:F1,F2
     for first in [&b""[..], b"first "] {
-        let again = last_data_again(first);
-        let map = again.mapping().expect("a mapping");
-        assert_eq!((again.payload.len(), map.len), (4, 5));
-        assert!(again.is_data_fin());
+        let mut s = Session::accepted_with(2, plain_options());
+        let other = s.join_in(1, 5, false);
+        s.ack(other);
+        if !first.is_empty() {
+            s.write(first);
+            s.received = first.len() as u64;
+            s.ack(0);
+            s.ack(other);
+        }
+        let now = s.w.now;
+        s.w.stack.write(now, s.conn, b"last").expect("open");
+        s.w.stack.shutdown_write(now, s.conn).expect("open");
+        let carries = |s: &mut Session, flow: usize| {
+            let all = s.w.drain(flow);
+            // Linux drops it with data that another subflow was quicker with.
+            let rides = all.iter().any(|seg| seg.is_data_fin() && seg.has_data());
+            s.w.check(!rides, "no DATA_FIN with data that may come twice");
+            all.iter().any(|seg| seg.has_data())
+        };
+        let used = [0, other].map(|flow| carries(&mut s, flow));
+        let (used, free) = match used {
+            [true, _] => (0, other),
+            [false, _] => (other, 0),
+        };
+        s.w.inject(used, &rst());
+        s.w.find(free, "the data again", |s| s.has_data());
+        // Long before anything times out.
+        s.received = (first.len() + 4) as u64;
+        s.ack(free);
+        s.w.find(free, "and its end", |s| s.is_data_fin());
     }
 }
 
