@@ -64,6 +64,24 @@ fn a_data_fin_that_stays_unanswered_is_said_on_every_subflow() {
     assert!(said(&mut s, 0) > 0 && said(&mut s, other) > 0);
 }
 
+/// The option on the peer's last bytes, from this position on: a mapping with the DATA_FIN behind them.
+fn last_of_peer(s: &Session, at: u64, bytes: &[u8], checksum: bool) -> MptcpOption {
+    let (dsn, ssn) = (s.peer_dsn(at), s.ssn(0));
+    let len = bytes.len() as u16 + 1;
+    let sum = manypath_wire::checksum::Sum::of(bytes);
+    let sum = manypath_wire::checksum::dss(dsn, ssn, len, sum);
+    let mapping = Mapping {
+        len,
+        checksum: checksum.then_some(sum),
+        ..s.map(0, at, bytes)
+    };
+    MptcpOption::Dss(Dss {
+        data_ack: Some(s.data_ack()),
+        mapping: Some(mapping),
+        data_fin: true,
+    })
+}
+
 #[test]
 fn a_data_fin_on_the_last_data_counts_in_their_length() {
     // rfc8684:F1,F3
@@ -81,21 +99,8 @@ fn a_data_fin_on_the_last_data_counts_in_their_length() {
     assert!(seg.is_data_fin() && !seg.is_fin());
     // Its own DATA_FIN with data: the stack's Data ACK counts it once everything before is here.
     let bytes = b"answer";
-    let whole = {
-        let (dsn, ssn) = (s.peer_dsn(0), s.ssn(0));
-        let sum = manypath_wire::checksum::Sum::of(bytes);
-        Mapping {
-            len: 7,
-            checksum: Some(manypath_wire::checksum::dss(dsn, ssn, 7, sum)),
-            ..s.map(0, 0, bytes)
-        }
-    };
     s.received = 11;
-    let option = MptcpOption::Dss(Dss {
-        data_ack: Some(s.data_ack()),
-        mapping: Some(whole),
-        data_fin: true,
-    });
+    let option = last_of_peer(&s, 0, bytes, true);
     s.w.inject(0, &data(bytes).opt(option));
     let reply = s.w.find(0, "its Data ACK", |s| !s.has_data());
     assert_eq!(s.acked(&reply), Some(7));
@@ -151,18 +156,7 @@ fn a_data_fin_on_data_that_came_before_ends_the_stream_although_a_box_cuts_it() 
         let mut s = Session::accepted_with(1, options);
         s.send(0, 0, b"hello ");
         s.send(0, 6, b"0123456789");
-        let again = s.map(0, 6, b"0123456789");
-        let sum = manypath_wire::checksum::Sum::of(b"0123456789");
-        let sum = manypath_wire::checksum::dss(s.peer_dsn(6), s.ssn(0), 11, sum);
-        let last = MptcpOption::Dss(Dss {
-            data_ack: Some(s.data_ack()),
-            mapping: Some(Mapping {
-                len: 11,
-                checksum: checksum.then_some(sum),
-                ..again
-            }),
-            data_fin: true,
-        });
+        let last = last_of_peer(&s, 6, b"0123456789", checksum);
         // The option is on the last piece.
         s.w.inject(0, &data(b"01234"));
         s.w.inject(0, &data(b"56789").opt(last));

@@ -56,8 +56,8 @@ pub(super) const FIGURE: Figure = Figure {
             "300",
             "blocks of the one run on real packets",
         )
-        // The worst one of twenty does not count: with fewer blocks those that told of the loss would be all that is seen, about
-        // five where it is small.
+        // The worst one of twenty does not count: with few blocks those that told of the loss would be all that is seen, two or
+        // three of them.
         .quick("100"),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
