@@ -21,6 +21,10 @@ const MOST_LOOKED_AT: usize = 256;
 /// Of these, those for which it is looked whether the repeating subflow has them in flight itself.
 const MOST_COMPARED: usize = 16;
 
+/// Segments more than an empty path is known to carry in a round trip that count for nothing: held back where it stands, it
+/// would never show that it carries more.
+const PROBE: u32 = 2;
+
 /// Why a subflow with room has nothing new to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stall {
@@ -73,6 +77,8 @@ pub(crate) struct Pace {
     pub(crate) rate: Option<Rate>,
     /// Payload bytes of a full segment.
     pub(crate) mss: u32,
+    /// Its window doubles each round trip: it may carry more than it ever did.
+    pub(crate) slow_start: bool,
 }
 
 /// How long a segment needs until it is acknowledged.
@@ -85,8 +91,10 @@ pub(crate) struct Delivery {
 }
 
 /// How long a segment needs until it is acknowledged if it leaves now, behind `queue` bytes. While round trips are short there
-/// is no queue, whatever is in flight. Otherwise they are as long as there are bytes before: a queue that is gone is noticed at
-/// once, and one that grows is told by the rate, long before round trips are over that see it. Pure.
+/// was no queue; what is sent into the empty path at once beyond what it carries in a round trip makes one, which no round trip
+/// has seen yet. In slow start, nobody knows how much that is. Otherwise round trips are as long as there are bytes before: a
+/// queue that is gone is noticed at once, and one that grows is told by the rate, long before round trips are over that see it.
+/// Pure.
 pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
     let base = pace.base.min(pace.round_trip);
     let alike = |time| Delivery {
@@ -94,7 +102,15 @@ pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
         empty: time,
     };
     if pace.round_trip <= base.ratio(9, 8) {
-        return alike(base);
+        let Some(rate) = pace.rate.filter(|_| !pace.slow_start) else {
+            return alike(base);
+        };
+        let carried = rate.bytes_in(base) + u64::from(pace.mss.saturating_mul(PROBE));
+        let beyond = (u64::from(queue) + u64::from(pace.mss)).saturating_sub(carried);
+        return Delivery {
+            queued: base + rate.time_for(beyond),
+            empty: base,
+        };
     }
     let Some(rate) = pace.rate else {
         return alike(pace.round_trip);
@@ -149,8 +165,9 @@ impl Conn {
     /// More waits than the peer's window lets go, and what it lets go is no segment (RFC 9293 section 3.8.6.2.1).
     fn leaves_a_scrap(&self) -> bool {
         let sendable = self.send.sendable();
-        let mss = self.subflows.iter().map(|sf| sf.tcp.mss()).min();
-        self.send.end().since(self.send.next()) > sendable && sendable < u64::from(mss.unwrap_or(0))
+        let mss = || self.subflows.iter().map(|sf| sf.tcp.mss()).min();
+        self.send.end().since(self.send.next()) > sendable
+            && sendable < u64::from(mss().unwrap_or(0))
     }
 
     fn standing(&self) -> Standing {
@@ -175,6 +192,7 @@ impl Conn {
             flight: tcp.max_inflight(),
             rate: tcp.peak_rate(),
             mss: tcp.mss(),
+            slow_start: tcp.in_slow_start(),
         }
     }
 
@@ -357,7 +375,15 @@ mod tests {
         // 100 bytes a millisecond.
         let known = Some(Rate::from_bytes_per_sec(100_000));
         for (name, round_trip, flight, rate, queue, expected) in [
-            ("no queue", 112, 10_000, known, 40_000, 100),
+            ("no queue", 112, 10_000, known, 11_000, 100),
+            (
+                "more at once than it carries",
+                112,
+                90_000,
+                known,
+                42_000,
+                410,
+            ),
             ("a steady queue", 150, 15_000, known, 14_000, 150),
             ("it grows", 150, 15_000, known, 15_500, 165),
             ("round trips lag behind", 150, 90_000, known, 89_000, 900),
@@ -372,11 +398,21 @@ mod tests {
                 flight,
                 rate,
                 mss: 1_000,
+                slow_start: false,
             };
             let found = delivery(&pace, queue);
             assert_eq!(found.queued, ms(expected), "{name}");
             assert_eq!(found.empty, delivery(&pace, 0).queued, "{name}");
         }
+        let growing = Pace {
+            round_trip: ms(112),
+            base: ms(100),
+            flight: 10_000,
+            rate: known,
+            mss: 1_000,
+            slow_start: true,
+        };
+        assert_eq!(delivery(&growing, 40_000).queued, ms(100));
     }
 
     #[test]
