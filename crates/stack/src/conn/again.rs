@@ -42,6 +42,16 @@ impl Conn {
         ));
     }
 
+    /// Holds what may come until the peer says where it belongs: one that does not hear that we fell goes on with mappings, of
+    /// which not every piece need have one.
+    pub(super) fn asks_at_need(&mut self, i: usize, cx: &Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if sf.unexplained.is_none() && !sf.peer_finished {
+            let held = Unexplained::asked_at_need(sf.tcp.rcv_nxt_ssn(), cx.now);
+            sf.unexplained = Some(held);
+        }
+    }
+
     fn sends_again(&mut self, i: usize) {
         let from = self.subflows[i].tcp.snd_nxt_ssn();
         self.again_from = Some(from);

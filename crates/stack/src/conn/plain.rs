@@ -243,6 +243,7 @@ impl Conn {
         self.say_fail(i, at, cx); // rfc8684:B10
         if self.joined {
             self.say_where_it_goes_on(i);
+            self.asks_at_need(i, cx);
         }
     }
 
@@ -282,14 +283,12 @@ impl Conn {
     /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
     pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        if self.lattice.cause() == Some(FallbackCause::PeerFailed) {
-            if self.joined {
-                // Nor where this subflow goes on, for which there is no room beside.
-                self.say_where_it_goes_on(i);
-            } else {
-                let at = self.recv.next();
-                self.say_fail(i, at, cx);
-            }
+        if self.joined {
+            // Nor where this subflow goes on, for which there is no room beside.
+            self.say_where_it_goes_on(i);
+        } else if self.lattice.cause() == Some(FallbackCause::PeerFailed) {
+            let at = self.recv.next();
+            self.say_fail(i, at, cx);
         }
         self.fall_was_heard();
     }
@@ -350,9 +349,10 @@ impl Conn {
         }
     }
 
-    /// With data in flight without Data ACK, the peer is told where it belongs.
+    /// With data in flight without Data ACK, the peer is told where it belongs; where there were other subflows, where what
+    /// follows does.
     pub(super) fn level_of_answer(&self) -> ProtocolLevel {
-        match self.send.una() < self.send.next() {
+        match self.joined || self.send.una() < self.send.next() {
             true => ProtocolLevel::InfiniteMapping,
             false => ProtocolLevel::PlainTcp,
         }
@@ -470,7 +470,8 @@ impl Conn {
 
     /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
     pub(crate) fn ends_with_subflow(&mut self, i: usize) {
-        if !self.subflows[i].was_asked() {
+        let held = self.subflows[i].unexplained.as_ref();
+        if held.is_none_or(|held| !held.was_asked() || held.is_needless()) {
             self.recv.note_end(self.recv.next());
             self.tell_readable();
         }

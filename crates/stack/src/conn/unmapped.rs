@@ -101,6 +101,18 @@ impl Unexplained {
         self.asked
     }
 
+    /// As `asked_about`, but the peer may have nothing more to say.
+    pub(super) fn asked_at_need(ssn: Ssn, now: Instant) -> Self {
+        let tell = None;
+        let all = Self::asked_about(ssn, now, Instant::MAX);
+        Self { tell, ..all }
+    }
+
+    /// Nothing came that the peer was to be asked about.
+    pub(super) fn is_needless(&self) -> bool {
+        self.until == Instant::MAX
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -203,6 +215,7 @@ impl Conn {
         if only {
             self.withhold(i, cx);
         }
+        let patience = self.patience(i);
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
         let short = srtt.unwrap_or(SHORT_WAIT.1);
@@ -228,6 +241,9 @@ impl Conn {
             asked: false,
         });
         cx.count.unmapped_bytes += bytes.len() as u64;
+        if held.is_needless() {
+            (held.until, held.tell) = (cx.now + patience.times(2), Some(cx.now + short));
+        }
         if held.bytes.len() + bytes.len() <= most {
             if held.starts.len() < STARTS {
                 held.starts.push(held.bytes.len() as u64);

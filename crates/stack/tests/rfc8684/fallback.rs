@@ -504,6 +504,47 @@ fn after_an_mp_fail_for_data_out_of_order_everything_is_sent_anew() {
 }
 
 #[test]
+fn where_there_were_others_bytes_after_an_mp_fail_wait_for_the_peer_to_say_where_they_belong() {
+    // rfc8684:B10,B14
+    let fallen = || {
+        let mut s = Session::called_with(2, plain_options());
+        let other = s.join_out(1, 5, false);
+        s.w.inject(other, &rst());
+        s.w.advance_ms(50);
+        s.write(b"damaged");
+        s.w.find(0, "data", |s| s.has_data());
+        s.w.inject(0, &ack().opt(s.fail_at(0)));
+        let cause = FallbackCause::PeerFailed;
+        assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+        s.w.drain(0);
+        s
+    };
+    // The peer heard the answer, and says so behind its data.
+    let mut s = fallen();
+    let here = infinite(&s, 0, 0);
+    s.w.inject(0, &data(b"plain"));
+    assert_eq!(s.read(), b"");
+    s.w.advance_ms(300);
+    s.w.find(0, "the question", |s| s.options.mptcp.fail().is_some());
+    s.w.inject(0, &ack().opt(here));
+    assert_eq!(s.read(), b"plain");
+    s.w.inject(0, &data(b" again"));
+    assert_eq!(s.read(), b" again");
+    // It has nothing more to say than that it is done.
+    let mut s = fallen();
+    s.w.advance_ms(20_000);
+    s.w.inject(0, &fin());
+    let end = s.w.stack.read(s.w.now, s.conn, &mut [0; 8]);
+    assert_eq!(end, Ok(ReadOutcome::End));
+    // It did not hear the answer, nor anything that was asked: to guess would be to deliver its data in a wrong place.
+    let mut s = fallen();
+    s.w.inject(0, &data(b"mapped by a piece that is late"));
+    s.w.advance_ms(20_000);
+    assert_eq!(s.read(), b"");
+    s.w.find(0, "a reset", |s| s.is_rst());
+}
+
+#[test]
 fn a_close_after_the_fall_is_a_fin() {
     // rfc8684:B13,B16
     let mut s = Session::called();
