@@ -201,6 +201,7 @@ impl Conn {
             return;
         }
         cx.count.subflow_reset_by_us += 1;
+        self.unsettled = true;
         self.reinject_all(i);
         self.subflows[i].reset(end, why);
         self.refresh_sample(i);
@@ -301,7 +302,7 @@ impl Conn {
     }
 
     /// Moves closing on after anything that may have brought it nearer.
-    pub(crate) fn advance_close(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn advance_end(&mut self, cx: &mut Cx<'_>) {
         if self.lattice.speaks_multipath() {
             // FINs go when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
@@ -324,18 +325,31 @@ impl Conn {
         if self.released && self.closed.is_none() && self.recv.next() > self.bytes_at_release {
             self.abort(cx);
         }
-        self.answer_fins();
+    }
+
+    /// TIME-WAIT is kept by the stack, once the last acknowledgement is on its way.
+    fn is_closed(&self, i: usize, now: Instant) -> bool {
+        let tcp = &self.subflows[i].tcp;
+        match tcp.state() {
+            State::Closed => true,
+            State::TimeWait => !tcp.needs_send(now),
+            _ => false,
+        }
+    }
+
+    pub(super) fn has_closed(&self, now: Instant) -> bool {
+        (0..self.subflows.len()).any(|i| self.is_closed(i, now))
+    }
+
+    /// Lets go of the subflows that are over.
+    pub(super) fn bury_closed(&mut self, cx: &mut Cx<'_>) {
         let mut i = 0;
         while i < self.subflows.len() {
-            match self.subflows[i].tcp.state() {
-                // TIME-WAIT is kept by the stack, once the last acknowledgement is on its way.
-                state @ (State::Closed | State::TimeWait)
-                    if state == State::Closed || !self.subflows[i].tcp.needs_send(cx.now) =>
-                {
-                    let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
-                    self.bury(i, end, cx);
-                }
-                _ => i += 1,
+            if self.is_closed(i, cx.now) {
+                let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
+                self.bury(i, end, cx);
+            } else {
+                i += 1;
             }
         }
     }
@@ -374,7 +388,7 @@ impl Conn {
 
     /// A subflow that the peer finished is finished from here, too, once it has nothing in flight; the last one only
     /// when nothing has to go to the peer any more. // rfc8684:F4,F7
-    fn answer_fins(&mut self) {
+    pub(super) fn answer_fins(&mut self) {
         // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
         if !self.lattice.speaks_multipath() || self.failing.is_some() {
             return;

@@ -189,6 +189,7 @@ impl Conn {
             return;
         }
         if done.bytes > 0 || done.fin {
+            self.unsettled = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
             self.repeat_next();
@@ -288,6 +289,7 @@ impl Conn {
         if self.recv.finished() || !was_known {
             self.subflows[i].tcp.force_ack();
         }
+        self.unsettled = true;
         if self.recv.finished() && !was_finished {
             self.tell_readable();
         }
@@ -314,7 +316,7 @@ impl Conn {
         // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
         // shrank meanwhile is no reason to refuse what was allowed.
         let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
-        let room = self.mapping_room();
+        let room = self.mapping_room(i);
         match self.subflows[i].rx.note(mapping, from, reach, room) {
             Noted::New => {
                 cx.count.dss_mapping += 1;

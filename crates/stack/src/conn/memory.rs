@@ -12,6 +12,7 @@ use super::offset::Offset;
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
 use crate::api::{CloseCause, SubflowEnd};
+use crate::ids::SubflowId;
 
 /// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2).
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -65,8 +66,12 @@ impl Conn {
         self.subflows[i].tcp.grant_reassembly(grant);
     }
 
-    /// Mappings that wait for their bytes may be this many more.
-    pub(crate) fn mapping_room(&self) -> usize {
+    /// Mappings that wait for their bytes on a subflow may be this many more. What is each one's equal part is nobody else's.
+    pub(crate) fn mapping_room(&self, i: usize) -> usize {
+        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].rx.len());
+        if part > 0 {
+            return part;
+        }
         let waiting: usize = self.subflows.iter().map(|sf| sf.rx.len()).sum();
         RxMaps::MOST.saturating_sub(waiting)
     }

@@ -166,6 +166,8 @@ pub(crate) struct Conn {
     memory_check: Option<Instant>,
     /// When anything moved last.
     advance: Advance,
+    /// Something may follow for other subflows than that of the segment at hand.
+    pub(crate) unsettled: bool,
     /// A subflow ended of whose data nothing was ever acknowledged at data level.
     new_one_lost: bool,
     fast_close: Option<FastCloseWait>,
@@ -276,6 +278,7 @@ impl Conn {
             lonely_until: None,
             memory_check: None,
             advance: Advance::new(now),
+            unsettled: true,
             new_one_lost: false,
             fast_close: None,
             failing: None,
@@ -448,9 +451,21 @@ impl Conn {
 
     /// Settles everything that an input may have set in motion.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
+        self.unsettled = true;
+        self.after_data(cx);
+    }
+
+    /// As `after_input`, where nothing but data may have come: it ends no subflow and says nothing about paths, so that none but
+    /// its own has to be looked at.
+    pub(crate) fn after_data(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx.now);
-        self.advance_close(cx);
-        self.watch_silence(cx);
+        self.advance_end(cx);
+        if core::mem::take(&mut self.unsettled) {
+            self.answer_fins();
+            self.bury_closed(cx);
+            self.watch_silence(cx);
+        }
+        debug_assert!(!self.has_closed(cx.now), "a subflow ended by data");
         self.free_sent(cx);
         self.follow_manager(cx);
         self.steer(cx);
@@ -467,6 +482,9 @@ impl Conn {
     /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
     // rfc8684:D21,R2
     fn free_sent(&mut self, _cx: &mut Cx<'_>) {
+        if self.send.pinned() == 0 && self.send.queued() == 0 {
+            return;
+        }
         let una = self.send.una();
         let held = self.subflows.iter().filter_map(|sf| sf.tx.lowest()).min();
         self.send.free(held);

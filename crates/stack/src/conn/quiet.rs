@@ -107,6 +107,7 @@ impl Conn {
         let revived = sf.quiet.heard(cx.now);
         if revived {
             sf.suspect = false;
+            self.unsettled = true;
             self.refresh_sample(i);
             self.try_siblings_at_once(i, cx);
         }

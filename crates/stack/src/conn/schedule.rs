@@ -25,12 +25,38 @@ pub(crate) struct Schedule {
     blocked: bool,
     /// Devices that took no more since the connection's turn began: to the scheduler, their paths have no room.
     full: Vec<IfaceId>,
+    /// Position of the subflow that was the last one to say something beside data in this turn.
+    said: usize,
+    /// Something else than acknowledgements was sent in this turn.
+    moved: bool,
 }
 
 impl Schedule {
     /// The connection's turn begins: devices may have room again.
     pub(crate) fn begin_turn(&mut self) {
         self.full.clear();
+        self.said = 0;
+        self.moved = false;
+    }
+
+    /// Something else than acknowledgements was sent in this turn: more may follow from it.
+    pub(crate) fn moved(&self) -> bool {
+        self.moved
+    }
+
+    /// Something else than an acknowledgement was sent.
+    pub(crate) fn note_moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// Where to go on looking for a subflow that has to say something beside data.
+    pub(crate) fn said(&self) -> usize {
+        self.said
+    }
+
+    /// The subflow at this position said something beside data.
+    pub(crate) fn note_said(&mut self, position: usize) {
+        self.said = position;
     }
 
     /// A device takes no more. True if that is news.

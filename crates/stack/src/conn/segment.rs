@@ -21,7 +21,12 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return false;
         }
-        if !seg.payload.is_empty() {
+        let greeted = matches!(self.subflows[i].greeting, Greeting::Done | Greeting::Plain);
+        self.unsettled |= !(greeted && self.established);
+        let tcp = &self.subflows[i].tcp;
+        if !seg.payload.is_empty()
+            && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
+        {
             self.share_reassembly(i);
         }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
@@ -42,6 +47,7 @@ impl Conn {
         cx.count.challenge_ack += after.0 - before.0;
         cx.count.reply_limited += after.1 - before.1;
         if outcome.reset {
+            self.unsettled = true;
             self.on_reset(i, seg, cx);
             return false;
         }
@@ -110,6 +116,8 @@ impl Conn {
         }
         self.refresh_sample(i);
         self.take_up(i, cx);
+        self.unsettled |=
+            outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
         false
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct SendQueue {
     pub(crate) fin: FinState,
     /// It was said, and may have been lost with the subflow that did.
     pub(crate) fin_lost: bool,
+    /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
+    last: Option<u8>,
     /// Memory is short.
     frugal: bool,
     reinjections: VecDeque<Reinjection>,
@@ -104,6 +106,7 @@ impl SendQueue {
             tuned: None,
             fin: FinState::Open,
             fin_lost: false,
+            last: None,
             frugal: false,
             reinjections: VecDeque::new(),
             bytes_reinjected: 0,
@@ -255,6 +258,7 @@ impl SendQueue {
         if self.fin == FinState::Sent && ack > self.end {
             self.fin = FinState::Acked;
             done.fin = true;
+            self.reinjections.clear();
         }
         let bytes_ack = ack.min(self.end);
         done.bytes = bytes_ack.since(self.una);
@@ -292,7 +296,35 @@ impl SendQueue {
     // rfc8684:D21,R2
     pub(crate) fn free(&mut self, held: Option<Offset>) {
         let upto = held.map_or(self.una, |h| h.min(self.una));
+        if upto == self.end && upto > self.base {
+            let mut last = [0];
+            self.ring.read(self.end.0 - 1, &mut last);
+            self.last = Some(last[0]);
+        }
         self.base = self.base.max(upto);
+    }
+
+    /// Everything but the DATA_FIN has its Data ACK.
+    pub(crate) fn lacks_fin_only(&self) -> bool {
+        let said = matches!(self.fin, FinState::Queued | FinState::Sent);
+        said && self.all_sent() && self.una == self.end
+    }
+
+    /// Has the last byte of all sent again, for the DATA_FIN to ride on it.
+    pub(crate) fn repeat_last(&mut self) {
+        let known = self.end > self.base || self.last.is_some();
+        if self.lacks_fin_only() && known && self.reinjections.is_empty() {
+            self.reinjections.push_back(Reinjection {
+                from: Offset(self.end.0 - 1),
+                to: self.end,
+                avoid: None,
+            });
+        }
+    }
+
+    /// The byte at this position, if it is the last one of all and the ring holds it no more.
+    pub(crate) fn last_byte(&self, at: Offset) -> Option<u8> {
+        self.last.filter(|_| at + 1 == self.end)
     }
 
     /// Nothing is in it and it holds much memory.
@@ -448,6 +480,7 @@ impl SendQueue {
         self.base = self.end;
         self.una = self.end;
         self.next = self.end;
+        self.last = None;
         self.reinjections.clear();
     }
 }

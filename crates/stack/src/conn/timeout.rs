@@ -163,6 +163,27 @@ impl Conn {
         }
     }
 
+    /// The peer is heard, and yet has not acknowledged a DATA_FIN that was said by itself more than once: where options do not
+    /// pass without data, it rides on the last byte once more. Not sooner: Linux (6.18) is deaf to a DATA_FIN after one on
+    /// data that it has. // rfc8684:F2
+    fn repeat_fin_on_data(&mut self, cx: &Cx<'_>) {
+        let heard = self.subflows.iter().any(|sf| {
+            let since = sf.quiet.heard_at();
+            sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
+        });
+        // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
+        let others = self.joined && !self.holds_something();
+        let said = self.send.end() > self.tx_start && self.send.lacks_fin_only();
+        if !(others && said && self.data_timer.repeats()) {
+            return;
+        }
+        if heard {
+            self.send.repeat_last();
+        } else if let Some(i) = self.best_subflow() {
+            self.subflows[i].tcp.probe_liveness(cx.now);
+        }
+    }
+
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
@@ -181,6 +202,7 @@ impl Conn {
             for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
                 sf.tcp.force_ack();
             }
+            self.repeat_fin_on_data(cx);
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
             if let Some(i) = self.best_subflow() {

@@ -20,6 +20,8 @@ pub(crate) enum Outstanding {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DataTimer {
     at: Option<Instant>,
+    /// When it was started last.
+    began: Option<Instant>,
     backoffs: u8,
     window: bool,
 }
@@ -27,6 +29,11 @@ pub(crate) struct DataTimer {
 impl DataTimer {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.at
+    }
+
+    /// When it was started last.
+    pub(crate) fn began(&self) -> Option<Instant> {
+        self.began
     }
 
     /// It expired more than once since the peer acknowledged anything new.
@@ -52,6 +59,7 @@ impl DataTimer {
     /// Waits for a time-out from now on, longer after each that passed in vain.
     pub(crate) fn start(&mut self, now: Instant, rto: Duration) {
         self.at = Some(now + backed_off(rto, self.backoffs));
+        self.began = Some(now);
     }
 
     /// The peer acknowledged something new.

@@ -3,8 +3,9 @@
 //! A slot is obtained before anything changes; the same `decide` that answers here answers the deadline. The
 //! scheduler is asked at the moment a segment can leave, never earlier.
 
-use manypath_tcp::machine::{Decision, Kind, Offer, Plan};
+use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
 use manypath_wire::checksum::{self, Sum};
+use manypath_wire::tcp::mptcp::MptcpOption;
 use manypath_wire::tcp::options::MptcpOptions;
 
 use super::mapping::TxMapping;
@@ -75,7 +76,9 @@ impl Conn {
             Progress::Sent => return Progress::Sent,
             other => other,
         };
-        for i in 0..self.subflows.len() {
+        // Those before had nothing to say, or have said it.
+        let from = self.schedule.said().min(self.subflows.len());
+        for i in (from..self.subflows.len()).chain(0..from) {
             if !self.subflows[i].tcp.needs_send(cx.now)
                 && !self.subflows[i].signal_ready()
                 && !self.fin_ready(i)
@@ -83,12 +86,20 @@ impl Conn {
                 continue;
             }
             match self.transmit_control(i, slots, cx) {
-                Progress::Sent => return Progress::Sent,
+                Progress::Sent => {
+                    self.schedule.note_said(i);
+                    return Progress::Sent;
+                }
                 Progress::Nothing => {}
                 blocked @ Progress::Blocked(_) => outcome = blocked,
             }
         }
         outcome
+    }
+
+    /// What was sent in this turn may have set more in motion.
+    pub(crate) fn moved_in_turn(&self) -> bool {
+        self.schedule.moved()
     }
 
     /// Lets every subflow offer what the connection can take. // rfc8684:W2
@@ -313,7 +324,10 @@ impl Conn {
         let sums = self.checksum && self.lattice.speaks_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
-                let fin = matches!(source, Source::New(_)) && self.last_data(i, at, plan.len);
+                let fin = match source {
+                    Source::New(_) => self.last_data(i, at, plan.len),
+                    _ => self.lends_itself_to_fin(at, plan.len),
+                };
                 let checksum = sums.then_some(0);
                 (
                     Some(TxMapping {
@@ -424,12 +438,22 @@ impl Conn {
             && !others.any(|other| other.carries_data() && other.answers())
     }
 
+    /// The last byte, sent once more for the DATA_FIN's sake: see `repeat_fin_on_data`.
+    fn lends_itself_to_fin(&self, at: Offset, len: u32) -> bool {
+        let speaks = self.lattice.speaks_multipath();
+        speaks && self.send.lacks_fin_only() && at + u64::from(len) == self.send.end()
+    }
+
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
         if out.is_empty() {
             return Sum::ZERO;
         }
         if self.send.holds(at) {
             return self.send.payload(at, out, sum);
+        }
+        if let ([only], Some(last)) = (&mut *out, self.send.last_byte(at)) {
+            *only = last;
+            return Sum::of(out);
         }
         let kept = self.subflows[i].retained_payload(at, out);
         debug_assert!(
@@ -493,6 +517,15 @@ impl Conn {
                 self.subflows[i].plain = false;
             }
             _ => {}
+        }
+        let acknowledges = |option: &MptcpOption| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none(),
+            _ => false,
+        };
+        // The last acknowledgement of a subflow is its end.
+        let goes_on = self.subflows[i].tcp.state() == State::Established;
+        if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
+            self.schedule.note_moved();
         }
         self.spoke |= gone.dss().is_some();
         if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {

@@ -11,6 +11,12 @@ use super::timewait::{Answer, Arrival};
 use crate::api::{IfaceId, RxMeta};
 use crate::conn::join_of;
 
+/// A segment of a stream that goes on: nothing of it opens or ends anything.
+fn is_plain_data(seg: &Segment<'_>) -> bool {
+    let flags = seg.header.flags;
+    !(seg.payload.is_empty() || flags.syn() || flags.fin() || flags.rst())
+}
+
 impl Stack {
     /// Takes one IP packet that arrived on an interface. Nothing in it can do more harm than to be counted.
     pub fn handle_packet(&mut self, now: Instant, iface: IfaceId, packet: &[u8], meta: RxMeta) {
@@ -65,9 +71,15 @@ impl Stack {
                 self.counters.drop_memory += 1;
                 return;
             }
-            let mistaken = self.with_conn(target.conn, |conn, cx| {
-                conn.on_segment(target.subflow, seg, cx)
-            });
+            let mistaken = match is_plain_data(seg) {
+                // What follows from it is settled once for all that come together.
+                true => self.with_conn_stirred(target.conn, |conn, cx| {
+                    conn.on_segment(target.subflow, seg, cx)
+                }),
+                false => self.with_conn(target.conn, |conn, cx| {
+                    conn.on_segment(target.subflow, seg, cx)
+                }),
+            };
             if mistaken == Some(true) {
                 self.reset_reply(iface, seg, None);
             }

@@ -299,10 +299,28 @@ impl Stack {
         Some(result)
     }
 
+    /// As `with_conn`, but what follows is settled when the connection has its next turn.
+    fn with_conn_stirred<R>(
+        &mut self,
+        slot: u32,
+        f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
+        let entry = self.conns.at_mut(slot)?;
+        let mut cx = Cx {
+            now: self.now,
+            count: &mut self.counters,
+            rng: &mut self.rng,
+        };
+        let result = f(&mut entry.conn, &mut cx);
+        entry.stirred = true;
+        self.settle(slot);
+        Some(result)
+    }
+
     /// A connection was changed, and what follows from that is left to its next turn.
     fn stir(&mut self, slot: u32) {
         if let Some(entry) = self.conns.at_mut(slot) {
-            entry.stirred = true;
+            (entry.stirred, entry.conn.unsettled) = (true, true);
             self.enqueue(slot);
         }
     }
@@ -349,6 +367,10 @@ impl Stack {
     /// Brings deadlines and the sum of memory up to date.
     fn assess(&mut self) {
         while let Some(slot) = self.touched.pop() {
+            // Where no device takes anything, nobody has turns.
+            if self.conns.at(slot).is_some_and(|entry| entry.stirred) {
+                self.with_conn(slot, |_, _| ());
+            }
             let Some(entry) = self.conns.at_mut(slot).filter(|entry| !entry.assessed) else {
                 continue;
             };
@@ -435,7 +457,7 @@ impl Stack {
                 };
                 entry.conn.release(cx.now);
                 entry.conn.abort(&mut cx);
-                entry.stirred = true;
+                (entry.stirred, entry.conn.unsettled) = (true, true);
             }
         }
     }

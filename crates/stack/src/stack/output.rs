@@ -10,6 +10,8 @@ use crate::conn::{Cx, Progress};
 const TURN: usize = 8;
 /// Packets that one call may write.
 const CALL: usize = 64;
+/// Turns beyond the first that connections get in one call for what their last one has set in motion.
+const AGAIN: usize = 16;
 /// Keys made in one idle moment.
 const KEYS_AT_ONCE: usize = 4;
 
@@ -17,6 +19,8 @@ const KEYS_AT_ONCE: usize = 4;
 enum Turn {
     /// It has more.
     More,
+    /// It had nothing left, and what was settled then gave it more: it was not asked for that yet.
+    Again,
     /// It has nothing left.
     Done,
     /// It waits for room in a device.
@@ -44,6 +48,7 @@ impl Stack {
         }
         // Each connection in the queue is looked at once after it stopped making progress.
         let mut idle_turns = self.ready.len();
+        let mut again = AGAIN;
         while sent < CALL && idle_turns > 0 {
             let Some(slot) = self.ready.pop_front() else {
                 break;
@@ -51,6 +56,11 @@ impl Stack {
             let before = sent;
             match self.turn(slot, slots, &mut sent) {
                 Turn::More => self.ready.push_back(slot),
+                Turn::Again => {
+                    self.ready.push_back(slot);
+                    idle_turns += usize::from(again > 0);
+                    again = again.saturating_sub(1);
+                }
                 Turn::Done => {
                     if let Some(entry) = self.conns.at_mut(slot) {
                         entry.ready = false;
@@ -89,6 +99,10 @@ impl Stack {
                 count: &mut self.counters,
                 rng: &mut self.rng,
             };
+            let stirred = core::mem::take(&mut entry.stirred);
+            if stirred {
+                entry.conn.after_data(&mut cx);
+            }
             entry.conn.begin_turn();
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
@@ -103,18 +117,23 @@ impl Stack {
                     }
                 }
             }
-            if *sent == before && !entry.stirred {
+            if *sent == before && !stirred {
                 return turn;
             }
-            entry.conn.after_input(&mut cx);
-            entry.stirred = false;
-            // What was just settled may have made something due; it keeps its place in the queue.
-            if matches!(turn, Turn::Done) && entry.conn.wants_turn(cx.now) {
-                turn = Turn::More;
+            if entry.conn.moved_in_turn() {
+                entry.conn.after_input(&mut cx);
+                // What was just settled may have made something due; it keeps its place in the queue.
+                if matches!(turn, Turn::Done) && entry.conn.wants_turn(cx.now) {
+                    turn = Turn::More;
+                }
             }
         }
         self.settle(slot);
-        turn
+        let stirred = self.conns.at(slot).is_some_and(|entry| entry.stirred);
+        match turn {
+            Turn::Done if stirred => Turn::Again,
+            other => other,
+        }
     }
 
     /// Idle moments are for keys that will be needed. // rfc8684:C5,C6

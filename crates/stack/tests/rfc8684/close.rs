@@ -6,7 +6,7 @@ use manypath_stack::{
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
 
-use crate::script::packet::{ack, data, fin, rst};
+use crate::script::packet::{Seg, ack, data, fin, rst};
 use crate::script::plain_options;
 use crate::script::session::Session;
 
@@ -212,6 +212,34 @@ fn a_data_fin_is_repeated_until_it_is_acknowledged() {
     s.w.advance_ms(5000);
     s.w.find(0, "the DATA_FIN again", |s| s.is_data_fin());
     assert_eq!(s.info().state, ConnState::FinWait1);
+}
+
+#[test]
+fn a_data_fin_that_does_not_pass_by_itself_rides_on_the_last_byte_once_more() {
+    // rfc8684:F1,F2
+    let mut s = Session::called_with(2, plain_options());
+    let other = s.join_out(1, 5, false);
+    s.write(b"last");
+    s.w.find(0, "data", |s| s.has_data());
+    s.received = 4;
+    s.ack(0);
+    s.shutdown();
+    // A silent peer proves nothing: its path may be down, and Linux is deaf to a DATA_FIN after one on data that it has.
+    s.w.advance_ms(5_000);
+    for flow in [0, other] {
+        let repeats = s.w.drain(flow);
+        assert!(repeats.iter().any(Seg::is_data_fin) && !repeats.iter().any(Seg::has_data));
+    }
+    // It is heard, and acknowledges everything else.
+    s.ack(other);
+    s.w.advance_ms(20_000);
+    let again = s.w.find(0, "the last byte", |s| s.has_data());
+    let map = again.mapping().expect("a mapping");
+    assert_eq!((s.position(&map), &again.payload[..]), (3, &b"t"[..]));
+    assert!(again.is_data_fin() && map.len == 2);
+    s.received = 5;
+    s.ack(0);
+    assert_eq!(s.info().state, ConnState::FinWait2);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use manypath_stack::{ConnOptions, EventKind, PathManager, SubflowEnd};
 use manypath_wire::ids::AddrId;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, RemoveAddr};
 
-use crate::script::packet::{Pkt, Seg, ack};
+use crate::script::packet::{Pkt, Seg, ack, data};
 use crate::script::session::Session;
 use crate::script::{ours, path, plain_options, theirs};
 
@@ -99,6 +99,21 @@ fn a_wrong_code_is_ignored_without_a_word() {
             .iter()
             .any(|seg| seg.tuple.remote.ip() == theirs(1));
     s.w.check(!joined, "no join there");
+}
+
+#[test]
+fn what_comes_with_data_is_followed_at_once_though_nobody_reads() {
+    // rfc8684:A5
+    let mut s = Session::called_with(1, mesh());
+    let add = s.add_addr(7, 4, None);
+    // Two in a row, so that the acknowledgement leaves in the turn in which the join is begun.
+    let map = s.map(0, 0, b"data with it");
+    let first = data(b"data ").opt(s.dss(Some(map)));
+    s.w.inject(0, &first);
+    s.w.inject(0, &data(b"with it").opt(MptcpOption::AddAddr(add)));
+    let joins = |seg: &Seg| seg.is_syn() && seg.tuple.remote.ip() == theirs(4);
+    let joined = s.w.sent.iter().any(joins);
+    s.w.check(joined, "a join before anything else happens");
 }
 
 #[test]
