@@ -49,9 +49,14 @@ pub(super) struct Cost {
 }
 
 impl Cost {
+    /// What it cost the end that it cost more.
+    pub(super) fn slower(&self) -> f64 {
+        self.sender.max(self.receiver)
+    }
+
     /// Gbit/s that one core at each end can carry: the slower of both says how much.
     pub(super) fn gigabits(&self) -> f64 {
-        self.payload * 8.0 / self.sender.max(self.receiver).max(1.0)
+        self.payload * 8.0 / self.slower().max(1.0)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use manypath_tcp::time::Instant;
 
+use super::memo::Memo;
 use super::real;
 use super::sim::{self, Ends, megabits, span};
 use super::{Arm, Knob, Run, Unit};
@@ -21,6 +22,9 @@ pub(super) const REAL_WARM_UP: Knob = Knob::new(
     "beginning that does not count there",
 )
 .quick("2s");
+
+/// The transfers on real packets of this process.
+static TRANSFERS: Memo<Result<real::Carried, String>> = Memo::new();
 
 /// Which congestion control transfers have.
 pub(super) const CONGESTION: Knob = Knob::new(
@@ -56,14 +60,14 @@ pub(super) fn on_real_packets(
     debug_assert!(matches!(run.arm, Arm::Real | Arm::Kernel));
     let knobs = run.knobs;
     let time_of = |name: &str| Duration::from_secs_f64(knobs.get(name).clamp(0.0, 3_600.0));
-    real::transfer(
-        run,
-        real::Transfer {
-            paths,
-            buffer: knobs.whole("buffer"),
-            congestion: knobs.word("congestion"),
-            warm_up: time_of(warm_up),
-            time: time_of(time),
-        },
-    )
+    let transfer = real::Transfer {
+        paths,
+        buffer: knobs.whole("buffer"),
+        congestion: knobs.word("congestion"),
+        warm_up: time_of(warm_up),
+        time: time_of(time),
+    };
+    // Figures 4(a) to 4(c) of NSDI 2012 have lines in common.
+    let key = format!("{} {:?} {transfer:?}", run.arm, run.line.does);
+    TRANSFERS.get(key, || real::transfer(run, transfer))
 }

@@ -55,7 +55,7 @@ pub(super) const DELAY: Figure = Figure {
     knobs: &[BUFFER, RATE, RTT, QUEUE, CONGESTION, WARM_UP, TIME],
     x: Across::Knob {
         name: "buffer",
-        quick: "2m,4m,16m",
+        quick: "2m,4m",
         full: "1m,2m,3m,4m,6m,8m,10m,12m,14m,16m",
         logarithmic: false,
     },
@@ -101,7 +101,7 @@ pub(super) const LOSS: Figure = Figure {
     ],
     x: Across::Knob {
         name: "loss",
-        quick: "0,1,2,3,4,5",
+        quick: "0,1,3,5",
         full: "0,1,2,3,4,5",
         logarithmic: false,
     },

@@ -86,10 +86,10 @@ pub(super) const REGULAR: Figure = Figure {
 /// Figure 4(b).
 pub(super) const OPPORTUNISTIC: Figure = Figure {
     lines: &[
-        WIFI,
-        THREE_G,
-        line(OPPORTUNISTIC_ONLY, Does::Multipath(&[M1])),
-        OURS,
+        on(TCPS, WIFI),
+        on(TCPS, THREE_G),
+        on(OURS_ONLY, line(OPPORTUNISTIC_ONLY, Does::Multipath(&[M1]))),
+        on(OURS_ONLY, OURS),
     ],
     run: both_rates,
     verdict: opportunistic,
@@ -104,7 +104,12 @@ pub(super) const OPPORTUNISTIC: Figure = Figure {
 
 /// Figure 4(c).
 pub(super) const PENALISING: Figure = Figure {
-    lines: &[WIFI, THREE_G, BOTH_MECHANISMS, OURS],
+    lines: &[
+        on(TCPS, WIFI),
+        on(TCPS, THREE_G),
+        on(OURS_ONLY, BOTH_MECHANISMS),
+        on(OURS_ONLY, OURS),
+    ],
     run: both_rates,
     verdict: penalising,
     ..figure(
@@ -178,6 +183,16 @@ fn goodput(run: &Run<'_>) -> Result<Vec<Sample>, String> {
 fn both_rates(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let knobs = run.knobs;
     let paths = [sim::path(knobs, "wifi"), sim::path(knobs, "3g")];
+    let multipath = matches!(run.line.does, Does::Multipath(_));
+    if run.arm.needs_namespaces() {
+        let carried = transfer::on_real_packets(run, &paths, ["real.warm-up", "real.time"])?;
+        let mut samples = run.point(carried.goodput);
+        if multipath {
+            let all = carried.paths.iter().sum();
+            samples.push(run.sample(&throughput_of(run.line.name), all));
+        }
+        return Ok(samples);
+    }
     let ends = Ends {
         buffer: Some(knobs.whole("buffer")),
         options: &[("congestion", knobs.word("congestion"))],
@@ -187,7 +202,7 @@ fn both_rates(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let time = sim::span(knobs.get("time"));
     simulation.run_until(Instant::ZERO + time);
     let mut samples = run.point(sim::megabits(read_by_server(&simulation), time));
-    if matches!(run.line.does, Does::Multipath(_)) {
+    if multipath {
         let sent = simulation.hosts()[0]
             .interfaces()
             .iter()
@@ -280,7 +295,8 @@ fn doubled(seen: &Seen<'_>) -> Vec<Finding> {
 fn opportunistic(seen: &Seen<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for arm in seen.arms() {
-        if let Some(ratio) = seen.ratio(arm, OPPORTUNISTIC_ONLY, TCP_WIFI) {
+        let tcp = (super::tcp_of(arm), TCP_WIFI);
+        if let Some(ratio) = seen.across((arm, OPPORTUNISTIC_ONLY), tcp) {
             let statement = "with M1 the goodput is almost always that of TCP over WiFi or more";
             all.push(Finding::never_below(arm, statement, &ratio, 0.9, "kB"));
         }
@@ -297,7 +313,7 @@ fn opportunistic(seen: &Seen<'_>) -> Vec<Finding> {
 fn penalising(seen: &Seen<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for arm in seen.arms() {
-        if let Some(ratio) = seen.ratio(arm, BOTH, TCP_WIFI) {
+        if let Some(ratio) = seen.across((arm, BOTH), (super::tcp_of(arm), TCP_WIFI)) {
             let statement = "with M1 and M2 always at least TCP over WiFi";
             all.push(Finding::never_below(
                 arm,

@@ -2,7 +2,7 @@
 
 use manypath_stack::api::ReceiveAlgorithm;
 
-use super::super::cost::{PACKETS, RUNS, bench, line, median, with_subflows};
+use super::super::cost::{PACKETS, RUNS, bench, cheapest, line, with_subflows};
 use super::super::process::{Bench, Cost};
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Load, Paper, Run, Sample, Seen, Unit,
@@ -50,7 +50,7 @@ fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         receive: ReceiveAlgorithm::AllShortcuts,
         ..bench(run, run.knobs.whole("mss"))
     };
-    Ok(run.point(median(run, bench, Cost::gigabits)?.gigabits()))
+    Ok(run.point(cheapest(run, bench, Cost::slower)?.gigabits()))
 }
 
 fn a_third_at_most(seen: &Seen<'_>) -> Vec<Finding> {
@@ -145,7 +145,7 @@ fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         receive: algorithm.map_err(|error| error.to_string())?,
         ..with_subflows(bench(run, ETHERNET), subflows, 2)
     };
-    Ok(run.point(median(run, bench, |cost| cost.receiver)?.receiver))
+    Ok(run.point(cheapest(run, bench, |cost| cost.receiver)?.receiver))
 }
 
 fn shortcuts_help(seen: &Seen<'_>) -> Vec<Finding> {

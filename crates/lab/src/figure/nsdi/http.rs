@@ -44,7 +44,7 @@ pub(super) const FIGURE: Figure = Figure {
     ],
     x: Across::Knob {
         name: "size",
-        quick: "10k,30k,100k,300k",
+        quick: "30k,100k,300k",
         full: "10k,20k,30k,50k,70k,100k,150k,200k,300k",
         logarithmic: true,
     },

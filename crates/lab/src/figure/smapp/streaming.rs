@@ -58,7 +58,7 @@ pub(super) const FIGURE: Figure = Figure {
         )
         // The worst one of twenty does not count: with few blocks those that told of the loss would be all that is seen, two or
         // three of them.
-        .quick("100"),
+        .quick("70"),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
