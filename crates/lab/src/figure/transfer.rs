@@ -13,7 +13,7 @@ use crate::parallel::{PathSpec, read_by_server};
 /// How long transfers on real packets last, and how much of their beginning does not count. In the simulator everything
 /// counts, and time costs less.
 pub(super) const REAL_TIME: Knob =
-    Knob::new("real.time", Unit::Time, "30s", "length on real packets").quick("8s");
+    Knob::new("real.time", Unit::Time, "30s", "length on real packets").quick("7s");
 /// See [`REAL_TIME`].
 pub(super) const REAL_WARM_UP: Knob = Knob::new(
     "real.warm-up",
