@@ -9,7 +9,7 @@ use super::Stack;
 use super::open::JoinOffer;
 use super::timewait::{Answer, Arrival};
 use crate::api::{IfaceId, RxMeta};
-use crate::conn::join_of;
+use crate::conn::{Conn, Cx, join_of};
 
 /// A segment of a stream that goes on: nothing of it opens or ends anything.
 fn is_plain_data(seg: &Segment<'_>) -> bool {
@@ -71,14 +71,11 @@ impl Stack {
                 self.counters.drop_memory += 1;
                 return;
             }
+            let take = |conn: &mut Conn, cx: &mut Cx<'_>| conn.on_segment(target.subflow, seg, cx);
             let mistaken = match is_plain_data(seg) {
                 // What follows from it is settled once for all that come together.
-                true => self.with_conn_stirred(target.conn, |conn, cx| {
-                    conn.on_segment(target.subflow, seg, cx)
-                }),
-                false => self.with_conn(target.conn, |conn, cx| {
-                    conn.on_segment(target.subflow, seg, cx)
-                }),
+                true => self.with_conn_stirred(target.conn, take),
+                false => self.with_conn(target.conn, take),
             };
             if mistaken == Some(true) {
                 self.reset_reply(iface, seg, None);

@@ -286,17 +286,12 @@ impl Stack {
         slot: u32,
         f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
     ) -> Option<R> {
-        let entry = self.conns.at_mut(slot)?;
-        let mut cx = Cx {
-            now: self.now,
-            count: &mut self.counters,
-            rng: &mut self.rng,
-        };
-        let result = f(&mut entry.conn, &mut cx);
-        entry.conn.after_input(&mut cx);
-        entry.stirred = false;
-        self.settle(slot);
-        Some(result)
+        self.with_entry(slot, |entry, cx| {
+            let result = f(&mut entry.conn, cx);
+            entry.conn.after_input(cx);
+            entry.stirred = false;
+            result
+        })
     }
 
     /// As `with_conn`, but what follows is settled when the connection has its next turn.
@@ -305,14 +300,24 @@ impl Stack {
         slot: u32,
         f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
     ) -> Option<R> {
+        self.with_entry(slot, |entry, cx| {
+            entry.stirred = true;
+            f(&mut entry.conn, cx)
+        })
+    }
+
+    fn with_entry<R>(
+        &mut self,
+        slot: u32,
+        f: impl FnOnce(&mut Entry, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
         let entry = self.conns.at_mut(slot)?;
         let mut cx = Cx {
             now: self.now,
             count: &mut self.counters,
             rng: &mut self.rng,
         };
-        let result = f(&mut entry.conn, &mut cx);
-        entry.stirred = true;
+        let result = f(entry, &mut cx);
         self.settle(slot);
         Some(result)
     }
