@@ -362,11 +362,12 @@ impl Conn {
     /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is broken.
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let only = self.goes_on_with_stream(i);
         let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
         let Some(held) = &self.subflows[i].unexplained else {
             return;
         };
+        // What the peer was asked about is placed by its answer alone.
+        let only = self.goes_on_with_stream(i) && !held.asked;
         let lost = held.bytes.len();
         if self.is_contradicted(i, held.ssn) {
             self.subflows[i].unmapped = 1;

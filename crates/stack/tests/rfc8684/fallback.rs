@@ -545,6 +545,32 @@ fn where_there_were_others_bytes_after_an_mp_fail_wait_for_the_peer_to_say_where
 }
 
 #[test]
+fn a_question_about_unmapped_bytes_that_nobody_answers_ends_in_a_reset() {
+    // rfc8684:B9,B11
+    for fails_there_too in [false, true] {
+        let mut s = Session::called_with(2, plain_options());
+        s.send(0, 0, b"mapped ");
+        assert_eq!(s.read(), b"mapped ");
+        // The proof is on its way: the peer may have another subflow by now.
+        let (other, syn) = s.open_out(1);
+        let answer = s.join_answer(&syn, 5, false);
+        s.w.inject(other, &answer);
+        s.w.inject(0, &data(b"unmapped"));
+        s.w.advance_ms(1_000);
+        s.w.find(0, "the question", |s| s.options.mptcp.fail().is_some());
+        if fails_there_too {
+            // We fall for that, and still lack the answer.
+            s.w.inject(0, &ack().opt(s.fail_at(0)));
+            let cause = FallbackCause::PeerFailed;
+            assert!(s.w.happened(|e| *e == EventKind::FellBack(cause)));
+        }
+        s.w.advance_ms(20_000);
+        assert_eq!(s.read(), b"");
+        s.w.find(0, "a reset", Seg::is_rst);
+    }
+}
+
+#[test]
 fn a_close_after_the_fall_is_a_fin() {
     // rfc8684:B13,B16
     let mut s = Session::called();
