@@ -15,7 +15,7 @@ use manypath_wire::ip::Ecn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::{SeqNum, Ssn};
 use manypath_wire::tcp::header::{Flags, Header};
-use manypath_wire::tcp::layout::{Prefer, Wanted, fit};
+use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption};
 use manypath_wire::tcp::options::Options;
 
@@ -345,11 +345,7 @@ impl Peer {
         payload: &[u8],
     ) -> Vec<u8> {
         let tuple = self.flows[at].tuple.reversed();
-        let wanted = Wanted {
-            options,
-            prefer: Prefer::Signals,
-        };
-        let fitted = fit(&wanted, 40);
+        let fitted = fitting(options);
         let header = Header {
             src_port: 0,
             dst_port: 0,
@@ -372,6 +368,15 @@ impl Peer {
         emit::finish(&mut bytes, Sum::of(payload), Checksum::Full).expect("there is room");
         bytes
     }
+}
+
+/// Those options for which a header has room.
+pub(super) fn fitting(options: Options) -> Fitted {
+    let wanted = Wanted {
+        options,
+        prefer: Prefer::Signals,
+    };
+    fit(&wanted, 40)
 }
 
 fn with(option: MptcpOption) -> Options {

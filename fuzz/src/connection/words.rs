@@ -15,7 +15,7 @@ use manypath_wire::tcp::mptcp::{
 };
 use manypath_wire::tcp::options::Options;
 
-use super::peer::{Peer, pattern, theirs};
+use super::peer::{Peer, fitting, pattern, theirs};
 use crate::script::Script;
 
 /// Subflows that the connection may have.
@@ -88,6 +88,10 @@ pub(super) fn segment(script: &mut Script<'_>, peer: &mut Peer, flow: usize) -> 
             break;
         }
     }
+    // Not all of them may have room.
+    let fitted = fitting(options);
+    let dss = fitted.options().mptcp.dss();
+    mapped &= dss.is_some_and(|dss| dss.mapping.is_some());
     if flags != Flags::ACK || !mapped && len > 0 {
         // A FIN or a SYN moves numbers, and bytes without their own mapping may become the stream.
         peer.honest = false;
