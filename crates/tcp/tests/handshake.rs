@@ -4,6 +4,7 @@ mod common;
 
 use common::script::{A, IRS, ISN, R, RA, S, SA, Script};
 use manypath_tcp::machine::{Config, DeadCause, IcmpOutcome, Kind, Reject, State, Verdict};
+use manypath_tcp::time::Duration;
 use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
 use manypath_wire::tcp::header::Flags;
@@ -66,6 +67,26 @@ fn extensions_count_only_when_both_ends_offer_them() {
     let ack = s.expect(Kind::Ack);
     assert_eq!(ack.header.window, u16::MAX);
     assert_eq!(ack.options.timestamps, None);
+}
+
+#[test]
+fn the_answer_to_a_syn_that_was_sent_again_since_measures_nothing() {
+    // RFC 6298 section 3: a lost answer comes again with the same echo, and would make the path as long as its time-out.
+    for (second, srtt, rto) in [(false, None, 3_000), (true, Some(5), 205)] {
+        let mut s = Script::connecting(Config::default());
+        let first = s.expect(Kind::Syn).options.timestamps.expect("timestamps");
+        s.timeout();
+        let again = s.expect(Kind::Syn).options.timestamps.expect("timestamps");
+        s.pass(5);
+        s.stamps = true;
+        s.tsecr = if second { again.val } else { first.val };
+        assert!(s.inject(0, SA, 1, &[]).established);
+        assert_eq!(s.m.srtt().map(|t| t.as_millis()), srtt);
+        assert_eq!(s.m.rto().as_millis(), rto);
+        // What is measured by other means counts only then.
+        s.m.first_measured(s.now, Duration::from_millis(40));
+        assert_eq!(s.m.srtt().map(|t| t.as_millis()), srtt.or(Some(40)));
+    }
 }
 
 #[test]

@@ -152,6 +152,7 @@ impl Conn {
         sf.seat.backup_there = backup;
         sf.greeting = Greeting::JoinAck {
             proof,
+            sent_at: cx.now,
             repeat_at,
             repeats: 0,
         };
@@ -191,8 +192,16 @@ impl Conn {
 
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if matches!(self.subflows[i].greeting, Greeting::JoinAck { .. }) {
-            self.subflows[i].greeting = Greeting::Done;
+        let sf = &mut self.subflows[i];
+        if let Greeting::JoinAck {
+            sent_at, repeats, ..
+        } = sf.greeting
+        {
+            if repeats == 0 {
+                // A SYN that had to be repeated may have measured nothing.
+                sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
+            }
+            sf.greeting = Greeting::Done;
             self.joined = true;
             cx.count.join_established += 1;
             self.better_than_failing(cx);

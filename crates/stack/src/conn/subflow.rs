@@ -50,6 +50,7 @@ pub(crate) enum Greeting {
     /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
     JoinAck {
         proof: [u8; 20],
+        sent_at: Instant,
         repeat_at: Instant,
         repeats: u8,
     },

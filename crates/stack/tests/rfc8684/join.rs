@@ -72,6 +72,25 @@ fn the_third_packet_of_a_join_is_repeated_until_it_is_answered() {
 }
 
 #[test]
+fn the_fourth_packet_measures_where_the_syn_did_not() {
+    // rfc8684:J11
+    let mut s = Session::called_with(2, plain_options());
+    let (flow, syn) = s.open_out(1);
+    // Which of the two SYNs is answered nobody knows.
+    s.w.advance_ms(1_002);
+    s.w.expect(flow, "the SYN again", |s| s.is_syn());
+    let answer = s.join_answer(&syn, 9, false);
+    s.w.inject(flow, &answer);
+    s.w.expect(flow, "the third packet", |s| s.join().is_some());
+    let srtt = |s: &Session| s.info().subflows[1].tcp.srtt;
+    assert_eq!(srtt(&s), None);
+    s.w.advance_ms(7);
+    s.ack(flow);
+    let measured = srtt(&s).expect("a round trip");
+    assert!((7..=8).contains(&measured.as_millis()), "{measured:?}");
+}
+
+#[test]
 fn a_join_of_the_peer_is_answered_with_a_proof_and_a_fourth_packet() {
     // rfc8684:J3,J5,J7,J9,J10,J17
     let mut s = Session::accepted_with(2, plain_options());

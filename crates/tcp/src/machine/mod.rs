@@ -377,6 +377,11 @@ impl Machine {
         self.send.loss.latest_rtt()
     }
 
+    /// Something that TCP does not know as an answer took so long. It counts as long as no round trip was measured.
+    pub fn first_measured(&mut self, now: Instant, rtt: Duration) {
+        self.send.loss.first_measured(now, rtt);
+    }
+
     /// When the oldest unacknowledged segment was last sent.
     pub fn head_sent_at(&self) -> Option<Instant> {
         self.send.loss.head_sent_at()

@@ -36,6 +36,12 @@ struct Before {
     head_sent: Option<Instant>,
 }
 
+/// What was acknowledged was sent again after what the echo tells of.
+fn echoes_earlier(ack: &AckIn<'_>, report: &AckReport, before: &Before) -> bool {
+    let times = before.head_sent.zip(ack.ts);
+    report.retransmitted_acked && times.is_some_and(|(sent, echo)| echo <= sent)
+}
+
 impl LossRecovery {
     /// Takes an acknowledgement in.
     pub(crate) fn on_ack(
@@ -62,9 +68,10 @@ impl LossRecovery {
             self.flight.sent_total(),
             before.inflight,
         );
-        self.measure(now, ack, &report);
-        if report.syn_acked {
-            self.on_syn_acked(ack, &report, &before);
+        let old_syn = report.syn_acked && echoes_earlier(ack, &report, &before);
+        self.measure(now, ack, &report, old_syn);
+        if report.syn_acked && report.retransmitted_acked {
+            self.on_repeated_syn_acked(old_syn);
         }
         let silence = self.rto.backoffs();
         if report.acked > 0 {
@@ -168,9 +175,11 @@ impl LossRecovery {
         arrived
     }
 
-    fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) {
+    /// `old_syn`: it is the answer to a SYN that was sent again since. If that answer is late is as unknown as without
+    /// timestamps, since who answers also repeats what was lost, with the same echo.
+    fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, old_syn: bool) {
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
-        let echoed = ack.ts_rtt.filter(|_| report.acked > 0);
+        let echoed = ack.ts_rtt.filter(|_| report.acked > 0 && !old_syn);
         if report.rtt.is_none() && echoed.is_some() && !self.outage_seen {
             // The data arrived before an outage that swallowed its acknowledgement: that is no round trip. Only once: a
             // path may have become that slow.
@@ -191,21 +200,24 @@ impl LossRecovery {
         }
     }
 
-    /// RFC 6298 section 5.7: a handshake that had to be repeated is followed by a patient timer, unless the echo shows that
-    /// the first one was only late. RFC 5681 section 3.1 has it followed by one segment as well, which RFC 6928 section 2
-    /// recommends only after more than one repetition: one may be chance, or a box that does not like an option.
-    fn on_syn_acked(&mut self, ack: &AckIn<'_>, report: &AckReport, before: &Before) {
-        let late = before
-            .head_sent
-            .zip(ack.ts)
-            .is_some_and(|(sent, echo)| echo <= sent);
-        if report.retransmitted_acked && !late {
-            if self.rto.backoffs() > 1 {
-                self.cc.restart_initial(1);
-            }
-            if self.rtt.srtt().is_none() {
-                self.rto.after_syn_timeout();
-            }
+    /// RFC 6298 section 5.7: a handshake that had to be repeated is followed by a patient timer, unless it was measured.
+    /// RFC 5681 section 3.1 has it followed by one segment as well, which RFC 6928 section 2 recommends only after more than
+    /// one repetition: one may be chance, or a box that does not like an option. Not if the first one was answered.
+    fn on_repeated_syn_acked(&mut self, old_syn: bool) {
+        if self.rto.backoffs() > 1 && !old_syn {
+            self.cc.restart_initial(1);
+        }
+        if self.rtt.srtt().is_none() {
+            self.rto.after_syn_timeout();
+        }
+    }
+
+    /// Something else than an acknowledgement of ours measured a round trip. It counts if nothing else has.
+    pub(crate) fn first_measured(&mut self, now: Instant, rtt: Duration) {
+        if self.rtt.srtt().is_none() {
+            self.rtt.sample(now, rtt, 1);
+            self.rtt.note_latest(rtt, false);
+            self.rto.on_sample();
         }
     }
 
