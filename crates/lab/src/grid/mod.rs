@@ -4,8 +4,8 @@
 //! has to deliver. Goodput is the steady one: on both sides the first four of the longest round trips are left out, in which
 //! a connection that happens to begin on its worst path has to wait for it before it may make subflows on the others
 //! (RFC 8684 section 3.2); the end, where the last byte may come over a slow path, is not. What it comes to with the
-//! beginning is told beside it. On paths with losses all of it happens several times with other losses, and the means are
-//! compared.
+//! beginning is told beside it. On paths with losses all of it happens again with other losses, until the mean ratio is known to
+//! a few hundredths.
 
 mod network;
 mod table;
@@ -31,8 +31,10 @@ const ENOUGH: f64 = 40e6;
 /// Longest round trips that make up the beginning: the first handshake, the first data, and a join (RFC 8684 section 3.2)
 /// take three and a half, the first data over it a half.
 const BEGINNING: u64 = 4;
-/// Times that networks with losses are run.
-const REPEATED: u64 = 3;
+/// Times that networks with losses are run at least and at most: until the ratio is known well enough.
+const REPEATED: Range<u64> = 3..24;
+/// The standard error of the ratio to TCP on the best path that is good enough.
+const SURE: f64 = 0.015;
 /// Multipath TCP is given up when it takes so many times what TCP took.
 const PATIENCE: u64 = 8;
 
@@ -123,6 +125,8 @@ pub struct Row {
     pub tcp_whole: f64,
     /// Bits a second of each variant, beginning included.
     pub ours_whole: Vec<f64>,
+    /// How many times it was run.
+    pub runs: usize,
 }
 
 impl Row {
@@ -244,35 +248,68 @@ impl Sent {
     }
 }
 
+/// What one run of everything came to.
+struct Once {
+    tcp: Vec<Sent>,
+    ours: Vec<Sent>,
+}
+
 fn measure(network: &Network, variants: &[Variant]) -> Result<Row, String> {
-    let repeats = if network.is_clean() { 1 } else { REPEATED };
     let beginning = beginning(network);
-    let mut row = Row {
-        network: network.clone(),
-        tcp: vec![0.0; network.paths.len()],
-        ours: vec![0.0; variants.len()],
-        tcp_whole: 0.0,
-        ours_whole: vec![0.0; variants.len()],
-    };
-    let share = 1.0 / repeats as f64;
-    for repeat in 0..repeats {
-        let seed = network.seed * REPEATED + repeat;
+    let mut runs = Vec::new();
+    while !is_enough(network, &runs) {
+        let seed = network.seed * REPEATED.end + runs.len() as u64;
         let tcp = (0..network.paths.len())
             .map(|path| tcp_alone(network, path, seed))
             .collect::<Result<Vec<Sent>, _>>()?;
-        for (sum, sent) in row.tcp.iter_mut().zip(&tcp) {
-            *sum += sent.steady(beginning) * share;
-        }
         let bytes = tcp.iter().map(|sent| sent.all).max().unwrap_or(0).max(1);
-        let whole = tcp.iter().map(Sent::whole).fold(0.0, f64::max);
-        row.tcp_whole += whole * share;
-        for (n, variant) in variants.iter().enumerate() {
-            let sent = multipath(network, variant, bytes, seed)?;
-            row.ours[n] += sent.steady(beginning) * share;
-            row.ours_whole[n] += sent.whole() * share;
-        }
+        let ours = variants
+            .iter()
+            .map(|variant| multipath(network, variant, bytes, seed))
+            .collect::<Result<Vec<Sent>, _>>()?;
+        runs.push(Once { tcp, ours });
     }
-    Ok(row)
+    let mean = |of: &dyn Fn(&Once) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+    let steady = |sent: &Sent| sent.steady(beginning);
+    Ok(Row {
+        network: network.clone(),
+        tcp: (0..network.paths.len())
+            .map(|n| mean(&|once| steady(&once.tcp[n])))
+            .collect(),
+        ours: (0..variants.len())
+            .map(|n| mean(&|once| steady(&once.ours[n])))
+            .collect(),
+        tcp_whole: mean(&|once| once.tcp.iter().map(Sent::whole).fold(0.0, f64::max)),
+        ours_whole: (0..variants.len())
+            .map(|n| mean(&|once| once.ours[n].whole()))
+            .collect(),
+        runs: runs.len(),
+    })
+}
+
+/// Once, where nothing is left to chance. Otherwise until the first variant's ratio to the best TCP is known: single losses
+/// on long paths decide about much of a run.
+fn is_enough(network: &Network, runs: &[Once]) -> bool {
+    let beginning = beginning(network);
+    let count = runs.len() as u64;
+    if network.is_clean() || count < REPEATED.start {
+        return network.is_clean() && count > 0;
+    }
+    let ratio = |once: &Once| {
+        let best = once.tcp.iter().map(|sent| sent.steady(beginning));
+        let ours = once.ours.first().map_or(0.0, |sent| sent.steady(beginning));
+        ours / best.fold(1.0, f64::max)
+    };
+    let ratios: Vec<f64> = runs.iter().map(ratio).collect();
+    count >= REPEATED.end || standard_error(&ratios) <= SURE
+}
+
+/// Of the mean of some values. Pure.
+fn standard_error(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (count - 1.0) / count).sqrt()
 }
 
 fn buffers(network: &Network) -> String {
