@@ -150,7 +150,7 @@ impl Conn {
             can_send,
             delivery: delivery.queued,
             least: delivery.empty,
-            capacity: pace.rate.map_or(0, Rate::as_bytes_per_sec),
+            capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             slow_start: sf.tcp.in_slow_start(),
             home: sf.seat.tuple.local.ip() == self.first.local.ip(),
             backup: sf.is_backup(),

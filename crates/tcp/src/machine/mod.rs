@@ -366,6 +366,11 @@ impl Machine {
         self.send.loss.peak_rate()
     }
 
+    /// As `peak_rate`, but of rates that lasted for a second.
+    pub fn sustained_rate(&self) -> Option<Rate> {
+        self.send.loss.sustained_rate()
+    }
+
     /// Most bytes in the network during this round trip and the last.
     pub fn max_inflight(&self) -> u32 {
         self.send.loss.max_inflight()

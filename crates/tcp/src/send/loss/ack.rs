@@ -396,7 +396,9 @@ impl LossRecovery {
             let again = report.retransmitted_acked || matches!(self.phase, Phase::Loss { .. });
             let whole = self.rtt.min().is_none_or(|min| sample.interval >= min);
             if whole && !again {
-                self.round.on_certain_rate(now, sample.rate());
+                let growing = self.cc.in_slow_start();
+                self.round
+                    .on_certain_rate(now, sample.rate(), sample.app_limited, growing);
             }
         }
         let inflight = self.inflight();

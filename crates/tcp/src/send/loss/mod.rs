@@ -507,6 +507,11 @@ impl LossRecovery {
         self.round.peak()
     }
 
+    /// The highest rate of the last seconds that lasted for one.
+    pub(crate) fn sustained_rate(&self) -> Option<Rate> {
+        self.round.sustained()
+    }
+
     /// Most bytes in the network during this round trip and the last.
     pub(crate) fn max_inflight(&self) -> u32 {
         self.round.max_inflight()

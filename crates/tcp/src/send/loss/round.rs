@@ -6,6 +6,9 @@ use crate::units::Rate;
 /// For at least so long, and at most twice, a path is held to carry what it once did.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
+/// Over so long the rate of a path is averaged that loses packets: its window goes up and down.
+const AVERAGED: Duration = Duration::from_secs(1);
+
 /// Counts over one round trip, and what the one before came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Round {
@@ -14,6 +17,8 @@ pub(super) struct Round {
     now: Counts,
     last: Counts,
     peak: Peak,
+    mean: Mean,
+    sustained: Peak,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -39,6 +44,33 @@ impl Peak {
             (self.began, self.last, self.now) = (now, self.now, None);
         }
         self.now = self.now.max(Some(rate));
+    }
+}
+
+/// The rate over a second, of which no part is known at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Mean {
+    at: Instant,
+    rate: Option<Rate>,
+}
+
+impl Mean {
+    fn sample(&mut self, now: Instant, rate: Rate, growing: bool) -> Rate {
+        let since = now.since(self.at).min(AVERAGED);
+        self.at = now;
+        let mean = match self.rate {
+            Some(old) if !growing => {
+                let part = |rate: Rate, span: Duration| {
+                    rate.ratio(span.as_nanos(), AVERAGED.as_nanos())
+                        .as_bytes_per_sec()
+                };
+                let rest = AVERAGED.excess_over(since);
+                Rate::from_bytes_per_sec(part(old, rest).saturating_add(part(rate, since)))
+            }
+            _ => rate,
+        };
+        self.rate = Some(mean);
+        mean
     }
 }
 
@@ -84,8 +116,23 @@ impl Round {
     }
 
     /// The measured rate is that of segments that were sent once.
-    pub(super) fn on_certain_rate(&mut self, now: Instant, rate: Rate) {
+    pub(super) fn on_certain_rate(
+        &mut self,
+        now: Instant,
+        rate: Rate,
+        limited: bool,
+        growing: bool,
+    ) {
         self.peak.sample(now, rate);
+        if !limited || self.mean.rate.is_none_or(|mean| rate > mean) {
+            let mean = self.mean.sample(now, rate, growing);
+            self.sustained.sample(now, mean);
+        }
+    }
+
+    /// The highest rate of the last seconds that lasted for one.
+    pub(super) fn sustained(&self) -> Option<Rate> {
+        self.sustained.now.max(self.sustained.last)
     }
 
     /// The highest delivery rate of the last seconds.
