@@ -162,7 +162,9 @@ impl Conn {
                     self.learn_key(peer);
                     // The third packet confirms what was agreed. // rfc8684:C24
                     self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
-                    self.subflows[i].greeting = Greeting::CapableKeys;
+                    // It took our answer to an offer, whatever it has asked for since without one. // rfc8684:H5
+                    (self.subflows[i].greeting, self.subflows[i].plain) =
+                        (Greeting::CapableKeys, false);
                     self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
                 }
                 Third::WrongKeys => {

@@ -4,7 +4,7 @@
 //! time the version with options goes first and has a chance to be answered, so that a packet lost by chance costs no
 //! Multipath TCP. Must never touch a connection on which options were seen to pass.
 
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
@@ -15,6 +15,14 @@ use crate::api::Role;
 
 /// Time that the repeated version with options has to be answered.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// SYNs with the offer that go unanswered before the first without it. On a path that loses one packet of twenty each way, two
+/// are lost by chance in one of a hundred handshakes, and the connection would be one of plain TCP for good. // rfc8684:C32
+const OFFERS: u8 = 3;
+
+/// So soon after the last of them comes the first without. Where both arrive, they arrive in this order, and who answers the
+/// first one first speaks Multipath TCP.
+const BEHIND: Duration = Duration::from_millis(10);
 
 impl Conn {
     /// A segment of a handshake came again: our answer to it was lost, or dropped for its options.
@@ -60,7 +68,7 @@ impl Conn {
     pub(crate) fn nothing_came_back(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.greeting == Greeting::CapableSyn {
-            (sf.plain, sf.plain_at) = (false, Some(cx.now + PATIENCE));
+            sf.offer_again(cx.now + PATIENCE);
         }
     }
 
@@ -74,7 +82,10 @@ impl Conn {
             sf.plain_at = None;
             match sf.greeting {
                 Greeting::CapableSyn => {
-                    sf.plain = true;
+                    match sf.offers < OFFERS {
+                        true => sf.offer_again(cx.now + BEHIND),
+                        false => sf.plain = true,
+                    }
                     sf.tcp.repeat_syn();
                 }
                 Greeting::CapableAck => {
@@ -90,5 +101,13 @@ impl Conn {
                 _ => {}
             }
         }
+    }
+}
+
+impl Subflow {
+    /// The next SYN has the offer, and then something else may be tried.
+    fn offer_again(&mut self, then: Instant) {
+        self.offers = self.offers.saturating_add(1);
+        (self.plain, self.plain_at) = (false, Some(then));
     }
 }

@@ -157,6 +157,8 @@ pub(crate) struct Subflow {
     pub(crate) plain: bool,
     /// When that is tried, unless an answer comes before.
     pub(crate) plain_at: Option<Instant>,
+    /// SYNs that offered Multipath TCP.
+    pub(crate) offers: u8,
     /// Bare segments alternate between what introduces us and what closes.
     pub(crate) greet_next: bool,
     announced_up: bool,
@@ -186,6 +188,7 @@ impl Subflow {
             penalised: None,
             plain: false,
             plain_at: None,
+            offers: 1,
             quiet: Quiet::new(now),
             hinted: None,
             finish: false,

@@ -293,6 +293,23 @@ fn a_third_packet_without_the_option_gives_plain_tcp() {
 }
 
 #[test]
+fn a_client_that_also_asked_without_the_option_gets_data_with_mappings_when_it_has_the_keys() {
+    // rfc8684:C31,H5
+    let mut w = World::new(1);
+    let listener = listen(&mut w, plain_options());
+    let (flow, _, sender) = greet(&mut w, true);
+    let again = w.flows[flow].nxt - 1;
+    w.inject(flow, &syn().seq(again));
+    let second = w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    w.check(second.is_plain(), "no option for who asks without");
+    w.inject(flow, &third_packet(true, sender));
+    let conn = w.stack.accept(listener).expect("established");
+    w.stack.write(w.now, conn, b"first").expect("open");
+    let spoken = w.expect(flow, "data", |s| s.has_data());
+    w.check(spoken.mapping().is_some(), "with a mapping");
+}
+
+#[test]
 fn a_server_says_nothing_before_the_first_data() {
     // rfc8684:B4: an option of ours would hide from the client that the path takes options from data.
     let mut w = World::new(1);
@@ -511,13 +528,26 @@ fn a_syn_that_is_never_answered_is_tried_without_the_option_in_the_end() {
     // rfc8684:C32,H5
     let mut w = World::new(1);
     connect(&mut w, plain_options());
-    let (flow, _) = w.answer();
-    w.advance_ms(30_000);
-    let syns = w.drain(flow);
-    let with = syns.iter().filter(|s| s.capable().is_some()).count();
-    let without = syns.iter().filter(|s| s.is_plain()).count();
-    assert!(with >= 1 && without >= 1, "{}", w.log());
-    assert!(syns.last().is_some_and(|s| s.is_plain()));
+    let (flow, first) = w.answer();
+    assert!(first.capable().is_some());
+    let mut seen = Vec::new();
+    for hundredth in 1..=400 {
+        w.advance_ms(10);
+        for syn in w.drain(flow) {
+            seen.push((hundredth, syn.capable().is_some()));
+        }
+    }
+    let offered = |at| (at, true);
+    let plain = |at| (at, false);
+    // The last offer goes right before the first SYN without.
+    let expected = [
+        offered(100),
+        offered(130),
+        plain(131),
+        offered(300),
+        plain(330),
+    ];
+    assert_eq!(seen, expected, "{}", w.log());
 }
 
 #[test]
