@@ -407,4 +407,40 @@ mod tests {
         // Done before the beginning was over.
         assert_eq!(sent.steady(Duration::from_secs(20)), sent.whole());
     }
+
+    fn runs_of(ratios: &[f64]) -> Vec<Once> {
+        let sent = |bits: f64| Sent {
+            early: 0,
+            all: (bits / 8.0 * 1e6) as u64,
+            seconds: 1.0,
+        };
+        let once = |ratio: &f64| Once {
+            tcp: vec![sent(0.5), sent(1.0)],
+            ours: vec![sent(*ratio)],
+        };
+        ratios.iter().map(once).collect()
+    }
+
+    #[test]
+    fn a_network_is_run_until_its_ratio_is_known() {
+        let numbered = (0..).map(Network::draw);
+        let (clean, lossy): (Vec<Network>, Vec<Network>) =
+            numbered.take(50).partition(Network::is_clean);
+        let enough = |ratios: &[f64]| is_enough(&lossy[0], &runs_of(ratios));
+        assert!(!is_enough(&clean[0], &[]));
+        assert!(is_enough(&clean[0], &runs_of(&[1.3])));
+        assert!(!enough(&[1.0, 1.0]), "three runs at least");
+        assert!(enough(&[1.0, 1.01, 1.02]));
+        assert!(!enough(&[1.0, 1.1, 1.2]));
+        let wild: Vec<f64> = (0..24).map(|n| f64::from(n % 2)).collect();
+        assert!(!enough(&wild[1..]));
+        assert!(enough(&wild), "no more than that");
+    }
+
+    #[test]
+    fn the_standard_error_of_a_mean() {
+        // A deviation of 1 from three values.
+        assert!((standard_error(&[1.0, 2.0, 3.0]) - (1.0_f64 / 3.0).sqrt()).abs() < 1e-9);
+        assert_eq!(standard_error(&[2.0, 2.0, 2.0]), 0.0);
+    }
 }

@@ -397,8 +397,7 @@ impl LossRecovery {
             let whole = self.rtt.min().is_none_or(|min| sample.interval >= min);
             if whole && !again {
                 let growing = self.cc.in_slow_start();
-                self.round
-                    .on_certain_rate(now, sample.rate(), sample.app_limited, growing);
+                self.round.on_certain_rate(now, &sample, growing);
             }
         }
         let inflight = self.inflight();

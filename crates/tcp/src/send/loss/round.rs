@@ -1,5 +1,6 @@
 //! What the last round trip looked like: congestion control grows a window only while it is used.
 
+use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
@@ -115,16 +116,11 @@ impl Round {
         self.now.rate = self.now.rate.max(Some(rate));
     }
 
-    /// The measured rate is that of segments that were sent once.
-    pub(super) fn on_certain_rate(
-        &mut self,
-        now: Instant,
-        rate: Rate,
-        limited: bool,
-        growing: bool,
-    ) {
+    /// The measured rate is that of segments that were sent once; `growing`: each round trip it is more.
+    pub(super) fn on_certain_rate(&mut self, now: Instant, sample: &RateSample, growing: bool) {
+        let rate = sample.rate();
         self.peak.sample(now, rate);
-        if !limited || self.mean.rate.is_none_or(|mean| rate > mean) {
+        if !sample.app_limited || self.mean.rate.is_none_or(|mean| rate > mean) {
             let mean = self.mean.sample(now, rate, growing);
             self.sustained.sample(now, mean);
         }
@@ -153,5 +149,72 @@ impl Round {
     /// The congestion window held the sender back during this round or the last.
     pub(super) fn cwnd_limited(&self) -> bool {
         self.now.cwnd_limited || self.last.cwnd_limited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many bytes a second were measured at `ms`.
+    fn measure(round: &mut Round, ms: u64, rate: u64, app_limited: bool, growing: bool) {
+        let sample = RateSample {
+            delivered: rate,
+            interval: Duration::from_secs(1),
+            prior_delivered: 0,
+            app_limited,
+        };
+        round.on_certain_rate(Instant::ZERO + Duration::from_millis(ms), &sample, growing);
+    }
+
+    fn sustained(round: &Round) -> u64 {
+        round.sustained().map_or(0, Rate::as_bytes_per_sec)
+    }
+
+    #[test]
+    fn a_rate_counts_by_how_much_of_a_second_it_lasts() {
+        let mut round = Round::default();
+        measure(&mut round, 10_000, 1_000, false, false);
+        assert_eq!(sustained(&round), 1_000);
+        measure(&mut round, 10_100, 3_000, false, false);
+        assert_eq!(
+            sustained(&round),
+            1_200,
+            "nine parts of one, one of the other"
+        );
+        measure(&mut round, 11_100, 3_000, false, false);
+        assert_eq!(sustained(&round), 3_000, "a second of it");
+        assert_eq!(round.peak(), Some(Rate::from_bytes_per_sec(3_000)));
+    }
+
+    #[test]
+    fn a_path_that_grows_carries_what_it_did_last() {
+        let mut round = Round::default();
+        measure(&mut round, 10_000, 1_000, false, true);
+        measure(&mut round, 10_010, 4_000, false, true);
+        assert_eq!(sustained(&round), 4_000);
+    }
+
+    #[test]
+    fn little_to_send_says_nothing_against_a_path() {
+        let mut round = Round::default();
+        measure(&mut round, 10_000, 1_000, false, false);
+        for n in 1..=5 {
+            measure(&mut round, 10_000 + n * 100, 10, true, false);
+        }
+        measure(&mut round, 10_600, 1_100, true, false);
+        assert_eq!(sustained(&round), 1_060, "more than is known, for 600 ms");
+    }
+
+    #[test]
+    fn what_a_path_carried_is_forgotten_after_some_seconds() {
+        let mut round = Round::default();
+        measure(&mut round, 10_000, 9_000, false, false);
+        let second =
+            |round: &mut Round, n: u64| measure(round, 10_000 + n * 1_000, 1_000, false, false);
+        (1..=9).for_each(|n| second(&mut round, n));
+        assert_eq!(sustained(&round), 9_000);
+        (10..=11).for_each(|n| second(&mut round, n));
+        assert_eq!(sustained(&round), 1_000);
     }
 }
