@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 
 use manypath_lab::grid::{Options, Variant, run};
 
-/// Networks that are below 0.95 and should not be: 46 has 0.93.
-const KNOWN: [u64; 1] = [46];
-
 /// The table's ratios to TCP on the best path, by network.
 fn table() -> BTreeMap<u64, f64> {
     let text = include_str!("grid.csv");
@@ -29,10 +26,12 @@ fn the_table_has_every_network_and_does_not_get_worse() {
     assert!(table.len() >= 500 && table.keys().copied().eq(0..table.len() as u64));
     let slower = table.iter().filter(|(_, ratio)| **ratio < 0.95);
     let slower: Vec<u64> = slower.map(|(seed, _)| *seed).collect();
-    assert_eq!(slower, KNOWN, "slower than TCP on the best path");
+    assert!(
+        slower.is_empty(),
+        "slower than TCP on the best path: {slower:?}"
+    );
     let mut ratios: Vec<f64> = table.values().copied().collect();
     ratios.sort_by(f64::total_cmp);
-    assert!(ratios[0] >= 0.9, "{}", ratios[0]);
     assert!(ratios[ratios.len() / 2] >= 1.0);
 }
 

@@ -257,7 +257,9 @@ impl Conn {
         }
         // No more can be held. What was, is settled, and this follows from it.
         self.settle_unmapped(i, cx);
-        if self.lattice.speaks_multipath() {
+        if self.subflows[i].reset_with.is_some() {
+            // What was held is lost, and this has no place without it.
+        } else if self.lattice.speaks_multipath() {
             self.unmapped(i, bytes.len(), cx);
         } else {
             self.take_plain(i, ssn, bytes, cx);
@@ -374,14 +376,14 @@ impl Conn {
             self.take_held(i, cx);
             return;
         }
-        let again = {
-            let back = self.recent_acks.iter().map(|ack| at.since(ack));
-            mapped && are_repeated(&held.bytes, &held.starts, back)
-        };
         if !only {
             self.settle_beside(i, lost, cx);
             return;
         }
+        let again = {
+            let back = self.recent_acks.iter().map(|ack| at.since(ack));
+            mapped && are_repeated(&held.bytes, &held.starts, back)
+        };
         if again {
             self.subflows[i].unexplained = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);

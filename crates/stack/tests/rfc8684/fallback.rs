@@ -571,6 +571,29 @@ fn a_question_about_unmapped_bytes_that_nobody_answers_ends_in_a_reset() {
 }
 
 #[test]
+fn what_follows_more_than_can_be_held_is_not_read_in_its_place() {
+    // rfc8684:B9,B11
+    let mut s = Session::called_with(2, plain_options());
+    s.send(0, 0, b"mapped ");
+    assert_eq!(s.read(), b"mapped ");
+    let (other, syn) = s.open_out(1);
+    let answer = s.join_answer(&syn, 5, false);
+    s.w.inject(other, &answer);
+    s.w.inject(0, &data(b"unmapped"));
+    s.w.advance_ms(1_000);
+    s.w.find(0, "the question", |s| s.options.mptcp.fail().is_some());
+    s.w.inject(0, &ack().opt(s.fail_at(0)));
+    for _ in 0..1_000 {
+        s.w.inject(0, &data(&[7; 1_400]));
+        if s.w.drain(0).iter().any(Seg::is_rst) {
+            assert!(s.read().is_empty(), "read in the place of what was lost");
+            return;
+        }
+    }
+    s.w.fail("the question is open, and all of it was taken");
+}
+
+#[test]
 fn a_close_after_the_fall_is_a_fin() {
     // rfc8684:B13,B16
     let mut s = Session::called();
