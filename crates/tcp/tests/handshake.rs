@@ -90,6 +90,40 @@ fn the_answer_to_a_syn_that_was_sent_again_since_measures_nothing() {
 }
 
 #[test]
+fn a_late_answer_measures_where_the_syn_was_sent_again_only_shortly_after() {
+    // The doubt is as long as the pause between both: here 100 of 1,200 ms.
+    let mut s = Script::connecting(Config::default());
+    let first = s.expect(Kind::Syn).options.timestamps.expect("timestamps");
+    s.timeout();
+    let again = s.expect(Kind::Syn).options.timestamps.expect("timestamps");
+    let pause = again.val - first.val;
+    s.pass(7 * u64::from(pause));
+    s.stamps = true;
+    s.tsecr = first.val;
+    assert!(s.inject(0, SA, 1, &[]).established);
+    let measured = s.m.srtt().map(|t| t.as_millis());
+    assert!(measured.is_some_and(|ms| ms >= 8_000), "{measured:?}");
+}
+
+#[test]
+fn a_handshake_with_three_timeouts_is_followed_by_one_segment_and_measures() {
+    // RFC 6928 section 2; it is no outage, after which a path that is known would get back its first window.
+    let mut s = Script::connecting(Config::default());
+    s.expect(Kind::Syn);
+    let mut last = None;
+    for _ in 0..3 {
+        s.timeout();
+        last = s.expect(Kind::Syn).options.timestamps;
+    }
+    s.pass(5);
+    s.stamps = true;
+    s.tsecr = last.expect("timestamps").val;
+    assert!(s.inject(0, SA, 1, &[]).established);
+    assert_eq!(s.m.cwnd(), s.m.mss());
+    assert_eq!(s.m.srtt().map(|t| t.as_millis()), Some(5));
+}
+
+#[test]
 fn a_syn_is_repeated_with_growing_pauses_and_given_up() {
     // RFC 6298 2.1 and 5.5
     let mut s = Script::connecting(Config {

@@ -152,7 +152,7 @@ impl Conn {
         sf.seat.backup_there = backup;
         sf.greeting = Greeting::JoinAck {
             proof,
-            sent_at: cx.now,
+            sent_at: Some(cx.now),
             repeat_at,
             repeats: 0,
         };
@@ -193,12 +193,9 @@ impl Conn {
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if let Greeting::JoinAck {
-            sent_at, repeats, ..
-        } = sf.greeting
-        {
-            if repeats == 0 {
-                // A SYN that had to be repeated may have measured nothing.
+        if let Greeting::JoinAck { sent_at, .. } = sf.greeting {
+            // A SYN that had to be repeated may have measured nothing.
+            if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
             }
             sf.greeting = Greeting::Done;
@@ -213,7 +210,10 @@ impl Conn {
         for i in 0..self.subflows.len() {
             let rto = self.subflows[i].tcp.rto();
             let Greeting::JoinAck {
-                repeat_at, repeats, ..
+                sent_at,
+                repeat_at,
+                repeats,
+                ..
             } = &mut self.subflows[i].greeting
             else {
                 continue;
@@ -221,6 +221,7 @@ impl Conn {
             if *repeat_at > cx.now {
                 continue;
             }
+            *sent_at = None;
             *repeats += 1;
             *repeat_at = cx.now + Duration::from_nanos(rto.as_nanos() << (*repeats).min(8));
             if *repeats > MOST_REPEATS {

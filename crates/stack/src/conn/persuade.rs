@@ -30,12 +30,14 @@ impl Conn {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
         let told_nothing = self.was_told_nothing();
         let sf = &mut self.subflows[i];
-        match sf.greeting {
+        match &mut sf.greeting {
             // Who asks without gets an answer without; the third packet tells what it understood. // rfc8684:H5
             Greeting::CapableSynAck if syn && !ack => sf.plain = capable_of(seg).is_none(),
             Greeting::CapableAck if syn && ack => {
                 sf.plain_at.get_or_insert(cx.now + PATIENCE);
             }
+            // Our proof was lost, and is sent again now.
+            Greeting::JoinAck { sent_at, .. } if syn && ack => *sent_at = None,
             // Before it has heard of us, the peer stands behind what it sent and we lack.
             _ if !syn && told_nothing && seg.payload.is_empty() => {
                 sf.behind |= seg.header.seq.after(sf.tcp.rcv_nxt());

@@ -50,7 +50,8 @@ pub(crate) enum Greeting {
     /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
     JoinAck {
         proof: [u8; 20],
-        sent_at: Instant,
+        /// When it was sent, as long as that was once.
+        sent_at: Option<Instant>,
         repeat_at: Instant,
         repeats: u8,
     },

@@ -91,6 +91,30 @@ fn the_fourth_packet_measures_where_the_syn_did_not() {
 }
 
 #[test]
+fn the_fourth_packet_measures_nothing_where_the_third_was_sent_again() {
+    // rfc8684:J11
+    for asked_again in [true, false] {
+        let mut s = Session::called_with(2, plain_options());
+        let (flow, syn) = s.open_out(1);
+        s.w.advance_ms(1_002);
+        s.w.expect(flow, "the SYN again", |s| s.is_syn());
+        let answer = s.join_answer(&syn, 9, false);
+        s.w.inject(flow, &answer);
+        s.w.expect(flow, "the third packet", |s| s.join().is_some());
+        if asked_again {
+            s.w.advance_ms(1_000);
+            s.w.inject(flow, &answer);
+        } else {
+            s.w.advance_ms(3_100);
+        }
+        s.w.find(flow, "the third packet again", |s| s.join().is_some());
+        s.w.advance_ms(7);
+        s.ack(flow);
+        assert_eq!(s.info().subflows[1].tcp.srtt, None);
+    }
+}
+
+#[test]
 fn a_join_of_the_peer_is_answered_with_a_proof_and_a_fourth_packet() {
     // rfc8684:J3,J5,J7,J9,J10,J17
     let mut s = Session::accepted_with(2, plain_options());

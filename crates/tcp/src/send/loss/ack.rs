@@ -36,10 +36,17 @@ struct Before {
     head_sent: Option<Instant>,
 }
 
-/// What was acknowledged was sent again after what the echo tells of.
-fn echoes_earlier(ack: &AckIn<'_>, report: &AckReport, before: &Before) -> bool {
-    let times = before.head_sent.zip(ack.ts);
-    report.retransmitted_acked && times.is_some_and(|(sent, echo)| echo <= sent)
+/// How long after what the echo tells of, the SYN that was acknowledged was sent again.
+fn syn_sent_later(ack: &AckIn<'_>, report: &AckReport, before: &Before) -> Option<Duration> {
+    let repeated = report.syn_acked && report.retransmitted_acked;
+    let (sent, echo) = before.head_sent.zip(ack.ts).filter(|_| repeated)?;
+    (echo <= sent).then(|| sent.since(echo))
+}
+
+/// The answer to a SYN that was sent again `later`. Whether it is late, or was repeated for the later one because the first
+/// answer was lost, nobody can tell: the echo is the same. Where that makes less than an eighth, it does not matter.
+fn may_be_repeated(ack: &AckIn<'_>, later: Duration) -> bool {
+    ack.ts_rtt.is_none_or(|rtt| later.times(8) > rtt)
 }
 
 impl LossRecovery {
@@ -68,10 +75,11 @@ impl LossRecovery {
             self.flight.sent_total(),
             before.inflight,
         );
-        let old_syn = report.syn_acked && echoes_earlier(ack, &report, &before);
-        self.measure(now, ack, &report, old_syn);
+        let later = syn_sent_later(ack, &report, &before);
+        let unclear = later.is_some_and(|later| may_be_repeated(ack, later));
+        self.measure(now, ack, &report, unclear);
         if report.syn_acked && report.retransmitted_acked {
-            self.on_repeated_syn_acked(old_syn);
+            self.on_repeated_syn_acked(later.is_some());
         }
         let silence = self.rto.backoffs();
         if report.acked > 0 {
@@ -106,7 +114,7 @@ impl LossRecovery {
             settled,
         };
         self.adapt_window(now, &news, group);
-        if report.acked > 0 && silence >= OUTAGE && !undone {
+        if report.acked > 0 && !report.syn_acked && silence >= OUTAGE && !undone {
             self.cc.after_outage(self.setup.initial_window);
         }
         self.rearm(now, &report);
@@ -175,12 +183,12 @@ impl LossRecovery {
         arrived
     }
 
-    /// `old_syn`: it is the answer to a SYN that was sent again since. If that answer is late is as unknown as without
-    /// timestamps, since who answers also repeats what was lost, with the same echo.
-    fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, old_syn: bool) {
+    /// `unclear`: what the echo tells of is not what was answered.
+    fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, unclear: bool) {
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
-        let echoed = ack.ts_rtt.filter(|_| report.acked > 0 && !old_syn);
-        if report.rtt.is_none() && echoed.is_some() && !self.outage_seen {
+        let echoed = ack.ts_rtt.filter(|_| report.acked > 0 && !unclear);
+        let of_data = echoed.is_some() && !report.syn_acked;
+        if report.rtt.is_none() && of_data && !self.outage_seen {
             // The data arrived before an outage that swallowed its acknowledgement: that is no round trip. Only once: a
             // path may have become that slow.
             self.outage_seen = self.rto.backoffs() >= OUTAGE;
@@ -202,9 +210,9 @@ impl LossRecovery {
 
     /// RFC 6298 section 5.7: a handshake that had to be repeated is followed by a patient timer, unless it was measured.
     /// RFC 5681 section 3.1 has it followed by one segment as well, which RFC 6928 section 2 recommends only after more than
-    /// one repetition: one may be chance, or a box that does not like an option. Not if the first one was answered.
-    fn on_repeated_syn_acked(&mut self, old_syn: bool) {
-        if self.rto.backoffs() > 1 && !old_syn {
+    /// one repetition: one may be chance, or a box that does not like an option. Not if an earlier one was answered.
+    fn on_repeated_syn_acked(&mut self, earlier: bool) {
+        if self.rto.backoffs() > 1 && !earlier {
             self.cc.restart_initial(1);
         }
         if self.rtt.srtt().is_none() {
