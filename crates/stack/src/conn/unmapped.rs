@@ -162,6 +162,8 @@ impl RecentAcks {
 
 /// The fewest equal bytes that can be a repetition.
 const FEWEST: usize = 16;
+/// As many equal bytes are no chance; to compare more would only let a peer make us work.
+const ENOUGH: usize = 4096;
 
 /// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of the
 /// Data ACKs, `back` bytes before the first held byte, each byte that is there twice being the same. Pure.
@@ -171,7 +173,7 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
         back.clone().any(|back| {
             let at = usize::try_from(start + back).unwrap_or(usize::MAX);
             held.get(at..).is_some_and(|again| {
-                let len = again.len().min(start as usize);
+                let len = again.len().min(start as usize).min(ENOUGH);
                 len >= FEWEST && again[..len] == held[..len]
             })
         })
@@ -275,7 +277,7 @@ impl Conn {
         };
         let ssn = held.ssn;
         let passed_since = sf.mappings > held.mappings;
-        let told = held.told;
+        let (told, asked) = (held.told, held.asked);
         let covered = sf.rx.current(ssn).is_some();
         // While something before the next mapping is missing, it may bring the mapping of what is held.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
@@ -285,27 +287,25 @@ impl Conn {
             return false;
         }
         if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
-            if self.checksum {
-                self.gaps = self.gaps.saturating_add(1);
+            if !self.checksum {
+                let held = self.subflows[i].unexplained.take();
+                self.withhold_no_more();
+                let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
+                let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
+                self.advanced(advanced, cx);
+                return true;
             }
+            if asked {
+                // The answer is on its way, and places it.
+                return false;
+            }
+            self.gaps = self.gaps.saturating_add(1);
             let first = self.recv.next() == self.rx_start;
-            if self.checksum && (first || told || self.gaps >= GAPS) {
+            if first || told || self.gaps >= GAPS {
                 // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
                 self.settle_unmapped(i, cx);
                 return true;
             }
-        }
-        if !covered
-            && !self.checksum
-            && self.goes_on_with_stream(i)
-            && self.continues_behind(i, ssn)
-        {
-            let held = self.subflows[i].unexplained.take();
-            self.withhold_no_more();
-            let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
-            let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
-            self.advanced(advanced, cx);
-            return true;
         }
         if !covered {
             // Mappings come, but not for this: at data level it is missing, and will be sent again.

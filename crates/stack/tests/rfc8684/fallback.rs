@@ -15,11 +15,15 @@ fn failed(s: &Session, seg: &Seg) -> Option<u64> {
 
 /// An infinite mapping of the peer for bytes of its stream.
 fn infinite(s: &Session, flow: usize, at: u64) -> MptcpOption {
+    infinite_from(s, at, s.ssn(flow))
+}
+
+fn infinite_from(s: &Session, at: u64, ssn: Ssn) -> MptcpOption {
     MptcpOption::Dss(Dss {
         data_ack: None,
         mapping: Some(Mapping {
             dsn: MapDsn::Long(s.peer_dsn(at).get()),
-            ssn: s.ssn(flow),
+            ssn,
             len: 0,
             checksum: Some(0),
         }),
@@ -568,6 +572,26 @@ fn a_question_about_unmapped_bytes_that_nobody_answers_ends_in_a_reset() {
         assert_eq!(s.read(), b"");
         s.w.find(0, "a reset", Seg::is_rst);
     }
+}
+
+#[test]
+fn mapped_data_before_the_answer_to_a_question_does_not_end_the_connection() {
+    // rfc8684:B9,B14
+    let mut s = Session::called_with(2, plain_options());
+    let (other, syn) = s.open_out(1);
+    let answer = s.join_answer(&syn, 5, false);
+    s.w.inject(other, &answer);
+    s.w.inject(0, &data(b"unmapped"));
+    s.w.advance_ms(1_000);
+    s.w.find(0, "the question", |s| s.options.mptcp.fail().is_some());
+    let here = infinite_from(&s, 0, s.ssn(0) - 8);
+    s.send(0, 8, b" mapped");
+    assert_eq!(s.read(), b"", "only the answer places it");
+    s.w.inject(0, &ack().opt(here));
+    let read = s.read();
+    assert_eq!(read, b"unmapped mapped", "{}", s.w.log());
+    s.w.inject(0, &data(b" plain"));
+    assert_eq!(s.read(), b" plain");
 }
 
 #[test]
