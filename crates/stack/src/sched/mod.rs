@@ -48,7 +48,8 @@ pub struct PathView {
     pub delivery: Duration,
     /// How long it would need on the empty path.
     pub least: Duration,
-    /// Bytes a second that the path carries as far as is known; zero before data was delivered.
+    /// Bytes a second that the path carries for a second, as far as is known; zero before data was delivered. A burst may pass
+    /// faster: `delivery` goes by the highest rate.
     pub capacity: u64,
     /// The congestion window doubles each round trip.
     pub slow_start: bool,
