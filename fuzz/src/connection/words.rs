@@ -60,7 +60,6 @@ pub(super) fn segment(script: &mut Script<'_>, peer: &mut Peer, flow: usize) -> 
         script.half()
     };
     let ahead = script.near_long();
-    // Positions of the peer's stream below zero are as good as any for a hostile peer, and no honest one has them.
     let at = peer.next.wrapping_add(ahead);
     let len = match shape >> 4 & 3 {
         0 => 0,
@@ -92,8 +91,10 @@ pub(super) fn segment(script: &mut Script<'_>, peer: &mut Peer, flow: usize) -> 
     let fitted = fitting(options);
     let dss = fitted.options().mptcp.dss();
     mapped &= dss.is_some_and(|dss| dss.mapping.is_some());
-    if flags != Flags::ACK || !mapped && len > 0 {
-        // A FIN or a SYN moves numbers, and bytes without their own mapping may become the stream.
+    let before_the_stream = at > u64::MAX / 2;
+    if flags != Flags::ACK || len > 0 && (!mapped || before_the_stream) {
+        // A FIN or a SYN moves numbers; bytes without their own mapping, or with one that no stream has, may become the
+        // stream.
         peer.honest = false;
     }
     if skew == 0 {
