@@ -56,6 +56,33 @@ pub(super) struct Flow {
     pub(super) rcv: SeqNum,
     /// The stack's SYN or SYN/ACK, as far as joins need it.
     join: Option<Join>,
+    /// Which numbers have carried which part of the stream.
+    carried: Vec<Carried>,
+}
+
+/// Numbers of a subflow, and how far before them the bytes are that they carried.
+struct Carried {
+    from: SeqNum,
+    len: u32,
+    shift: u64,
+}
+
+impl Flow {
+    /// Notes which part of the stream a segment carries. False if the same numbers have carried another one: of such a
+    /// subflow nobody can say what it delivers.
+    pub(super) fn carries(&mut self, from: SeqNum, len: u32, at: u64) -> bool {
+        let place = |number: SeqNum| u64::from(number.since(self.isn));
+        let shift = at.wrapping_sub(place(from));
+        let meets = |other: &Carried| {
+            from.diff(other.from + other.len) < 0 && other.from.diff(from + len) < 0
+        };
+        let same = self
+            .carried
+            .iter()
+            .all(|other| !meets(other) || other.shift == shift);
+        self.carried.push(Carried { from, len, shift });
+        same
+    }
 }
 
 /// A host that speaks to the stack.
@@ -158,6 +185,7 @@ impl Peer {
             nxt: isn,
             rcv: SeqNum::new(0),
             join: None,
+            carried: Vec::new(),
         });
         self.flows.len() - 1
     }

@@ -97,6 +97,9 @@ pub(super) fn segment(script: &mut Script<'_>, peer: &mut Peer, flow: usize) -> 
         // stream.
         peer.honest = false;
     }
+    if len > 0 && !peer.flows[flow].carries(seq, len as u32, at) {
+        peer.honest = false;
+    }
     if skew == 0 {
         peer.flows[flow].nxt += len as u32;
         if mapped && ahead == 0 {
