@@ -164,25 +164,58 @@ impl<S: Circular> Ranges<S> {
 
     /// Some of `start..end` is inside.
     pub fn overlaps(&self, start: S, end: S) -> bool {
-        end.distance(start) > 0
-            && self
-                .spans
-                .get(self.first_ending_after(start))
-                .is_some_and(|span| span.start.distance(end) < 0)
+        self.overlaps_at(self.place(start), start, end)
+    }
+
+    /// Index of the first range that ends at or after `at`: the place of what begins there. Ranges that touch are one, so one
+    /// that ends exactly there is met.
+    pub fn place(&self, at: S) -> usize {
+        self.spans.partition_point(|span| span.end.distance(at) < 0)
+    }
+
+    /// What begins at `at` has its place at this index.
+    fn is_place(&self, index: usize, at: S) -> bool {
+        let behind = |span: &Span<S>| span.end.distance(at) < 0;
+        let before = index.checked_sub(1).map(|before| self.spans.get(before));
+        before.is_none_or(|before| before.is_some_and(behind))
+            && self.spans.get(index).is_none_or(|here| !behind(here))
+    }
+
+    /// [`Ranges::place`] without a search, if it is this index or the next one: the range where something was added last, or
+    /// behind it.
+    pub fn place_near(&self, index: usize, at: S) -> Option<usize> {
+        let next = index.checked_add(1)?;
+        [index, next]
+            .into_iter()
+            .find(|&index| self.is_place(index, at))
+    }
+
+    /// [`Ranges::overlaps`], with the place of `start`.
+    pub fn overlaps_at(&self, place: usize, start: S, end: S) -> bool {
+        debug_assert!(self.is_place(place, start), "another place");
+        let meets = |span: &Span<S>| span.end.distance(start) > 0;
+        let here = self.spans.get(place);
+        let first = match here {
+            Some(span) if !meets(span) => self.spans.get(place + 1),
+            here => here,
+        };
+        end.distance(start) > 0 && first.is_some_and(|span| span.start.distance(end) < 0)
     }
 
     /// Adds `start..end` and returns how many of its numbers are new. An empty or reversed range adds nothing.
     pub fn insert(&mut self, start: S, end: S) -> u64 {
+        self.insert_at(self.place(start), start, end)
+    }
+
+    /// [`Ranges::insert`], with the place of `start`, where the range then is that holds it.
+    pub fn insert_at(&mut self, place: usize, start: S, end: S) -> u64 {
         if end.distance(start) <= 0 {
             return 0;
         }
-        // Ranges that touch are merged, so the search admits those that end exactly at the start.
-        let from = self
-            .spans
-            .partition_point(|span| span.end.distance(start) < 0);
+        debug_assert!(self.is_place(place, start), "another place");
         let mut merged = Span { start, end };
         let mut old = 0;
-        let mut to = from;
+        let mut to = place;
         while let Some(span) = self
             .spans
             .get(to)
@@ -198,34 +231,10 @@ impl<S: Circular> Ranges<S> {
             old += span.len();
             to += 1;
         }
-        self.replace(from, to, merged);
+        self.replace(place, to, merged);
         let new = merged.len() - old;
         self.bytes += new;
         new
-    }
-
-    /// Adds `start..end` and returns how many of its numbers are new, and the index of the range that holds them. Neither
-    /// may be empty.
-    pub fn insert_and_find(&mut self, start: S, end: S) -> (u64, usize) {
-        let new = self.insert(start, end);
-        (new, self.first_ending_after(start))
-    }
-
-    /// Adds `start..end`, which is not empty, to the range at an index if it continues just that one: without a search.
-    /// Returns how many numbers that added.
-    pub fn extend_at(&mut self, index: usize, start: S, end: S) -> Option<u64> {
-        let room = match self.spans.get(index.checked_add(1)?) {
-            Some(next) => next.start.distance(end) > 0,
-            None => true,
-        };
-        let span = self.spans.get_mut(index)?;
-        if !room || span.end != start || end.distance(start) <= 0 {
-            return None;
-        }
-        span.end = end;
-        let new = end.distance(start).unsigned_abs();
-        self.bytes += new;
-        Some(new)
     }
 
     /// Puts one range in the place of the ranges `from..to`.
@@ -457,6 +466,15 @@ mod tests {
                 }
                 let gaps: u64 = set.gaps(at(0), at(300)).map(|gap| gap.len()).sum();
                 prop_assert_eq!(gaps, model.iter().filter(|inside| !**inside).count() as u64);
+                for n in 0..300 {
+                    let place = set.place(at(n));
+                    for index in 0..set.count() + 2 {
+                        let near = place == index || place == index + 1;
+                        prop_assert_eq!(set.place_near(index, at(n)), near.then_some(place));
+                    }
+                    let some = model[n..].iter().take(7).any(|inside| *inside);
+                    prop_assert_eq!(set.overlaps(at(n), at(n + 7)), some);
+                }
                 for gap in set.gaps(at(0), at(300)) {
                     prop_assert!(!gap.is_empty() && !set.overlaps(gap.start, gap.end));
                 }

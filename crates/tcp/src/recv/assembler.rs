@@ -172,7 +172,9 @@ impl Assembler {
     pub(crate) fn recent(&self, max: usize) -> impl Iterator<Item = (u64, u64)> + use<> {
         let mut chosen: [Option<Island>; 4] = [None; 4];
         let mut count = 0;
-        for at in self.latest.into_iter().flatten() {
+        // Nothing is held most of the time, whatever was.
+        let latest = self.latest.into_iter().filter(|_| !self.islands.is_empty());
+        for at in latest.flatten() {
             let index = self.islands.partition_point(|i| i.end <= at);
             let island = self.islands.get(index).filter(|i| i.start <= at).copied();
             if count < max.min(chosen.len()) && island.is_some() && !chosen.contains(&island) {

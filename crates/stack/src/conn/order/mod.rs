@@ -49,6 +49,22 @@ enum Shortcut {
     Batch(usize),
 }
 
+impl Shortcut {
+    fn place(self) -> Option<Place> {
+        match self {
+            Self::Place(place) => Some(place),
+            Self::None | Self::Batch(_) => None,
+        }
+    }
+
+    fn batch(self) -> Option<usize> {
+        match self {
+            Self::Batch(index) => Some(index),
+            Self::None | Self::Place(_) => None,
+        }
+    }
+}
+
 /// The out-of-order queue.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -57,8 +73,8 @@ pub(crate) struct Order {
     bytes: u64,
     /// By subflow.
     shortcuts: Vec<Shortcut>,
-    /// What was looked for last in the list, and where it belongs: a segment is asked about more than once.
-    found: Option<(Offset, Option<Place>)>,
+    /// What was looked for last, and where it belongs: a segment is asked about more than once.
+    found: Option<(Offset, Shortcut)>,
     searches: ReceiveSearches,
 }
 
@@ -184,7 +200,7 @@ impl Order {
             return None;
         };
         if let Some((_, place)) = self.found.filter(|(known, _)| *known == at) {
-            return place;
+            return place.place();
         }
         self.searches.searches += 1;
         let right = |place: &Place| {
@@ -192,11 +208,7 @@ impl Order {
             let next = links.after(*place).and_then(|next| links.get(next));
             starts && next.is_none_or(|next| next.start > at)
         };
-        let known = match shortcut {
-            Shortcut::Place(place) => Some(place).filter(right),
-            Shortcut::None | Shortcut::Batch(_) => None,
-        };
-        let place = match known {
+        let place = match shortcut.place().filter(right) {
             Some(place) => {
                 self.searches.hits += 1;
                 self.searches.steps += 1;
@@ -204,8 +216,34 @@ impl Order {
             }
             None => links.seek(None, at, &mut self.searches.steps),
         };
-        self.found = Some((at, place));
+        self.found = Some((at, place.map_or(Shortcut::None, Shortcut::Place)));
         place
+    }
+
+    /// Where among the batches a subflow's segment belongs: in the one at that index, or before it.
+    fn locate_batch(&mut self, by: Option<SubflowId>, at: Offset) -> usize {
+        let last = self.shortcut(by).batch();
+        let Store::Batches(batches) = &self.store else {
+            return 0;
+        };
+        let found = self.found.filter(|(known, _)| *known == at);
+        if let Some(index) = found.and_then(|(_, place)| place.batch()) {
+            return index;
+        }
+        self.searches.searches += 1;
+        self.searches.steps += 1;
+        let index = match last.and_then(|last| batches.place_near(last, at)) {
+            Some(index) => {
+                self.searches.hits += 1;
+                index
+            }
+            None => {
+                self.searches.steps += u64::from(batches.count().checked_ilog2().unwrap_or(0));
+                batches.place(at)
+            }
+        };
+        self.found = Some((at, Shortcut::Batch(index)));
+        index
     }
 
     /// Calls `visit` with the spans from the last one that starts at or before `range` to the last one that starts in it.
@@ -252,8 +290,9 @@ impl Order {
         if range.start >= range.end || self.is_empty() {
             return false;
         }
+        let place = self.locate_batch(by, range.start);
         if let Store::Batches(batches) = &self.store {
-            return batches.overlaps(range.start, range.end);
+            return batches.overlaps_at(place, range.start, range.end);
         }
         let mut any = false;
         self.near(by, range, &mut |span| any |= span.end > range.start);
@@ -288,26 +327,11 @@ impl Order {
         if range.start >= range.end {
             return;
         }
-        let shortcut = self.shortcut(by);
+        let place = self.locate_batch(by, range.start);
         if let Store::Batches(batches) = &mut self.store {
-            let hint = match shortcut {
-                Shortcut::Batch(index) => index,
-                Shortcut::None | Shortcut::Place(_) => usize::MAX,
-            };
-            self.searches.searches += 1;
-            self.searches.steps += 1;
-            let (new, index) = match batches.extend_at(hint, range.start, range.end) {
-                Some(new) => {
-                    self.searches.hits += 1;
-                    (new, hint)
-                }
-                None => {
-                    self.searches.steps += u64::from(batches.count().checked_ilog2().unwrap_or(0));
-                    batches.insert_and_find(range.start, range.end)
-                }
-            };
-            self.bytes += new;
-            self.note_shortcut(by, Shortcut::Batch(index));
+            self.bytes += batches.insert_at(place, range.start, range.end);
+            self.found = None;
+            self.note_shortcut(by, Shortcut::Batch(place));
             return;
         }
         if let Store::Tree(tree) = &self.store {
