@@ -3,6 +3,7 @@
 //!
 //! Whatever comes: nothing panics, every packet of the stack can be read, time goes on, memory stays bounded. And as long
 //! as each byte of the peer came with a mapping that is right, the application reads the peer's stream and nothing else.
+//! With FUZZ_SHOW in the environment a replayed input prints its packets.
 
 mod peer;
 mod words;
@@ -15,6 +16,7 @@ use manypath_stack::{
     TxMeta,
 };
 use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::describe;
 use manypath_wire::segment::{Segment, Verify};
 
 use crate::script::Script;
@@ -58,6 +60,8 @@ struct World<'a> {
     peer: Peer,
     /// Bytes that the application has read.
     read: u64,
+    /// Packets are printed, for whoever looks at a find.
+    shown: bool,
 }
 
 fn path(number: u8, mtu: u16) -> Path {
@@ -99,6 +103,7 @@ pub fn connection(data: &[u8]) {
         conn,
         peer,
         read: 0,
+        shown: std::env::var_os("FUZZ_SHOW").is_some(),
     };
     world.greet();
     for _ in 0..MOST_STEPS {
@@ -128,9 +133,16 @@ impl World<'_> {
         self.deliver(0, &first);
     }
 
+    fn show(&self, way: &str, packet: &[u8]) {
+        if self.shown {
+            eprintln!("{way} {:?} {}", self.now, describe::packet(packet));
+        }
+    }
+
     fn deliver(&mut self, flow: usize, packet: &[u8]) {
         self.now += Duration::from_micros(200);
         let iface = IfaceId(u32::from(self.peer.flows[flow].path));
+        self.show("in ", packet);
         self.stack
             .handle_packet(self.now, iface, packet, RxMeta::default());
         self.flush();
@@ -143,6 +155,7 @@ impl World<'_> {
             assert!(packets < MOST_PACKETS, "it sends without end");
         }
         while let Some(packet) = self.wire.queue.pop_front() {
+            self.show("out", &packet);
             let segment = Segment::parse(&packet, Verify::Full).expect("what is sent can be read");
             self.peer.hear(&segment);
         }
@@ -188,6 +201,7 @@ impl World<'_> {
                     ..RxMeta::default()
                 };
                 let iface = IfaceId(u32::from(self.peer.flows[flow].path));
+                self.show("in*", &packet);
                 self.stack.handle_packet(self.now, iface, &packet, trusted);
             }
             250..253 => {

@@ -167,7 +167,7 @@ fn word(script: &mut Script<'_>, peer: &mut Peer, place: &Place<'_>) -> (MptcpOp
 /// A DSS that says the truth; with a large byte in the short form.
 fn honest(
     script: &mut Script<'_>,
-    peer: &Peer,
+    peer: &mut Peer,
     place: &Place<'_>,
     kind: u8,
 ) -> (MptcpOption, bool) {
@@ -186,7 +186,10 @@ fn honest(
             .checksum
             .then(|| checksum::dss(dsn, place.ssn, len, Sum::of(place.payload))),
     });
-    let heard = peer.heard.wrapping_add(u64::from(script.near()));
+    let beyond = u64::from(script.near());
+    // Who acknowledges what was never sent counts something else than the stream, as if a box had made it longer.
+    peer.honest &= beyond == 0;
+    let heard = peer.heard.wrapping_add(beyond);
     let acked = peer.other_dsn(heard);
     let data_ack = Some(if short {
         DataAck::Short(acked.low32())
