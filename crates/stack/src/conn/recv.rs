@@ -356,11 +356,10 @@ impl ReceiveQueue {
 
     fn mark(&mut self, by: Option<SubflowId>, range: Range<Offset>) -> u64 {
         let before = self.next;
-        if range.start == self.next && self.arrived.is_empty() {
-            self.next = range.end;
-        } else {
+        if range.start > self.next {
             self.arrived.insert(by, range);
-            self.next = self.arrived.take_ready(self.next);
+        } else {
+            self.next = self.arrived.take_ready(by, range.end);
         }
         self.next - before
     }

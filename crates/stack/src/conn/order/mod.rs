@@ -361,8 +361,12 @@ impl Order {
         self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::Place));
     }
 
-    /// Takes everything off that continues the stream at `next`, and gives where it then ends.
-    pub(crate) fn take_ready(&mut self, next: Offset) -> Offset {
+    /// A subflow's segment ends at `next`, and before that nothing is missing any more: takes everything off that continues the
+    /// stream there, and gives where it then ends.
+    pub(crate) fn take_ready(&mut self, by: Option<SubflowId>, next: Offset) -> Offset {
+        if self.is_empty() {
+            return next;
+        }
         let mut upto = next;
         while let Some(first) = self.first().filter(|first| first.start <= upto) {
             upto = upto.max(first.end);
@@ -377,11 +381,14 @@ impl Order {
                     tree.pop_first();
                 }
                 Store::Batches(batches) => {
-                    batches.remove(first.start, first.end);
+                    batches.pop_first();
                     self.forget_first_batch();
                 }
             }
             self.found = None;
+        }
+        if let Store::Batches(_) = self.store {
+            self.note_shortcut(by, Shortcut::Batch(0));
         }
         upto
     }

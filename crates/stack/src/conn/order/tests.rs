@@ -22,8 +22,8 @@ fn holes_are_found_and_filled() {
         assert!(order.overlaps(B, &range(19, 21)) && !order.overlaps(B, &range(20, 40)));
         order.insert(A, range(15, 42));
         assert_eq!((order.bytes(), order.end()), (40, Some(Offset(50))));
-        assert_eq!(order.take_ready(Offset(9)), Offset(9));
-        assert_eq!(order.take_ready(Offset(10)), Offset(50));
+        assert_eq!(order.take_ready(A, Offset(9)), Offset(9));
+        assert_eq!(order.take_ready(A, Offset(10)), Offset(50));
         assert!(order.is_empty() && order.bytes() == 0);
     }
 }
@@ -96,7 +96,7 @@ fn another_algorithm_takes_over_what_has_arrived() {
             order.set_algorithm(to);
             assert_eq!((order.algorithm(), order.searches()), (to, before));
             assert_eq!(order.gaps(B, &range(0, 90_010)).len(), 3);
-            assert_eq!(order.take_ready(Offset(1)), Offset(9_001));
+            assert_eq!(order.take_ready(A, Offset(1)), Offset(9_001));
         }
     }
 }
@@ -148,7 +148,7 @@ fn all_four_give_the_answers_of_a_set_of_bytes() {
                 }
                 if takes {
                     assert_eq!(
-                        order.take_ready(Offset(next)),
+                        order.take_ready(by, Offset(next)),
                         Offset(ready),
                         "{name} {seed}"
                     );
