@@ -42,7 +42,21 @@ pub(super) const FIGURE: Figure = Figure {
                keys made ahead could spare most of that.",
         lines: &[],
     },
-    knobs: &[Knob::new("attempts", Unit::Count, "20000", "connections made").quick("5000")],
+    knobs: &[
+        Knob::new(
+            "attempts",
+            Unit::Count,
+            "20000",
+            "connections made in a round",
+        )
+        .quick("2000"),
+        Knob::new(
+            "rounds",
+            Unit::Count,
+            "5",
+            "rounds of which the quickest counts",
+        ),
+    ],
     x: Across::Measured(Axis::linear("microseconds")),
     y: Axis::linear("% of the attempts"),
     lines: &[
@@ -204,6 +218,18 @@ impl Pair {
         }
     }
 
+    /// How long the server took to answer each of so many attempts, in microseconds and in order.
+    fn attempts(&mut self, mode: Mode, count: usize) -> Result<Vec<f64>, String> {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (conn, took) = self.attempt(mode)?;
+            times.push(took);
+            self.end(conn)?;
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    }
+
     /// Ends a connection at once, at both ends.
     fn end(&mut self, conn: ConnId) -> Result<(), String> {
         let accepted = self.server.accept(self.listener);
@@ -235,21 +261,20 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         pair.server.accept(pair.listener);
     }
     let attempts = run.knobs.whole("attempts").max(1) as usize;
-    let mut times = Vec::with_capacity(attempts);
-    for attempt in 0..WARM_UP + attempts {
-        let (conn, took) = pair.attempt(mode)?;
-        if attempt >= WARM_UP {
-            times.push(took);
+    pair.attempts(mode, WARM_UP)?;
+    // What others on the machine take from the clock they take for seconds: of several rounds the quickest counts.
+    let mut quickest = pair.attempts(mode, attempts)?;
+    for _ in 1..run.knobs.whole("rounds") {
+        let round = pair.attempts(mode, attempts)?;
+        if round[attempts / 2] < quickest[attempts / 2] {
+            quickest = round;
         }
-        pair.end(conn)?;
     }
-    Ok(histogram(run, &times))
+    Ok(histogram(run, &quickest))
 }
 
 /// How many in a hundred attempts fall into each bin; the slowest hundredth is left to other programs.
-fn histogram(run: &Run<'_>, times: &[f64]) -> Vec<Sample> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
+fn histogram(run: &Run<'_>, sorted: &[f64]) -> Vec<Sample> {
     let shown = &sorted[..sorted.len() * 99 / 100];
     let Some(most) = shown.last() else {
         return Vec::new();
