@@ -346,8 +346,7 @@ impl Conn {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
-            // It has fallen, and says nothing twice.
-            self.withhold_no_more();
+            self.fall_was_heard();
         }
     }
 
