@@ -34,6 +34,8 @@ pub(crate) enum Stall {
     Full,
     /// The stream ends here, and only what is under way is missing.
     Tail,
+    /// The application has no more for now: the reader may wait for what is under way before it answers.
+    Pause,
 }
 
 /// What the send queue looks like.
@@ -49,6 +51,8 @@ pub(crate) struct Standing {
     pub(crate) writer_waits: bool,
     /// The application closed.
     pub(crate) closing: bool,
+    /// Nothing waits, not even for room.
+    pub(crate) pausing: bool,
 }
 
 /// Names the stall. Pure.
@@ -59,6 +63,8 @@ pub(crate) fn stall(now: Standing) -> Stall {
         Stall::Full
     } else if now.closing {
         Stall::Tail
+    } else if now.pausing {
+        Stall::Pause
     } else {
         Stall::None
     }
@@ -81,6 +87,18 @@ pub(crate) struct Pace {
     pub(crate) slow_start: bool,
 }
 
+impl Pace {
+    /// Round trips are longer than that of an empty path.
+    fn shows_queue(&self) -> bool {
+        self.round_trip > self.base.ratio(9, 8)
+    }
+
+    /// How fast the queue that round trips tell of becomes shorter.
+    pub(super) fn drain(&self) -> Option<Rate> {
+        self.rate.filter(|_| self.shows_queue())
+    }
+}
+
 /// How long a segment needs until it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
@@ -101,7 +119,7 @@ pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
         queued: time,
         empty: time,
     };
-    if pace.round_trip <= base.ratio(9, 8) {
+    if !pace.shows_queue() {
         let Some(rate) = pace.rate.filter(|_| !pace.slow_start) else {
             return alike(base);
         };
@@ -135,9 +153,14 @@ pub(crate) fn remaining(delivery: Duration, ahead: u64, flight: u64, repairing: 
     delivery.ratio(ahead.min(flight), flight)
 }
 
-/// Repeating a byte helps if it is there sooner than by the subflow that carries it. Pure.
-pub(crate) fn helps(carried: Duration, repeated: Duration) -> bool {
-    repeated < carried
+/// Repeating a byte helps if it is there sooner than by the subflow that carries it; in a pause, of which nobody knows
+/// whether anyone waits, in half of the time. Pure.
+pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool {
+    match stall {
+        Stall::None => false,
+        Stall::Full | Stall::Tail => repeated < carried,
+        Stall::Pause => repeated.times(2) < carried,
+    }
 }
 
 /// A subflow that stands still carries more than the one it waits for, as far as is known: the other one should have less.
@@ -180,6 +203,7 @@ impl Conn {
             window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
             writer_waits: self.write_blocked && self.send.all_sent(),
             closing: self.send.fin != FinState::Open && self.send.all_sent(),
+            pausing: self.send.all_sent(),
         }
     }
 
@@ -212,7 +236,7 @@ impl Conn {
         if stall == Stall::None || !self.lattice.speaks_multipath() {
             return Progress::Nothing;
         }
-        let Some(rescue) = self.next_rescue(cx) else {
+        let Some(rescue) = self.next_rescue(stall, cx) else {
             return Progress::Nothing;
         };
         if on.penalise && stall == Stall::Full {
@@ -243,7 +267,7 @@ impl Conn {
 
     /// The oldest part of the stream that a slower subflow holds, that was not repeated before, and that would be there
     /// sooner if the quickest subflow with room repeated it.
-    fn next_rescue(&self, cx: &Cx<'_>) -> Option<Rescue> {
+    fn next_rescue(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
         let quickest = (0..self.subflows.len())
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
@@ -283,7 +307,7 @@ impl Conn {
             .find(|m| m.at + u64::from(m.len) > at);
         let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
         let carried = remaining(self.delivery(holder), ahead, flight, tcp.in_recovery());
-        helps(carried, repeated).then(|| Rescue {
+        helps(stall, carried, repeated).then(|| Rescue {
             holder,
             carrier: self.subflows[carrier].id(),
             from: at,
@@ -316,6 +340,7 @@ mod tests {
         window_full: false,
         writer_waits: false,
         closing: false,
+        pausing: false,
     };
 
     #[test]
@@ -345,6 +370,14 @@ mod tests {
                     ..STANDING
                 },
                 Stall::Tail,
+            ),
+            (
+                "the application pauses",
+                Standing {
+                    pausing: true,
+                    ..STANDING
+                },
+                Stall::Pause,
             ),
             (
                 "something new can go",
@@ -443,7 +476,12 @@ mod tests {
             (150, 1_000, 0, false, 20, true),
         ] {
             let carried = remaining(ms(delivery), ahead, flight, repairing);
-            assert_eq!(helps(carried, ms(carrier)), repeat, "{ahead} of {flight}");
+            let helps = |stall| helps(stall, carried, ms(carrier));
+            assert_eq!(helps(Stall::Full), repeat, "{ahead} of {flight}");
+            assert_eq!(helps(Stall::Tail), repeat, "{ahead} of {flight}");
+            assert!(!helps(Stall::None));
         }
+        assert!(helps(Stall::Pause, ms(41), ms(20)));
+        assert!(!helps(Stall::Pause, ms(40), ms(20)));
     }
 }

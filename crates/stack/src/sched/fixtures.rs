@@ -19,6 +19,7 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         delivery: Duration::from_millis(srtt_ms),
         least: Duration::from_millis(srtt_ms),
         capacity: 0,
+        drain: 0,
         slow_start: false,
         cwnd: 14_000,
         cwnd_room: 14_000,

@@ -35,7 +35,7 @@ fn is_queued(path: &PathView) -> bool {
 }
 
 /// Its window doubles each round trip, and no queue says that it has all it can carry: how much that is nobody knows yet.
-fn grows(path: &PathView) -> bool {
+pub(super) fn grows(path: &PathView) -> bool {
     path.slow_start && !is_queued(path)
 }
 

@@ -51,6 +51,8 @@ pub struct PathView {
     /// Bytes a second that the path carries for a second, as far as is known; zero before data was delivered. A burst may pass
     /// faster: `delivery` goes by the highest rate.
     pub capacity: u64,
+    /// Bytes a second at which the queue that round trips tell of becomes shorter; zero while they tell of none.
+    pub drain: u64,
     /// The congestion window doubles each round trip.
     pub slow_start: bool,
     /// Congestion window in bytes.

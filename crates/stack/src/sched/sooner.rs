@@ -7,16 +7,45 @@
 //! writer waits for room there is more than that.
 
 use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
 
 use super::PathView;
-use super::guard::{carries, in_play};
+use super::guard::{carries, grows, in_play};
 
-/// What a path is known to carry may be so many times what it does after a loss, or beside another sender.
-const CAUTION: u64 = 4;
+/// Bytes beside those in flight that `path` surely has delivered at `end`: what its window has room for now, and, when a
+/// round trip has made room again, what the window carries; but no more than the queue that this makes lets through.
+/// What was measured over a second says less, for much of the time there was nothing to send.
+fn surely_delivers(path: &PathView, end: Duration, window: u64) -> u64 {
+    let by_window = |cwnd: u32| PathView {
+        capacity: 0,
+        cwnd,
+        ..*path
+    };
+    // A round trip passes until there is room again, and one until what leaves then is acknowledged.
+    let span = end.excess_over(longest(path).times(2));
+    let cwnd = match grows(path) {
+        true => path.cwnd.saturating_mul(2),
+        false => path.cwnd,
+    };
+    let later = carries(&by_window(cwnd), span, window);
+    let sent = u64::from(path.cwnd_room).min(window).saturating_add(later);
+    if path.drain == 0 {
+        return sent;
+    }
+    let drained = Rate::from_bytes_per_sec(path.drain).bytes_in(end);
+    sent.min(drained.saturating_sub(u64::from(path.inflight)))
+}
+
+/// Segments in flight of which the last one certainly is behind others.
+const QUEUE: u32 = 4;
 
 /// What speaks for a path: how soon its first byte may be there.
 fn soonest(path: &PathView) -> Duration {
-    path.srtt.unwrap_or(path.delivery).min(path.delivery)
+    let queued = path.inflight >= path.mss.saturating_mul(QUEUE);
+    match path.srtt.filter(|_| !queued) {
+        Some(srtt) => srtt.min(path.delivery),
+        None => path.delivery,
+    }
 }
 
 /// What speaks against it: how long a round trip may take. Where little is sent, single measurements tell little, and neither
@@ -28,15 +57,14 @@ fn longest(path: &PathView) -> Duration {
 /// The quicker of `paths` deliver `queued` bytes, and what they have in flight, sooner than `path` its first. Pure.
 fn come_sooner(path: &PathView, paths: &[PathView], queued: u64, window: u64) -> bool {
     let arrives = soonest(path);
-    let quicker = |other: &&PathView| in_play(other) && longest(other) < arrives;
-    let (mut delivered, mut waiting) = (0_u64, queued);
-    for other in paths.iter().filter(quicker) {
-        // What leaves within this time is there in time.
-        let span = arrives.excess_over(longest(other));
-        delivered = delivered.saturating_add(carries(other, span, window));
-        waiting = waiting.saturating_add(u64::from(other.inflight));
+    let others = paths.iter().filter(|other| other.subflow != path.subflow);
+    let quicker =
+        |other: &&PathView| in_play(other) && soonest(other).max(longest(other)) < arrives;
+    let mut delivered = 0_u64;
+    for other in others.filter(quicker) {
+        delivered = delivered.saturating_add(surely_delivers(other, arrives, window));
     }
-    delivered > 0 && delivered >= waiting.saturating_mul(CAUTION)
+    delivered > 0 && delivered >= queued
 }
 
 /// Takes their room from those subflows that would deliver later than the quicker ones do with all of the `queued` bytes.
@@ -52,48 +80,73 @@ pub(crate) fn leave_to_quicker(paths: &mut [PathView], queued: u64, window: u64)
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures;
+    use super::super::fixtures::{full, path, stale, unmeasured};
     use super::*;
-
-    fn path(subflow: u8, delivery_ms: u64, kilobytes_per_second: u64) -> PathView {
-        PathView {
-            capacity: kilobytes_per_second * 1_000,
-            least: Duration::from_millis(delivery_ms),
-            delivery: Duration::from_millis(delivery_ms),
-            can_send: 1_400,
-            ..fixtures::path(subflow, delivery_ms)
-        }
-    }
+    use crate::ids::SubflowId;
 
     fn left(mut paths: [PathView; 2], queued: u64) -> [u32; 2] {
         leave_to_quicker(&mut paths, queued, u64::MAX);
-        paths.map(|path| path.can_send)
+        paths.map(|path| path.can_send.min(1_400))
     }
 
     #[test]
     fn what_the_quick_path_has_delivered_by_then_waits_for_it() {
-        let full = |path: PathView| PathView {
-            can_send: 0,
-            cwnd_room: 0,
-            ..path
-        };
-        // In the 80 ms by which the second is later, the first one carries 80 KB, or with bad luck a quarter.
-        let (quick, slow) = (full(path(0, 20, 1_000)), path(1, 100, 100));
-        assert_eq!(left([quick, slow], 20_000), [0, 0]);
-        assert_eq!(left([quick, slow], 20_001), [0, 1_400]);
-        // What it has in flight comes first.
-        let loaded = PathView {
-            inflight: 30_000,
+        // Its window of 14,000 bytes is in flight; when it is back, there are 60 ms in which what leaves is in time.
+        let (quick, slow) = (full(path(0, 20)), path(1, 100));
+        assert_eq!(left([quick, slow], 42_000), [0, 0]);
+        assert_eq!(left([quick, slow], 42_001), [0, 1_400]);
+        // With room it need not wait.
+        let half = PathView {
+            cwnd_room: 7_000,
             ..quick
         };
-        assert_eq!(left([loaded, slow], 10_000), [0, 1_400]);
+        assert_eq!(left([half, slow], 49_000), [0, 0]);
+        assert_eq!(left([half, slow], 49_001), [0, 1_400]);
+        // Its window doubles.
+        let growing = PathView {
+            slow_start: true,
+            ..quick
+        };
+        assert_eq!(left([growing, slow], 196_000), [0, 0]);
+        assert_eq!(left([growing, slow], 196_001), [0, 1_400]);
+        // What its window lets go stands in a queue, of which 30,000 bytes go in 100 ms.
+        let queued = PathView {
+            drain: 300_000,
+            ..quick
+        };
+        assert_eq!(left([queued, slow], 16_000), [0, 0]);
+        assert_eq!(left([queued, slow], 16_001), [0, 1_400]);
     }
 
     #[test]
     fn a_path_that_is_nearly_as_quick_is_used() {
-        let (quick, other) = (path(0, 20, 1_000), path(1, 22, 1_000));
-        assert_eq!(left([quick, other], 500), [1_400, 0]);
-        assert_eq!(left([quick, other], 1_400), [1_400, 1_400]);
+        let (quick, other) = (path(0, 20), path(1, 22));
+        assert_eq!(left([quick, other], 14_001), [1_400, 1_400]);
+        assert_eq!(left([full(quick), other], 1_400), [0, 1_400]);
+    }
+
+    #[test]
+    fn behind_others_a_segment_is_as_late_as_the_queue() {
+        let (quick, loaded) = (full(path(0, 20)), |inflight| PathView {
+            inflight,
+            delivery: Duration::from_millis(100),
+            ..path(1, 30)
+        });
+        assert_eq!(left([quick, loaded(5_599)], 14_000), [0, 1_400]);
+        assert_eq!(left([quick, loaded(5_600)], 14_000), [0, 0]);
+        // Two do not wait for each other, and nobody for itself.
+        let queued = |inflight, delivery| PathView {
+            delivery: Duration::from_millis(delivery),
+            ..loaded(inflight)
+        };
+        let other = PathView {
+            subflow: SubflowId(2),
+            ..queued(9_800, 99)
+        };
+        assert_eq!(left([queued(9_800, 100), other], 200), [0, 1_400]);
+        let mut alone = [loaded(5_600)];
+        leave_to_quicker(&mut alone, 1_400, u64::MAX);
+        assert_eq!(alone, [loaded(5_600)]);
     }
 
     #[test]
@@ -101,23 +154,16 @@ mod tests {
         // What was sent before a path was cut came back after 700 ms; its round trips are of 100.
         let once_late = PathView {
             srtt: Some(Duration::from_millis(100)),
-            ..path(0, 700, 1)
+            ..path(0, 700)
         };
-        assert_eq!(left([once_late, path(1, 200, 1_000)], 14), [1_400, 1_400]);
+        assert_eq!(left([once_late, path(1, 200)], 14), [1_400, 1_400]);
     }
 
     #[test]
     fn nothing_waits_for_a_path_that_is_silent_or_unknown() {
-        let (quick, slow) = (path(0, 20, 1_000), path(1, 100, 100));
-        let stale = PathView {
-            stale: true,
-            ..quick
-        };
-        assert_eq!(left([stale, slow], 1_400), [1_400, 1_400]);
-        let unknown = PathView {
-            srtt: None,
-            ..quick
-        };
-        assert_eq!(left([unknown, slow], 1_400), [1_400, 1_400]);
+        let (quick, slow) = (path(0, 20), path(1, 100));
+        assert_eq!(left([quick, slow], 1_400), [1_400, 0]);
+        assert_eq!(left([stale(quick), slow], 1_400), [1_400, 1_400]);
+        assert_eq!(left([unmeasured(quick), slow], 1_400), [1_400, 1_400]);
     }
 }
