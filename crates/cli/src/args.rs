@@ -541,8 +541,12 @@ Examples:
 #[command(after_help = GRID_EXAMPLES, after_long_help = format!("{GRID_EXAMPLES}\n\n{CODES}"))]
 pub(crate) struct GridArgs {
     /// Which networks: from the first to before the last
-    #[arg(long, value_name = "A..B", value_parser = parse_seeds, default_value = "0..500")]
+    #[arg(long, value_name = "A..B", value_parser = parse_networks, default_value = "0..500")]
     pub(crate) seeds: Range<u64>,
+
+    /// Requests one after the other, with answers of 1 kB to 1 MB, instead of bulk transfers
+    #[arg(long)]
+    pub(crate) requests: bool,
 
     /// Besides the default settings every scheduler, every congestion control and no mechanisms
     #[arg(long)]
@@ -563,6 +567,21 @@ pub(crate) struct GridArgs {
     /// The result as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads `A..B`.
+fn parse_networks(text: &str) -> Result<Range<u64>, String> {
+    match parse_seeds(text) {
+        Ok(seeds) if seeds.end < u64::MAX => Ok(seeds),
+        Ok(seeds) => Err(format!(
+            "'{text}' has no end; write for example {}..{}",
+            seeds.start,
+            seeds.start.saturating_add(100)
+        )),
+        Err(_) => Err(format!(
+            "'{text}' is no range of networks; write for example 0..100"
+        )),
+    }
 }
 
 /// Reads `A..B`, or `A..` for all seeds from there on.

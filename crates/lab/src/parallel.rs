@@ -110,15 +110,19 @@ pub fn read_by_server(simulation: &Simulation) -> u64 {
     server.endpoints().first().map_or(0, |end| end.record.read)
 }
 
-/// Lets the talk go on until the server's application has read so much, or until `limit`; says when that was.
-pub fn run_until_read(simulation: &mut Simulation, bytes: u64, limit: Instant) -> Option<Instant> {
+/// Lets the talk go on until it is done, or until `limit`; says when that was.
+pub fn run_until_done(
+    simulation: &mut Simulation,
+    is_done: impl Fn(&Simulation) -> bool,
+    limit: Instant,
+) -> Option<Instant> {
     /// Steps in which it is looked: short against any transfer that is worth measuring.
     const STEP: Duration = Duration::from_millis(5);
     let mut now = simulation.now();
     while now < limit {
         now += STEP;
         simulation.run_until(now);
-        if read_by_server(simulation) >= bytes {
+        if is_done(simulation) {
             return Some(now);
         }
     }

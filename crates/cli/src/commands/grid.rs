@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use manypath_lab::grid::{self, Options, Variant};
+use manypath_lab::grid::{self, Load, Options, Variant};
 
 use crate::args::GridArgs;
 use crate::commands::{print_json, print_text};
@@ -28,9 +28,22 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
     }
     let options = Options {
         seeds: args.seeds.clone(),
+        load: match args.requests {
+            true => Load::Requests,
+            false => Load::Bulk,
+        },
         variants,
         jobs: args.jobs,
     };
+    // Before the work, so that it is not in vain.
+    let table = args.out.as_deref().map(|folder| {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+        Ok::<_, Failure>(folder.join(match args.requests {
+            true => "requests.csv",
+            false => "grid.csv",
+        }))
+    });
+    let table = table.transpose()?;
     let (done, started) = (AtomicU64::new(0), Instant::now());
     let total = args.seeds.end - args.seeds.start;
     let report = grid::run(&options, |_| {
@@ -43,10 +56,8 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
         }
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
-    if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
-        let path = folder.join("grid.csv");
-        std::fs::write(&path, report.csv()).map_err(|error| Failure::file(&path, &error))?;
+    if let Some(path) = &table {
+        std::fs::write(path, report.csv()).map_err(|error| Failure::file(path, &error))?;
     }
     if args.json {
         print_json(&report)?;

@@ -82,11 +82,14 @@ impl<'a> Seen<'a> {
         self.across((arm, one), (arm, other))
     }
 
-    /// One line over another, on any arms. Nothing if they have no place in common.
+    /// One line over another, on any arms. Nothing if they have no place in common at which the other has anything.
     #[must_use]
     pub fn across(&self, one: (Arm, &str), other: (Arm, &str)) -> Option<Ratio> {
         let (one, other) = (self.line(one.0, one.1)?, self.line(other.0, other.1)?);
-        let ratio = |point: &[f64; 2]| Some([point[0], point[1] / other.at(point[0])?.max(1e-9)]);
+        let ratio = |point: &[f64; 2]| {
+            let below = other.at(point[0]).filter(|value| *value > 0.0)?;
+            Some([point[0], point[1] / below])
+        };
         let points: Vec<[f64; 2]> = one.points.iter().filter_map(ratio).collect();
         (!points.is_empty()).then_some(Ratio { points })
     }

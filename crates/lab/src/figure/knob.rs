@@ -23,7 +23,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Spellings with their factors; the first one without a factor of its own stands for a bare number.
+    /// Spellings with their factors. Rates and times have no bare numbers: nobody who writes 20 means 20 bit/s, or 20 s.
     const fn spellings(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Bytes => &[
@@ -41,7 +41,6 @@ impl Unit {
                 ("mib", 1_048_576.0),
             ],
             Self::Rate => &[
-                ("", 1.0),
                 ("bit", 1.0),
                 ("bit/s", 1.0),
                 ("kbit", 1e3),
@@ -51,7 +50,7 @@ impl Unit {
                 ("gbit", 1e9),
                 ("gbit/s", 1e9),
             ],
-            Self::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("", 1.0)],
+            Self::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6)],
             Self::Percent => &[("%", 1.0), ("", 1.0)],
             Self::Count => &[("", 1.0), ("k", 1e3), ("m", 1e6)],
             Self::Congestion => &[],
@@ -89,12 +88,20 @@ impl Unit {
             .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
             .count();
         let (number, unit) = text.split_at(digits);
-        let (_, factor) = self
+        let number = number.parse::<f64>().ok()?;
+        let spelled = self
             .spellings()
             .iter()
-            .find(|(name, _)| *name == unit.trim())?;
-        let value = number.parse::<f64>().ok()? * factor;
-        value.is_finite().then_some(value)
+            .find(|(name, _)| *name == unit.trim());
+        // Nothing is nothing in any unit.
+        let factor = match (spelled, number == 0.0 && unit.is_empty()) {
+            (Some((_, factor)), _) => *factor,
+            (None, true) => 1.0,
+            (None, false) => return None,
+        };
+        let value = number * factor;
+        let whole = self != Self::Count || value.fract() == 0.0;
+        (value.is_finite() && whole).then_some(value)
     }
 }
 
@@ -196,7 +203,7 @@ pub enum KnobError {
         known: String,
     },
     /// Not a value of its kind.
-    #[error("'{text}' is no value for {name}, which is {example} by default")]
+    #[error("'{text}' is no value for {name}, which is {example} by default{}", units(.unit))]
     Value {
         /// The parameter.
         name: &'static str,
@@ -204,6 +211,16 @@ pub enum KnobError {
         text: String,
         /// What one could write.
         example: &'static str,
+        /// What it is in.
+        unit: Unit,
+    },
+    /// What lies on the horizontal axis has no single value.
+    #[error(
+        "{name} is the horizontal axis here: give its points with --sweep {name}=A..B or {name}=A,B,C"
+    )]
+    Axis {
+        /// The parameter.
+        name: &'static str,
     },
     /// The figure's horizontal axis is what is measured.
     #[error("{0} shows a distribution: nothing can be swept, only set")]
@@ -350,7 +367,24 @@ fn unreadable(knob: &Knob, text: &str) -> KnobError {
         name: knob.name,
         text: text.to_owned(),
         example: knob.value,
+        unit: knob.unit,
     }
+}
+
+/// What one can write, for the end of an error.
+fn units(unit: &Unit) -> String {
+    let names = match unit {
+        Unit::Bytes => "a number of bytes, with k, m or g (1000), or ki or mi (1024)".to_owned(),
+        Unit::Rate => "a number with bit, kbit, mbit or gbit".to_owned(),
+        Unit::Time => "a number with s, ms or us".to_owned(),
+        Unit::Percent => "a number with %, of 0 to less than 100 for losses".to_owned(),
+        Unit::Count => "a whole number".to_owned(),
+        Unit::Congestion => {
+            let names = Algorithm::ALL.iter().map(ToString::to_string);
+            names.collect::<Vec<_>>().join(", ")
+        }
+    };
+    format!("; it takes {names}")
 }
 
 /// Points of a range without a number of points.
@@ -396,7 +430,12 @@ pub(super) fn sweep(
         }
         None => (rest, STEPS),
     };
-    Ok((knob, range(read(low)?, read(high)?, steps)))
+    let mut values = range(read(low)?, read(high)?, steps);
+    if knob.unit == Unit::Count {
+        values.iter_mut().for_each(|value| *value = value.round());
+        values.dedup();
+    }
+    Ok((knob, values))
 }
 
 fn range(low: f64, high: f64, steps: usize) -> Vec<f64> {

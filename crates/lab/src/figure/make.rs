@@ -97,8 +97,10 @@ pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcom
             let whole = results.len() == plan.runs.len();
             let mut outcome = Outcome::of(plan, options.quick, results);
             outcome.skipped = skipped.iter().filter(|_| lacks(plan)).cloned().collect();
-            outcome.interrupted = !whole;
-            outcome
+            match whole {
+                true => outcome,
+                false => outcome.interrupted(),
+            }
         });
         Ok(done.collect())
     })

@@ -127,7 +127,7 @@ impl Outcome {
             let agreement = agreement(&findings);
             (findings, agreement)
         } else {
-            let why = "another parameter is swept: the paper's statements are not about that.";
+            let why = "parameters were changed: the paper's statements are not about this network.";
             (Vec::new(), why.to_owned())
         };
         let published = figure.paper.lines.iter().map(|line| Published {
@@ -158,6 +158,17 @@ impl Outcome {
             failures,
             quick,
             interrupted: false,
+        }
+    }
+
+    /// Somebody stopped it before the last run: what is there says nothing for or against a statement.
+    pub(super) fn interrupted(self) -> Self {
+        Self {
+            findings: Vec::new(),
+            agreement: "stopped before all runs were done: nothing is held against the paper."
+                .to_owned(),
+            interrupted: true,
+            ..self
         }
     }
 
@@ -303,10 +314,10 @@ pub(super) fn number(value: f64) -> String {
 
 /// The findings in a sentence.
 fn agreement(findings: &[Finding]) -> String {
-    let broken: Vec<&str> = findings
+    let broken: Vec<String> = findings
         .iter()
         .filter(|finding| !finding.holds)
-        .map(|finding| finding.seen.as_str())
+        .map(|finding| format!("{}: {}", finding.statement, finding.seen))
         .collect();
     let count = findings.len();
     match (count, broken.as_slice()) {

@@ -21,7 +21,7 @@ pub(super) struct Plan {
     /// The label of the horizontal axis.
     pub(super) across: String,
     pub(super) logarithmic: bool,
-    /// It is the figure's own, about which its statements are.
+    /// Axis and network are the figure's own, about which its statements are.
     pub(super) own: bool,
     /// The parameters as far as they are the same for all runs.
     pub(super) knobs: Knobs,
@@ -50,6 +50,8 @@ struct Places {
     label: String,
     logarithmic: bool,
     own: bool,
+    /// The parameter on it.
+    axis: Option<&'static str>,
     all: Vec<(f64, Knobs)>,
 }
 
@@ -72,6 +74,14 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
     }
     let places = places(figure, request, &knobs)?;
     let mut runs = Vec::new();
+    if let Some(name) = places
+        .axis
+        .filter(|name| request.set.iter().any(|words| sets(words, name)))
+    {
+        return Err(knob::KnobError::Axis { name }.into());
+    }
+    let changed = |words: &&String| !MEASURED_WITH.iter().any(|name| sets(words, name));
+    let own_network = !request.set.iter().any(|words| changed(&words));
     for (x, knobs) in &places.all {
         for line in figure.lines {
             for &arm in line.arms.iter().filter(|arm| request.arms.has(**arm)) {
@@ -88,10 +98,26 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
         figure,
         across: places.label,
         logarithmic: places.logarithmic,
-        own: places.own,
+        own: places.own && own_network,
         knobs,
         runs,
     })
+}
+
+/// Parameters that say how long and how often something is measured, not what.
+const MEASURED_WITH: [&str; 7] = [
+    "time",
+    "warm-up",
+    "real.warm-up",
+    "real.time",
+    "runs",
+    "rounds",
+    "packets",
+];
+
+/// `NAME=VALUE` with that name.
+fn sets(words: &str, name: &str) -> bool {
+    words.split_once('=').is_some_and(|(set, _)| set == name)
 }
 
 fn places(
@@ -105,6 +131,7 @@ fn places(
                 label: axis.label.to_owned(),
                 logarithmic: axis.logarithmic,
                 own: true,
+                axis: None,
                 all: vec![(0.0, knobs.clone())],
             });
         }
@@ -139,6 +166,7 @@ fn places(
         label: knob.label(),
         logarithmic: logarithmic.unwrap_or(spread >= 30.0),
         own: matches!(figure.x, Across::Knob { name, .. } if name == knob.name),
+        axis: Some(knob.name),
         all: values.into_iter().map(at).collect(),
     })
 }
@@ -166,6 +194,21 @@ mod tests {
         assert_eq!(plan.runs.len(), 2 * simulated);
         assert!(plan.across.contains("Mbit/s"), "{}", plan.across);
         assert!(!plan.own, "the paper says nothing about other rates");
+        let set = |words: &str| {
+            let set = vec![words.to_owned()];
+            of(
+                figure(),
+                &Request {
+                    set,
+                    ..Request::default()
+                },
+            )
+        };
+        assert!(set("time=5s").expect("it has a length").own);
+        let other = set("wifi.rate=20mbit").expect("it has a rate");
+        assert!(!other.own, "nor about this");
+        let error = set("buffer=300k").expect_err("it lies on the axis");
+        assert!(error.to_string().contains("--sweep buffer="), "{error}");
         let own = Request {
             sweep: Some("buffer=50k..1m".to_owned()),
             ..Request::default()

@@ -7,6 +7,7 @@
 //! beginning is told beside it. On paths with losses all of it happens again with other losses, until the mean ratio is known to
 //! a few hundredths.
 
+mod load;
 mod network;
 mod table;
 
@@ -19,10 +20,11 @@ use manypath_tcp::cc::Algorithm;
 use manypath_tcp::time::{Duration, Instant};
 use serde::Serialize;
 
+pub use load::Load;
 pub use network::{AUTOTUNED, Network};
 
 use crate::interrupt;
-use crate::parallel::{Talk, on_all_cores, read_by_server, run_until_read};
+use crate::parallel::{Talk, on_all_cores, run_until_done};
 
 /// Seconds that TCP sends at least and at most.
 const SPAN: Range<f64> = 20.0..60.0;
@@ -106,6 +108,8 @@ impl Variant {
 pub struct Options {
     /// Which networks.
     pub seeds: Range<u64>,
+    /// What the applications do.
+    pub load: Load,
     /// With which settings.
     pub variants: Vec<Variant>,
     /// Threads; by default one for each processor.
@@ -164,6 +168,8 @@ impl Row {
 /// All networks.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    /// What the applications did.
+    pub load: Load,
     /// The variants, in the order of each row.
     pub variants: Vec<Variant>,
     /// The networks that were run, by rising number.
@@ -195,13 +201,14 @@ fn run_until(
     let count = usize::try_from(options.seeds.end - options.seeds.start).unwrap_or(usize::MAX);
     let rows = on_all_cores(count, options.jobs, stop, |n| {
         let seed = options.seeds.start + n as u64;
-        let row = measure(&Network::draw(seed), &options.variants);
+        let row = measure(&Network::draw(seed), options);
         if let Ok(row) = &row {
             told(row);
         }
         row.map_err(|what| GridError { seed, what })
     });
     Ok(Report {
+        load: options.load,
         variants: options.variants.clone(),
         rows: rows.into_iter().collect::<Result<_, _>>()?,
         interrupted: stop.load(Ordering::Relaxed),
@@ -254,18 +261,19 @@ struct Once {
     ours: Vec<Sent>,
 }
 
-fn measure(network: &Network, variants: &[Variant]) -> Result<Row, String> {
+fn measure(network: &Network, options: &Options) -> Result<Row, String> {
+    let (load, variants) = (options.load, &options.variants);
     let beginning = beginning(network);
     let mut runs = Vec::new();
     while !is_enough(network, &runs) {
         let seed = network.seed * REPEATED.end + runs.len() as u64;
         let tcp = (0..network.paths.len())
-            .map(|path| tcp_alone(network, path, seed))
+            .map(|path| tcp_alone(network, load, path, seed))
             .collect::<Result<Vec<Sent>, _>>()?;
         let bytes = tcp.iter().map(|sent| sent.all).max().unwrap_or(0).max(1);
         let ours = variants
             .iter()
-            .map(|variant| multipath(network, variant, bytes, seed))
+            .map(|variant| multipath(network, load, variant, bytes, seed))
             .collect::<Result<Vec<Sent>, _>>()?;
         runs.push(Once { tcp, ours });
     }
@@ -324,47 +332,54 @@ fn seconds(span: Duration) -> f64 {
 }
 
 /// What TCP on one path delivers.
-fn tcp_alone(network: &Network, path: usize, seed: u64) -> Result<Sent, String> {
+fn tcp_alone(network: &Network, load: Load, path: usize, seed: u64) -> Result<Sent, String> {
     let talk = Talk {
         paths: &network.paths,
         plain_over: Some(path),
         options: &buffers(network),
-        app: "upload = \"100GB\"",
+        app: &load.without_end(network),
         seed,
     };
     let mut simulation = talk.simulation().map_err(|error| error.to_string())?;
     let beginning = beginning(network);
     simulation.run_until(Instant::ZERO + beginning);
-    let early = read_by_server(&simulation);
+    let early = load.read(&simulation);
     let end = beginning + span(network);
     simulation.run_until(Instant::ZERO + end);
     Ok(Sent {
         early,
-        all: read_by_server(&simulation),
+        all: load.read(&simulation),
         seconds: seconds(end),
     })
 }
 
 /// What Multipath TCP does with so many bytes.
-fn multipath(network: &Network, variant: &Variant, bytes: u64, seed: u64) -> Result<Sent, String> {
+fn multipath(
+    network: &Network,
+    load: Load,
+    variant: &Variant,
+    bytes: u64,
+    seed: u64,
+) -> Result<Sent, String> {
+    let (app, bytes) = load.of(network, bytes);
     let mut words = vec![buffers(network), variant.options.clone()];
     words.retain(|word| !word.is_empty());
     let talk = Talk {
         paths: &network.paths,
         plain_over: None,
         options: &words.join(", "),
-        app: &format!("upload = \"{bytes}B\""),
+        app: &app,
         seed,
     };
     let mut simulation = talk.simulation().map_err(|error| error.to_string())?;
     let beginning = beginning(network);
     simulation.run_until(Instant::ZERO + beginning);
-    let early = read_by_server(&simulation);
+    let early = load.read(&simulation);
     let limit = Instant::ZERO + beginning + span(network).times(PATIENCE);
-    let done = run_until_read(&mut simulation, bytes, limit);
+    let done = run_until_done(&mut simulation, |at| load.read(at) >= bytes, limit);
     Ok(Sent {
         early,
-        all: read_by_server(&simulation),
+        all: load.read(&simulation),
         seconds: seconds(done.unwrap_or(limit).since(Instant::ZERO)),
     })
 }

@@ -8,6 +8,9 @@ use crate::parallel::PathSpec;
 /// The part of a seed's randomness that draws its network.
 const PART: u64 = 0x6772_6964;
 
+/// The part that draws what a server answers.
+const ANSWER_PART: u64 = 0x616e_7377;
+
 /// Bytes that any buffer holds: less than a few packets no device has.
 const LEAST_BUFFER: u64 = 10 * 1_500;
 
@@ -23,6 +26,8 @@ pub struct Network {
     pub paths: Vec<PathSpec>,
     /// Bytes of the send and of the receive buffer; nothing for what the stack has by itself.
     pub buffer: Option<u64>,
+    /// Bytes that a server answers to each request, where there are requests.
+    pub answer: u64,
 }
 
 /// A number between `low` and `high` whose logarithm is spread evenly.
@@ -34,7 +39,8 @@ fn log(rng: &mut Rng, low: f64, high: f64) -> f64 {
 impl Network {
     /// The network of a number. Rates from 1 to 50 Mbit/s on the fastest path and down to a hundredth of that on the
     /// slowest, round trips from 4 ms and up to fifty times the shortest, buffers of half to twenty bandwidth-delay
-    /// products, losses of up to 5 % on none, some or all paths, and socket buffers from 32 kB to 4 MB or autotuned.
+    /// products (15 kB at least), losses of up to 5 % on none, some or all paths, socket buffers from 32 kB to 4 MB or
+    /// autotuned, and answers of 1 kB to 1 MB.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::stream(seed, PART);
@@ -69,6 +75,7 @@ impl Network {
             seed,
             paths,
             buffer,
+            answer: log(&mut Rng::stream(seed, ANSWER_PART), 1e3, 1e6) as u64,
         }
     }
 
@@ -136,6 +143,7 @@ mod tests {
                     .buffer
                     .is_none_or(|bytes| (32_000..=4_000_000).contains(&bytes))
             );
+            assert!((1_000..=1_000_000).contains(&network.answer));
         }
         let share = |what: fn(&Network) -> bool| all.iter().filter(|n| what(n)).count();
         assert!(share(|n| n.paths.len() == 4) > 50 && share(Network::is_clean) > 80);
@@ -157,6 +165,7 @@ mod tests {
                 path(2_000_000, 150_000, 500_000),
             ],
             buffer: None,
+            answer: 1_000,
         };
         // 2 * 1.25 MB/s * (150 ms + 2 s).
         assert_eq!(network.needs(), 5_375_000);

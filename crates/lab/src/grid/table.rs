@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Report, Row};
+use super::{Load, Report, Row};
 
 /// What the default settings must reach of TCP on the best path, everywhere.
 const NEVER_BELOW: f64 = 0.95;
@@ -131,9 +131,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} networks: goodput over TCP on the best path, and over the sum of the TCPs where no path loses and the\n\
-             buffers hold 2 * sum(rate) * longest round trip ({} networks)\n",
+            "{} networks, {}: goodput over TCP on the best path, and over the sum of the TCPs where no path\n\
+             loses and the buffers hold 2 * sum(rate) * longest round trip ({} networks). The beginning, four of the\n\
+             longest round trips, is left out but where it says \"whole\".\n",
             self.rows.len(),
+            match self.load {
+                Load::Bulk => "bulk transfers",
+                Load::Requests => "requests one after the other",
+            },
             self.roomy().count()
         )?;
         let heads: String = QUANTILES

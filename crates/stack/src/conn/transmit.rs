@@ -168,9 +168,12 @@ impl Conn {
         }
     }
 
-    /// Nothing follows what is offered, or it has waited too long already.
+    /// Nothing follows what is offered as far as is known, or it has waited too long already. A writer that found room for all
+    /// it had may wait for an answer, which the rest of a segment must not hold up; Nagle's rule still has one small segment
+    /// under way at most.
     pub(super) fn pushes(&self, reinjected: bool) -> bool {
-        reinjected || self.opts.nodelay || self.send.fin != FinState::Open
+        let ends = self.send.fin != FinState::Open || !self.writer_has_more;
+        reinjected || self.opts.nodelay || ends
     }
 
     /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
