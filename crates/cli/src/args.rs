@@ -528,13 +528,15 @@ pub(crate) struct GauntletArgs {
 
 const GRID_EXAMPLES: &str = "\
 Every number is a network of two to four paths: rates up to a hundred times apart, round trips up to fifty times, network
-buffers from half to twenty bandwidth-delay products, losses of up to 5 %, socket buffers from 32 kB to autotuned. TCP on
-each path alone delivers what it can in twenty to sixty seconds; Multipath TCP delivers as much as the best of them.
+buffers from half to twenty bandwidth-delay products but 15 kB at least, losses of up to 5 %, socket buffers from 32 kB to
+autotuned. TCP on each path alone delivers what it can in twenty to sixty seconds; Multipath TCP delivers as much as the best
+of them. With --requests the client asks and the server answers, one after the other, as many times as in the best of them.
 
 Examples:
   manypath lab grid
   manypath lab grid --seeds 500..1000 --out grid
   manypath lab grid --seeds 0..100 --all
+  manypath lab grid --requests --seeds 0..40
   manypath lab grid --seeds 0..100 --with 'scheduler=blest mechanisms=none'";
 
 #[derive(Debug, Args)]
@@ -560,7 +562,7 @@ pub(crate) struct GridArgs {
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<NonZero<usize>>,
 
-    /// Where the table goes as comma-separated values (grid.csv)
+    /// Where the table goes as comma-separated values (grid.csv, requests.csv)
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
 

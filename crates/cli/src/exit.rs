@@ -49,6 +49,14 @@ impl Failure {
         }
     }
 
+    /// Ctrl-C, or the request to end, came before the end.
+    pub(crate) fn stopped(rest: &str) -> Self {
+        match manypath_lab::was_terminated() {
+            true => Self::new(Code::Terminated, format!("terminated{rest}")),
+            false => Self::new(Code::Interrupted, format!("interrupted{rest}")),
+        }
+    }
+
     /// Adds what the user can do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -23,3 +23,5 @@ pub mod netns;
 pub mod parallel;
 mod spoken;
 pub mod testbed;
+
+pub use interrupt::was_terminated;

@@ -48,9 +48,7 @@ pub(crate) fn run(args: DemoArgs) -> Result<(), Failure> {
 fn failure(error: DemoError) -> Failure {
     let message = error.to_string();
     match error {
-        DemoError::Interrupted => {
-            Failure::new(Code::Interrupted, "interrupted; everything was taken down")
-        }
+        DemoError::Interrupted => Failure::stopped("; everything was taken down"),
         DemoError::Network(network) => namespace_failure(&network),
         DemoError::File { path, source } => Failure::file(&path, &source),
         DemoError::Program { .. } => Failure::new(Code::Failure, message)

@@ -3,7 +3,7 @@
 use manypath_lab::figure::{self, Figure, FigureError, Options};
 
 use crate::commands::{namespace_failure, print_json, print_text};
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
 use crate::figure_args::{FigureArgs, ListArgs};
 
 /// Names the figures, or tells of one.
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &FigureArgs, quiet: bool) -> Result<(), Failure> {
         figure::gallery(folder).map_err(failure)?;
     }
     if outcomes.iter().any(|outcome| outcome.interrupted) {
-        return Err(Failure::new(Code::Interrupted, "interrupted"));
+        return Err(Failure::stopped(""));
     }
     super::lab::verdict(
         outcomes.iter().all(|outcome| outcome.failures.is_empty()),

@@ -7,7 +7,7 @@ use manypath_lab::grid::{self, Load, Options, Variant};
 
 use crate::args::GridArgs;
 use crate::commands::{print_json, print_text};
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
 use crate::runtime::say;
 
 /// Networks between two words about progress.
@@ -57,6 +57,11 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
     if let Some(path) = &table {
+        // A part takes no whole one's place.
+        let path = &match report.interrupted {
+            true => path.with_extension("partial.csv"),
+            false => path.clone(),
+        };
         std::fs::write(path, report.csv()).map_err(|error| Failure::file(path, &error))?;
     }
     if args.json {
@@ -65,7 +70,7 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
         print_text(&format!("{report}"))?;
     }
     if report.interrupted {
-        return Err(Failure::new(Code::Interrupted, "interrupted"));
+        return Err(Failure::stopped(""));
     }
     super::lab::verdict(
         report.is_good(),

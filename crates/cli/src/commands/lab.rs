@@ -71,9 +71,7 @@ fn boxes(args: &BoxesArgs) -> Result<(), Failure> {
         match error {
             BoxesError::Network(network) => namespace_failure(&network),
             BoxesError::Program(source) => Failure::from_io(message, source.kind()),
-            BoxesError::Interrupted => {
-                Failure::new(Code::Interrupted, "interrupted; everything was taken down")
-            }
+            BoxesError::Interrupted => Failure::stopped("; everything was taken down"),
         }
     })?;
     if args.json {
@@ -140,7 +138,7 @@ fn gauntlet(args: &GauntletArgs, quiet: bool) -> Result<(), Failure> {
         ));
     }
     if report.interrupted {
-        return Err(Failure::new(Code::Interrupted, "interrupted"));
+        return Err(Failure::stopped(""));
     }
     Ok(())
 }
