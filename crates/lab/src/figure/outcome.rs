@@ -323,12 +323,14 @@ fn agreement(findings: &[Finding]) -> String {
     match (count, broken.as_slice()) {
         (0, _) => "nothing came out that could be held against the paper.".to_owned(),
         (1, []) => format!(
-            "the one statement held against it is so: {}.",
+            "the one statement that was checked, the paper's or our own, is so: {}.",
             findings[0].seen
         ),
-        (_, []) => format!("all {count} statements held against it are so."),
+        (_, []) => {
+            format!("all {count} statements that were checked, the paper's and our own, are so.")
+        }
         (_, broken) => format!(
-            "{} of {count} statements held against it are so; not so: {}.",
+            "{} of {count} statements that were checked, the paper's and our own, are so; not so: {}.",
             count - broken.len(),
             broken.join("; ")
         ),

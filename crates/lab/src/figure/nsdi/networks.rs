@@ -190,10 +190,10 @@ fn underused(seen: &Seen<'_>) -> Vec<Finding> {
         }
         let ratio = seen.ratio(arm, REGULAR, TCP_FAST);
         if let Some(ratio) = ratio.and_then(|ratio| ratio.within(0.0, 1_999.0)) {
-            let [x, least] = ratio.least();
-            let seen = format!("down to {least:.2} times, at {x} kB");
+            let [x, most] = ratio.most();
+            let seen = format!("up to {most:.2} times, at {x} kB");
             let statement = "regular Multipath TCP stays below TCP over 1 Gbit/s below 2 MB";
-            all.push(Finding::new(arm, statement, seen, least < 1.0));
+            all.push(Finding::new(arm, statement, seen, most < 1.0));
         }
     }
     all
