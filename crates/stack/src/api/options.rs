@@ -44,7 +44,8 @@ pub struct ConnOptions {
     pub send_buffer: u32,
     /// Bytes that may wait for the application: the connection's shared receive window.
     pub recv_buffer: u32,
-    /// Do not wait to fill segments (turns Nagle's algorithm off), nor for the next write to fill a train of bursts.
+    /// Do not wait to fill segments: turns Nagle's algorithm off, by which one small segment may be under way on a subflow, and
+    /// with more to write than there was room for, none behind others.
     pub nodelay: bool,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
