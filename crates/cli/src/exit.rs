@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::runtime::say_always;
+use crate::runtime::{Signal, say_always};
 
 /// What the help texts say about the codes.
 pub(crate) const CODES: &str = "\
@@ -51,9 +51,14 @@ impl Failure {
 
     /// Ctrl-C, or the request to end, came before the end.
     pub(crate) fn stopped(rest: &str) -> Self {
-        match manypath_lab::was_terminated() {
-            true => Self::new(Code::Terminated, format!("terminated{rest}")),
-            false => Self::new(Code::Interrupted, format!("interrupted{rest}")),
+        let signal = match manypath_lab::was_terminated() {
+            true => Signal::Terminate,
+            false => Signal::Interrupt,
+        };
+        let failure = signal.failure();
+        Self {
+            message: failure.message + rest,
+            ..failure
         }
     }
 

@@ -106,8 +106,18 @@ impl Talk<'_> {
 /// Bytes that the server's application has read.
 #[must_use]
 pub fn read_by_server(simulation: &Simulation) -> u64 {
-    let server = &simulation.hosts()[1];
-    server.endpoints().first().map_or(0, |end| end.record.read)
+    read_on(simulation, 1)
+}
+
+/// Bytes that the client's application has read.
+#[must_use]
+pub fn read_by_client(simulation: &Simulation) -> u64 {
+    read_on(simulation, 0)
+}
+
+fn read_on(simulation: &Simulation, host: usize) -> u64 {
+    let ends = simulation.hosts()[host].endpoints();
+    ends.first().map_or(0, |end| end.record.read)
 }
 
 /// Lets the talk go on until it is done, or until `limit`; says when that was.

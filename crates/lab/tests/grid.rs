@@ -54,7 +54,7 @@ fn requests_are_seldom_slower() {
 }
 
 /// Networks of a table come out as it says; what the stack does in a second decides which packets are lost later.
-fn still_as(table: &BTreeMap<u64, f64>, load: Load, seeds: std::ops::Range<u64>) {
+fn still_as(table: &BTreeMap<u64, f64>, load: Load, seeds: std::ops::Range<u64>, least: f64) {
     let options = Options {
         seeds,
         load,
@@ -64,6 +64,7 @@ fn still_as(table: &BTreeMap<u64, f64>, load: Load, seeds: std::ops::Range<u64>)
     let report = run(&options, |_| {}).expect("the networks fit the simulator");
     for row in &report.rows {
         let (now, then) = (row.ratio(0), table[&row.network.seed]);
+        assert!(now >= least, "network {}: {now}", row.network.seed);
         assert!(
             (now / then - 1.0).abs() < 0.1,
             "network {}: {now}, not {then}",
@@ -74,8 +75,6 @@ fn still_as(table: &BTreeMap<u64, f64>, load: Load, seeds: std::ops::Range<u64>)
 
 #[test]
 fn a_few_networks_still_come_out_as_the_tables_say() {
-    let bulk = bulk();
-    assert!((0..5).all(|seed| bulk[&seed] >= 0.95));
-    still_as(&bulk, Load::Bulk, 0..5);
-    still_as(&requests(), Load::Requests, 0..8);
+    still_as(&bulk(), Load::Bulk, 0..5, 0.95);
+    still_as(&requests(), Load::Requests, 0..8, 0.85);
 }

@@ -26,22 +26,20 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
                 .hint("write for example --with 'scheduler=blest congestion=lia'")
         })?);
     }
+    let (load, name) = match args.requests {
+        true => (Load::Requests, "requests.csv"),
+        false => (Load::Bulk, "grid.csv"),
+    };
     let options = Options {
         seeds: args.seeds.clone(),
-        load: match args.requests {
-            true => Load::Requests,
-            false => Load::Bulk,
-        },
+        load,
         variants,
         jobs: args.jobs,
     };
     // Before the work, so that it is not in vain.
     let table = args.out.as_deref().map(|folder| {
         std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
-        Ok::<_, Failure>(folder.join(match args.requests {
-            true => "requests.csv",
-            false => "grid.csv",
-        }))
+        Ok::<_, Failure>(folder.join(name))
     });
     let table = table.transpose()?;
     let (done, started) = (AtomicU64::new(0), Instant::now());

@@ -94,11 +94,9 @@ impl Unit {
             .iter()
             .find(|(name, _)| *name == unit.trim());
         // Nothing is nothing in any unit.
-        let factor = match (spelled, number == 0.0 && unit.is_empty()) {
-            (Some((_, factor)), _) => *factor,
-            (None, true) => 1.0,
-            (None, false) => return None,
-        };
+        let nothing = number == 0.0 && unit.is_empty();
+        let factor = spelled.map(|(_, factor)| *factor);
+        let factor = factor.or(nothing.then_some(1.0))?;
         let value = number * factor;
         let whole = self != Self::Count || value.fract() == 0.0;
         (value.is_finite() && whole).then_some(value)

@@ -4,6 +4,7 @@ use manypath_sim::Simulation;
 use serde::Serialize;
 
 use super::Network;
+use crate::parallel::{read_by_client, read_by_server};
 
 /// Bytes of a request, which fit into one segment.
 const REQUEST: u64 = 200;
@@ -47,11 +48,9 @@ impl Load {
 
     /// Bytes that have come to where most of them go.
     pub(super) fn read(self, simulation: &Simulation) -> u64 {
-        let host = match self {
-            Self::Bulk => 1,
-            Self::Requests => 0,
-        };
-        let ends = simulation.hosts()[host].endpoints();
-        ends.first().map_or(0, |end| end.record.read)
+        match self {
+            Self::Bulk => read_by_server(simulation),
+            Self::Requests => read_by_client(simulation),
+        }
     }
 }

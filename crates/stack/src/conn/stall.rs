@@ -194,6 +194,7 @@ impl Conn {
     }
 
     fn standing(&self) -> Standing {
+        let all_sent = self.send.all_sent();
         Standing {
             sendable: match self.send.blocked_by_window() || self.leaves_a_scrap() {
                 true => 0,
@@ -201,9 +202,9 @@ impl Conn {
             },
             outstanding: self.send.next() - self.send.una(),
             window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
-            writer_waits: self.write_blocked && self.send.all_sent(),
-            closing: self.send.fin != FinState::Open && self.send.all_sent(),
-            pausing: self.send.all_sent(),
+            writer_waits: self.write_blocked && all_sent,
+            closing: self.send.fin != FinState::Open && all_sent,
+            pausing: all_sent,
         }
     }
 
