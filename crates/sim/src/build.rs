@@ -381,6 +381,14 @@ fn schedule(
             Action::AddAddress {
                 interface, address, ..
             } => address_event(scenario, interface, *address, true)?,
+            Action::SetOptions { app, options, .. } => {
+                options.apply(&mut ConnOptions::default())?;
+                let known = scenario.apps.iter().position(|spec| spec.name == *app);
+                Happening::Options {
+                    app: known.ok_or_else(|| unknown("an event", "app", app))?,
+                    change: options.clone(),
+                }
+            }
         };
         simulation.happen(at(action.at()), what);
     }

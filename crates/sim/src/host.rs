@@ -21,6 +21,7 @@ use crate::fabric::{Fabric, Port};
 use crate::oracle::{Rule, Violation, Watch};
 use crate::packet::Packet;
 use crate::reading::Alterations;
+use crate::scenario::OptionsSpec;
 
 /// A network card and its addresses.
 #[derive(Clone, Debug)]
@@ -202,6 +203,21 @@ impl Host {
                 addr: address,
             },
         );
+        self.stirred = true;
+    }
+
+    /// The living connections of an application get other options.
+    pub fn set_options(&mut self, now: Instant, app: usize, change: &OptionsSpec) {
+        let of_app = |e: &&Endpoint| e.app == app && e.phase != Phase::Over;
+        for endpoint in self.endpoints.iter().filter(of_app) {
+            let Ok(mut options) = self.stack.options(endpoint.conn).cloned() else {
+                continue;
+            };
+            // The scenario was checked before the run.
+            if change.apply(&mut options).is_ok() {
+                let _ = self.stack.set_options(now, endpoint.conn, &options);
+            }
+        }
         self.stirred = true;
     }
 
@@ -566,7 +582,7 @@ fn note(found: &mut Vec<Violation>, host: &str, time: Instant, rule: Rule, what:
 
 /// The options of one end of a connection, from the stack's defaults and up to three layers of changes.
 pub fn options(
-    layers: [&crate::scenario::OptionsSpec; 2],
+    layers: [&OptionsSpec; 2],
     base: ConnOptions,
 ) -> Result<ConnOptions, crate::scenario::ScenarioError> {
     let mut options = base;

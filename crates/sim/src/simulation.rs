@@ -50,6 +50,11 @@ pub(crate) enum Happening {
         address: core::net::IpAddr,
         up: bool,
     },
+    /// Options of an application's connections.
+    Options {
+        app: usize,
+        change: crate::scenario::OptionsSpec,
+    },
     /// The next connection of an application.
     Connect(usize),
     Sample,
@@ -278,6 +283,11 @@ impl Simulation {
                     self.hosts[host].address_up(now, interface, address);
                 } else {
                     self.hosts[host].address_down(now, interface, address);
+                }
+            }
+            Happening::Options { app, change } => {
+                for host in &mut self.hosts {
+                    host.set_options(now, app, &change);
                 }
             }
             Happening::Connect(app) => self.connect(index, app),

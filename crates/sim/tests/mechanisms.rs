@@ -39,6 +39,11 @@ impl Seen {
 
 /// Sends for a minute over WiFi and a 3G path of so many kilobits a second; `options` are those of both ends.
 fn wifi_and_3g(kbit: u64, options: &str) -> Seen {
+    switching(kbit, options, "")
+}
+
+/// As [`wifi_and_3g`], with other options from the twentieth second on.
+fn switching(kbit: u64, options: &str, later: &str) -> Seen {
     let text = format!(
         "title = \"mechanisms\"\n\
          [[host]]\nname = \"client\"\ninterface = [{{ name = \"wifi\", addresses = [\"10.1.0.2\"] }}, \
@@ -51,7 +56,8 @@ fn wifi_and_3g(kbit: u64, options: &str) -> Seen {
          buffer = \"2s\"\n\
          [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"10Gbit/s\"\n\
          [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n\
-         options = {{ {options} }}\n"
+         options = {{ {options} }}\n\
+         [[event]]\ndo = \"set-options\"\nat = \"20s\"\napp = \"bulk\"\noptions = {{ {later} }}\n"
     );
     let scenario = Scenario::parse(&text).expect("the test writes well-formed scenarios");
     let mut sim = Simulation::new(scenario, RunOptions::default()).expect("and sensible ones");
@@ -207,12 +213,12 @@ fn buffers_grow_to_what_the_paths_call_for() {
     // NSDI 2012 section 4.2, mechanism 3: 10 Mbit/s over the 3G path's round trip, twice that, and as much for growth. The
     // window never shrinks, so the two seconds that its queue had before it was capped still show.
     let (tuned, fixed) = (
-        wifi_and_3g(2_000, "mechanisms = \"autotune,cap\""),
-        wifi_and_3g(2_000, "mechanisms = \"cap\""),
+        with(2_000, "32MB", "autotune,cap"),
+        with(2_000, "32MB", "cap"),
     );
     let window = |seen: &Seen| seen.sender.peer_window + u64::from(seen.sender.send_queue);
-    assert!(window(&fixed) > 8_000_000, "{}", window(&fixed));
-    assert!(window(&tuned) < window(&fixed), "{}", window(&tuned));
+    assert!(window(&fixed) > 32_000_000, "{}", window(&fixed));
+    assert!(window(&tuned) < 12_000_000, "{}", window(&tuned));
     assert_eq!(fixed.received("recv_buffer_grown"), 0);
     assert!(tuned.received("recv_buffer_grown") > 0);
     assert!(
@@ -224,4 +230,68 @@ fn buffers_grow_to_what_the_paths_call_for() {
     // The configured buffer is the largest.
     let small = with(2_000, "300KB", "autotune");
     assert!(window(&small) <= 2 * 300_000, "{}", window(&small));
+}
+
+#[test]
+fn each_of_them_is_switched_on_and_off_while_data_flows() {
+    const BUFFERS: &str = "send-buffer = \"200KB\", recv-buffer = \"200KB\"";
+    let run = |first: &str, later: &str| {
+        let first = format!("mechanisms = \"{first}\", {BUFFERS}");
+        switching(2_000, &first, &format!("mechanisms = \"{later}\""))
+    };
+    for (mechanism, counter) in [
+        ("opportunistic", "opportunistic_bytes"),
+        ("penalise", "subflow_penalised"),
+    ] {
+        let (never, always) = (run("none", "none"), run(mechanism, mechanism));
+        let (on, off) = (run("none", mechanism), run(mechanism, "none"));
+        let count = |seen: &Seen| seen.count(counter);
+        assert_eq!(count(&never), 0, "{mechanism}");
+        assert!(0 < count(&on), "{mechanism}");
+        assert!(0 < count(&off), "{mechanism}");
+        assert!(
+            count(&off) < count(&always),
+            "{mechanism}: {} and {}",
+            count(&off),
+            count(&always)
+        );
+    }
+    // The cap: at the end the round trip is short although the queue was long, or the other way round.
+    let large = |first: &str, later: &str| {
+        let seen = switching(
+            2_000,
+            &format!("mechanisms = \"{first}\""),
+            &format!("mechanisms = \"{later}\""),
+        );
+        let slowest = seen.sender.subflows.iter().filter_map(|sf| sf.tcp.srtt);
+        slowest.max().expect("a subflow was measured")
+    };
+    let (capped, not) = (large("none", "cap"), large("cap", "none"));
+    assert!(capped < Duration::from_millis(350), "{capped}");
+    assert!(not > Duration::from_millis(700), "{not}");
+}
+
+#[test]
+fn scheduler_and_controller_are_changed_while_data_flows() {
+    let run = |later: &str| {
+        switching(
+            2_000,
+            "mechanisms = \"none\", send-buffer = \"300KB\"",
+            later,
+        )
+    };
+    let (same, blest) = (run(""), run("scheduler = \"blest\""));
+    assert_eq!(same.count("scheduler_waited"), 0);
+    assert!(blest.count("scheduler_waited") > 0);
+    let slowest = |seen: &Seen| {
+        let round_trips = seen.sender.subflows.iter().filter_map(|sf| sf.tcp.srtt);
+        round_trips.max().expect("a subflow was measured")
+    };
+    let vegas = run("congestion = \"wvegas\"");
+    assert!(
+        slowest(&vegas).times(2) < slowest(&same),
+        "{} and {}",
+        slowest(&vegas),
+        slowest(&same)
+    );
 }

@@ -201,6 +201,8 @@ counters! {
         subflow_stale,
         /// Subflows on which nothing was acknowledged for two round trips.
         subflow_suspect,
+        /// Times that the last segment in flight was late, and given to another subflow as well.
+        subflow_late,
         /// Joined subflows whose data a proxy acknowledges, kept as backups.
         subflow_proxied,
         /// Subflows that answered again after they were stale.

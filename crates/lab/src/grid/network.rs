@@ -40,7 +40,7 @@ impl Network {
     /// The network of a number. Rates from 1 to 50 Mbit/s on the fastest path and down to a hundredth of that on the
     /// slowest, round trips from 4 ms and up to fifty times the shortest, buffers of half to twenty bandwidth-delay
     /// products (15 kB at least), losses of up to 5 % on none, some or all paths, socket buffers from 32 kB to 4 MB or
-    /// autotuned, and answers of 1 kB to 1 MB.
+    /// the stack's own 8 MB, and answers of 1 kB to 1 MB.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::stream(seed, PART);

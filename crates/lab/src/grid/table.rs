@@ -67,7 +67,9 @@ impl Report {
                 "{},{},{},{},{},{:.0},{:.0}",
                 network.seed,
                 network.paths.len(),
-                network.buffer.map_or("auto".to_owned(), |b| b.to_string()),
+                network
+                    .buffer
+                    .map_or("default".to_owned(), |b| b.to_string()),
                 network.needs(),
                 network.is_clean(),
                 row.best(),
@@ -116,7 +118,7 @@ fn line(row: &Row, variant: usize) -> String {
         })
         .collect();
     let buffer = row.network.buffer;
-    let buffer = buffer.map_or("auto".to_owned(), |b| format!("{} kB", b / 1_000));
+    let buffer = buffer.map_or("default".to_owned(), |b| format!("{} kB", b / 1_000));
     format!(
         "{:>6} {:.3} {:.3} {buffer:>8} ours {:.2} {}",
         row.network.seed,

@@ -64,6 +64,7 @@ fn without_a_link(scenario: &Scenario) -> Vec<Scenario> {
             Action::RemoveAddress { interface, .. } | Action::AddAddress { interface, .. } => {
                 !link.ends.contains(interface)
             }
+            Action::SetOptions { .. } => true,
         });
         for app in &mut less.apps {
             for address in [&mut app.from, &mut app.to] {

@@ -201,6 +201,7 @@ fn happens_at(scenario: &Scenario, links: &[&str], event: &Action) -> bool {
         Action::RemoveAddress { interface, .. } | Action::AddAddress { interface, .. } => {
             at_interface(interface)
         }
+        Action::SetOptions { .. } => false,
     }
 }
 

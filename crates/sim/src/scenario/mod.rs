@@ -527,6 +527,15 @@ pub enum Action {
         /// The address.
         address: IpAddr,
     },
+    /// Both ends of an application's living connections get other options, of those that can change then.
+    SetOptions {
+        /// When.
+        at: Span,
+        /// Whose.
+        app: String,
+        /// What becomes different.
+        options: OptionsSpec,
+    },
 }
 
 impl Action {
@@ -538,7 +547,8 @@ impl Action {
             | Self::Mend { at, .. }
             | Self::Change { at, .. }
             | Self::RemoveAddress { at, .. }
-            | Self::AddAddress { at, .. } => *at,
+            | Self::AddAddress { at, .. }
+            | Self::SetOptions { at, .. } => *at,
         }
     }
 }

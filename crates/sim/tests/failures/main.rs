@@ -8,7 +8,7 @@ mod bench;
 mod idle;
 
 use bench::{Bench, Line, Setup, Way};
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 
 /// Pairs of paths; the first of each fails.
 const PAIRS: [(Line, Line); 6] = [
@@ -55,6 +55,26 @@ fn a_path_that_falls_silent_stalls_nobody_and_comes_back() {
         assert!(seen.learnt <= Some(ms(1_010) + seen.round_trip), "{what}");
         let failback = seen.fresh.expect(&what);
         assert!(failback <= seen.round_trip.times(2) + STEPS, "{what}");
+    });
+}
+
+/// What a time-out sends again is what was under way on the path that failed, each byte once. (Segments that are repeated
+/// there to ask whether the path works are a few a second.)
+#[test]
+fn a_silent_path_does_not_double_the_load() {
+    each(|a, b, way| {
+        let setup = Setup {
+            outages: &[(2.0, 12.0)],
+            ..Setup::default()
+        };
+        let mut bench = Bench::new(a, b, way, setup);
+        bench.sim.run_until(Instant::from_secs(2));
+        let (before, under_way) = (bench.sender(), bench.over_a()[0].tcp.inflight);
+        bench.sim.run_until(Instant::from_millis(11_900));
+        let sent_again = bench.sender().bytes_reinjected - before.bytes_reinjected;
+        let what = format!("{a:?} {b:?} {way:?}: {sent_again} of {under_way}");
+        assert!(sent_again > 0, "{what}");
+        assert!(sent_again <= u64::from(under_way) * 5 / 4, "{what}");
     });
 }
 

@@ -97,6 +97,19 @@ impl Conn {
         }
     }
 
+    /// The acknowledgement of the only segment in flight is later than any lately, but earlier than a peer that holds it back
+    /// would have to send it. Another path repeats the segment, nothing else: readers wait for the end of what was written.
+    pub(crate) fn repeats_end(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
+        let another =
+            |sf: &Subflow| sf.id() != self.subflows[i].id() && sf.answers() && !sf.is_backup();
+        if suited && self.subflows.iter().any(another) {
+            cx.count.subflow_late += 1;
+            self.reinject_all(i);
+        }
+    }
+
     /// A time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
     pub(crate) fn becomes_stale(&mut self, i: usize, cx: &mut Cx<'_>) {
         if !self.subflows[i].carries_data() || self.subflows[i].stale {

@@ -6,6 +6,7 @@
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
+use manypath_wire::seq::Ssn;
 
 use super::mapping::{TxMapping, TxMaps};
 use super::offset::Offset;
@@ -169,6 +170,12 @@ pub(crate) fn worth_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
     holder.is_none() || blocked > holder
 }
 
+/// A round trip has passed since the last penalty, at which the subflow had sent what is before `upto`: that is acknowledged.
+/// Pure.
+pub(crate) fn round_trip_over(upto: Option<Ssn>, una: Ssn) -> bool {
+    upto.is_none_or(|upto| upto.before_eq(una))
+}
+
 /// This position of the stream is in flight on the subflow with these mappings.
 fn carries(tx: &TxMaps, at: Offset) -> bool {
     let mut mappings = tx.iter().take(MOST_LOOKED_AT);
@@ -319,11 +326,7 @@ impl Conn {
     /// Halves the window of a subflow that holds the others up, at most once in its round trip.
     fn penalise(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        // What was in flight at the last time is a round trip old when it is acknowledged.
-        let again = sf
-            .penalised
-            .is_none_or(|upto| upto.before_eq(sf.tcp.snd_una_ssn()));
-        if again && sf.tcp.penalise() {
+        if round_trip_over(sf.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
             sf.penalised = Some(sf.tcp.snd_nxt_ssn());
             cx.count.subflow_penalised += 1;
             self.refresh_sample(i);
@@ -400,6 +403,19 @@ mod tests {
             ),
         ] {
             assert_eq!(stall(now), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_penalised_once_a_round_trip() {
+        for (upto, una, over) in [
+            (None, 0, true),
+            (Some(5_000), 4_999, false),
+            (Some(5_000), 5_000, true),
+            (Some(3), u32::MAX, false),
+        ] {
+            let upto = upto.map(Ssn::new);
+            assert_eq!(round_trip_over(upto, Ssn::new(una)), over, "{upto:?} {una}");
         }
     }
 

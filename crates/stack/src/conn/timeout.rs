@@ -112,6 +112,9 @@ impl Conn {
 
     fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
+        if outcome.late {
+            self.repeats_end(i, cx);
+        }
         if outcome.silent {
             self.becomes_suspect(i, cx);
         }

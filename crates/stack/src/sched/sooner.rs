@@ -35,13 +35,10 @@ fn surely_delivers(path: &PathView, end: Duration, window: u64) -> u64 {
     sent.min(drained.saturating_sub(u64::from(path.inflight)))
 }
 
-/// Segments in flight of which the last one certainly is behind others.
-const QUEUE: u32 = 4;
-
-/// What speaks for a path: how soon its first byte may be there.
+/// What speaks for a path: how soon its first byte may be there. Behind a whole segment it waits for that one.
 fn soonest(path: &PathView) -> Duration {
-    let queued = path.inflight >= path.mss.saturating_mul(QUEUE);
-    match path.srtt.filter(|_| !queued) {
+    let behind = path.inflight >= path.mss;
+    match path.srtt.filter(|_| !behind) {
         Some(srtt) => srtt.min(path.delivery),
         None => path.delivery,
     }
@@ -132,8 +129,8 @@ mod tests {
             delivery: Duration::from_millis(100),
             ..path(1, 30)
         });
-        assert_eq!(left([quick, loaded(5_599)], 14_000), [0, 1_400]);
-        assert_eq!(left([quick, loaded(5_600)], 14_000), [0, 0]);
+        assert_eq!(left([quick, loaded(1_399)], 14_000), [0, 1_400]);
+        assert_eq!(left([quick, loaded(1_400)], 14_000), [0, 0]);
         // Two do not wait for each other, and nobody for itself.
         let queued = |inflight, delivery| PathView {
             delivery: Duration::from_millis(delivery),

@@ -124,6 +124,24 @@ impl Law {
         }
     }
 
+    /// Something else than a loss halves the window, which was `cwnd`. A curve begins anew there; what the coupled laws know of
+    /// losses stays as it is.
+    pub(super) fn penalised(&mut self, cwnd: u32) {
+        if let Self::Cubic(cubic) = self {
+            // How far the window falls is not the law's choice.
+            let _ = cubic.reduce(cwnd, cwnd);
+        }
+    }
+
+    /// An acknowledgement while the window is held where it is: time that counts for no growth, but measures the path.
+    pub(super) fn capped(&mut self, window: &mut Window, ack: &AckSample) {
+        match self {
+            Self::Cubic(cubic) => cubic.on_idle_until(ack.now),
+            Self::Bbr(bbr) => bbr.observe(window, ack),
+            Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
+        }
+    }
+
     /// A retransmission timeout.
     pub(super) fn on_timeout(&mut self) {
         if let Self::Cubic(cubic) = self {

@@ -21,6 +21,9 @@ mod reno;
 mod window;
 mod wvegas;
 
+#[cfg(test)]
+mod tests;
+
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use balia::{Balia, increase as balia_increase};
 pub use bbr::Bbr;
@@ -120,8 +123,7 @@ pub struct AckSample {
 /// What a reduction replaced, for taking it back.
 #[derive(Clone, Debug)]
 struct Prior {
-    cwnd: u32,
-    ssthresh: u32,
+    window: Window,
     law: Law,
 }
 
@@ -241,8 +243,7 @@ impl Congestion {
 
     fn remember(&mut self) {
         self.prior = Some(Prior {
-            cwnd: self.window.cwnd(),
-            ssthresh: self.window.ssthresh(),
+            window: self.window.clone(),
             law: self.law.clone(),
         });
     }
@@ -305,12 +306,16 @@ impl Congestion {
     /// This path holds up the window that all paths of a connection share: window and threshold become half of what the
     /// window was (NSDI 2012 section 4.2, mechanism 2).
     pub fn penalise(&mut self) {
-        // The law notes the reduction; how far it goes is not the law's choice.
-        let _ = self.reduced(self.window.cwnd());
+        self.law.penalised(self.window.cwnd());
         let half = (self.window.cwnd() / 2).max(self.window.mss().saturating_mul(2));
         self.window.set_ssthresh(half);
         self.window.set_cwnd(half.min(self.window.cwnd()));
         self.prior = None;
+    }
+
+    /// The window is capped and must not grow, whatever this acknowledgement would have it do.
+    pub fn on_capped(&mut self, ack: &AckSample) {
+        self.law.capped(&mut self.window, ack);
     }
 
     /// Excessive queues are on this path: the window is `bytes` from now on, and grows in congestion avoidance alone
@@ -327,9 +332,7 @@ impl Congestion {
     /// section 4).
     pub fn on_undo(&mut self) {
         if let Some(prior) = self.prior.take() {
-            self.window.set_cwnd(self.window.cwnd().max(prior.cwnd));
-            self.window
-                .set_ssthresh(self.window.ssthresh().max(prior.ssthresh));
+            self.window.take_back(&prior.window);
             // What BBR measured since is true all the same.
             if self.algorithm() != Algorithm::Bbr {
                 self.law = prior.law;

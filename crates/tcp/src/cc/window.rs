@@ -137,6 +137,14 @@ impl Window {
         bytes - rest
     }
 
+    /// What a reduction made of `prior` is undone: window and threshold are at least what they were, and what the reduction
+    /// cut off is not earned a second time.
+    pub fn take_back(&mut self, prior: &Window) {
+        self.set_cwnd(self.cwnd.max(prior.cwnd));
+        self.ssthresh = self.ssthresh.max(prior.ssthresh);
+        self.earned = prior.earned;
+    }
+
     /// Halves the window once for every `rto` in `idle`, down to the restart window (RFC 5681 section 4.1); the threshold
     /// keeps three quarters of what the window was (RFC 7661 section 4.4.1).
     pub fn decay(&mut self, idle: Duration, rto: Duration) {

@@ -74,6 +74,7 @@ impl Machine {
         }
         let effect = self.send.loss.on_timeout(now);
         out.rto_fired = effect.rto_fired;
+        out.late = effect.late;
         out.silent = effect.silent;
         out.backoffs = effect.backoffs;
         if effect.rto_fired {

@@ -11,6 +11,8 @@ pub struct Rtt {
     srtt: Option<Duration>,
     rttvar: Duration,
     latest: Duration,
+    /// How long the peer held acknowledgements back lately.
+    held_back: Option<Duration>,
     /// Minimum of the present window and of the one before.
     minima: [Option<Duration>; 2],
     window_began: Instant,
@@ -42,6 +44,11 @@ impl Rtt {
     /// Notes what was measured last. `held_back` says that the peer may have delayed the acknowledgement: how long that took
     /// says nothing about the path, unless it was less than before.
     pub fn note_latest(&mut self, rtt: Duration, held_back: bool) {
+        if held_back {
+            let excess = rtt.excess_over(self.min().unwrap_or(rtt));
+            let faded = self.held_back.unwrap_or_default().ratio(7, 8);
+            self.held_back = Some(excess.max(faded));
+        }
         let known = Some(self.latest).filter(|latest| held_back && !latest.is_zero());
         self.latest = known.map_or(rtt, |latest| latest.min(rtt));
     }
@@ -67,6 +74,12 @@ impl Rtt {
     /// The last sample that tells about the path; zero before the first.
     pub fn latest(&self) -> Duration {
         self.latest
+    }
+
+    /// By how much acknowledgements that the peer may have delayed came later than others: the longest of the last few, once
+    /// there was one.
+    pub fn held_back(&self) -> Option<Duration> {
+        self.held_back
     }
 
     /// The smallest sample of the last minutes.
@@ -130,6 +143,23 @@ mod tests {
         ] {
             rtt.note_latest(ms(sample), held_back);
             assert_eq!(rtt.latest(), ms(latest), "{sample} {held_back}");
+        }
+    }
+
+    #[test]
+    fn what_a_peer_held_back_fades() {
+        let mut rtt = Rtt::new();
+        assert_eq!(rtt.held_back(), None);
+        for (sample, may_be_held, expected) in [
+            (ms(10), false, None),
+            (ms(50), true, Some(ms(40))),
+            (ms(90), false, Some(ms(40))),
+            (ms(10), true, Some(ms(35))),
+            (ms(60), true, Some(ms(50))),
+        ] {
+            rtt.sample(Instant::ZERO, sample, 1);
+            rtt.note_latest(sample, may_be_held);
+            assert_eq!(rtt.held_back(), expected, "{sample} {may_be_held}");
         }
     }
 

@@ -87,6 +87,15 @@ impl Tlp {
         view.rto_at.map_or(at, |rto_at| at.min(rto_at))
     }
 
+    /// When the acknowledgement of a single segment is late by what the peer has held one back before, where that is sooner than
+    /// any probe. Too uncertain for anything that would cost the path something, but another path may repeat the segment.
+    pub fn late(view: &View, held_back: Option<Duration>) -> Option<Instant> {
+        let (srtt, held_back) = view.srtt.zip(held_back)?;
+        let single = view.outstanding > 0 && view.outstanding <= view.mss && !view.disorder;
+        let at = view.now + (srtt.times(2) + held_back).max(SMALLEST);
+        (single && at < Tlp::silence(view)).then_some(at)
+    }
+
     /// A probe left; `nxt` is the first number never sent after it (section 7.3).
     pub fn sent(&mut self, nxt: SeqNum, retransmission: bool) {
         self.probe = Some(Probe {
@@ -207,6 +216,59 @@ mod tests {
         assert_eq!(tlp.deadline(&view()), None);
         tlp.forget();
         assert!(tlp.deadline(&view()).is_some());
+    }
+
+    #[test]
+    fn a_single_segment_is_late_by_what_the_peer_held_back_before() {
+        let single = View {
+            outstanding: 1_000,
+            ..view()
+        };
+        let ms = |ms| Some(Duration::from_millis(ms));
+        for (name, view, held_back, expected) in [
+            ("nothing is known", single, None, None),
+            ("it held nothing back", single, ms(0), Some(1_060)),
+            ("a little", single, ms(40), Some(1_100)),
+            ("as long as any peer may", single, ms(200), None),
+            (
+                "two segments",
+                View {
+                    outstanding: 2_000,
+                    ..single
+                },
+                ms(0),
+                None,
+            ),
+            (
+                "nothing",
+                View {
+                    outstanding: 0,
+                    ..single
+                },
+                ms(0),
+                None,
+            ),
+            (
+                "losses",
+                View {
+                    disorder: true,
+                    ..single
+                },
+                ms(0),
+                None,
+            ),
+            (
+                "no round trip",
+                View {
+                    srtt: None,
+                    ..single
+                },
+                ms(0),
+                None,
+            ),
+        ] {
+            assert_eq!(Tlp::late(&view, held_back), expected.map(at), "{name}");
+        }
     }
 
     #[test]

@@ -426,6 +426,7 @@ impl LossRecovery {
             return;
         }
         if self.is_capped() {
+            self.cc.on_capped(&sample);
             return;
         }
         self.cc.on_ack(&sample, group);
@@ -482,6 +483,7 @@ impl LossRecovery {
             self.rack_timer.stop();
             self.tlp_timer.stop();
             self.silence_timer.stop();
+            self.late_timer.stop();
             self.probe_due = false;
             self.duplicate_bytes = 0;
             return;
@@ -516,9 +518,14 @@ impl LossRecovery {
             Some(at) => {
                 self.tlp_timer.set(at);
                 self.silence_timer.stop();
+                match Tlp::late(&view, self.rtt.held_back()) {
+                    Some(at) => self.late_timer.set(at),
+                    None => self.late_timer.stop(),
+                }
             }
             None => {
                 self.tlp_timer.stop();
+                self.late_timer.stop();
                 // After a timeout nothing is suspected any more: it is known.
                 let repairing = disorder && !syn && !matches!(self.phase, Phase::Loss { .. });
                 if repairing && !self.tlp.probing() {

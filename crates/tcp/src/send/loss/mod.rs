@@ -115,6 +115,8 @@ pub(crate) struct AckEffect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimerEffect {
     pub(crate) rto_fired: bool,
+    /// The only segment in flight is not acknowledged although that has never taken so long lately.
+    pub(crate) late: bool,
     /// Nothing was heard for two round trips, the time after which a tail loss probe is due (RFC 8985 section 7.2).
     pub(crate) silent: bool,
     /// Retransmission timeouts since the peer last acknowledged something new.
@@ -175,6 +177,8 @@ pub(crate) struct LossRecovery {
     tlp_timer: Timer,
     /// Stands in for the probe's timer where no probe is sent because losses are being repaired.
     silence_timer: Timer,
+    /// The acknowledgement of a single segment is late.
+    late_timer: Timer,
 }
 
 impl LossRecovery {
@@ -212,6 +216,7 @@ impl LossRecovery {
             rack_timer: Timer::OFF,
             tlp_timer: Timer::OFF,
             silence_timer: Timer::OFF,
+            late_timer: Timer::OFF,
         }
     }
 
@@ -428,6 +433,7 @@ impl LossRecovery {
         soonest.consider_timer(&self.rack_timer);
         soonest.consider_timer(&self.tlp_timer);
         soonest.consider_timer(&self.silence_timer);
+        soonest.consider_timer(&self.late_timer);
         soonest.get()
     }
 

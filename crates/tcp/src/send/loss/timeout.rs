@@ -20,6 +20,7 @@ impl LossRecovery {
                 self.enter_recovery(now, outstanding, undelivered);
             }
         }
+        let late = self.late_timer.take_due(now);
         let mut silent = self.silence_timer.take_due(now);
         if self.tlp_timer.take_due(now) {
             silent = true;
@@ -33,6 +34,7 @@ impl LossRecovery {
         }
         TimerEffect {
             rto_fired,
+            late,
             silent,
             backoffs: self.rto.backoffs(),
         }
@@ -93,6 +95,7 @@ impl LossRecovery {
         self.tlp_timer.stop();
         self.rack_timer.stop();
         self.silence_timer.stop();
+        self.late_timer.stop();
         self.probe_due = false;
         self.head_due = true;
         self.pacer.reset();

@@ -1,0 +1,100 @@
+//! What every law has to put up with: halving without a loss, a cap, and a reduction that is taken back.
+
+use super::*;
+
+const MSS: u32 = 1_000;
+
+/// Congestion avoidance with a window of so many bytes, and something delivered.
+fn avoiding(algorithm: Algorithm, cwnd: u32) -> Congestion {
+    let mut cc = Congestion::new(algorithm, MSS, 10);
+    cc.window.set_ssthresh(cwnd);
+    cc.window.set_cwnd(cwnd);
+    for step in 0..20 {
+        cc.observe(&ack(step), false);
+        cc.on_ack(&ack(step), &GroupView::ALONE);
+    }
+    cc.window.set_cwnd(cwnd);
+    cc
+}
+
+/// An acknowledgement of a segment in a window that is used, of a path of 20 ms, 2 ms after the last one.
+fn ack(step: u64) -> AckSample {
+    let rtt = Duration::from_millis(20);
+    AckSample {
+        now: Instant::from_millis(1_000 + 2 * step),
+        acked: MSS,
+        inflight_before: 20 * MSS,
+        inflight_after: 19 * MSS,
+        max_inflight: 20 * MSS,
+        cwnd_limited: true,
+        rtt: Some(rtt),
+        srtt: rtt,
+        min_rtt: rtt,
+        acked_total: (step + 1) * u64::from(MSS),
+        sent_total: (step + 21) * u64::from(MSS),
+        delivered_total: (step + 1) * u64::from(MSS),
+        lost: 0,
+        rate: Some(Rate::from_bytes_per_sec(1_000_000)),
+        rate_app_limited: false,
+    }
+}
+
+#[test]
+fn a_penalty_halves_window_and_threshold_and_is_no_loss() {
+    for &algorithm in Algorithm::ALL {
+        for (cwnd, half) in [(20_500, 10_250), (20_000, 10_000), (3_000, 2_000)] {
+            let mut cc = avoiding(algorithm, cwnd);
+            let (interloss, window) = (cc.law.interloss(), cc.window.clone());
+            cc.penalise();
+            assert_eq!((cc.cwnd(), cc.ssthresh()), (half, half), "{algorithm}");
+            assert_eq!(
+                cc.law.interloss(),
+                interloss,
+                "{algorithm} knows of no loss"
+            );
+            let mut expected = window;
+            expected.set_ssthresh(half);
+            expected.set_cwnd(half);
+            assert_eq!(cc.window, expected, "{algorithm} earns nothing by it");
+            cc.on_undo();
+            assert_eq!(cc.cwnd(), half, "{algorithm}: nothing to take back");
+        }
+    }
+}
+
+#[test]
+fn a_reduction_that_is_taken_back_leaves_nothing() {
+    for &algorithm in Algorithm::ALL {
+        let mut cc = avoiding(algorithm, 20_500);
+        let window = cc.window.clone();
+        cc.on_loss(Instant::from_millis(2_000), 20_500);
+        cc.on_undo();
+        assert_eq!(cc.window, window, "{algorithm}");
+    }
+}
+
+#[test]
+fn the_time_of_a_cap_does_not_count_for_the_curve() {
+    // A loss, then avoidance, with ten capped seconds between or without.
+    let window_after = |capped: u64| {
+        let mut cc = avoiding(Algorithm::Cubic, 20_000);
+        cc.on_loss(Instant::from_millis(1_100), 20_000);
+        cc.on_recovered();
+        let later = |cc: &mut Congestion, step: u64, held: bool| {
+            let sample = ack(100 + step);
+            match held {
+                true => cc.on_capped(&sample),
+                false => cc.on_ack(&sample, &GroupView::ALONE),
+            }
+        };
+        later(&mut cc, 0, false);
+        for step in 0..capped {
+            later(&mut cc, 1 + step, true);
+        }
+        for step in 0..100 {
+            later(&mut cc, 1 + capped + step, false);
+        }
+        cc.cwnd()
+    };
+    assert_eq!(window_after(5_000), window_after(0));
+}
