@@ -356,8 +356,9 @@ fn as_the_best(
     };
     let (least, _) = range(&seen.line(arm, adapting)?.points)?;
     let (_, best) = range(&seen.line(arm, fixed)?.points)?;
-    let statement =
-        format!("{who} adapting to the network carry as much as with the best gamma, {words}");
+    let statement = format!(
+        "the throughput of {who} adapting to the network is that with the best gamma, {words}"
+    );
     let seen = format!("{least:.3} and {best:.3} Mbit/s");
     Some(Finding::new(
         arm,
