@@ -12,7 +12,7 @@ use manypath_tcp::time::Instant;
 
 use super::ingest::interference;
 use super::{Conn, Cx};
-use crate::api::SubflowEnd;
+use crate::api::{FallbackCause, SubflowEnd};
 
 /// Who answers for the data of a subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +82,13 @@ impl Conn {
                     sf.answered_by = proxy;
                     cx.count.subflow_proxied += 1;
                 }
+                // No other carries what it would lose.
+                None if self.is_left(i) => {
+                    self.subflows[i].answered_by = AnsweredBy::Peer;
+                    self.options_stopped(i, FallbackCause::OptionsLost, cx);
+                }
                 None => {
-                    sf.answered_by = AnsweredBy::Peer;
+                    self.subflows[i].answered_by = AnsweredBy::Peer;
                     self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
                 }
             }

@@ -203,6 +203,9 @@ impl Conn {
         cx.count.subflow_reset_by_us += 1;
         self.unsettled = true;
         self.reinject_all(i);
+        if matches!(end, SubflowEnd::OptionsLost | SubflowEnd::Checksum) {
+            self.doubt_others(i, cx);
+        }
         self.subflows[i].reset(end, why);
         self.refresh_sample(i);
     }

@@ -139,6 +139,17 @@ impl Conn {
         }
     }
 
+    /// Another subflow, on which options are known to pass, was heard about `since` or after.
+    pub(super) fn proven_lately(&self, i: usize, since: Instant) -> bool {
+        let mut others = (0..self.subflows.len()).filter(|j| *j != i);
+        others.any(|j| {
+            let sf = &self.subflows[j];
+            (sf.data_was_acked || sf.data_came_mapped)
+                && sf.answers()
+                && self.heard_lately(j, since)
+        })
+    }
+
     /// A segment without options came.
     pub(crate) fn heard_bare(&mut self, i: usize) {
         self.subflows[i].bareness.heard = true;

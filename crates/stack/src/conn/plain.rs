@@ -71,7 +71,7 @@ impl Conn {
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.is_alone(i) && !self.awaits_proof() && contiguous) {
+        if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
             self.fail_subflow(i, m.at, cx);
             return;
@@ -386,7 +386,7 @@ impl Conn {
 
     /// As `is_alone`, or the others are silent: a peer that goes on with one subflow ends them, but the word may not get through
     /// where they are.
-    fn is_left(&self, i: usize) -> bool {
+    pub(super) fn is_left(&self, i: usize) -> bool {
         let mut others = (0..self.subflows.len()).filter(|other| *other != i);
         self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
     }

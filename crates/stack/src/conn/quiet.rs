@@ -26,6 +26,8 @@ pub(crate) struct Quiet {
     unanswered: u8,
     /// Questions answered since the last payload.
     answered: u8,
+    /// The others count on it, so that it has to answer whatever they deliver.
+    doubted: bool,
     /// It answered nothing, and another subflow is to take its place.
     pub(crate) deaf: bool,
 }
@@ -51,7 +53,15 @@ impl Quiet {
             asked_at: now,
             unanswered: 0,
             answered: 0,
+            doubted: false,
             deaf: false,
+        }
+    }
+
+    /// It is to be asked at once, unless it is being asked.
+    fn doubt(&mut self, now: Instant) {
+        if !self.doubted {
+            (self.doubted, self.look_at) = (true, Some(now));
         }
     }
 
@@ -68,20 +78,23 @@ impl Quiet {
     fn heard(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.answered = self.answered.saturating_add(u8::from(self.unanswered > 0));
-        self.unanswered = 0;
+        (self.unanswered, self.doubted) = (0, false);
         core::mem::take(&mut self.deaf)
     }
 
     /// What to do at `now`, when other subflows last delivered payload at `elsewhere`. `rto` is the subflow's time-out. Pure.
     ///
-    /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers; and
-    /// given up one time-out after the last unanswered question.
+    /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers, or at once when
+    /// it is doubted; and given up one time-out after the last unanswered question.
     fn step(&self, now: Instant, elsewhere: Instant, rto: Duration) -> Step {
-        if self.deaf || elsewhere <= self.heard || self.answered >= ANSWERED {
+        let due_some_time = elsewhere > self.heard && self.answered < ANSWERED;
+        if self.deaf || !(self.doubted || due_some_time) {
             return Step::Rest;
         }
         let due = if self.unanswered > 0 {
             self.asked_at + rto
+        } else if self.doubted {
+            now
         } else {
             self.heard + rto.times(2 << self.answered)
         };
@@ -125,6 +138,22 @@ impl Conn {
                 sf.quiet.look_at.get_or_insert(look_at);
             }
         }
+    }
+
+    /// The others shall do without this subflow: they are asked whether they work. Where nothing is in flight, one may have died
+    /// unnoticed.
+    pub(crate) fn doubt_others(&mut self, i: usize, cx: &mut Cx<'_>) {
+        for j in 0..self.subflows.len() {
+            if j != i && self.subflows[j].answers() {
+                self.subflows[j].quiet.doubt(cx.now);
+            }
+        }
+    }
+
+    /// The peer was heard on the subflow within a time-out before `since`, or after.
+    pub(crate) fn heard_lately(&self, j: usize, since: Instant) -> bool {
+        let sf = &self.subflows[j];
+        sf.quiet.heard + sf.tcp.rto() >= since
     }
 
     /// Looks at subflows whose time has come.
@@ -191,6 +220,21 @@ mod tests {
         quiet.deaf = true;
         assert_eq!(quiet.step(at(2_000), elsewhere, RTO), Step::Rest);
         assert!(quiet.heard(at(3_000)) && !quiet.heard(at(3_001)));
+    }
+
+    #[test]
+    fn one_that_is_doubted_is_asked_at_once_although_nobody_delivers() {
+        let (mut quiet, elsewhere) = (Quiet::new(at(1_000)), at(900));
+        quiet.answered = ANSWERED;
+        quiet.doubt(at(1_100));
+        assert_eq!(quiet.deadline(), Some(at(1_100)));
+        assert_eq!(quiet.step(at(1_100), elsewhere, RTO), Step::Ask);
+        (quiet.unanswered, quiet.asked_at, quiet.look_at) = (1, at(1_100), Some(at(1_300)));
+        quiet.doubt(at(1_200));
+        assert_eq!(quiet.deadline(), Some(at(1_300)), "it is being asked");
+        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Ask);
+        assert!(!quiet.heard(at(1_350)));
+        assert_eq!(quiet.step(at(1_500), elsewhere, RTO), Step::Rest);
     }
 
     #[test]
