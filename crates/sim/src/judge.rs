@@ -5,6 +5,7 @@ use manypath_tcp::time::Instant;
 
 use crate::endpoint::Endpoint;
 use crate::fabric::Side;
+use crate::oracle::{Rule, Violation};
 use crate::report::{
     BoxReport, ConnectionReport, EndReport, HostReport, LinkReport, Report, SubflowReport,
 };
@@ -72,7 +73,11 @@ impl Simulation {
             boxes: boxes.collect(),
             drops: self.fabric.drops(),
             samples: self.samples.clone(),
-            violations: self.violations(),
+            violations: self
+                .broken_rules()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             misses: self.refused.clone(),
             notes: Vec::new(),
         };
@@ -81,8 +86,9 @@ impl Simulation {
         report
     }
 
-    fn violations(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.found.iter().map(ToString::to_string).collect();
+    /// Rules that were broken, in a run that is over.
+    pub(crate) fn broken_rules(&self) -> Vec<Violation> {
+        let mut all = self.found.clone();
         for host in &self.hosts {
             let deceived = host.endpoints().iter().filter(|end| {
                 let checked = end.record.info.as_ref().is_some_and(|info| info.checksum);
@@ -91,8 +97,13 @@ impl Simulation {
             });
             // What the checksums are for (RFC 8684 section 3.7): full Multipath TCP hands over nothing that was altered.
             all.extend(deceived.map(|end| {
-                let (name, count) = (host.name(), end.record.altered);
-                format!("{name}: read altered bytes in {count} places in spite of checksums")
+                let count = end.record.altered;
+                Violation {
+                    time: self.now(),
+                    host: host.name().to_owned(),
+                    rule: Rule::Stream,
+                    what: format!("read altered bytes in {count} places in spite of checksums"),
+                }
             }));
         }
         all

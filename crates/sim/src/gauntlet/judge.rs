@@ -99,10 +99,10 @@ pub(super) fn judge(
             return Some(Fault::Rule { plain, what });
         }
     }
-    // What no other transport gets through unharmed is no measure for this one.
-    if first(tcp, Rule::Stream).is_none() {
-        if let Some(what) = first(ours, Rule::Stream) {
-            return Some(Fault::Bytes(what));
+    // Readers know what boxes do to the stream: whatever else they find is wrong, with plain TCP as well.
+    for (arm, whose) in [(tcp, "plain TCP: "), (ours, "")] {
+        if let Some(what) = first(arm, Rule::Stream) {
+            return Some(Fault::Bytes(format!("{whose}{what}")));
         }
     }
     // Stopped while it might still have delivered: nothing to compare with.

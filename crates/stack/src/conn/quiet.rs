@@ -170,7 +170,14 @@ impl Conn {
                 continue;
             }
             let rto = sf.tcp.rto();
-            match sf.quiet.step(cx.now, self.fed, rto) {
+            // Where another path waits for this one to fail, it is asked although nobody delivers.
+            let manager = self.manager.as_ref();
+            let elsewhere = match manager.is_some_and(|m| m.ledger().has_last_resort()) {
+                true => cx.now,
+                false => self.fed,
+            };
+            let sf = &mut self.subflows[i];
+            match sf.quiet.step(cx.now, elsewhere, rto) {
                 Step::Wait(until) => sf.quiet.look_at = Some(until),
                 Step::Ask => {
                     sf.quiet.unanswered += 1;

@@ -67,6 +67,11 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         } => {
             backed_off(pause_of(reason), history.failures) // rfc8684:T3
         }
+        // The peer says what our own stack says below, of the same box.
+        SubflowEnd::ResetByPeer {
+            reason: Some(ResetReason::MiddleboxInterference),
+            transient: false,
+        } if history.established => last_resort(history),
         SubflowEnd::ResetByPeer {
             reason: Some(_),
             transient: false,
@@ -84,9 +89,7 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         SubflowEnd::Finished => Retry::WhenRefreshed,
         // The path changes options or payload. Another one may not; but it is of use where no other is left.
         SubflowEnd::OptionsLost | SubflowEnd::Checksum if history.established => {
-            // Damage by chance: each new subflow brings the connection further.
-            let pause = grown(LAST_RESORT, history.unless_useful());
-            Retry::AsLastResort(pause.min(LAST_RESORT.times(64)))
+            last_resort(history)
         }
         SubflowEnd::OptionsLost | SubflowEnd::Checksum => Retry::WhenRefreshed,
         SubflowEnd::Administrative
@@ -94,6 +97,12 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         | SubflowEnd::ProtocolError
         | SubflowEnd::ConnectionClosed => Retry::Never,
     }
+}
+
+/// Damage by chance: each new subflow brings the connection further.
+fn last_resort(history: History) -> Retry {
+    let pause = grown(LAST_RESORT, history.unless_useful());
+    Retry::AsLastResort(pause.min(LAST_RESORT.times(64)))
 }
 
 fn backed_off(first: Duration, failures: u8) -> Retry {
@@ -221,6 +230,16 @@ mod tests {
             (
                 reset(ResetReason::LackOfResources, false),
                 WAS_UP,
+                Retry::Never,
+            ),
+            (
+                reset(ResetReason::MiddleboxInterference, false),
+                WAS_UP,
+                last_resort(50),
+            ),
+            (
+                reset(ResetReason::MiddleboxInterference, false),
+                NEVER_WORKED,
                 Retry::Never,
             ),
             (

@@ -2,7 +2,7 @@
 
 use manypath_stack::api::ProtocolLevel;
 use manypath_stack::{ConnOptions, EventKind};
-use manypath_wire::tcp::mptcp::{DataAck, Dss, MptcpOption, Prio};
+use manypath_wire::tcp::mptcp::{AddrId, DataAck, Dss, MptcpOption, Prio, RemoveAddr};
 
 use crate::script::packet::{Seg, ack, data, rst};
 use crate::script::plain_options;
@@ -262,7 +262,10 @@ fn nothing_is_taken_from_a_segment_that_tcp_does_not_accept() {
     let fail = s.fail_at(0);
     let add = MptcpOption::AddAddr(s.add_addr(9, 1, None));
     let prio = MptcpOption::Prio(Prio { backup: true });
-    for option in [all, close, fail, add, prio] {
+    // The second subflow's address. // rfc8684:A18
+    let ids = [AddrId(5)].into_iter().collect();
+    let remove = MptcpOption::RemoveAddr(RemoveAddr { ids });
+    for option in [all, close, fail, add, prio, remove] {
         s.w.inject(0, &ack().opt(option).seq(far));
         s.w.inject(0, &data(b"x").opt(option).seq(far));
         s.w.inject(0, &data(b"old").opt(option).seq(old));

@@ -267,6 +267,11 @@ impl Ledger {
         self.live.iter().filter(between).any(|live| live.silent)
     }
 
+    /// Some path would be used once more for want of another.
+    pub(crate) fn has_last_resort(&self) -> bool {
+        self.pairs.any_last_resort()
+    }
+
     /// Some subflow carries data and answers.
     fn has_working(&self) -> bool {
         let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;

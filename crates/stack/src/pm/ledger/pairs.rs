@@ -84,6 +84,12 @@ impl Pairs {
         &mut self.0[at]
     }
 
+    /// Some pair is kept for want of another.
+    pub(super) fn any_last_resort(&self) -> bool {
+        let kept = |pair: &Pair| matches!(pair.standing, Standing::LastResort { .. });
+        self.0.iter().any(kept)
+    }
+
     /// Keeps the table bounded against peers that join from ever new ports: a pair without a refusal goes first.
     fn drop_a_blank_pair(&mut self) {
         const MOST: usize = 512;
