@@ -2,7 +2,8 @@
 
 use manypath_stack::api::ProtocolLevel;
 use manypath_stack::{ConnOptions, EventKind};
-use manypath_wire::tcp::mptcp::{AddrId, DataAck, Dss, MptcpOption, Prio, RemoveAddr};
+use manypath_wire::ids::AddrId;
+use manypath_wire::tcp::mptcp::{DataAck, Dss, MptcpOption, Prio, RemoveAddr};
 
 use crate::script::packet::{Seg, ack, data, rst};
 use crate::script::plain_options;
