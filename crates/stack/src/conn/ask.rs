@@ -30,7 +30,7 @@ impl Conn {
             return;
         };
         match way_down(standing) {
-            WayDown::Reset if proof_is_old => {
+            WayDown::Reset if proof_is_old && !held.is_full => {
                 held.until = cx.now + SHORT_WAIT.0;
                 self.doubt_others(i, cx);
             }

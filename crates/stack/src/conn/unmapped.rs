@@ -64,6 +64,8 @@ pub(crate) struct Unexplained {
     told: bool,
     /// The peer was asked to begin anew.
     pub(super) asked: bool,
+    /// More came than can be held.
+    pub(super) is_full: bool,
 }
 
 impl Unexplained {
@@ -79,6 +81,7 @@ impl Unexplained {
             since: now,
             told: false,
             asked: true,
+            is_full: false,
         }
     }
 
@@ -206,13 +209,22 @@ impl Conn {
         sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
     }
 
+    /// Since when bytes without a mapping are held.
+    fn held_since(&self, i: usize) -> Option<Instant> {
+        let held = self.subflows[i].unexplained.as_ref();
+        held.map(|held| held.since)
+    }
+
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let only = self.goes_on_with_stream(i);
         let others = self.others(i);
         let most = match others {
             Others::None | Others::Unproven => MOST_HELD.min(self.recv.room() as usize),
-            Others::Proven => MOST_BESIDE_OTHERS,
+            Others::Proven if self.proven_lately(i, self.held_since(i).unwrap_or(cx.now)) => {
+                MOST_BESIDE_OTHERS
+            }
+            Others::Proven => MOST_HELD.min(self.recv.room() as usize),
         };
         if only {
             self.withhold(i, cx);
@@ -241,6 +253,7 @@ impl Conn {
             since: cx.now,
             told: false,
             asked: false,
+            is_full: false,
         });
         cx.count.unmapped_bytes += bytes.len() as u64;
         if held.is_needless() {
@@ -258,6 +271,7 @@ impl Conn {
             return;
         }
         // No more can be held. What was, is settled, and this follows from it.
+        held.is_full = true;
         self.settle_unmapped(i, cx);
         if self.subflows[i].reset_with.is_some() {
             // What was held is lost, and this has no place without it.
