@@ -87,7 +87,7 @@ impl std::fmt::Display for Report {
         if !self.unlucky.is_empty() {
             writeln!(
                 f,
-                "{} were late once, but not with other losses: {:?}",
+                "{} would not do, but with other losses, or without what happened on the path of TCP when that was done: {:?}",
                 self.unlucky.len(),
                 self.unlucky
             )?;
