@@ -312,8 +312,9 @@ fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
     let output = bed.client.output(receive).map_err(failed("perf receive"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.trim().lines().last().unwrap_or_default();
-        return Err(format!("perf receive: {last}"));
+        let mut lines = said.trim().lines();
+        let last = lines.rfind(|line| !line.trim_start().starts_with("hint:"));
+        return Err(format!("perf receive: {}", last.unwrap_or_default()));
     }
     let names: Vec<&str> = bed.paths().iter().map(|path| path.name.as_str()).collect();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -91,11 +91,11 @@ impl Case {
             short,
             complaints: Vec::new(),
         };
-        verdict.complaints = self.complaints(&verdict);
+        verdict.complaints = self.complaints(&verdict, without);
         verdict
     }
 
-    fn complaints(&self, verdict: &Verdict) -> Vec<String> {
+    fn complaints(&self, verdict: &Verdict, without: &Outcome) -> Vec<String> {
         let mut complaints = Vec::new();
         let with = &verdict.with;
         if verdict.kept() < KEPT {
@@ -117,8 +117,10 @@ impl Case {
                 self.answers
             ));
         }
-        if with.counters.get(self.counter).unwrap_or(0) == 0 {
-            complaints.push(format!("nothing counted by {}", self.counter));
+        // Honest clients count as well.
+        let counted = |outcome: &Outcome| outcome.counters.get(self.counter).unwrap_or(0);
+        if counted(with) <= counted(without) {
+            complaints.push(format!("nothing more counted by {}", self.counter));
         }
         complaints
     }

@@ -6,7 +6,7 @@ use manypath_stack::{
     Command, ConnOptions, Done, Ending, EventKind, NewSubflow, PathManager, StackError, SubflowEnd,
 };
 use manypath_wire::ids::AddrId;
-use manypath_wire::tcp::mptcp::{MptcpOption, ResetReason};
+use manypath_wire::tcp::mptcp::{Join, MptcpOption, ResetReason};
 
 use crate::script::packet::ack;
 use crate::script::session::Session;
@@ -112,6 +112,25 @@ fn a_subflow_is_made_from_any_part_of_a_four_tuple() {
             None => assert_ne!(syn.tuple.local, first.local),
         }
     }
+}
+
+#[test]
+fn each_of_our_attempts_has_a_nonce_of_its_own() {
+    // rfc8684:J2
+    let mut s = Session::called_with(1, led());
+    let mut nonces = Vec::new();
+    for _ in 0..6 {
+        let done = order(&mut s, create(NewSubflow::default()));
+        assert!(matches!(done, Ok(Done::Subflow(_))), "{done:?}");
+        let (_, syn) = s.w.answer();
+        let Some(&Join::Syn { nonce, .. }) = syn.join() else {
+            s.w.fail("no MP_JOIN");
+        };
+        nonces.push(nonce.0);
+    }
+    nonces.sort_unstable();
+    nonces.dedup();
+    assert_eq!(nonces.len(), 6);
 }
 
 #[test]
