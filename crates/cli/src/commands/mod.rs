@@ -29,6 +29,9 @@ use crate::setup;
 /// How long closing connections may take at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long data that has still to be delivered may stand still.
+const STANDSTILL: Duration = Duration::from_secs(10);
+
 /// Sockets of the wanted kinds, and what has to live as long as they do.
 pub(crate) struct Opened {
     /// Opens streams and listeners.
@@ -44,6 +47,14 @@ impl Opened {
             .as_ref()
             .map(|context| Live(context.clone()).connections())
             .unwrap_or_default()
+    }
+
+    /// Waits for what closed streams have still to deliver, as long as it moves, before everything is taken down in order.
+    pub(crate) async fn close_delivered(self) {
+        if let Some(context) = &self.sockets.stack {
+            context.delivered(STANDSTILL).await;
+        }
+        self.close().await;
     }
 
     /// Takes everything down in order.

@@ -71,7 +71,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         )
         .await;
         drop(keeper);
-        opened.close().await;
+        match signal {
+            None => opened.close_delivered().await,
+            Some(_) => opened.close().await,
+        }
         signal.map_or(Ok(()), |signal| Err(signal.failure()))
     })
 }

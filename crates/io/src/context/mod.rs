@@ -167,6 +167,28 @@ impl Context {
         lock(&self.0.attachment).claim_port(&self.0.shared, addr)
     }
 
+    /// Waits until every connection has ended, as long as something is acknowledged within `patience`: what closed streams have
+    /// not delivered yet may take a slow path long.
+    pub async fn delivered(&self, patience: Duration) {
+        let acked = |id| {
+            let info = self.with_stack(|stack, _| stack.info(id));
+            info.map_or(0, |info| info.bytes_acked)
+        };
+        let (mut seen, mut since) = (Vec::new(), std::time::Instant::now());
+        loop {
+            let now: Vec<_> = self.conns().into_iter().map(|id| (id, acked(id))).collect();
+            if now.is_empty() {
+                return;
+            }
+            if now != seen {
+                (seen, since) = (now, std::time::Instant::now());
+            } else if since.elapsed() >= patience {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until every connection has ended, at most for `patience`; then aborts what is left. Streams that the application
     /// still holds are not closed for it.
     pub async fn close(self, patience: Duration) {
