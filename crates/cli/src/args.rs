@@ -530,7 +530,8 @@ const GRID_EXAMPLES: &str = "\
 Every number is a network of two to four paths: rates up to a hundred times apart, round trips up to fifty times, network
 buffers from half to twenty bandwidth-delay products but 15 kB at least, losses of up to 5 %, socket buffers from 32 kB to
 4 MB or the stack's own 8. TCP on each path alone delivers what it can in twenty to sixty seconds; Multipath TCP delivers as
-much as the best of them. With --requests the client asks and the server answers, one after the other, as many times as in the best of them.
+much as the best of them. With --requests the client asks and the server answers, one after the other, as many times as in
+the best of them.
 
 Examples:
   manypath lab grid

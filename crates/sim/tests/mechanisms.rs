@@ -35,6 +35,12 @@ impl Seen {
     fn received(&self, name: &str) -> u64 {
         self.of(1, name)
     }
+
+    /// The longest smoothed round trip of the sender's subflows.
+    fn slowest(&self) -> Duration {
+        let round_trips = self.sender.subflows.iter().filter_map(|sf| sf.tcp.srtt);
+        round_trips.max().expect("a subflow was measured")
+    }
 }
 
 /// Sends for a minute over WiFi and a 3G path of so many kilobits a second; `options` are those of both ends.
@@ -263,8 +269,7 @@ fn each_of_them_is_switched_on_and_off_while_data_flows() {
             &format!("mechanisms = \"{first}\""),
             &format!("mechanisms = \"{later}\""),
         );
-        let slowest = seen.sender.subflows.iter().filter_map(|sf| sf.tcp.srtt);
-        slowest.max().expect("a subflow was measured")
+        seen.slowest()
     };
     let (capped, not) = (large("none", "cap"), large("cap", "none"));
     assert!(capped < Duration::from_millis(350), "{capped}");
@@ -283,15 +288,11 @@ fn scheduler_and_controller_are_changed_while_data_flows() {
     let (same, blest) = (run(""), run("scheduler = \"blest\""));
     assert_eq!(same.count("scheduler_waited"), 0);
     assert!(blest.count("scheduler_waited") > 0);
-    let slowest = |seen: &Seen| {
-        let round_trips = seen.sender.subflows.iter().filter_map(|sf| sf.tcp.srtt);
-        round_trips.max().expect("a subflow was measured")
-    };
     let vegas = run("congestion = \"wvegas\"");
     assert!(
-        slowest(&vegas).times(2) < slowest(&same),
+        vegas.slowest().times(2) < same.slowest(),
         "{} and {}",
-        slowest(&vegas),
-        slowest(&same)
+        vegas.slowest(),
+        same.slowest()
     );
 }

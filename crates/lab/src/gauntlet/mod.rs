@@ -60,7 +60,7 @@ pub struct Report {
     pub table: Table,
     /// Seeds that failed, by rising number.
     pub failing: Vec<FailingSeed>,
-    /// Seeds that came too late once, but not with other losses.
+    /// Seeds that would not do, but with other losses, or without what happened on the path of TCP when that was done.
     pub unlucky: Vec<u64>,
 }
 

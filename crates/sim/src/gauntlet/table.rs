@@ -94,7 +94,7 @@ pub struct Table {
     pub no_box: Row,
     /// By the name of the box, the runs that met one.
     pub boxes: BTreeMap<&'static str, Row>,
-    /// Runs that came too late once, but not with other losses.
+    /// Runs that would not do, but with other losses, or without what happened on the path of TCP when that was done.
     pub unlucky: u64,
 }
 

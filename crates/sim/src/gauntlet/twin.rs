@@ -60,9 +60,7 @@ impl Twin {
             Some(Fault::Late { .. }) => {
                 succeeds_without_the_rest(scenario, &twin)? || !is_usually_late(scenario)?
             }
-            Some(Fault::Undelivered(_)) if !twin.could_go_on(scenario) => {
-                succeeds_without_the_rest(scenario, &twin)?
-            }
+            Some(Fault::Undelivered(_)) => succeeds_without_the_rest(scenario, &twin)?,
             _ => false,
         };
         if excused {
@@ -170,6 +168,10 @@ fn plain_tcp(scenario: &Scenario) -> Scenario {
 /// options away, which never makes a difference to TCP, unless it begins when TCP is done.
 fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, ScenarioError> {
     let Ok(tcp) = &twin.tcp else { return Ok(false) };
+    let undelivered = matches!(twin.fault, Some(Fault::Undelivered(_)));
+    if undelivered && twin.could_go_on(scenario) {
+        return Ok(false);
+    }
     let Some(end) = tcp.whole else {
         return Ok(false);
     };
@@ -275,8 +277,7 @@ fn is_usually_late(scenario: &Scenario) -> Result<bool, ScenarioError> {
         match twin.fault {
             None => {}
             Some(Fault::Late { .. }) => late += 1,
-            Some(Fault::Undelivered(_))
-                if !twin.could_go_on(scenario) && succeeds_without_the_rest(scenario, &twin)? => {}
+            Some(Fault::Undelivered(_)) if succeeds_without_the_rest(scenario, &twin)? => {}
             Some(_) => return Ok(true),
         }
     }

@@ -82,14 +82,14 @@ impl Conn {
                     sf.answered_by = proxy;
                     cx.count.subflow_proxied += 1;
                 }
-                // No other carries what it would lose.
-                None if self.is_left(i) => {
-                    self.subflows[i].answered_by = AnsweredBy::Peer;
-                    self.options_stopped(i, FallbackCause::OptionsLost, cx);
-                }
                 None => {
-                    self.subflows[i].answered_by = AnsweredBy::Peer;
-                    self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                    sf.answered_by = AnsweredBy::Peer;
+                    if self.is_left(i) {
+                        // No other carries what it would lose.
+                        self.options_stopped(i, FallbackCause::OptionsLost, cx);
+                    } else {
+                        self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                    }
                 }
             }
         }

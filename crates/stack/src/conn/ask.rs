@@ -4,7 +4,7 @@
 //! infinite mapping where the stream goes on (RFC 8684 section 3.7). If no option passes any more, the subflow ends.
 //! Owns the question. Must never count a byte of which the place is not certain.
 
-use super::fallback::{Others, Standing, WayDown, way_down};
+use super::fallback::{Standing, WayDown, way_down};
 use super::ingest::interference;
 use super::unmapped::SHORT_WAIT;
 use super::{Conn, Cx};
@@ -16,18 +16,14 @@ impl Conn {
         let mapped = self.subflows[i].data_came_mapped;
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
+        let proof_is_old = self.proof_is_old(i, others, cx.now);
         let Some(held) = &mut self.subflows[i].unexplained else {
             return;
         };
-        let since = held.since;
         let standing = Standing {
             others,
-            waited: cx.now.since(since) >= patience,
+            waited: cx.now.since(held.since) >= patience,
             straight: false,
-        };
-        let proof_is_old = others == Others::Proven && !self.proven_lately(i, since);
-        let Some(held) = &mut self.subflows[i].unexplained else {
-            return;
         };
         match way_down(standing) {
             WayDown::Reset if proof_is_old && !held.is_full => {

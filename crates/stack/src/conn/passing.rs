@@ -123,13 +123,9 @@ impl Conn {
     /// one counts as good, so that both ends leave the same one.
     pub(crate) fn others(&self, i: usize) -> Others {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
-        let passes = |j: usize| {
-            let sf = &self.subflows[j];
-            let proven = sf.data_was_acked || sf.data_came_mapped;
-            match proven && sf.answers() && (j < i || !sf.is_bare()) {
-                true => Others::Proven,
-                false => Others::Unproven,
-            }
+        let passes = |j: usize| match self.is_proven(j) && (j < i || !self.subflows[j].is_bare()) {
+            true => Others::Proven,
+            false => Others::Unproven,
         };
         let carrying = others.filter(|j| self.subflows[*j].carries_data());
         let most = carrying.map(passes).max().unwrap_or(Others::None);
@@ -139,15 +135,19 @@ impl Conn {
         }
     }
 
-    /// Another subflow, on which options are known to pass, was heard about `since` or after.
-    pub(super) fn proven_lately(&self, i: usize, since: Instant) -> bool {
-        let mut others = (0..self.subflows.len()).filter(|j| *j != i);
-        others.any(|j| {
-            let sf = &self.subflows[j];
-            (sf.data_was_acked || sf.data_came_mapped)
-                && sf.answers()
-                && self.heard_lately(j, since)
-        })
+    /// Options are known to pass on another subflow, but none of those was heard about the time from which on bytes without a
+    /// mapping are held, or after: they may have died unnoticed.
+    pub(super) fn proof_is_old(&self, i: usize, others: Others, now: Instant) -> bool {
+        let held = self.subflows[i].unexplained.as_ref();
+        let since = held.map_or(now, |held| held.since);
+        let lately = |j: usize| j != i && self.is_proven(j) && self.heard_lately(j, since);
+        others == Others::Proven && !(0..self.subflows.len()).any(lately)
+    }
+
+    /// Options were seen to pass with data on a subflow, and it is not known to be silent.
+    fn is_proven(&self, j: usize) -> bool {
+        let sf = &self.subflows[j];
+        (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
     }
 
     /// A segment without options came.

@@ -209,22 +209,13 @@ impl Conn {
         sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
     }
 
-    /// Since when bytes without a mapping are held.
-    fn held_since(&self, i: usize) -> Option<Instant> {
-        let held = self.subflows[i].unexplained.as_ref();
-        held.map(|held| held.since)
-    }
-
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let only = self.goes_on_with_stream(i);
         let others = self.others(i);
-        let most = match others {
-            Others::None | Others::Unproven => MOST_HELD.min(self.recv.room() as usize),
-            Others::Proven if self.proven_lately(i, self.held_since(i).unwrap_or(cx.now)) => {
-                MOST_BESIDE_OTHERS
-            }
-            Others::Proven => MOST_HELD.min(self.recv.room() as usize),
+        let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
+            true => MOST_BESIDE_OTHERS,
+            false => MOST_HELD.min(self.recv.room() as usize),
         };
         if only {
             self.withhold(i, cx);
