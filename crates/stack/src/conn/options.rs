@@ -175,7 +175,11 @@ impl Conn {
 
     fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
-        add(list, self.dss(mapping));
+        if mapping.is_none() && self.fin_yields_to_holes(i) {
+            add(list, self.dss_with(None, false));
+        } else {
+            add(list, self.dss(mapping));
+        }
         // It may be long, and the Data ACK must not wait for another segment.
         if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
             // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
@@ -187,6 +191,15 @@ impl Conn {
 
     /// DSS with a Data ACK and, where there is payload or a DATA_FIN to tell, a mapping.
     fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(m), m.fin),
+            None if self.data_fin_due() => (self.bare_data_fin(), true),
+            None => (None, false),
+        };
+        self.dss_with(mapping, data_fin)
+    }
+
+    fn dss_with(&self, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
         let data_ack = self.rx_numbers.map(|numbers| {
             let ack = numbers.dsn(self.recv.data_ack());
             // rfc8684:D19
@@ -196,11 +209,6 @@ impl Conn {
                 DataAck::Short(ack.low32())
             }
         });
-        let (mapping, data_fin) = match mapping {
-            Some(m) => (self.wire_mapping(m), m.fin),
-            None if self.data_fin_due() => (self.bare_data_fin(), true),
-            None => (None, false),
-        };
         MptcpOption::Dss(Dss {
             data_ack,
             mapping,
@@ -221,6 +229,14 @@ impl Conn {
             mapping,
             data_fin: mapping.is_some(),
         })
+    }
+
+    /// A DATA_FIN that was told and is not known to be lost leaves no room for the SACK blocks by which the peer sees what
+    /// is missing, or what it sent for nothing. // rfc8684:O1
+    fn fin_yields_to_holes(&self, i: usize) -> bool {
+        self.send.fin == FinState::Sent
+            && !self.send.fin_lost
+            && self.subflows[i].tcp.reports_holes()
     }
 
     /// Our DATA_FIN has to be (or may have to be) told again.
