@@ -17,6 +17,11 @@ impl Conn {
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
         let proof_is_old = self.proof_is_old(i, others, cx.now);
+        if !mapped && self.subflows[i].bareness.awaits_option {
+            // rfc8684:B3
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
         let Some(held) = &mut self.subflows[i].unexplained else {
             return;
         };

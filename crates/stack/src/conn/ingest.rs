@@ -94,7 +94,9 @@ impl Conn {
         match dss {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
             // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
-            None if seg.options.mptcp.iter().next().is_none() => self.without_dss(i, outcome, cx),
+            None if seg.options.mptcp.iter().next().is_none() => {
+                self.without_dss(i, seg.payload.is_empty(), outcome, cx)
+            }
             None => {}
         }
     }
@@ -102,7 +104,7 @@ impl Conn {
     /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass that way. An
     /// option on a segment without data, such as a window update after the handshake, proves nothing: there are
     /// middleboxes that remove options from data only.
-    fn without_dss(&mut self, i: usize, outcome: &Outcome, cx: &mut Cx<'_>) {
+    fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.data_was_acked;
         // A mapping may have come before its data, on a segment without.
@@ -126,7 +128,6 @@ impl Conn {
             return;
         }
         let cause = FallbackCause::FirstDataWithout;
-        // A piece of a segment may have come without its option, which then follows.
         let certain = blind || gone;
         match (self.subflows[i].is_first(), self.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
@@ -135,6 +136,8 @@ impl Conn {
             // sooner both fall back the better.
             (true, Others::None) => self.fall_to_infinite(i, cause, cx),
             (false, _) if !bare => self.answered_by_somebody(i, cx),
+            // A piece of a segment may have come without its option, which then follows.
+            (false, _) if certain && !empty => self.subflows[i].bareness.awaits_option = true,
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)

@@ -24,6 +24,8 @@ const MOST_PATIENCE: Duration = Duration::from_millis(800);
 pub(crate) struct Bareness {
     /// The peer spoke without options since it last did with some.
     pub(super) heard: bool,
+    /// Data came without any, which answered first data of ours: if no other piece of its segment has one, none passes.
+    pub(super) awaits_option: bool,
     /// What has no Data ACK was given to other subflows.
     others_tried: bool,
     pub(super) acks: u8,

@@ -228,7 +228,9 @@ impl Conn {
         let (tell, wait) = if sf.data_came_mapped && only {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
-        } else if others != Others::None || !sf.data_came_mapped && only {
+        } else if others != Others::None
+            || !sf.data_came_mapped && (only || sf.bareness.awaits_option)
+        {
             (None, short)
         } else {
             // The peer may say it once more, with a mapping.
