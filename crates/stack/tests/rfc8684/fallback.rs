@@ -161,6 +161,36 @@ fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
 }
 
 #[test]
+fn a_piece_that_answers_first_data_waits_for_the_option_on_the_next() {
+    // rfc8684:B3,D17
+    for follows in [true, false] {
+        let mut s = Session::accepted_with(2, plain_options());
+        let other = s.join_in(1, 5, false);
+        s.w.flows[0].window = 0;
+        s.ack(0);
+        s.write(b"data");
+        s.w.find(other, "data", |s| s.has_data());
+        let map = s.map(other, 0, b"two pieces");
+        s.w.inject(other, &data(b"two "));
+        let next = match follows {
+            true => data(b"pieces").opt(s.dss(Some(map))),
+            false => data(b"pieces"),
+        };
+        s.w.inject(other, &next);
+        if follows {
+            assert_eq!(s.read(), b"two pieces", "{}", s.w.log());
+            assert_eq!(s.working(), 2);
+        } else {
+            s.w.advance_ms(300);
+            let reset = s.w.find(other, "a reset", |s| s.is_rst());
+            assert_eq!(reset.reason(), Some(ResetReason::MiddleboxInterference));
+            assert_eq!(s.read(), b"");
+        }
+        assert_eq!(s.info().level, ProtocolLevel::Multipath);
+    }
+}
+
+#[test]
 fn a_subflow_for_which_a_proxy_answers_is_a_backup() {
     // rfc8684:B3
     let (mut s, other) = answered_by_somebody();
