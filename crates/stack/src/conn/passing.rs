@@ -85,6 +85,11 @@ impl Conn {
             // The peer's answer decides about both directions.
             return;
         }
+        if self.subflows[i].unexplained.is_some() && !self.goes_on_with_stream(i) {
+            // What is held need not be the stream, so the peer has to be asked.
+            self.settle_unmapped(i, cx);
+            return;
+        }
         match way_down(self.standing_of_bare(i, cx)) {
             WayDown::Reset => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
             WayDown::Wait => self.try_others(i),
