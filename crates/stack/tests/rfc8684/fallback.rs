@@ -191,6 +191,30 @@ fn a_piece_that_answers_first_data_waits_for_the_option_on_the_next() {
 }
 
 #[test]
+fn what_is_held_on_a_joined_subflow_is_not_the_stream_because_data_acks_are_missing() {
+    // rfc8684:B5,D11
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    s.w.inject(0, &rst());
+    s.write(b"data");
+    s.w.find(other, "data", |s| s.has_data());
+    s.received += 4;
+    s.ack(other);
+    s.write(b"more");
+    s.w.find(other, "data", |s| s.has_data());
+    // Both directions lose their options with data. Nobody here knows where this belongs.
+    s.w.inject(other, &data(b"of another place"));
+    s.w.advance_ms(5_000);
+    assert_eq!(s.read(), b"", "{}", s.w.log());
+    assert!(s.w.count().conn_rto > 0, "{}", s.w.log());
+    assert!(
+        s.info().level < ProtocolLevel::InfiniteMapping,
+        "{}",
+        s.w.log()
+    );
+}
+
+#[test]
 fn a_subflow_for_which_a_proxy_answers_is_a_backup() {
     // rfc8684:B3
     let (mut s, other) = answered_by_somebody();
