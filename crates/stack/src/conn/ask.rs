@@ -19,6 +19,7 @@ impl Conn {
         let proof_is_old = self.proof_is_old(i, others, cx.now);
         if !mapped && self.subflows[i].bareness.awaits_option {
             // rfc8684:B3
+            self.subflows[i].unexplained = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }

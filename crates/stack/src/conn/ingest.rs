@@ -103,7 +103,7 @@ impl Conn {
 
     /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass that way. An
     /// option on a segment without data, such as a window update after the handshake, proves nothing: there are
-    /// middleboxes that remove options from data only.
+    /// middleboxes that remove options from data only. `empty`: the segment has no payload.
     fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.data_was_acked;

@@ -175,11 +175,11 @@ impl Conn {
 
     fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
-        if mapping.is_none() && self.fin_yields_to_holes(i) {
-            add(list, self.dss_with(None, false));
-        } else {
-            add(list, self.dss(mapping));
-        }
+        let dss = match mapping {
+            None if self.fin_yields_to_holes(i) => self.dss_with(None, false),
+            _ => self.dss(mapping),
+        };
+        add(list, dss);
         // It may be long, and the Data ACK must not wait for another segment.
         if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
             // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
@@ -231,11 +231,12 @@ impl Conn {
         })
     }
 
-    /// A DATA_FIN that was told and is not known to be lost leaves no room for the SACK blocks by which the peer sees what
-    /// is missing, or what it sent for nothing. // rfc8684:O1
+    /// A DATA_FIN leaves no room for the SACK blocks by which the peer sees what is missing, or what it sent for nothing. Once
+    /// told it yields to them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
     fn fin_yields_to_holes(&self, i: usize) -> bool {
         self.send.fin == FinState::Sent
             && !self.send.fin_lost
+            && !self.data_timer.has_expired()
             && self.subflows[i].tcp.reports_holes()
     }
 

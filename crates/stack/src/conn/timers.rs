@@ -36,6 +36,11 @@ impl DataTimer {
         self.began
     }
 
+    /// It expired since the peer acknowledged anything new.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.backoffs > 0
+    }
+
     /// It expired more than once since the peer acknowledged anything new.
     pub(crate) fn repeats(&self) -> bool {
         self.backoffs > 1
