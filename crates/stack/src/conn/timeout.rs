@@ -7,7 +7,7 @@ use manypath_tcp::timer::Soonest;
 use super::repeat::REPEATED_AT_ONCE;
 use super::rescue::REPLACED_AFTER;
 use super::send::FinState;
-use super::subflow::Greeting;
+use super::subflow::{Greeting, Subflow};
 use super::timers::Outstanding;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, EventKind, SubflowEnd};
@@ -16,24 +16,42 @@ use crate::pm;
 /// How much longer than a time-out a peer of ours may keep data to itself.
 const HELD_BY_PEER: Duration = Duration::from_millis(250);
 
+/// How long a data-level acknowledgement may take where the subflow's time-out is `rto`. Pure.
+fn data_rto(rto: Option<Duration>) -> Duration {
+    let rto = rto.unwrap_or(Duration::from_secs(1));
+    // A peer may hold data for a time-out in the hope for its mapping.
+    rto.times(2).max(rto + HELD_BY_PEER)
+}
+
 impl Conn {
-    /// How long data-level acknowledgements may take: the slowest usable path decides.
+    /// How long data-level acknowledgements may take on any path: the slowest usable one decides.
     pub(crate) fn data_rto(&self) -> Duration {
-        let slowest = self
-            .subflows
-            .iter()
-            .filter(|sf| sf.carries_data() && !sf.stale)
-            .map(|sf| sf.tcp.rto())
-            .max();
-        let slowest = slowest.unwrap_or(Duration::from_secs(1));
-        // A peer may hold data for a time-out in the hope for its mapping.
-        slowest.times(2).max(slowest + HELD_BY_PEER)
+        data_rto(self.paths_for_data().map(|sf| sf.tcp.rto()).max())
+    }
+
+    /// How long they may take for what is on its way. Where the subflows have acknowledged everything, nothing that is slow is
+    /// waited for: what the peer lacks now has no other to miss it.
+    fn awaited_data_rto(&self) -> Duration {
+        let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
+        let slowest = on_the_way.map(|sf| sf.tcp.rto()).max();
+        let fastest = || self.paths_for_data().map(|sf| sf.tcp.rto()).min();
+        data_rto(slowest.or_else(fastest))
+    }
+
+    fn paths_for_data(&self) -> impl Iterator<Item = &Subflow> {
+        let usable = |sf: &&Subflow| sf.carries_data() && !sf.stale;
+        self.subflows.iter().filter(usable)
     }
 
     /// Lets the data-level timer run exactly while something is outstanding.
     pub(crate) fn arm_data_timer(&mut self, now: Instant) {
-        if self.data_timer.follow(self.data_outstanding()) {
-            self.data_timer.start(now, self.data_rto());
+        let outstanding = self.data_outstanding();
+        let idle = || !self.paths_for_data().any(|sf| sf.tcp.awaits_ack());
+        let swallowed = outstanding == Outstanding::Data && idle();
+        if self.data_timer.follow(outstanding) {
+            self.data_timer.start(now, self.awaited_data_rto());
+        } else if swallowed {
+            self.data_timer.start_at_latest(now, self.awaited_data_rto());
         }
     }
 
@@ -91,8 +109,12 @@ impl Conn {
         self.fail_due(cx);
         self.unmapped_due(cx);
         self.answered_due(cx);
-        if self.data_timer.fire(cx.now) {
-            self.on_data_timeout(cx);
+        if self.data_timer.is_due(cx.now) {
+            // Something may have gone a slower way since it was started.
+            let rto = self.awaited_data_rto();
+            if self.data_timer.fire(cx.now, rto) {
+                self.on_data_timeout(cx);
+            }
         }
         if self.memory_check.is_some_and(|at| at <= cx.now) {
             self.memory_check = None;

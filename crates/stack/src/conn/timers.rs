@@ -67,6 +67,12 @@ impl DataTimer {
         self.began = Some(now);
     }
 
+    /// As [`start`](Self::start), where that is sooner than it is due by now.
+    pub(crate) fn start_at_latest(&mut self, now: Instant, rto: Duration) {
+        let due = now + backed_off(rto, self.backoffs);
+        self.at = self.at.map(|at| at.min(due));
+    }
+
     /// The peer acknowledged something new.
     pub(crate) fn progress(&mut self) {
         self.at = None;
@@ -80,9 +86,18 @@ impl DataTimer {
         }
     }
 
-    /// True when it is due; it then waits twice as long for the next time.
-    pub(crate) fn fire(&mut self, now: Instant) -> bool {
-        if self.at.is_none_or(|at| at > now) {
+    /// Its moment has come.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+
+    /// It is due. True if a time-out has passed since it began, by what is known now; it then waits twice as long for the next
+    /// time.
+    pub(crate) fn fire(&mut self, now: Instant, rto: Duration) -> bool {
+        let began = self.began.unwrap_or(now);
+        let due = began + backed_off(rto, self.backoffs);
+        if due > now {
+            self.at = Some(due);
             return false;
         }
         self.at = None;
@@ -113,9 +128,9 @@ mod tests {
         t.start(start, rto);
         assert!(!t.follow(Outstanding::Data), "it runs already");
         assert_eq!(t.deadline(), Some(start + rto));
-        assert!(!t.fire(start));
+        assert!(!t.is_due(start));
         let first = start + rto;
-        assert!(t.fire(first) && t.follow(Outstanding::Data));
+        assert!(t.is_due(first) && t.fire(first, rto) && t.follow(Outstanding::Data));
         t.start(first, rto);
         assert_eq!(t.deadline(), Some(first + rto + rto));
         t.progress();

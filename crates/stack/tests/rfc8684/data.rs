@@ -6,7 +6,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, ResetReason};
 
 use crate::script::packet::{Seg, ack, data};
-use crate::script::session::Session;
+use crate::script::session::{PORT, Session};
 use crate::script::{plain_options, without_checksums};
 
 fn long(map: &Mapping) -> bool {
@@ -350,6 +350,32 @@ fn what_follows_a_repeated_part_that_was_missing_is_repeated_at_once() {
     s.received = rest;
     s.ack(0);
     assert_eq!(s.info().bytes_acked, rest);
+}
+
+#[test]
+fn a_slow_path_on_which_nothing_is_does_not_delay_what_is_missing() {
+    // rfc8684:R3
+    const ROUND_TRIP: u64 = 900;
+    let mut s = Session::accepted_with(2, plain_options());
+    let slow = s.w.dial(1, 4002, PORT);
+    let syn = s.join_syn(2, false);
+    s.w.inject(slow, &syn);
+    let answer = s.w.expect(slow, "SYN/ACK", Seg::is_syn_ack);
+    s.w.advance_ms(ROUND_TRIP);
+    let third = s.join_ack(&answer);
+    s.w.inject(slow, &third);
+    s.w.drain(slow);
+    assert_eq!(s.working(), 2);
+
+    s.write(b"swallowed");
+    s.w.find(0, "data", |s| s.has_data());
+    // The subflow acknowledges it, the connection does not.
+    s.ack(0);
+    s.w.quiet(0);
+    s.w.advance_ms(ROUND_TRIP);
+    let again = s.w.find(0, "the data again", |s| s.has_data());
+    let map = again.mapping().expect("a mapping");
+    assert_eq!(s.position(&map), 0);
 }
 
 #[test]

@@ -438,6 +438,11 @@ impl Machine {
         self.send.loss.inflight()
     }
 
+    /// Something that was sent is not acknowledged.
+    pub fn awaits_ack(&self) -> bool {
+        self.send.loss.outstanding()
+    }
+
     /// Bytes of new payload that the peer's window allows beyond what was sent.
     pub fn peer_window(&self) -> u32 {
         self.send.window_room()
