@@ -1,6 +1,6 @@
 //! What a connection does because time has passed, and when it next has to.
 
-use manypath_tcp::machine::DeadCause;
+use manypath_tcp::machine::{DeadCause, Machine};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
@@ -32,10 +32,14 @@ impl Conn {
     /// How long they may take for what is on its way. Where the subflows have acknowledged everything, nothing that is slow is
     /// waited for: what the peer lacks now has no other to miss it.
     fn awaited_data_rto(&self) -> Duration {
-        let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
-        let slowest = on_the_way.map(|sf| sf.tcp.rto()).max();
         let fastest = || self.paths_for_data().map(|sf| sf.tcp.rto()).min();
-        data_rto(slowest.or_else(fastest))
+        data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
+    }
+
+    /// The longest time-out, as `rto` has it, of those subflows that wait for an acknowledgement.
+    fn slowest_on_the_way(&self, rto: impl Fn(&Machine) -> Duration) -> Option<Duration> {
+        let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
+        on_the_way.map(|sf| rto(&sf.tcp)).max()
     }
 
     fn paths_for_data(&self) -> impl Iterator<Item = &Subflow> {
@@ -110,8 +114,10 @@ impl Conn {
         self.unmapped_due(cx);
         self.answered_due(cx);
         if self.data_timer.is_due(cx.now) {
-            // Something may have gone a slower way since it was started.
-            let rto = self.awaited_data_rto();
+            // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
+            // for as long as a path is silent.
+            let slowest = self.slowest_on_the_way(Machine::base_rto);
+            let rto = slowest.map_or(Duration::ZERO, |rto| data_rto(Some(rto)));
             if self.data_timer.fire(cx.now, rto) {
                 self.on_data_timeout(cx);
             }

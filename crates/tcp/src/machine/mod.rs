@@ -433,6 +433,11 @@ impl Machine {
         self.send.loss.rto()
     }
 
+    /// The retransmission timeout without back-off.
+    pub fn base_rto(&self) -> Duration {
+        self.send.loss.base_rto()
+    }
+
     /// Bytes held to be in the network.
     pub fn inflight(&self) -> u32 {
         self.send.loss.inflight()

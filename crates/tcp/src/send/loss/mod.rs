@@ -573,6 +573,11 @@ impl LossRecovery {
         self.rto.current(&self.rtt)
     }
 
+    /// The retransmission timeout without back-off.
+    pub(crate) fn base_rto(&self) -> Duration {
+        self.rto.base(&self.rtt)
+    }
+
     pub(crate) fn backoffs(&self) -> u8 {
         self.rto.backoffs()
     }
