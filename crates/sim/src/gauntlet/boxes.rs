@@ -150,6 +150,7 @@ fn vary(dice: &mut Dice, kind: BoxSpec, at: EndSpec, kilobits: u64) -> BoxSpec {
             after: dice.millis(10, 3_000),
             lasts: dice.percent(60).then(|| dice.millis(50, 6_000)),
             way,
+            tells: dice.percent(30),
         }),
         BoxSpec::Nat(_) => BoxSpec::Nat(NatSpec {
             idle: dice.millis(2_000, 60_000),

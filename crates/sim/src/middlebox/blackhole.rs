@@ -1,9 +1,11 @@
-//! A path that stops to carry anything after a while, without a word, and perhaps carries again later.
+//! A path that stops to carry anything after a while, and perhaps carries again later: without a word, or with a router's word
+//! for every packet.
 
 use manypath_tcp::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{Desk, Middlebox, Way};
+use crate::icmp::{self, Complaint};
 use crate::packet::Packet;
 use crate::scenario::units::Span;
 
@@ -17,6 +19,8 @@ pub struct BlackholeSpec {
     pub lasts: Option<Span>,
     /// Only packets that go this way.
     pub way: Option<Way>,
+    /// The sender of each packet is told by ICMP that its peer cannot be reached (RFC 792, RFC 4443 section 3.1).
+    pub tells: bool,
 }
 
 impl Default for BlackholeSpec {
@@ -25,6 +29,7 @@ impl Default for BlackholeSpec {
             after: Span(Duration::from_secs(1)),
             lasts: None,
             way: None,
+            tells: false,
         }
     }
 }
@@ -61,6 +66,12 @@ impl Middlebox for Blackhole {
         let swallows = desk.now >= begins && ends.is_none_or(|ends| desk.now < ends);
         if swallows && way.is_meant_by(self.spec.way) {
             self.touched += 1;
+            if self.spec.tells {
+                let told = icmp::message(packet.bytes(), Complaint::NoRoute, desk.pool);
+                if let Some(told) = told {
+                    desk.forward(way.reversed(), told);
+                }
+            }
             desk.drop(packet, "blackhole");
         } else {
             desk.forward(way, packet);
@@ -85,6 +96,7 @@ mod tests {
             after: Span(Duration::from_millis(10)),
             lasts: Some(Span(Duration::from_millis(5))),
             way: Some(Way::In),
+            ..BlackholeSpec::default()
         }));
         let bytes = packet(true, ACK, 1, &[], b"data");
         let mut passes = |ms, way| {
@@ -96,6 +108,24 @@ mod tests {
         assert!(!passes(110, Way::In) && passes(111, Way::Out) && !passes(114, Way::In));
         assert!(passes(115, Way::In));
         assert_eq!(bench.middlebox.touched(), 2);
+    }
+
+    #[test]
+    fn it_may_tell_the_sender() {
+        let mut bench = Bench::new(Blackhole::new(BlackholeSpec {
+            after: Span(Duration::ZERO),
+            tells: true,
+            ..BlackholeSpec::default()
+        }));
+        bench.expect_checksums = false;
+        let bytes = packet(false, ACK, 1, &[], b"data");
+        let out = bench.pass(Way::Out, &bytes);
+        let [(Way::In, told)] = &out[..] else {
+            panic!("one message, to the sender: {out:?}");
+        };
+        // ICMP, destination unreachable, and the packet that it is about.
+        assert_eq!((told[9], told[20]), (1, 3));
+        assert_eq!(told[28..], bytes);
     }
 
     #[test]

@@ -163,6 +163,31 @@ impl Bench {
         longest
     }
 
+    /// As [`stall`](Self::stall), and the time from the end of a subflow over path `a` until another one carried data there.
+    pub(crate) fn until_new(&mut self, from: f64, to: f64) -> (Duration, Option<Duration>) {
+        self.sim.run_until(at(from));
+        let ids: Vec<_> = self.over_a().iter().map(|sf| sf.id).collect();
+        let (mut now, mut moved, mut longest) = (at(from), at(from), Duration::ZERO);
+        let (mut last, mut ended, mut fresh) = (self.read(), None, None);
+        while now < at(to) {
+            now += STEP;
+            self.sim.run_until(now);
+            if self.read() > last {
+                (last, moved) = (self.read(), now);
+            }
+            longest = longest.max(now.since(moved));
+            let over_a = self.over_a();
+            if !over_a.iter().any(|sf| ids.contains(&sf.id)) {
+                let ended = *ended.get_or_insert(now);
+                let carries = |sf: &SubflowInfo| !ids.contains(&sf.id) && sf.bytes_sent > 0;
+                if over_a.iter().any(carries) {
+                    fresh.get_or_insert(now.since(ended));
+                }
+            }
+        }
+        (longest, fresh)
+    }
+
     /// Watches from `from`, when path `a` fails, beyond `to`, when it works again.
     pub(crate) fn cut(&mut self, from: f64, to: f64) -> Seen {
         self.sim.run_until(at(from) - STEP);

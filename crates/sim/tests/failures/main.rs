@@ -100,6 +100,22 @@ fn an_address_that_goes_away_stalls_nobody_and_comes_back() {
     });
 }
 
+/// The last router says that there is no way any more. Anybody could say so: the path is left at once, but not for good.
+#[test]
+fn a_path_that_is_said_to_be_unreachable_stalls_nobody_and_comes_back() {
+    each(|a, b, way| {
+        let setup = Setup {
+            boxes: "{ kind = \"blackhole\", after = \"2s\", lasts = \"6s\", tells = true }",
+            ..Setup::default()
+        };
+        let seen = Bench::new(a, b, way, setup).cut(2.0, 8.0);
+        let what = format!("{a:?} {b:?} {way:?} {seen:?}");
+        assert!(seen.stall <= patience(seen.rto), "{what}");
+        let failback = seen.fresh.expect(&what);
+        assert!(failback <= seen.round_trip.times(2) + STEPS, "{what}");
+    });
+}
+
 #[test]
 fn a_reset_subflow_stalls_nobody_and_is_made_again() {
     each(|a, b, way| {
@@ -108,16 +124,16 @@ fn a_reset_subflow_stalls_nobody_and_is_made_again() {
             ..Setup::default()
         };
         let mut bench = Bench::new(a, b, way, setup);
-        bench
-            .sim
-            .run_until(manypath_tcp::time::Instant::from_millis(1_900));
+        bench.sim.run_until(Instant::from_millis(1_900));
         let rto = bench.over_a()[0].tcp.rto;
-        let stall = bench.stall(1.9, 6.0);
-        let what = format!("{a:?} {b:?} {way:?}: {stall:?}");
+        let (stall, fresh) = bench.until_new(1.9, 6.0);
+        let what = format!("{a:?} {b:?} {way:?}: {stall:?} {fresh:?}");
         assert!(stall <= patience(rto), "{what}");
         let ended = bench.sender().ended;
         assert_eq!(ended.len(), 1, "{what} {ended:?}");
-        assert!(bench.over_a().iter().any(|sf| sf.bytes_sent > 0), "{what}");
+        // What is queued there goes first.
+        let round_trip = ms(u64::from(2 * a.delay_ms + a.buffer_ms));
+        assert!(fresh <= Some(round_trip.times(2) + STEPS), "{what}");
     });
 }
 
