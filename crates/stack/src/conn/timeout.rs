@@ -55,7 +55,8 @@ impl Conn {
         if self.data_timer.follow(outstanding) {
             self.data_timer.start(now, self.awaited_data_rto());
         } else if swallowed {
-            self.data_timer.start_at_latest(now, self.awaited_data_rto());
+            self.data_timer
+                .start_at_latest(now, self.awaited_data_rto());
         }
     }
 
