@@ -142,4 +142,21 @@ mod tests {
         t.start(first, rto);
         assert!(t.follow(Outstanding::Window), "it waits for something else");
     }
+
+    #[test]
+    fn it_waits_from_its_beginning_by_what_is_known_when_it_is_due() {
+        // rfc8684:R3
+        let (short, long) = (Duration::from_millis(100), Duration::from_millis(250));
+        let start = Instant::from_secs(1);
+        let mut t = DataTimer::default();
+        t.start(start, short);
+        assert!(!t.fire(start + short, long), "put off");
+        assert_eq!(t.deadline(), Some(start + long));
+        // What was slow has arrived.
+        t.start_at_latest(start + short, short);
+        assert_eq!(t.deadline(), Some(start + short + short));
+        t.start_at_latest(start + short + short, short);
+        assert_eq!(t.deadline(), Some(start + short + short), "never later");
+        assert!(t.fire(start + short + short, short) && t.has_expired());
+    }
 }
