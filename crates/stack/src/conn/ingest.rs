@@ -115,7 +115,7 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let bare_before = self.subflows[i].bareness.heard;
+        let bare_before = self.subflows[i].bareness.ever;
         self.heard_bare(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
@@ -132,6 +132,8 @@ impl Conn {
         match (self.subflows[i].is_first(), self.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
             (true, Others::None) if self.spoke && self.subflows.len() == 1 => {}
+            // The stream may have begun on another subflow. This is held, until a mapping or the peer says what it is.
+            (true, Others::None) if !self.is_certainly_alone(i) => {}
             // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
             // sooner both fall back the better.
             (true, Others::None) => self.fall_to_infinite(i, cause, cx),
@@ -146,8 +148,8 @@ impl Conn {
         }
     }
 
-    /// A FIN without options, as what came before it was, on the only subflow there ever was, with nothing missing: the options
-    /// that would say what ends do not pass. // rfc8684:B13
+    /// A FIN without options, as something before it was, on the only subflow there ever was, with nothing missing: the options
+    /// that would say what ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         self.goes_on_with_stream(i) && sf.unexplained.is_none() && self.is_straight(i)

@@ -24,6 +24,8 @@ const MOST_PATIENCE: Duration = Duration::from_millis(800);
 pub(crate) struct Bareness {
     /// The peer spoke without options since it last did with some.
     pub(super) heard: bool,
+    /// It once did.
+    pub(super) ever: bool,
     /// Data came without any, which answered first data of ours: if no other piece of its segment has one, none passes.
     pub(super) awaits_option: bool,
     /// What has no Data ACK was given to other subflows.
@@ -159,7 +161,13 @@ impl Conn {
 
     /// A segment without options came.
     pub(crate) fn heard_bare(&mut self, i: usize) {
-        self.subflows[i].bareness.heard = true;
+        let bareness = &mut self.subflows[i].bareness;
+        (bareness.heard, bareness.ever) = (true, true);
+        if self.is_certainly_alone(i) {
+            // What seemed to be missing may have its Data ACK, which did not pass: to send it again would be to say it twice.
+            // When the data-level timer fires next, that is decided.
+            self.send.forget_all_reinjections();
+        }
     }
 
     /// Nothing was acknowledged at data level for long, and what the peer sent meanwhile came without options: not the data
@@ -184,9 +192,13 @@ impl Conn {
         !self.lattice.speaks_multipath()
     }
 
-    /// Options pass.
+    /// Options pass, on what this one came with.
     pub(crate) fn options_pass(&mut self, i: usize) {
-        self.subflows[i].bareness = Bareness::default();
+        let ever = self.subflows[i].bareness.ever;
+        self.subflows[i].bareness = Bareness {
+            ever,
+            ..Bareness::default()
+        };
     }
 }
 
