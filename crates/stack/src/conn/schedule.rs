@@ -147,6 +147,7 @@ impl Conn {
             inflight,
             copies: sf.copies.bytes(),
             cwnd_room: cwnd.saturating_sub(inflight),
+            window: sf.tcp.peer_window_field_scaled(),
             can_send,
             delivery: delivery.queued,
             least: delivery.empty,

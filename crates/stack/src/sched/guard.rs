@@ -44,14 +44,16 @@ pub(super) fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
     let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
         return 0;
     };
-    if !grows(path) {
-        let rate = Rate::from_bytes_per_sec(path.capacity);
-        return match path.capacity {
-            0 => Rate::per(u64::from(path.cwnd), Duration::from_nanos(round_trip)).bytes_in(span),
-            _ => rate.bytes_in(span),
-        };
-    }
+    // A box may leave less of the window on one path than on the others.
+    let window = window.min(u64::from(path.window));
     let mut flight = u64::from(path.cwnd).min(window);
+    if !grows(path) {
+        let rate = match path.capacity {
+            0 => Rate::per(flight, Duration::from_nanos(round_trip)),
+            known => Rate::from_bytes_per_sec(known),
+        };
+        return rate.bytes_in(span);
+    }
     let mut left = span.as_nanos();
     let mut sum = 0_u64;
     for _ in 0..MOST_ROUNDS {
@@ -207,6 +209,12 @@ mod tests {
             slow_start: true,
             ..path(0, 10, 10_000)
         };
+        // Two segments are all that something on the way lets it have under way.
+        let less = |path| PathView {
+            window: 3_000,
+            ..path
+        };
+        let shrunk = less(growing);
         // At present it sends half of what it is known to carry.
         let known = PathView {
             capacity: 2_000_000,
@@ -220,6 +228,8 @@ mod tests {
             (growing, 30, 1 << 20, 70_000),
             (growing, 35, 1 << 20, 110_000),
             (growing, 40, 20_000, 70_000),
+            (shrunk, 35, 1 << 20, 10_500),
+            (less(path(0, 10, 10_000)), 35, 1 << 20, 10_500),
             (path(0, 0, 10_000), 10, 1 << 20, 0),
         ] {
             let span = Duration::from_millis(ms);

@@ -63,6 +63,9 @@ pub struct PathView {
     pub inflight: u32,
     /// Of these, copies of what another subflow carries.
     pub copies: u32,
+    /// Bytes that the peer's last segment lets be under way on this subflow. It says the same on all of them, unless something on
+    /// this path says less.
+    pub window: u32,
     /// Bytes of new data that congestion window, peer window and pacing permit right now.
     pub can_send: u32,
     /// Only the pacer holds it back; it may send again within moments.

@@ -27,7 +27,8 @@ fn surely_delivers(path: &PathView, end: Duration, window: u64) -> u64 {
         ..*path
     };
     let later = carries(&back, span, window);
-    let sent = u64::from(path.cwnd_room).min(window).saturating_add(later);
+    let open = u64::from(path.window.saturating_sub(path.inflight)).min(window);
+    let sent = u64::from(path.cwnd_room).min(open).saturating_add(later);
     if path.drain == 0 {
         return sent;
     }
