@@ -11,7 +11,8 @@ use crate::runtime::{Signal, say_always};
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    done
-  1    it did not work out: data differed, a file could not be written, an oracle was violated
+  1    it did not work out: data differed, a file could not be written, an oracle was violated,
+       a network of the grid was slower than TCP on its best path
   2    the command line is wrong
   3    a privilege is missing
   4    the network or the peer: refused, unreachable, no answer, address in use

@@ -8,13 +8,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// SIGTERM was among the signals.
 static TERMINATED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Runs `work`, which looks now and then whether it is to stop. Without a hook a signal ends us at once, as it always does.
+/// Runs `work`, which looks now and then whether it is to stop; a second signal ends us at once. Without a hook a signal ends us at once, as it always does.
 pub(crate) fn stoppable<T>(work: impl FnOnce(&AtomicBool) -> T) -> T {
     let stop = Arc::new(AtomicBool::new(false));
-    let hooks: Vec<_> = [(SIGINT, &stop), (SIGTERM, &stop), (SIGTERM, &*TERMINATED)]
-        .into_iter()
-        .filter_map(|(signal, flag)| signal_hook::flag::register(signal, Arc::clone(flag)).ok())
-        .collect();
+    // The second one does not wait for what is being done. It comes before the first is noted.
+    let at_once = [SIGINT, SIGTERM].into_iter().filter_map(|signal| {
+        let status = 128 + signal;
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&stop)).ok()
+    });
+    let mut hooks: Vec<_> = at_once.collect();
+    let noted = [(SIGINT, &stop), (SIGTERM, &stop), (SIGTERM, &*TERMINATED)];
+    hooks.extend(
+        noted.into_iter().filter_map(|(signal, flag)| {
+            signal_hook::flag::register(signal, Arc::clone(flag)).ok()
+        }),
+    );
     let done = work(&stop);
     for hook in hooks {
         signal_hook::low_level::unregister(hook);

@@ -1,7 +1,7 @@
 //! From a scenario to a simulation that is ready to run.
 
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use manypath_stack::StackConfig;
@@ -101,6 +101,14 @@ fn build_network(fabric: &mut Fabric, scenario: &Scenario) -> Result<Names, Scen
             fabric.take_turns(node);
         }
         nodes.insert(&router.name, node);
+    }
+    let mut known = BTreeSet::new();
+    let interfaces = scenario.hosts.iter().flat_map(|host| &host.interfaces);
+    for address in interfaces.flat_map(|interface| &interface.addresses) {
+        if !known.insert(address) {
+            let what = format!("two interfaces have the address {address}");
+            return Err(ScenarioError::Senseless(what));
+        }
     }
     if nodes.len() != scenario.hosts.len() + scenario.routers.len() {
         return Err(ScenarioError::Senseless(
@@ -226,6 +234,10 @@ fn build_app(
         found.ok_or_else(|| unknown(&place, "host", name))
     };
     let (client, server) = (host(&spec.client)?, host(&spec.server)?);
+    if client == server {
+        let what = "client and server are the same host";
+        return Err(ScenarioError::Senseless(format!("{place}: {what}")));
+    }
     let to = destination(spec, scenario, client, server)?;
     let port = spec.port.unwrap_or(FIRST_PORT + index as u16);
     let (plan, server_plan) = plans(spec)?;
@@ -350,6 +362,12 @@ fn schedule(
     for spec in &scenario.links {
         let link = names.link("an outage", &spec.name)?;
         for [from, to] in &spec.outages {
+            if from.0 >= to.0 {
+                return Err(ScenarioError::Senseless(format!(
+                    "an outage of link {} ends before it begins",
+                    spec.name
+                )));
+            }
             simulation.happen(at(*from), Happening::Up(link, false));
             simulation.happen(at(*to), Happening::Up(link, true));
         }

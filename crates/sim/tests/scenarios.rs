@@ -61,3 +61,34 @@ fn connections_wait_for_the_end_of_others() {
     assert_eq!(most_at_once(&text("parallel = 2")), 2);
     assert_eq!(most_at_once(&text("")), 10);
 }
+
+/// What parses and still cannot be meant is refused before anything runs.
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let good = "title = \"small\"\n\
+         [[host]]\nname = \"c\"\ninterface = [{ name = \"e\", addresses = [\"10.0.0.1\"] }]\n\
+         [[host]]\nname = \"s\"\ninterface = [{ name = \"e\", addresses = [\"10.0.0.2\"] }]\n\
+         [[link]]\nname = \"l\"\nends = [\"c.e\", \"s.e\"]\nrate = \"8Mbit/s\"\nbuffer = \"100ms\"\noutages = [[\"5s\", \"10s\"]]\n\
+         [[app]]\nname = \"a\"\nclient = \"c\"\nserver = \"s\"\nupload = \"1KB\"\noptions = { recv-buffer = \"1MB\" }\n";
+    let built = |text: &str| {
+        let scenario = Scenario::parse(text).expect("well-formed");
+        Simulation::new(scenario, RunOptions::default())
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(built(good), Ok(()));
+    for (from, to, what) in [
+        (
+            "[\"5s\", \"10s\"]",
+            "[\"10s\", \"5s\"]",
+            "ends before it begins",
+        ),
+        ("10.0.0.2", "10.0.0.1", "address 10.0.0.1"),
+        ("server = \"s\"", "server = \"c\"", "same host"),
+        ("\"1MB\"", "\"0B\"", "receive buffer"),
+        ("\"1MB\"", "\"1073741825B\"", "receive buffer"),
+    ] {
+        let error = built(&good.replace(from, to)).expect_err(to);
+        assert!(error.contains(what), "{to}: {error}");
+    }
+}

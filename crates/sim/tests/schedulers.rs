@@ -1,8 +1,9 @@
-//! What each scheduler does to a connection of two paths, in simulated time, by itself: without the mechanisms that keep
-//! slow paths from holding up the window.
+//! What each scheduler does to a connection of two paths, in simulated time: by itself, without the mechanisms that keep slow paths
+//! from holding up the window, and whether it gets along with them.
 
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{Report, RunOptions, Simulation};
+use manypath_stack::sched::Scheduler;
 
 /// A path: Mbit/s, one-way delay and buffer in milliseconds, loss in percent, and what else its link says.
 struct Line {
@@ -28,7 +29,16 @@ const MEDIUM: Line = line(4, 30, 60);
 const SLOW: Line = line(1, 150, 600);
 
 /// A client with the paths `a` (the first subflow's) and `b` sends to a server, as the application's lines say.
-fn run(scheduler: &str, [a, b]: [&Line; 2], app: &str, seed: u64) -> Report {
+fn run(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> Report {
+    run_with("mechanisms = \"none\"", scheduler, paths, app, seed)
+}
+
+/// The same with the default mechanisms.
+fn guarded(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> Report {
+    run_with("", scheduler, paths, app, seed)
+}
+
+fn run_with(more: &str, scheduler: &str, [a, b]: [&Line; 2], app: &str, seed: u64) -> Report {
     let link = |name: &str, line: &Line| {
         format!(
             "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"{}Mbit/s\"\n\
@@ -43,8 +53,8 @@ fn run(scheduler: &str, [a, b]: [&Line; 2], app: &str, seed: u64) -> Report {
          [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
          [[router]]\nname = \"internet\"\n{}{}\
          [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"1Gbit/s\"\n\
-         [[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\n\
-         options = {{ scheduler = \"{scheduler}\", mechanisms = \"none\" }}\n{app}\n",
+         [[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\n{app}\n\
+         [app.options]\nscheduler = \"{scheduler}\"\n{more}\n",
         link("a", a),
         link("b", b),
     );
@@ -182,4 +192,28 @@ fn backup_uses_the_second_path_only_while_the_first_is_silent() {
     // Twelve seconds of 8 Mbit/s, four of which the first path is silent.
     assert!(took(&report) < 14.5, "{report}");
     assert!((0.2..0.5).contains(&share(&report, B)), "{report}");
+}
+
+#[test]
+fn every_scheduler_ends_with_the_default_mechanisms_whichever_path_comes_first() {
+    for &scheduler in Scheduler::ALL {
+        for paths in [[&SLOW, &FAST], [&FAST, &SLOW], [&FAST, &FAST]] {
+            let name = scheduler.name();
+            let report = guarded(name, paths, "upload = \"400KB\"", 1);
+            // The slow path alone takes 3.4 s, and has a queue of 0.6.
+            assert!(took(&report) < 6.0, "{report}");
+            guarded(
+                name,
+                paths,
+                "request = \"100\"\nresponse = \"20KB\"\nrounds = 5",
+                1,
+            );
+        }
+    }
+}
+
+#[test]
+fn backup_keeps_to_one_path_whatever_the_mechanisms_see() {
+    let report = guarded("backup", [&SLOW, &FAST], "upload = \"1MB\"", 1);
+    assert!(share(&report, A) > 0.99, "{report}");
 }

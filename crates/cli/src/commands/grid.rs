@@ -1,5 +1,7 @@
 //! `manypath lab grid`.
 
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -13,6 +15,20 @@ use crate::runtime::say;
 /// Networks between two words about progress.
 const EVERY: u64 = 25;
 
+/// The table in this folder, which is made where it is not there. An error if it cannot be written.
+fn writable(folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+    let table = folder.join(name);
+    let new = !table.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(&table);
+    opened.map_err(|error| Failure::file(&table, &error))?;
+    if new {
+        // It was made to see that it can be.
+        std::fs::remove_file(&table).map_err(|error| Failure::file(&table, &error))?;
+    }
+    Ok(table)
+}
+
 /// Runs the networks and tells how Multipath TCP fared.
 pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
     let mut variants = vec![Variant::default_settings()];
@@ -21,8 +37,8 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
     }
     for words in &args.with {
         let variant = Variant::parse(words);
-        variants.push(variant.ok_or_else(|| {
-            Failure::usage(format!("'{words}' is no list of options"))
+        variants.push(variant.map_err(|what| {
+            Failure::usage(format!("--with '{words}': {what}"))
                 .hint("write for example --with 'scheduler=blest congestion=lia'")
         })?);
     }
@@ -37,10 +53,7 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
         jobs: args.jobs,
     };
     // Before the work, so that it is not in vain.
-    let table = args.out.as_deref().map(|folder| {
-        std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
-        Ok::<_, Failure>(folder.join(name))
-    });
+    let table = args.out.as_deref().map(|folder| writable(folder, name));
     let table = table.transpose()?;
     let (done, started) = (AtomicU64::new(0), Instant::now());
     let total = args.seeds.end - args.seeds.start;

@@ -156,9 +156,10 @@ fn index(outcomes: &[Outcome]) -> String {
     }
     text += "</ul>\n";
     for outcome in outcomes {
+        let speed = if outcome.quick { "quick; " } else { "" };
         let _ = writeln!(
             text,
-            "<section id=\"{0}\"><h2>{0}: {1}</h2>\n<p class=\"note\">{2}; {3}</p>\n{4}\n{5}</section>",
+            "<section id=\"{0}\"><h2>{0}: {1}</h2>\n<p class=\"note\">{2}; {speed}{3}</p>\n{4}\n{5}</section>",
             escape(&outcome.id),
             escape(&outcome.title),
             escape(&outcome.source),

@@ -15,6 +15,8 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use manypath_sim::scenario::OptionsSpec;
+use manypath_stack::api::ConnOptions;
 use manypath_stack::sched::Scheduler;
 use manypath_tcp::cc::Algorithm;
 use manypath_tcp::time::{Duration, Instant};
@@ -61,20 +63,28 @@ impl Variant {
 }
 
 impl Variant {
-    /// Settings in the words of a scenario's options, `key=value` with spaces between them, which also name them.
-    #[must_use]
-    pub fn parse(words: &str) -> Option<Self> {
+    /// Settings in the words of a scenario's options, `key=value` with spaces between them, which also name them. An error says
+    /// what is wrong with them.
+    pub fn parse(words: &str) -> Result<Self, String> {
         let mut options = Vec::new();
         for word in words.split_whitespace() {
-            let (key, value) = word.split_once('=')?;
+            let pair = word.split_once('=');
+            let (key, value) = pair.ok_or_else(|| format!("'{word}' is no key=value"))?;
             let plain = value.parse::<i64>().is_ok() || value == "true" || value == "false";
             options.push(match plain {
                 true => format!("{key} = {value}"),
                 false => format!("{key} = \"{value}\""),
             });
         }
+        if options.is_empty() {
+            return Err("there are no options".to_owned());
+        }
+        let spec: OptionsSpec = toml::from_str(&options.join("\n"))
+            .map_err(|error: toml::de::Error| error.message().to_owned())?;
+        spec.apply(&mut ConnOptions::default())
+            .map_err(|error| error.to_string())?;
         let name = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        (!options.is_empty()).then(|| Self {
+        Ok(Self {
             name: name.replace(',', "+"),
             options: options.join(", "),
         })
@@ -98,7 +108,7 @@ impl Variant {
         schedulers
             .chain(controllers)
             .chain(mechanisms)
-            .filter_map(|words| Self::parse(&words))
+            .filter_map(|words| Self::parse(&words).ok())
             .collect()
     }
 }
@@ -320,11 +330,14 @@ fn standard_error(values: &[f64]) -> f64 {
     (squares / (count - 1.0) / count).sqrt()
 }
 
-fn buffers(network: &Network) -> String {
-    match network.buffer {
-        Some(bytes) => format!("send-buffer = \"{bytes}B\", recv-buffer = \"{bytes}B\""),
-        None => String::new(),
-    }
+/// The network's socket buffers as options, but for those that `chosen` names.
+fn buffers(network: &Network, chosen: &str) -> Vec<String> {
+    let Some(bytes) = network.buffer else {
+        return Vec::new();
+    };
+    let keys = ["send-buffer", "recv-buffer"];
+    let open = keys.iter().filter(|key| !chosen.contains(**key));
+    open.map(|key| format!("{key} = \"{bytes}B\"")).collect()
 }
 
 fn seconds(span: Duration) -> f64 {
@@ -336,7 +349,7 @@ fn tcp_alone(network: &Network, load: Load, path: usize, seed: u64) -> Result<Se
     let talk = Talk {
         paths: &network.paths,
         plain_over: Some(path),
-        options: &buffers(network),
+        options: &buffers(network, "").join(", "),
         app: &load.without_end(network),
         seed,
     };
@@ -362,7 +375,8 @@ fn multipath(
     seed: u64,
 ) -> Result<Sent, String> {
     let (app, bytes) = load.of(network, bytes);
-    let mut words = vec![buffers(network), variant.options.clone()];
+    let mut words = buffers(network, &variant.options);
+    words.push(variant.options.clone());
     words.retain(|word| !word.is_empty());
     let talk = Talk {
         paths: &network.paths,
@@ -396,8 +410,16 @@ mod tests {
             variant.options,
             "mechanisms = \"cap,guard\", max-subflows = 4"
         );
-        assert_eq!(Variant::parse("blest"), None);
-        assert_eq!(Variant::parse(" "), None);
+        for (words, wrong) in [
+            ("blest", "no key=value"),
+            (" ", "no options"),
+            ("nosuch=1", "nosuch"),
+            ("scheduler=best", "lowest-rtt"),
+            ("recv-buffer=100kb", "100kb"),
+        ] {
+            let error = Variant::parse(words).expect_err(words);
+            assert!(error.contains(wrong), "{words}: {error}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use manypath_stack::api::{ConnOptions, Mode};
 use manypath_tcp::machine::Keepalive;
 use manypath_tcp::units::Rate;
 
-use super::units::{Depth, Span};
+use super::units::{Depth, Size, Span};
 use super::{KindSpec, LineSpec, LossModel, LossSpec, LossSpecs, OptionsSpec, Scenario};
 use crate::line::{Buffer, LineConfig, Reorder};
 use crate::loss::{Kind, Loss};
@@ -160,11 +160,10 @@ impl OptionsSpec {
         if let Some(name) = path_manager {
             options.path_manager = name.parse().map_err(|_| unknown("path manager", name))?;
         }
-        let size = |size: &super::units::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
         set(&mut options.checksum, checksum.as_ref().copied());
         set(&mut options.long_dsn, long_dsn.as_ref().copied());
-        set(&mut options.send_buffer, send_buffer.as_ref().map(size));
-        set(&mut options.recv_buffer, recv_buffer.as_ref().map(size));
+        set(&mut options.send_buffer, buffer("send", *send_buffer)?);
+        set(&mut options.recv_buffer, buffer("receive", *recv_buffer)?);
         set(&mut options.nodelay, nodelay.as_ref().copied());
         set(&mut options.ecn, ecn.as_ref().copied());
         set(&mut options.pacing, pacing.as_ref().copied());
@@ -184,6 +183,18 @@ impl OptionsSpec {
             options.user_timeout = Some(span.0);
         }
         Ok(())
+    }
+}
+
+/// A buffer holds a byte at least, and no more than the largest window.
+fn buffer(which: &str, size: Option<Size>) -> Result<Option<u32>, ScenarioError> {
+    let sensible = |size: &u32| (1..=1 << 30).contains(size);
+    let bytes = size.map(|size| u32::try_from(size.0).ok().filter(sensible));
+    match bytes {
+        Some(None) => Err(ScenarioError::Senseless(format!(
+            "the {which} buffer of an application's options is 1 B to 1 GiB"
+        ))),
+        fits => Ok(fits.flatten()),
     }
 }
 

@@ -222,6 +222,9 @@ pub(crate) struct Conn {
     views: Vec<PathView>,
 }
 
+/// The largest receive window in bytes (RFC 7323 section 2.3).
+const LARGEST_WINDOW: u32 = 1 << 30;
+
 impl Conn {
     /// A connection whose first subflow is this one.
     pub(crate) fn new(birth: Birth, seat: Seat, tcp: Machine, now: Instant) -> Self {
@@ -234,6 +237,10 @@ impl Conn {
         let steering = match birth.manager {
             Some(_) => Steering::new(birth.opts.path_manager),
             None => Steering::default(),
+        };
+        let opts = ConnOptions {
+            recv_buffer: birth.opts.recv_buffer.min(LARGEST_WINDOW),
+            ..birth.opts
         };
         let mut conn = Self {
             id: birth.id,
@@ -252,7 +259,7 @@ impl Conn {
             peer_long: true,
             send: SendQueue::new(birth.opts.send_buffer),
             recv: ReceiveQueue::new(0, crate::api::ReceiveAlgorithm::default()),
-            opts: birth.opts,
+            opts,
             subflows: Vec::new(),
             samples: Vec::new(),
             next_subflow: 0,

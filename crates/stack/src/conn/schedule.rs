@@ -142,7 +142,6 @@ impl Conn {
             rttvar: sf.tcp.rttvar(),
             rto: sf.tcp.rto(),
             cwnd,
-            pacing_blocked: false,
             mss: sf.tcp.data_mss(self.option_space()),
             inflight,
             copies: sf.copies.bytes(),
@@ -163,7 +162,8 @@ impl Conn {
 
     /// Asks for the subflow of `bytes`, but not those that new data would be late on.
     pub(super) fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        if purpose == Purpose::Fresh && self.opts.mechanisms.guard {
+        let guarded = self.opts.mechanisms.guard && self.opts.scheduler.spreads();
+        if purpose == Purpose::Fresh && guarded {
             // Who has little to send fills no window.
             if self.send.is_busy() {
                 hold_back(&mut self.views, self.send.window());

@@ -237,7 +237,8 @@ impl Conn {
     /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
     pub(crate) fn rescue_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let on = self.opts.mechanisms;
-        if self.subflows.len() < 2 || !(on.opportunistic || on.penalise) {
+        let wanted = (on.opportunistic || on.penalise) && self.opts.scheduler.spreads();
+        if self.subflows.len() < 2 || !wanted {
             return Progress::Nothing;
         }
         let stall = stall(self.standing());

@@ -8,10 +8,11 @@
 
 use super::{Choice, Need, PathView, candidates};
 
-/// Chooses the oldest subflow of the best class, those from the first address before others, if it has room.
+/// Chooses the oldest subflow of the best class, those from the first address before others, if it has room. `paths` are in
+/// the order in which they were made.
 pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
     candidates(paths, &need)
-        .min_by_key(|path| (!path.home, path.subflow))
+        .min_by_key(|path| !path.home)
         .filter(|path| path.can_send > 0)
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }

@@ -27,7 +27,6 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         copies: 0,
         window: u32::MAX,
         can_send: 14_000,
-        pacing_blocked: false,
         mss: 1_400,
     }
 }

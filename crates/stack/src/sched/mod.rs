@@ -68,8 +68,6 @@ pub struct PathView {
     pub window: u32,
     /// Bytes of new data that congestion window, peer window and pacing permit right now.
     pub can_send: u32,
-    /// Only the pacer holds it back; it may send again within moments.
-    pub pacing_blocked: bool,
     /// Payload bytes of a full segment.
     pub mss: u32,
 }
@@ -167,7 +165,8 @@ pub enum Scheduler {
     Blest,
     /// Earliest completion first: no slow subflow where waiting for the fast one ends sooner.
     Ecf,
-    /// The oldest usable subflow alone, those from the first address before others.
+    /// The oldest usable subflow alone, those from the first address before others; without what holds slow subflows back (guard)
+    /// and what repeats elsewhere (M1) or penalises (M2) those that hold the window up.
     Backup,
 }
 
@@ -197,6 +196,11 @@ impl Scheduler {
     /// It has copies sent of what is in flight ([`Purpose::Copy`]).
     pub const fn copies(self) -> bool {
         matches!(self, Self::Redundant)
+    }
+
+    /// It spreads new data over subflows. One that does not has its reasons, and nobody may choose in its place.
+    pub const fn spreads(self) -> bool {
+        !matches!(self, Self::Backup)
     }
 
     /// Chooses the subflow for what is waiting. What was sent before goes where it arrives first, whatever the policy.
