@@ -91,7 +91,7 @@ pub(super) fn cheapest(
 }
 
 /// How long a point waits for its processor.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long it takes to know what the same costs when nobody disturbs.
 const GAUGED: Duration = Duration::from_secs(3);

@@ -30,7 +30,7 @@ const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "1500k", "buffer before each
 const WARM_UP: Knob = Knob::new("warm-up", Unit::Time, "10s", "time before the measurement")
     .or_none()
     .quick("4s");
-const TIME: Knob = Knob::new("time", Unit::Time, "30s", "length of a measurement").quick("5s");
+const TIME: Knob = Knob::new("time", Unit::Time, "30s", "length of a measurement").quick("3s");
 
 /// What a line does is by how many milliseconds link B is longer.
 const fn longer(name: &'static str, by_ms: &'static str) -> Line {
