@@ -4,6 +4,7 @@ use std::io;
 
 use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
+use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
 use crate::args::{AttachKind, LimitArgs, StackArgs};
@@ -11,10 +12,9 @@ use crate::exit::{Code, Failure};
 
 /// The options of connections, for a policy that applies where the command line names none.
 fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, Failure> {
-    // Two gigabytes: what windows can say with their largest scale is half of that.
     let buffer = u32::try_from(args.buffer)
         .ok()
-        .filter(|&n| (4096..=1 << 30).contains(&n))
+        .filter(|&n| (4096..=LARGEST_BUFFER).contains(&n))
         .ok_or_else(|| Failure::usage("--buffer must be between 4Ki and 1Gi"))?;
     Ok(ConnOptions {
         path_manager: args.path_manager.unwrap_or(path_manager),

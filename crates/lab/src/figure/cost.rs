@@ -36,6 +36,7 @@ pub(super) const fn line(name: &'static str, does: Does) -> Line {
 pub(super) fn bench(run: &Run<'_>, mss: u64) -> Bench {
     Bench {
         mtu: u16::try_from(mss + HEADERS).unwrap_or(u16::MAX),
+        receive: ReceiveAlgorithm::default(),
         packets: run.knobs.whole("packets") as usize,
         ..GAUGE
     }
@@ -75,16 +76,19 @@ pub(super) fn cheapest(
 ) -> Result<Cost, String> {
     let patience = Instant::now() + PATIENCE;
     let (mut cheapest, mut counted) = (bench.run()?, 0);
+    let mut before = is_quiet()?;
     while counted < run.knobs.whole("runs") {
-        let quiet = is_quiet()?;
         let cost = bench.run()?;
         if value(&cost) < value(&cheapest) {
             cheapest = cost;
         }
-        if quiet && is_quiet()? || Instant::now() > patience {
+        let after = is_quiet()?;
+        if before && after || Instant::now() > patience {
             counted += 1;
+            before = after;
         } else {
             std::thread::sleep(PAUSE);
+            before = is_quiet()?;
         }
     }
     Ok(cheapest)
@@ -104,18 +108,13 @@ fn is_quiet() -> Result<bool, String> {
     static LEAST: Mutex<Option<f64>> = Mutex::new(None);
     let gauge = || GAUGE.run().map(|cost| cost.sender + cost.receiver);
     let mut least = LEAST.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut known = match *least {
-        Some(known) => known,
-        None => {
-            let (mut known, until) = (gauge()?, Instant::now() + GAUGED);
-            while Instant::now() < until {
-                known = gauge()?.min(known);
-            }
-            known
+    let until = Instant::now() + least.map_or(GAUGED, |_| Duration::ZERO);
+    loop {
+        let now = gauge()?;
+        let known = least.map_or(now, |least: f64| least.min(now));
+        *least = Some(known);
+        if Instant::now() >= until {
+            return Ok(now <= known * DISTURBED);
         }
-    };
-    let now = gauge()?;
-    known = known.min(now);
-    *least = Some(known);
-    Ok(now <= known * DISTURBED)
+    }
 }

@@ -1,6 +1,6 @@
 //! From the words of a scenario file to the values that a network is built from, and what can be wrong with them.
 
-use manypath_stack::api::{ConnOptions, Mode};
+use manypath_stack::api::{ConnOptions, LARGEST_BUFFER, Mode};
 use manypath_tcp::machine::Keepalive;
 use manypath_tcp::units::Rate;
 
@@ -188,7 +188,7 @@ impl OptionsSpec {
 
 /// A buffer holds a byte at least, and no more than the largest window.
 fn buffer(which: &str, size: Option<Size>) -> Result<Option<u32>, ScenarioError> {
-    let sensible = |size: &u32| (1..=1 << 30).contains(size);
+    let sensible = |size: &u32| (1..=LARGEST_BUFFER).contains(size);
     let bytes = size.map(|size| u32::try_from(size.0).ok().filter(sensible));
     match bytes {
         Some(None) => Err(ScenarioError::Senseless(format!(

@@ -149,6 +149,11 @@ impl Bench {
 
     /// Longest time without a byte for the reader between two moments.
     pub(crate) fn stall(&mut self, from: f64, to: f64) -> Duration {
+        self.watch(from, to, |_, _| {})
+    }
+
+    /// As [`stall`](Self::stall), with a look at the bench after each step.
+    fn watch(&mut self, from: f64, to: f64, mut look: impl FnMut(&Self, Instant)) -> Duration {
         let (mut now, mut moved, mut longest) = (at(from), at(from), Duration::ZERO);
         self.sim.run_until(now);
         let mut last = self.read();
@@ -159,6 +164,7 @@ impl Bench {
                 (last, moved) = (self.read(), now);
             }
             longest = longest.max(now.since(moved));
+            look(self, now);
         }
         longest
     }
@@ -167,16 +173,9 @@ impl Bench {
     pub(crate) fn until_new(&mut self, from: f64, to: f64) -> (Duration, Option<Duration>) {
         self.sim.run_until(at(from));
         let ids: Vec<_> = self.over_a().iter().map(|sf| sf.id).collect();
-        let (mut now, mut moved, mut longest) = (at(from), at(from), Duration::ZERO);
-        let (mut last, mut ended, mut fresh) = (self.read(), None, None);
-        while now < at(to) {
-            now += STEP;
-            self.sim.run_until(now);
-            if self.read() > last {
-                (last, moved) = (self.read(), now);
-            }
-            longest = longest.max(now.since(moved));
-            let over_a = self.over_a();
+        let (mut ended, mut fresh) = (None, None);
+        let stall = self.watch(from, to, |bench, now| {
+            let over_a = bench.over_a();
             if !over_a.iter().any(|sf| ids.contains(&sf.id)) {
                 let ended = *ended.get_or_insert(now);
                 let carries = |sf: &SubflowInfo| !ids.contains(&sf.id) && sf.bytes_sent > 0;
@@ -184,8 +183,8 @@ impl Bench {
                     fresh.get_or_insert(now.since(ended));
                 }
             }
-        }
-        (longest, fresh)
+        });
+        (stall, fresh)
     }
 
     /// Watches from `from`, when path `a` fails, beyond `to`, when it works again.

@@ -21,7 +21,7 @@ pub use info::{
     SubflowInfo, SubflowPhase,
 };
 pub use mechanisms::{Mechanisms, UnknownMechanism};
-pub use options::{ConnOptions, ConnectOptions, ListenOptions, Mode};
+pub use options::{ConnOptions, ConnectOptions, LARGEST_BUFFER, ListenOptions, Mode};
 pub use path::{IfaceId, Offload, Path, PathEvent};
 pub use policy::{PathFinder, PathManager, Refresh, SmartBackup, Streaming, UnknownPolicy};
 pub use receive::{ReceiveAlgorithm, ReceiveSearches, UnknownReceiveAlgorithm};

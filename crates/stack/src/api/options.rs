@@ -11,6 +11,9 @@ use super::ReceiveAlgorithm;
 use super::policy::PathManager;
 use crate::sched::Scheduler;
 
+/// Bytes of the largest window that there is, and so of the largest buffer that is of use (RFC 7323 section 2.3).
+pub const LARGEST_BUFFER: u32 = 1 << 30;
+
 /// Whether a connection tries Multipath TCP at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -42,8 +45,8 @@ pub struct ConnOptions {
     pub long_dsn: bool,
     /// Bytes that may wait for their Data ACK.
     pub send_buffer: u32,
-    /// Bytes that may wait for the application: the connection's shared receive window. More than 1 GiB, the largest window that
-    /// there is (RFC 7323 section 2.3), counts as that.
+    /// Bytes that may wait for the application: the connection's shared receive window. More than
+    /// [`LARGEST_BUFFER`] counts as that.
     pub recv_buffer: u32,
     /// Do not wait to fill segments: turns Nagle's algorithm off, by which one small segment may be under way on a subflow, and
     /// with more to write than there was room for, none behind others.

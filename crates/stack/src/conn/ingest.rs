@@ -190,7 +190,9 @@ impl Conn {
         if done.impossible {
             cx.count.data_ack_invalid += 1;
             // It counts the subflow's bytes, of which something on the way makes more: it tells as little as none.
-            self.subflows[i].bareness.heard |= self.is_certainly_alone(i);
+            if self.is_certainly_alone(i) {
+                self.subflows[i].bareness.note();
+            }
             return;
         }
         if done.bytes > 0 || done.fin {

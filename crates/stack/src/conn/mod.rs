@@ -54,7 +54,8 @@ use manypath_wire::ip::icmp;
 use manypath_wire::seq::Ssn;
 
 use crate::api::{
-    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, Role, StackError, SubflowEnd,
+    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, LARGEST_BUFFER, Role,
+    StackError, SubflowEnd,
 };
 use crate::crypto::keys::KeyMaterial;
 use crate::crypto::rng::Rng;
@@ -222,9 +223,6 @@ pub(crate) struct Conn {
     views: Vec<PathView>,
 }
 
-/// The largest receive window in bytes (RFC 7323 section 2.3).
-const LARGEST_WINDOW: u32 = 1 << 30;
-
 impl Conn {
     /// A connection whose first subflow is this one.
     pub(crate) fn new(birth: Birth, seat: Seat, tcp: Machine, now: Instant) -> Self {
@@ -239,7 +237,7 @@ impl Conn {
             None => Steering::default(),
         };
         let opts = ConnOptions {
-            recv_buffer: birth.opts.recv_buffer.min(LARGEST_WINDOW),
+            recv_buffer: birth.opts.recv_buffer.min(LARGEST_BUFFER),
             ..birth.opts
         };
         let mut conn = Self {

@@ -37,6 +37,11 @@ pub(crate) struct Bareness {
 }
 
 impl Bareness {
+    /// What came says as little as a segment without options.
+    pub(super) fn note(&mut self) {
+        (self.heard, self.ever) = (true, true);
+    }
+
     /// Acknowledgements have come without options for so long that none will come with some.
     fn is_rule(&self, now: Instant, rto: Duration) -> bool {
         self.acks >= BARE && self.since.is_some_and(|since| now.since(since) >= rto)
@@ -161,8 +166,7 @@ impl Conn {
 
     /// A segment without options came.
     pub(crate) fn heard_bare(&mut self, i: usize) {
-        let bareness = &mut self.subflows[i].bareness;
-        (bareness.heard, bareness.ever) = (true, true);
+        self.subflows[i].bareness.note();
         if self.is_certainly_alone(i) {
             // What seemed to be missing may have its Data ACK, which did not pass: to send it again would be to say it twice.
             // When the data-level timer fires next, that is decided.

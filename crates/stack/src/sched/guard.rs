@@ -8,7 +8,8 @@
 //! So with a window `W`, and subflows that are known to carry `x`, no byte may need longer than `W / sum(x)`. Two questions
 //! follow. Which subflows take part: from the quickest one on, each whose empty path is short enough that those before it do
 //! not fill the window meanwhile. And how long a queue may be on each of them: as long as all of them together do not fill half
-//! of it while a byte needs its way through; an eighth of the path's length is always allowed. What counts is what the subflows are known to carry, not what they do at present, which is little if they stand still.
+//! of it while a byte needs its way through; an eighth of the path's length is always allowed. What counts is what the subflows
+//! are known to carry, not what they do at present, which is little if they stand still.
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
@@ -172,8 +173,8 @@ pub(crate) fn hold_back(paths: &mut [PathView], window: u64) {
     }
 }
 
-/// Takes their room from those subflows that have a queue and need longer with it than the time-out of `silent`: what that one carried is not
-/// rescued by waiting there. Pure.
+/// Takes their room from those subflows that have a queue and need longer with it than the time-out of `silent`: what that one
+/// carried is not rescued by waiting there. Pure.
 pub(crate) fn shun_queues(paths: &mut [PathView], silent: SubflowId) {
     let timeout = paths.iter().find(|path| path.subflow == silent);
     let Some(timeout) = timeout.map(|path| path.rto) else {
