@@ -17,4 +17,5 @@ mod opening;
 mod paths;
 mod peers;
 mod transfers;
+mod uplinks;
 mod wire;

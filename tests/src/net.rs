@@ -228,6 +228,31 @@ impl Net {
             .expect("the cable is there");
     }
 
+    /// Takes the interface of cable `n` away from our host, and with it the switch's port.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn unplug(&self, n: u8) {
+        self.ours
+            .ip([format!("link del v{n}")])
+            .expect("it is plugged in");
+    }
+
+    /// Gives our host an interface of the old name on cable `n` again, with this address in a /24.
+    ///
+    /// # Panics
+    /// Without a switch, or when there is such an interface.
+    pub fn plug_in(&self, n: u8, address: IpAddr) {
+        let middle = self.middle.as_ref().expect("the network has switches");
+        let (cable, port) = (format!("v{n}"), format!("o{n}"));
+        let plugged = self
+            .ours
+            .veth(&cable, middle, &port)
+            .and_then(|()| middle.ip([format!("link set {port} master br{n}")]))
+            .and_then(|()| self.ours.ip([format!("addr add {address}/24 dev {cable}")]));
+        plugged.expect("the cable's place is free");
+    }
+
     /// Everything about our host that `manypath` could have changed.
     ///
     /// # Panics

@@ -42,20 +42,25 @@ struct Port {
 
 /// All devices, as the stack sees them.
 #[derive(Default)]
-struct Ports(Vec<Port>);
+struct Ports {
+    all: Vec<Port>,
+    /// Where packets go whose interface is gone. A device that is full makes its packets wait; one that is gone would make
+    /// them wait for ever, with the subflows that want to end there and with every answer that stands behind them.
+    nowhere: Vec<u8>,
+}
 
 impl Ports {
     fn port(&mut self, iface: IfaceId) -> Option<&mut Port> {
-        self.0.iter_mut().find(|p| p.info.iface == iface)
+        self.all.iter_mut().find(|p| p.info.iface == iface)
     }
 
     fn all_blocked(&self) -> bool {
-        !self.0.is_empty() && self.0.iter().all(|p| p.blocked)
+        !self.all.is_empty() && self.all.iter().all(|p| p.blocked)
     }
 
     /// Hands everything to the kernel; whatever does not fit waits for its device's task.
     fn flush(&mut self) {
-        for port in &mut self.0 {
+        for port in &mut self.all {
             let done = port.transmit.flush();
             if !done && !port.blocked {
                 port.blocked = true;
@@ -67,7 +72,13 @@ impl Ports {
 
 impl Slots for Ports {
     fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.port(iface)?.transmit.slot(room)
+        match self.all.iter().position(|p| p.info.iface == iface) {
+            Some(i) => self.all[i].transmit.slot(room),
+            None => {
+                self.nowhere.resize(room, 0);
+                Some(&mut self.nowhere)
+            }
+        }
     }
 
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
@@ -77,7 +88,7 @@ impl Slots for Ports {
     }
 
     fn gathers(&self, iface: IfaceId) -> bool {
-        let port = self.0.iter().find(|p| p.info.iface == iface);
+        let port = self.all.iter().find(|p| p.info.iface == iface);
         port.is_some_and(|p| p.transmit.gathers())
     }
 
@@ -112,7 +123,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// The name of an interface that has a device here.
     pub(crate) fn iface_name(&self, iface: IfaceId) -> Option<&str> {
-        let port = self.ports.0.iter().find(|p| p.info.iface == iface);
+        let port = self.ports.all.iter().find(|p| p.info.iface == iface);
         port.map(|p| p.info.name.as_str())
     }
 }
@@ -192,8 +203,8 @@ impl Shared {
         let iface = info.iface;
         let full = Arc::new(Notify::new());
         let mut session = self.session();
-        session.guard.ports.0.retain(|p| p.info.iface != iface);
-        session.guard.ports.0.push(Port {
+        session.guard.ports.all.retain(|p| p.info.iface != iface);
+        session.guard.ports.all.push(Port {
             info,
             transmit,
             full: Arc::clone(&full),
@@ -208,7 +219,7 @@ impl Shared {
         self.session()
             .guard
             .ports
-            .0
+            .all
             .retain(|p| p.info.iface != iface);
     }
 
@@ -239,7 +250,7 @@ impl Shared {
     /// What the devices are and did.
     pub(crate) fn devices(&self) -> Vec<(DeviceInfo, DeviceCounters)> {
         let mut session = self.session();
-        let ports = &mut session.guard.ports.0;
+        let ports = &mut session.guard.ports.all;
         ports
             .iter_mut()
             .map(|p| (p.info.clone(), p.transmit.counters()))
@@ -298,7 +309,7 @@ impl Session<'_> {
         let elapsed = self.now;
         let inner = &mut *self.guard;
         inner.late = false;
-        for port in &mut inner.ports.0 {
+        for port in &mut inner.ports.all {
             port.transmit.set_now(elapsed);
         }
         // A full device's own task calls again; until then asking every connection in vain would cost a look at each.
@@ -334,7 +345,7 @@ impl Session<'_> {
             }
         }
         let stack = inner.stack.poll_deadline().map(since_start);
-        let devices = inner.ports.0.iter().filter_map(|p| p.transmit.deadline());
+        let devices = inner.ports.all.iter().filter_map(|p| p.transmit.deadline());
         let deadline = stack.into_iter().chain(devices).min();
         // The clock has moved on while we worked; the alarm counts from now.
         let elapsed = self.shared.clock.elapsed();
@@ -353,7 +364,7 @@ impl Session<'_> {
         if inner.stack.poll_deadline().is_some_and(|d| d <= now) {
             inner.stack.handle_timeout(now);
         }
-        for port in &mut inner.ports.0 {
+        for port in &mut inner.ports.all {
             if port.transmit.deadline().is_some_and(|d| d <= elapsed) {
                 port.transmit.set_now(elapsed);
                 port.transmit.on_timeout();
@@ -375,4 +386,20 @@ fn random_seed() -> io::Result<[u8; 32]> {
         }
     }
     Ok(seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_for_an_interface_that_is_gone_wait_for_nothing() {
+        let mut ports = Ports::default();
+        let gone = IfaceId(7);
+        for room in [1500, 60, 65_535] {
+            let slot = ports.slot(gone, room);
+            assert!(slot.is_some_and(|slot| slot.len() >= room));
+        }
+        assert!(!ports.gathers(gone) && !ports.all_blocked());
+    }
 }
