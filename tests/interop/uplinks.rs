@@ -1,6 +1,7 @@
 //! Uplinks as they are in life: a modem that is unplugged and plugged in again elsewhere, an address that is leased anew.
 //! The program knows its paths by the names of their interfaces, as users write them.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use manypath_control::report::SubflowReport;
@@ -36,14 +37,14 @@ struct Connected {
 }
 
 /// A connection between our program, with these interfaces as its paths, and the kernel, which begins on the first of them.
-fn connected(net: &Net, role: Role, paths: &[u8]) -> Connected {
+fn connected(net: &Net, role: Role, attach: &str, paths: &[u8]) -> Connected {
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let at = |address| format!("mptcp:{}", SocketAddr::new(address, PORT));
     let mut words = Vec::new();
     for n in paths {
         words.extend(["--path".to_owned(), format!("v{n}")]);
     }
-    words.extend(["--host-congestion", "cubic"].map(str::to_owned));
+    words.extend(["--host-congestion", "cubic", "--attach", attach].map(str::to_owned));
     let (program, listener, ours, kernel) = match role {
         Role::Client => {
             let any = SocketAddr::from(([0, 0, 0, 0], PORT));
@@ -58,9 +59,9 @@ fn connected(net: &Net, role: Role, paths: &[u8]) -> Connected {
         Role::Server => {
             let listener = peer::listen(&net.ours, loopback(0), Speaks::Tcp);
             let local = listener.local_addr().expect("it is bound");
-            let address = Net::our_address(V4, Own::Shared, paths[0]);
-            let program = Program::forward(&net.ours, &at(address), &format!("tcp:{local}"), words);
-            let server = SocketAddr::new(address, PORT);
+            let any = at(IpAddr::from([0, 0, 0, 0]));
+            let program = Program::forward(&net.ours, &any, &format!("tcp:{local}"), words);
+            let server = SocketAddr::new(Net::our_address(V4, Own::Shared, paths[0]), PORT);
             let kernel = peer::connect(&net.kernel, server, Speaks::Mptcp).expect("it listens");
             let ours = peer::accept(&listener).expect("the forwarder connects");
             (program, listener, ours, kernel)
@@ -75,22 +76,36 @@ fn connected(net: &Net, role: Role, paths: &[u8]) -> Connected {
     }
 }
 
-/// Waits for an established subflow that `wanted` likes, and answers what its connection has to say of it.
-fn subflow(
-    program: &mut Program,
+/// Waits until the established subflows are as `wanted` likes, and answers them.
+fn subflows(
+    ends: &mut Connected,
     what: &str,
-    wanted: impl Fn(&SubflowReport) -> bool,
-) -> SubflowReport {
+    wanted: impl Fn(&[SubflowReport]) -> bool,
+) -> Vec<SubflowReport> {
     wait_until(what, || {
-        let all = program.connection().subflows;
-        let found = all.iter().find(|s| s.phase == "established" && wanted(s));
-        found.cloned().ok_or(all)
+        let mut all = ends.program.connection().subflows;
+        let whole = all.len();
+        all.retain(|s| s.phase == "established");
+        // Those that end have to be gone as well.
+        if whole == all.len() && wanted(&all) {
+            Ok(all)
+        } else {
+            Err(all)
+        }
     })
 }
 
-fn is_at(addr: impl Into<IpAddr>) -> impl Fn(&SubflowReport) -> bool {
-    let addr = addr.into();
-    move |s| s.local.is_some_and(|local| local.ip() == addr)
+/// The stack's addresses that subflows have. Behind a TUN device they are not those of the interfaces.
+fn addresses(subflows: &[SubflowReport]) -> BTreeSet<IpAddr> {
+    let local = |s: &SubflowReport| s.local.map(|local| local.ip());
+    subflows.iter().filter_map(local).collect()
+}
+
+/// What was carried by subflows that are not among the `older` ones.
+fn carried(subflows: &[SubflowReport], older: &[SubflowReport]) -> u64 {
+    let last = older.iter().map(|s| s.id).max();
+    let new = subflows.iter().filter(|s| Some(s.id) > last);
+    new.map(|s| s.bytes_sent + s.bytes_received).sum()
 }
 
 /// Sends one way and does `what` on another thread once a quarter has arrived.
@@ -116,97 +131,74 @@ fn send_through(ends: &Connected, way: Way, what: impl FnOnce() + Send) {
 
 /// An interface goes away in the middle of a transfer, and comes back as another one of the same name with another address:
 /// its subflows go, nothing stops, and a new one from the new address carries data.
-fn unplugged_and_plugged_in_again(role: Role, n: u8) {
-    let (old, new) = (
-        Net::our_address(V4, Own::Shared, n),
-        IpAddr::from([10, 77, n, 7]),
-    );
+fn unplugged_and_plugged_in_again(role: Role, attach: &str, n: u8) {
     for way in WAYS {
         let Some(net) = Net::bridged(2) else { return };
         if role == Role::Client {
             net.add_endpoint(Net::kernel_address(V4, 2), 2, "signal");
         }
-        let mut ends = connected(&net, role, &[1, 2]);
-        subflow(
-            &mut ends.program,
-            "a subflow by each",
-            is_at([10, 77, 2, 2]),
-        );
+        let mut ends = connected(&net, role, attach, &[1, 2]);
+        subflows(&mut ends, "two addresses", |all| addresses(all).len() == 2);
         send_through(&ends, way, || net.unplug(n));
-        wait_until("its subflows to be gone", || {
-            let all = ends.program.connection().subflows;
-            if all.iter().any(is_at(old)) {
-                Err(all)
-            } else {
-                Ok(())
-            }
-        });
-        net.plug_in(n, new);
-        let before = subflow(
-            &mut ends.program,
-            "a subflow from the new address",
-            is_at(new),
-        );
+        let left = subflows(&mut ends, "one address", |all| addresses(all).len() == 1);
+        net.plug_in(n, [10, 77, n, 7].into());
+        let back = subflows(&mut ends, "two again", |all| addresses(all).len() == 2);
+        let before = carried(&back, &left);
         send_through(&ends, way, || ());
-        let after = subflow(&mut ends.program, "it to be there still", |s| {
-            s.id == before.id
-        });
-        let carried = |s: &SubflowReport| s.bytes_sent + s.bytes_received;
-        assert!(carried(&after) > carried(&before), "{after:?}");
+        let after = carried(&ends.program.connection().subflows, &left);
+        assert!(after > before, "{after} bytes after {before}");
         end(&ends);
     }
-}
-
-#[test]
-fn a_second_uplink_is_unplugged_and_plugged_in_again() {
-    unplugged_and_plugged_in_again(Role::Client, 2);
-}
-
-#[test]
-fn the_first_uplink_is_unplugged_and_plugged_in_again() {
-    unplugged_and_plugged_in_again(Role::Client, 1);
-}
-
-#[test]
-fn an_uplink_of_the_server_is_unplugged_and_plugged_in_again() {
-    unplugged_and_plugged_in_again(Role::Server, 2);
 }
 
 /// The only path changes in the middle of a transfer to another address: break before make.
-fn the_only_uplink_changes(change: impl Fn(&Net, IpAddr) + Sync) {
-    let new = IpAddr::from([10, 77, 1, 7]);
+fn the_only_uplink_changes(attach: &str, change: impl Fn(&Net, IpAddr) + Sync) {
     for way in WAYS {
         let Some(net) = Net::bridged(1) else { return };
-        let mut ends = connected(&net, Role::Client, &[1]);
-        send_through(&ends, way, || change(&net, new));
-        subflow(
-            &mut ends.program,
-            "a subflow from the new address",
-            is_at(new),
-        );
-        both_ways(&ends.ours, &ends.kernel, 1_000_000);
+        let mut ends = connected(&net, Role::Client, attach, &[1]);
+        let old = subflows(&mut ends, "one subflow", |all| all.len() == 1);
+        send_through(&ends, way, || change(&net, [10, 77, 1, 7].into()));
+        let new = subflows(&mut ends, "another subflow", |all| {
+            all.len() == 1 && addresses(all).is_disjoint(&addresses(&old))
+        });
+        assert!(carried(&new, &old) > 0, "{new:?}");
         end(&ends);
     }
 }
 
-#[test]
-fn the_only_uplink_gets_another_address() {
-    the_only_uplink_changes(|net, new| {
-        let old = Net::our_address(V4, Own::Shared, 1);
-        let lines = [
-            format!("addr del {old}/24 dev v1"),
-            format!("addr add {new}/24 dev v1"),
-        ];
-        net.ours.ip(lines).expect("the interface is there");
-    });
+fn gets_another_address(net: &Net, new: IpAddr) {
+    let old = Net::our_address(V4, Own::Shared, 1);
+    let lines = [
+        format!("addr del {old}/24 dev v1"),
+        format!("addr add {new}/24 dev v1"),
+    ];
+    net.ours.ip(lines).expect("the interface is there");
 }
 
-#[test]
-fn the_only_uplink_is_unplugged_and_plugged_in_again() {
-    the_only_uplink_changes(|net, new| {
-        net.unplug(1);
-        net.plug_in(1, new);
-    });
+fn is_plugged_in_elsewhere(net: &Net, new: IpAddr) {
+    net.unplug(1);
+    net.plug_in(1, new);
+}
+
+macro_rules! uplinks {
+    ($($name:ident: $what:ident($($argument:expr),*);)*) => {$(
+        #[test]
+        fn $name() {
+            $what($($argument),*);
+        }
+    )*};
+}
+
+uplinks! {
+    the_first_uplink_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Client, "packet", 1);
+    the_second_uplink_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Client, "packet", 2);
+    the_second_uplink_of_a_server_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Server, "packet", 2);
+    the_first_uplink_is_plugged_in_again_behind_a_tun: unplugged_and_plugged_in_again(Role::Client, "tun", 1);
+    the_second_uplink_is_plugged_in_again_behind_a_tun: unplugged_and_plugged_in_again(Role::Client, "tun", 2);
+    the_only_uplink_gets_another_address: the_only_uplink_changes("packet", gets_another_address);
+    the_only_uplink_gets_another_address_behind_a_tun: the_only_uplink_changes("tun", gets_another_address);
+    the_only_uplink_is_plugged_in_elsewhere: the_only_uplink_changes("packet", is_plugged_in_elsewhere);
+    the_only_uplink_is_plugged_in_elsewhere_behind_a_tun: the_only_uplink_changes("tun", is_plugged_in_elsewhere);
 }
 
 fn end(ends: &Connected) {
