@@ -129,9 +129,17 @@ fn send_through(ends: &Connected, way: Way, what: impl FnOnce() + Send) {
     println!("{way:?}: longest stall {:?}", arrived.stall);
 }
 
-/// An interface goes away in the middle of a transfer, and comes back as another one of the same name with another address:
-/// its subflows go, nothing stops, and a new one from the new address carries data.
-fn unplugged_and_plugged_in_again(role: Role, attach: &str, n: u8) {
+/// What happens to an uplink.
+#[derive(Debug, Clone, Copy)]
+enum Gone {
+    /// The interface is taken away, and comes back as another one of the same name with another address.
+    Interface,
+    /// It loses its carrier for some time.
+    Carrier,
+}
+
+/// An uplink goes away in the middle of a transfer and comes back: its subflows go, nothing stops, and then a new one carries data.
+fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
     for way in WAYS {
         let Some(net) = Net::bridged(2) else { return };
         if role == Role::Client {
@@ -139,9 +147,15 @@ fn unplugged_and_plugged_in_again(role: Role, attach: &str, n: u8) {
         }
         let mut ends = connected(&net, role, attach, &[1, 2]);
         subflows(&mut ends, "two addresses", |all| addresses(all).len() == 2);
-        send_through(&ends, way, || net.unplug(n));
+        send_through(&ends, way, || match gone {
+            Gone::Interface => net.unplug(n),
+            Gone::Carrier => net.carrier(n, false),
+        });
         let left = subflows(&mut ends, "one address", |all| addresses(all).len() == 1);
-        net.plug_in(n, [10, 77, n, 7].into());
+        match gone {
+            Gone::Interface => net.plug_in(n, [10, 77, n, 7].into()),
+            Gone::Carrier => net.carrier(n, true),
+        }
         let back = subflows(&mut ends, "two again", |all| addresses(all).len() == 2);
         let before = carried(&back, &left);
         send_through(&ends, way, || ());
@@ -190,15 +204,18 @@ macro_rules! uplinks {
 }
 
 uplinks! {
-    the_first_uplink_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Client, "packet", 1);
-    the_second_uplink_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Client, "packet", 2);
-    the_second_uplink_of_a_server_is_plugged_in_again: unplugged_and_plugged_in_again(Role::Server, "packet", 2);
-    the_first_uplink_is_plugged_in_again_behind_a_tun: unplugged_and_plugged_in_again(Role::Client, "tun", 1);
-    the_second_uplink_is_plugged_in_again_behind_a_tun: unplugged_and_plugged_in_again(Role::Client, "tun", 2);
-    the_only_uplink_gets_another_address: the_only_uplink_changes("packet", gets_another_address);
-    the_only_uplink_gets_another_address_behind_a_tun: the_only_uplink_changes("tun", gets_another_address);
-    the_only_uplink_is_plugged_in_elsewhere: the_only_uplink_changes("packet", is_plugged_in_elsewhere);
-    the_only_uplink_is_plugged_in_elsewhere_behind_a_tun: the_only_uplink_changes("tun", is_plugged_in_elsewhere);
+    the_first_is_plugged_in_again: goes_and_comes_back(Role::Client, "packet", 1, Gone::Interface);
+    the_second_is_plugged_in_again: goes_and_comes_back(Role::Client, "packet", 2, Gone::Interface);
+    the_second_of_a_server_is_plugged_in_again: goes_and_comes_back(Role::Server, "packet", 2, Gone::Interface);
+    the_first_is_plugged_in_again_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 1, Gone::Interface);
+    the_second_is_plugged_in_again_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 2, Gone::Interface);
+    the_first_has_no_carrier_for_a_while: goes_and_comes_back(Role::Client, "packet", 1, Gone::Carrier);
+    the_second_of_a_server_has_no_carrier_for_a_while: goes_and_comes_back(Role::Server, "packet", 2, Gone::Carrier);
+    the_first_has_no_carrier_for_a_while_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 1, Gone::Carrier);
+    the_only_one_gets_another_address: the_only_uplink_changes("packet", gets_another_address);
+    the_only_one_gets_another_address_behind_a_tun: the_only_uplink_changes("tun", gets_another_address);
+    the_only_one_is_plugged_in_elsewhere: the_only_uplink_changes("packet", is_plugged_in_elsewhere);
+    the_only_one_is_plugged_in_elsewhere_behind_a_tun: the_only_uplink_changes("tun", is_plugged_in_elsewhere);
 }
 
 fn end(ends: &Connected) {

@@ -253,6 +253,18 @@ impl Net {
         plugged.expect("the cable's place is free");
     }
 
+    /// Takes the carrier from our host's interface on cable `n`, or gives it back.
+    ///
+    /// # Panics
+    /// Without a switch, or when `ip` refuses.
+    pub fn carrier(&self, n: u8, there: bool) {
+        let middle = self.middle.as_ref().expect("the network has switches");
+        let word = if there { "up" } else { "down" };
+        middle
+            .ip([format!("link set o{n} {word}")])
+            .expect("the switch has that port");
+    }
+
     /// Everything about our host that `manypath` could have changed.
     ///
     /// # Panics
