@@ -165,6 +165,23 @@ fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
     }
 }
 
+/// A path that is not there yet when the program starts is named, and used when it comes.
+fn comes_later(attach: &str) {
+    let Some(net) = Net::bridged(2) else { return };
+    net.add_endpoint(Net::kernel_address(V4, 2), 2, "signal");
+    net.unplug(2);
+    let mut ends = connected(&net, Role::Client, attach, &[1, 2]);
+    let said = ends.program.said();
+    assert!(
+        said.contains("there is no interface v2; the path is used when it comes"),
+        "{said}"
+    );
+    net.plug_in(2, [10, 77, 2, 7].into());
+    subflows(&mut ends, "two addresses", |all| addresses(all).len() == 2);
+    both_ways(&ends.ours, &ends.kernel, 1_000_000);
+    end(&ends);
+}
+
 /// The only path changes in the middle of a transfer to another address: break before make.
 fn the_only_uplink_changes(attach: &str, change: impl Fn(&Net, IpAddr) + Sync) {
     for way in WAYS {
@@ -212,6 +229,8 @@ uplinks! {
     the_first_has_no_carrier_for_a_while: goes_and_comes_back(Role::Client, "packet", 1, Gone::Carrier);
     the_second_of_a_server_has_no_carrier_for_a_while: goes_and_comes_back(Role::Server, "packet", 2, Gone::Carrier);
     the_first_has_no_carrier_for_a_while_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 1, Gone::Carrier);
+    one_comes_later: comes_later("packet");
+    one_comes_later_behind_a_tun: comes_later("tun");
     the_only_one_gets_another_address: the_only_uplink_changes("packet", gets_another_address);
     the_only_one_gets_another_address_behind_a_tun: the_only_uplink_changes("tun", gets_another_address);
     the_only_one_is_plugged_in_elsewhere: the_only_uplink_changes("packet", is_plugged_in_elsewhere);

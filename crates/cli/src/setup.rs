@@ -80,6 +80,13 @@ fn failure(error: &io::Error) -> Failure {
     }
 }
 
+/// Says which paths are not there yet: it may be a wrong name.
+pub(crate) fn warn_of_missing(context: &Context) {
+    for missing in context.missing() {
+        tracing::warn!("{missing}; the path is used when it comes");
+    }
+}
+
 /// Says in advance why a TUN device may carry nothing.
 pub(crate) fn warn_of_firewall(context: &Context) {
     let devices = context.devices();

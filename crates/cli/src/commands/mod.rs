@@ -80,6 +80,7 @@ pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<
         });
     }
     let context: Context = setup::context(args)?;
+    setup::warn_of_missing(&context);
     setup::warn_of_firewall(&context);
     // Being seen is a convenience: traffic flows without it.
     let control = Server::start(title, Live(context.clone()))

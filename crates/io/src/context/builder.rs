@@ -187,11 +187,12 @@ impl Builder {
         self
     }
 
-    /// Starts the stack. Must be called within a runtime whose threads are all in the caller's network namespace.
+    /// Starts the stack. Must be called within a runtime whose threads are all in the caller's network namespace. A path that
+    /// was named and is not there yet is used when it comes ([`Context::missing`]), as one is that goes away and comes back.
     ///
     /// # Errors
-    /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down, `AddrNotAvailable` for one without
-    /// address or when there is no path at all, `AddrInUse` when no ports or networks are left, `PermissionDenied`
+    /// When there is no path at all: `NotFound` for an interface that does not exist, `NetworkDown` for one that is down,
+    /// `AddrNotAvailable` for one without address or without any named, `AddrInUse` when no ports or networks are left, `PermissionDenied`
     /// without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need. The host is
     /// then as it was.
     pub fn build(self) -> io::Result<Context> {
@@ -205,10 +206,10 @@ impl Builder {
             };
             attach_host(&shared, self.attach, wanted, &mut tasks)
         } else {
-            Ok(Arc::new(Mutex::new(Attachment::default())))
+            Ok((Arc::new(Mutex::new(Attachment::default())), Vec::new()))
         };
-        let attachment = match result {
-            Ok(attachment) => attachment,
+        let (attachment, missing) = match result {
+            Ok(attached) => attached,
             Err(e) => {
                 for task in tasks {
                     task.abort();
@@ -225,6 +226,7 @@ impl Builder {
             accept: self.accept,
             backlog: self.backlog,
             attachment,
+            missing,
             tasks,
         })))
     }
@@ -256,18 +258,16 @@ fn attach_host(
     attach: Attach,
     wanted: Desired,
     tasks: &mut Vec<tokio::task::JoinHandle<()>>,
-) -> io::Result<Arc<Mutex<Attachment>>> {
+) -> io::Result<(Arc<Mutex<Attachment>>, Vec<Missing>)> {
     let follower = Follower::new()?;
     let host = Snapshot::take()?;
     let (paths, missing) = select(&wanted.specs, &host);
-    if let Some(missing) = missing.first() {
-        return Err(missing_error(missing));
-    }
     if paths.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::AddrNotAvailable,
-            "no interface has a default route; name the paths to use",
-        ));
+        let nothing = || {
+            let text = "no interface has a default route; name the paths to use";
+            io::Error::new(io::ErrorKind::AddrNotAvailable, text)
+        };
+        return Err(missing.first().map_or_else(nothing, missing_error));
     }
     let kind: Box<dyn super::attach::Kind> = if use_packet(attach, &paths)? {
         refuse_conflicts(&paths)?;
@@ -283,7 +283,7 @@ fn attach_host(
         follower,
         wanted.specs,
     )));
-    Ok(attachment)
+    Ok((attachment, missing))
 }
 
 fn use_packet(attach: Attach, paths: &[HostPath]) -> io::Result<bool> {

@@ -8,6 +8,7 @@ mod tun;
 
 use crate::device::{DeviceCounters, DeviceInfo};
 use crate::driver::Shared;
+use crate::path::Missing;
 use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress};
 use manypath_stack::ids::ConnId;
@@ -33,6 +34,7 @@ struct Inner {
     accept: ConnOptions,
     backlog: usize,
     attachment: Arc<Mutex<Attachment>>,
+    missing: Vec<Missing>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -101,6 +103,12 @@ impl Context {
     pub fn paths(&self) -> Vec<Path> {
         let mut session = self.0.shared.session();
         session.inner().stack.paths().to_vec()
+    }
+
+    /// The paths that were named and were not there at the start.
+    #[must_use]
+    pub fn missing(&self) -> &[Missing] {
+        &self.0.missing
     }
 
     /// What the stack decided how often.
