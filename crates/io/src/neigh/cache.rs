@@ -361,17 +361,6 @@ impl Neighbours {
         }
     }
 
-    /// A packet of a connection came from `hop`: it is alive (RFC 4861, section 7.3.1). Only matters for aged entries.
-    pub fn confirm(&mut self, now: Duration, hop: IpAddr, mac: Mac) {
-        if let Some(entry) = self.entries.get_mut(&hop) {
-            if entry.mac == Some(mac) {
-                entry.state = State::Reachable {
-                    until: now + REACHABLE,
-                };
-            }
-        }
-    }
-
     fn drop_parked(&mut self, hop: IpAddr) {
         let before = self.parked.len();
         self.parked.retain(|p| p.hop != hop);
@@ -586,7 +575,7 @@ mod tests {
         let asked = controls(&mut n);
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0][..6], THEIRS.0, "asked by unicast");
-        n.confirm(secs(31), them, THEIRS);
+        n.learn(secs(31), them, THEIRS);
         assert_eq!(n.deadline(), None);
         assert_eq!(n.resolve(secs(60), us, them), Lookup::Known(THEIRS));
     }
