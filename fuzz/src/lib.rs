@@ -16,7 +16,7 @@ use manypath_wire::ip::{self, icmp};
 use manypath_wire::segment::{Segment, Verify};
 use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::{self, Prefer, Wanted};
-use manypath_wire::tcp::mptcp::{self, MptcpOption, Subtype};
+use manypath_wire::tcp::mptcp::{self, MptcpOption};
 use manypath_wire::tcp::options::Options;
 use manypath_wire::{describe, tcp};
 
@@ -106,21 +106,20 @@ pub fn options(data: &[u8]) {
     }
 }
 
-/// One Multipath TCP option of a kind: a byte of flags, then the body behind kind, length and subtype.
-pub fn option(subtype: Subtype, data: &[u8]) {
-    let Some((&[flags, third], body)) = data.split_first_chunk::<2>() else {
+/// One Multipath TCP option: a byte with the segment's flags, then the option from its subtype on. It is as long as it is.
+pub fn mptcp(data: &[u8]) {
+    let Some((&flags, body)) = data.split_first() else {
         return;
     };
-    let body = &body[..body.len().min(MAX_OPTIONS - 3)];
-    let mut option = vec![mptcp::KIND, 0, subtype.number() << 4 | third & 0x0f];
-    option.extend_from_slice(body);
+    let mut option = vec![mptcp::KIND, 0];
+    option.extend_from_slice(&body[..body.len().min(MAX_OPTIONS - 2)]);
     // At most 40 bytes, see above.
     option[1] = option.len() as u8;
     let flags = Flags::from_bits(flags);
     let Some(value) = MptcpOption::parse(&option, flags) else {
         return;
     };
-    assert_eq!(value.subtype(), subtype);
+    assert_eq!(value.subtype().number(), option[2] >> 4);
     let mut buf = vec![0; value.wire_len()];
     value
         .emit(&mut Writer::new(&mut buf))

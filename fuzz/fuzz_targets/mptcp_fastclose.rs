@@ -1,6 +1,0 @@
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| manypath_fuzz::option(
-    manypath_wire::tcp::mptcp::Subtype::FastClose,
-    data
-));
