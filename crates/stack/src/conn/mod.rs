@@ -41,6 +41,7 @@ mod timers;
 mod transmit;
 mod tune;
 mod unmapped;
+mod watched;
 mod withhold;
 
 use alloc::collections::VecDeque;
@@ -61,7 +62,6 @@ use crate::crypto::keys::KeyMaterial;
 use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, SubflowId};
 use crate::pm;
-use crate::sched::PathView;
 use crate::stats::Counters;
 
 pub(crate) use close::Departed;
@@ -219,8 +219,6 @@ pub(crate) struct Conn {
     accepted: bool,
     /// What the scheduler is to know at the next question.
     schedule: schedule::Schedule,
-    /// Scratch space of the scheduler's question.
-    views: Vec<PathView>,
 }
 
 impl Conn {
@@ -312,7 +310,6 @@ impl Conn {
             arrivals: Arrivals::new(now),
             accepted: true,
             schedule: schedule::Schedule::default(),
-            views: Vec::new(),
         };
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
         let first = Subflow::new(seat, tcp, greeting, now);

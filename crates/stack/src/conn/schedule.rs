@@ -29,6 +29,12 @@ pub(crate) struct Schedule {
     said: usize,
     /// Something else than acknowledgements was sent in this turn.
     moved: bool,
+    /// How the subflows look, in their order. What is their machines' own is kept from one question to the next.
+    views: Vec<PathView>,
+    /// Space for options that the views count with.
+    option_space: u8,
+    /// How many of the views count: all or none.
+    in_view: usize,
 }
 
 impl Schedule {
@@ -47,6 +53,11 @@ impl Schedule {
     /// Something else than an acknowledgement was sent.
     pub(crate) fn note_moved(&mut self) {
         self.moved = true;
+    }
+
+    /// The subflows in view.
+    fn seen(&mut self) -> &mut [PathView] {
+        &mut self.views[..self.in_view]
     }
 
     /// Where to go on looking for a subflow that has to say something beside data.
@@ -98,25 +109,25 @@ impl Conn {
     /// turns end, nothing else about them matters: nobody is in view.
     pub(super) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
         let reinjected = again.is_some();
-        let mut views = core::mem::take(&mut self.views);
-        views.clear();
-        let room = |i: usize| self.room(i, bytes, reinjected, cx);
-        let subflows = 0..self.subflows.len();
-        let first = subflows.clone().find_map(|i| match room(i) {
+        let count = self.subflows.len();
+        let first = (0..count).find_map(|i| match self.room(i, bytes, reinjected, cx) {
             0 => None,
             some => Some((i, some)),
         });
-        if let Some((first, some)) = first {
-            views.extend(subflows.map(|i| match i.cmp(&first) {
-                Ordering::Less => self.view(i, 0),
-                Ordering::Equal => self.view(i, some),
-                Ordering::Greater => self.view(i, room(i)),
-            }));
+        self.schedule.in_view = 0;
+        let Some((first, some)) = first else { return };
+        self.begin_views();
+        for i in 0..count {
+            let room = match i.cmp(&first) {
+                Ordering::Less => 0,
+                Ordering::Equal => some,
+                Ordering::Greater => self.room(i, bytes, reinjected, cx),
+            };
+            self.view(i, room);
         }
         if let Some(silent) = again.and_then(|part| part.avoid) {
-            shun_queues(&mut views, silent);
+            shun_queues(self.schedule.seen(), silent);
         }
-        self.views = views;
     }
 
     /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path
@@ -130,8 +141,41 @@ impl Conn {
         sf.tcp.can_send_new(cx.now, &offer)
     }
 
-    /// How a subflow that can send so much looks to the scheduler at this moment.
-    fn view(&self, i: usize, can_send: u32) -> PathView {
+    /// All subflows come into view, one after the other.
+    fn begin_views(&mut self) {
+        let (space, count) = (self.option_space(), self.subflows.len());
+        let schedule = &mut self.schedule;
+        if schedule.option_space != space {
+            schedule.option_space = space;
+            schedule.views.clear();
+        }
+        schedule.views.truncate(count);
+        schedule.in_view = count;
+    }
+
+    /// A subflow that can send so much comes into view, as it is at this moment. Most of its view is its machine's, which stays
+    /// as it was while others send and are acknowledged.
+    fn view(&mut self, i: usize, can_send: u32) {
+        let changed = self.subflows[i].tcp.take_changed();
+        let id = self.subflows[i].id();
+        match self.schedule.views.get(i) {
+            Some(view) if view.subflow == id && !changed => {}
+            Some(_) => self.schedule.views[i] = self.measure(i),
+            None => {
+                let view = self.measure(i);
+                self.schedule.views.push(view);
+            }
+        }
+        let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i]);
+        view.copies = sf.copies.bytes();
+        view.can_send = can_send;
+        view.backup = sf.is_backup();
+        view.stale = sf.stale || sf.suspect;
+        view.established = sf.carries_data();
+    }
+
+    /// What the scheduler wants to know of a subflow's machine; the rest is nothing.
+    fn measure(&self, i: usize) -> PathView {
         let sf = &self.subflows[i];
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.pace(i);
@@ -142,21 +186,21 @@ impl Conn {
             rttvar: sf.tcp.rttvar(),
             rto: sf.tcp.rto(),
             cwnd,
-            mss: sf.tcp.data_mss(self.option_space()),
+            mss: sf.tcp.data_mss(self.schedule.option_space),
             inflight,
-            copies: sf.copies.bytes(),
+            copies: 0,
             cwnd_room: cwnd.saturating_sub(inflight),
             window: sf.tcp.peer_window_field_scaled(),
-            can_send,
+            can_send: 0,
             delivery: delivery.queued,
             least: delivery.empty,
             capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,
             home: sf.seat.tuple.local.ip() == self.first.local.ip(),
-            backup: sf.is_backup(),
-            stale: sf.stale || sf.suspect,
-            established: sf.carries_data(),
+            backup: false,
+            stale: false,
+            established: false,
         }
     }
 
@@ -166,11 +210,11 @@ impl Conn {
         if purpose == Purpose::Fresh && guarded {
             // Who has little to send fills no window.
             if self.send.is_busy() {
-                hold_back(&mut self.views, self.send.window());
+                hold_back(self.schedule.seen(), self.send.window());
             }
             if !self.writer_has_more {
                 let queued = self.send.end().since(self.send.next());
-                leave_to_quicker(&mut self.views, queued, self.send.window());
+                leave_to_quicker(self.schedule.seen(), queued, self.send.window());
             }
         }
         self.pick(bytes, purpose, cx)
@@ -180,9 +224,10 @@ impl Conn {
     pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
         let need = self.need(bytes, purpose);
         let scheduler = self.opts.scheduler;
-        let choice = scheduler.pick(&self.views, need);
-        self.schedule.history = scheduler.remember(&self.views, need);
-        let held_back = choice == Choice::Wait && self.views.iter().any(|view| view.can_send > 0);
+        let views = self.schedule.seen();
+        let choice = scheduler.pick(views, need);
+        let held_back = choice == Choice::Wait && views.iter().any(|view| view.can_send > 0);
+        self.schedule.history = scheduler.remember(views, need);
         cx.count.scheduler_waited += u64::from(held_back);
         choice
     }
@@ -210,8 +255,7 @@ impl Conn {
         if !self.opts.scheduler.copies() || alone {
             return None;
         }
-        let mut views = core::mem::take(&mut self.views);
-        views.clear();
+        self.begin_views();
         let mut without = SubflowSet::EMPTY;
         for i in 0..self.subflows.len() {
             let part = self.copy_for(i);
@@ -219,9 +263,9 @@ impl Conn {
             if bytes == 0 {
                 without.insert(self.subflows[i].id());
             }
-            views.push(self.view(i, self.room(i, bytes, true, cx)));
+            let room = self.room(i, bytes, true, cx);
+            self.view(i, room);
         }
-        self.views = views;
         match self.pick(u64::MAX, Purpose::Copy(without), cx) {
             Choice::Send(on) => {
                 let part = self.copy_for(self.position(on)?)?;

@@ -26,6 +26,7 @@ use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
 use super::rescue::Question;
 use super::unmapped::Unexplained;
+use super::watched::Watched;
 use crate::api::{
     EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
@@ -84,7 +85,7 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 pub(crate) struct Subflow {
     pub(crate) seat: Seat,
-    pub(crate) tcp: Machine,
+    pub(crate) tcp: Watched<Machine>,
     pub(crate) greeting: Greeting,
     pub(crate) tx: TxMaps,
     pub(crate) rx: RxMaps,
@@ -171,7 +172,7 @@ impl Subflow {
     pub(crate) fn new(seat: Seat, tcp: Machine, greeting: Greeting, now: Instant) -> Self {
         Self {
             seat,
-            tcp,
+            tcp: Watched::new(tcp),
             greeting,
             tx: TxMaps::default(),
             rx: RxMaps::default(),

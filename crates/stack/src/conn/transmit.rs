@@ -117,12 +117,12 @@ impl Conn {
         // then that we never see, and sends again within the stream what nobody acknowledges.
         if self.awaits_first_data() {
             for sf in &mut self.subflows {
-                sf.tcp.note_recv_window(window);
+                sf.tcp.unnoticed().note_recv_window(window);
             }
             return;
         }
         for sf in &mut self.subflows {
-            sf.tcp.share_recv_window(window);
+            sf.tcp.unnoticed().share_recv_window(window);
         }
         if self.recv.update_due(step) && self.established {
             if let Some(i) = self.best_subflow() {

@@ -91,6 +91,21 @@ fn together(
     })
 }
 
+/// All of `paths` that are in play together carry no more than `most` within `span`. Asked for each segment, and nearly always
+/// so: first it is asked of the sum of their rates, which is one division however many there are. Pure.
+fn all_fit(paths: &[PathView], span: Duration, most: u64, window: u64) -> bool {
+    let (mut rates, mut growing) = (0_u64, 0_u64);
+    for path in paths.iter().filter(|path| in_play(path)) {
+        match path.capacity {
+            0 => growing = growing.saturating_add(carries(path, span, window)),
+            _ if grows(path) => growing = growing.saturating_add(carries(path, span, window)),
+            known => rates = rates.saturating_add(known),
+        }
+    }
+    let steady = Rate::from_bytes_per_sec(rates).bytes_in(span);
+    steady.saturating_add(growing) <= most || together(paths, span, window, in_play) <= most
+}
+
 /// `path` does not hold the quicker ones up: they do not fill the window before its data is there.
 fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
     let quicker = |other: &PathView| in_play(other) && other.least < path.least;
@@ -143,8 +158,7 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     }
     let slowest = in_play().map(|path| path.delivery.max(path.least)).max();
     let slowest = slowest.unwrap_or(Duration::ZERO);
-    let all = |path: &PathView| self::in_play(path);
-    if together(paths, slowest, window, all).saturating_mul(2) <= window {
+    if all_fit(paths, slowest, window / 2, window) {
         return late;
     }
     let members = members(paths, window);
@@ -235,6 +249,46 @@ mod tests {
         ] {
             let span = Duration::from_millis(ms);
             assert_eq!(carries(&view, span, window), bytes, "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_sum_of_rates_says_what_the_paths_say_one_by_one() {
+        let known = |subflow, capacity| PathView {
+            capacity,
+            ..path(subflow, 7, 10_000)
+        };
+        let growing = PathView {
+            slow_start: true,
+            ..known(3, 1_000_001)
+        };
+        let resting = PathView {
+            backup: true,
+            ..known(4, 9_000_000)
+        };
+        // Less than a byte in the span, each of them: together they are one.
+        let paths = [
+            known(0, 999),
+            known(1, 999),
+            path(2, 10, 10_000),
+            growing,
+            resting,
+        ];
+        for span in [1, 2, 7, 9, 40].map(Duration::from_millis) {
+            let carried = together(&paths, span, 1 << 20, in_play);
+            for most in [
+                0,
+                carried.saturating_sub(1),
+                carried,
+                carried + 1,
+                carried + 2,
+            ] {
+                assert_eq!(
+                    all_fit(&paths, span, most, 1 << 20),
+                    carried <= most,
+                    "{span:?} {most}"
+                );
+            }
         }
     }
 
