@@ -134,7 +134,9 @@ impl Conn {
     /// with a few bytes of room must not hold back the others.
     fn room(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
-        if !sf.carries_data() || self.schedule.full.contains(&sf.seat.iface) {
+        let available = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let congested = sf.tcp.is_congested(available, self.option_space());
+        if congested || !sf.carries_data() || self.schedule.full.contains(&sf.seat.iface) {
             return 0;
         }
         let offer = self.offer(i, bytes, self.pushes(reinjected));

@@ -55,7 +55,7 @@ impl Machine {
     /// Nagle's rule holds back counts, since it belongs behind the small segment that it waits for.
     pub fn can_send_new(&self, now: Instant, offer: &Offer) -> u32 {
         let open = self.may_send() && !self.reset_due && self.send.fin.is_none();
-        if !open || offer.available == 0 || self.is_congested(offer) || !self.pacing_permits(now) {
+        if !open || offer.available == 0 || !self.pacing_permits(now) {
             return 0;
         }
         if let Some(probe) = self.next_mtu_probe(now, offer, self.send.window_room()) {
@@ -75,14 +75,12 @@ impl Machine {
         self.send.persist.due()
     }
 
-    /// Congestion control leaves no whole segment while something is in flight: what [`choose_new`](Self::choose_new) and
-    /// [`next_mtu_probe`](Self::next_mtu_probe) would make of it, known sooner. With many subflows nearly all are so.
-    fn is_congested(&self, offer: &Offer) -> bool {
+    /// Congestion control leaves no whole segment of so many bytes while something is in flight:
+    /// [`can_send_new`](Self::can_send_new) is nothing. This is known sooner, and with many subflows nearly all are so.
+    pub fn is_congested(&self, available: u32, option_space: u8) -> bool {
         let room = self.send.loss.allowance();
-        let less = room < self.data_mss(offer.option_space).min(offer.available);
-        let congested = less && room < self.send.window_room() && self.send.loss.outstanding();
-        debug_assert!(!congested || self.choose_new(offer) == Err(Wait::Congestion));
-        congested
+        let less = room < self.data_mss(option_space).min(available);
+        less && room < self.send.window_room() && self.send.loss.outstanding()
     }
 
     fn pacing_permits(&self, now: Instant) -> bool {
