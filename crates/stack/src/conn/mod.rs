@@ -471,7 +471,7 @@ impl Conn {
         self.free_sent(cx);
         self.follow_manager(cx);
         self.steer(cx);
-        if self.write_blocked && self.send.room_is_worth_telling() {
+        if self.write_blocked && (self.send.room_is_worth_telling() || self.is_short_of_data()) {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
@@ -479,6 +479,17 @@ impl Conn {
         if self.memory_check.is_none() && (self.send.idles_large() || self.recv.idles_large()) {
             self.memory_check = Some(cx.now + IDLE);
         }
+    }
+
+    /// A loss is being repaired, which holds up the Data ACK and with it the room in the buffer, and less than a segment of what
+    /// was written is not sent: what room there is must do until then.
+    fn is_short_of_data(&self) -> bool {
+        let unsent = self.send.end().since(self.send.next());
+        let room = self.send.room() as u64;
+        self.subflows.iter().any(|sf| {
+            let segment = u64::from(sf.tcp.mss());
+            sf.tcp.in_recovery() && unsent < segment && unsent + room >= segment
+        })
     }
 
     /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
