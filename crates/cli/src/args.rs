@@ -615,8 +615,8 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Our stack")]
 pub(crate) struct StackArgs {
-    /// A path to use, repeated for each; by default every interface with a default route. One that comes later, or goes and
-    /// comes back, is used when it is there. A backup rests in both directions while anything better is left
+    /// A path to use, repeated for each; by default every interface with a default route. One must be there at the start; others
+    /// may come later, or go and come back. A backup rests in both directions while anything better is left
     #[arg(long = "path", value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
     pub(crate) paths: Vec<PathSpec>,
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use manypath_io::path::Missing;
 use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
 use manypath_stack::api::LARGEST_BUFFER;
@@ -80,10 +81,15 @@ fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// Says which paths are not there yet: it may be a wrong name.
+/// Says which paths are not there yet: it may be a wrong name. Packet sockets were chosen without knowing what comes.
 pub(crate) fn warn_of_missing(context: &Context) {
+    let packet = context.devices().iter().all(|(device, _)| !device.is_tun);
     for missing in context.missing() {
-        tracing::warn!("{missing}; the path is used when it comes");
+        let unless = match packet && matches!(missing, Missing::Interface(_)) {
+            true => " (if that is no Ethernet, it needs `--attach tun`)",
+            false => "",
+        };
+        tracing::warn!("{missing}; the path is used when it comes{unless}");
     }
 }
 

@@ -191,10 +191,10 @@ impl Builder {
     /// was named and is not there yet is used when it comes ([`Context::missing`]), as one is that goes away and comes back.
     ///
     /// # Errors
-    /// When there is no path at all: `NotFound` for an interface that does not exist, `NetworkDown` for one that is down,
-    /// `AddrNotAvailable` for one without address or without any named, `AddrInUse` when no ports or networks are left, `PermissionDenied`
-    /// without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need. The host is
-    /// then as it was.
+    /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down and `AddrNotAvailable` for one without
+    /// address, if no other path is there, or when none was named and there is none; `AddrInUse` when no ports or networks are
+    /// left, `PermissionDenied` without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need.
+    /// The host is then as it was.
     pub fn build(self) -> io::Result<Context> {
         let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
         let mut tasks = vec![deadlines];

@@ -240,7 +240,8 @@ impl Kind for PacketAttachment {
             .filter(|p| !p.owned && (addr.ip().is_unspecified() || p.addr == addr.ip()))
             .map(|p| p.addr)
             .collect();
-        if on.is_empty() {
+        // Who listens everywhere does so on addresses of the host that come later, too.
+        if on.is_empty() && !addr.ip().is_unspecified() {
             return Ok(());
         }
         for ip in on {

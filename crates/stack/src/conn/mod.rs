@@ -488,7 +488,9 @@ impl Conn {
         let room = self.send.room() as u64;
         self.subflows.iter().any(|sf| {
             let segment = u64::from(sf.tcp.mss());
-            sf.tcp.in_recovery() && unsent < segment && unsent + room >= segment
+            // What a silent one carries was given to the others.
+            let repairs = sf.tcp.in_recovery() && !sf.stale;
+            repairs && unsent < segment && unsent + room >= segment
         })
     }
 
