@@ -78,7 +78,7 @@ pub fn neighbours(data: &[u8]) {
                     );
                 }
             }
-            _ => cache.confirm(now, neighbour(script.byte()), OTHER),
+            _ => cache.learn(now, neighbour(script.byte()), OTHER),
         }
         for count in 0.. {
             assert!(count < MOST_OUTPUT, "it speaks without end");
