@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use manypath_tests::amount;
 use manypath_tests::net::{Family, Net, Own};
-use manypath_tests::pair::{Plan, Role, Route};
+use manypath_tests::pair::{Plan, Role, Route, Way};
 use manypath_tests::transfer::{both_ways, finish, send};
 
 /// What no reader may have to wait for the next byte.
@@ -21,36 +21,21 @@ enum Cut {
     KernelsLink,
 }
 
-/// Which way the bytes go.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    ToKernel,
-    FromKernel,
-}
-
 fn cut(role: Role, own: Own, cut: Cut, cable: u8, way: Way) {
     let Some(net) = Net::bridged(2) else { return };
     if role == Role::Client {
         net.add_endpoint(Net::kernel_address(Family::V4, 2), 2, "signal");
     }
-    // A kernel that repeats data with checksums, as it does when a path is cut, may divide by zero in the end and lock its
-    // socket for ever (Linux 6.18, tcp_tso_segs below mptcp_worker: it repeats to the end of what was written, and then
-    // pushes nothing with a segment size of nothing). Then this program could not even be killed.
-    let checksum = matches!(way, Way::ToKernel);
     let plan = Plan {
         own,
-        checksum: (checksum, checksum),
-        ..Plan::new(&[Family::V4, Family::V4])
+        ..Plan::with_cut(&[Family::V4, Family::V4], way)
     };
     let mut route = Route::open(&net, role, plan);
     let ends = route.join();
     both_ways(&ends.ours, &ends.kernel, 1000);
     route.wait_for_subflows(2);
     let len = amount("MANYPATH_CUT_BYTES", 200 << 20, 500_000_000);
-    let (from, to) = match way {
-        Way::ToKernel => (&ends.ours, &ends.kernel),
-        Way::FromKernel => (&ends.kernel, &ends.ours),
-    };
+    let (from, to) = ends.along(way);
     let (mut cut_at, mut now_at) = (None, 0);
     let arrived = std::thread::scope(|scope| {
         let mut cutter = None;

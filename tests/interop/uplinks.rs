@@ -2,13 +2,11 @@
 //! The program knows its paths by the names of their interfaces, as users write them.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::IpAddr;
 
 use manypath_control::report::SubflowReport;
 use manypath_tests::net::{Family, Net, Own};
-use manypath_tests::pair::Role;
-use manypath_tests::peer::{self, Listener, Speaks};
-use manypath_tests::program::Program;
+use manypath_tests::pair::{Ends, Plan, Role, Route, WAYS, Way};
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_until;
 
@@ -17,73 +15,33 @@ use Family::V4;
 /// What is sent while something happens to a path.
 const LEN: u64 = 100 << 20;
 
-const PORT: u16 = 5000;
-
-/// Which way the bytes go.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    ToKernel,
-    FromKernel,
-}
-
-const WAYS: [Way; 2] = [Way::ToKernel, Way::FromKernel];
-
-/// One connection by these interfaces. The kernel takes joins only as long as it listens.
-struct Connected {
-    program: Program,
-    ours: TcpStream,
-    kernel: TcpStream,
-    _listener: Listener,
-}
-
-/// A connection between our program, with these interfaces as its paths, and the kernel, which begins on the first of them.
-fn connected(net: &Net, role: Role, attach: &str, paths: &[u8]) -> Connected {
-    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let at = |address| format!("mptcp:{}", SocketAddr::new(address, PORT));
-    let mut words = Vec::new();
-    for n in paths {
-        words.extend(["--path".to_owned(), format!("v{n}")]);
-    }
-    words.extend(["--host-congestion", "cubic", "--attach", attach].map(str::to_owned));
-    let (program, listener, ours, kernel) = match role {
-        Role::Client => {
-            let any = SocketAddr::from(([0, 0, 0, 0], PORT));
-            let listener = peer::listen(&net.kernel, any, Speaks::Mptcp);
-            let local = loopback(peer::free_port(&net.ours));
-            let to = at(Net::kernel_address(V4, paths[0]));
-            let program = Program::forward(&net.ours, &format!("tcp:{local}"), &to, words);
-            let ours = peer::connect(&net.ours, local, Speaks::Tcp).expect("it listens");
-            let kernel = peer::accept(&listener).expect("the forwarder connects");
-            (program, listener, ours, kernel)
-        }
-        Role::Server => {
-            let listener = peer::listen(&net.ours, loopback(0), Speaks::Tcp);
-            let local = listener.local_addr().expect("it is bound");
-            let any = at(IpAddr::from([0, 0, 0, 0]));
-            let program = Program::forward(&net.ours, &any, &format!("tcp:{local}"), words);
-            let server = SocketAddr::new(Net::our_address(V4, Own::Shared, paths[0]), PORT);
-            let kernel = peer::connect(&net.kernel, server, Speaks::Mptcp).expect("it listens");
-            let ours = peer::accept(&listener).expect("the forwarder connects");
-            (program, listener, ours, kernel)
-        }
+/// A connection whose paths are these interfaces, and which begins on the first.
+fn connected<'net>(
+    net: &'net Net,
+    role: Role,
+    attach: &str,
+    paths: usize,
+    way: Way,
+) -> (Route<'net>, Ends) {
+    let plan = Plan {
+        own: Own::Named,
+        more: ["--attach", attach].map(str::to_owned).into(),
+        ..Plan::with_cut(&[V4].repeat(paths), way)
     };
-    both_ways(&ours, &kernel, 1000);
-    Connected {
-        program,
-        ours,
-        kernel,
-        _listener: listener,
-    }
+    let route = Route::open(net, role, plan);
+    let ends = route.join();
+    both_ways(&ends.ours, &ends.kernel, 1000);
+    (route, ends)
 }
 
 /// Waits until the established subflows are as `wanted` likes, and answers them.
 fn subflows(
-    ends: &mut Connected,
+    route: &mut Route<'_>,
     what: &str,
     wanted: impl Fn(&[SubflowReport]) -> bool,
 ) -> Vec<SubflowReport> {
     wait_until(what, || {
-        let mut all = ends.program.connection().subflows;
+        let mut all = route.program.connection().subflows;
         let whole = all.len();
         all.retain(|s| s.phase == "established");
         // Those that end have to be gone as well.
@@ -109,11 +67,8 @@ fn carried(subflows: &[SubflowReport], older: &[SubflowReport]) -> u64 {
 }
 
 /// Sends one way and does `what` on another thread once a quarter has arrived.
-fn send_through(ends: &Connected, way: Way, what: impl FnOnce() + Send) {
-    let (from, to) = match way {
-        Way::ToKernel => (&ends.ours, &ends.kernel),
-        Way::FromKernel => (&ends.kernel, &ends.ours),
-    };
+fn send_through(ends: &Ends, way: Way, what: impl FnOnce() + Send) {
+    let (from, to) = ends.along(way);
     let mut what = Some(what);
     let arrived = std::thread::scope(|scope| {
         send(from, to, LEN, 5, |got| {
@@ -145,25 +100,25 @@ fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
         if role == Role::Client {
             net.add_endpoint(Net::kernel_address(V4, 2), 2, "signal");
         }
-        let mut ends = connected(&net, role, attach, &[1, 2]);
-        subflows(&mut ends, "two addresses", |all| addresses(all).len() == 2);
+        let (mut route, ends) = connected(&net, role, attach, 2, way);
+        subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
         send_through(&ends, way, || match gone {
             Gone::Interface => net.unplug(n),
             Gone::Carrier => net.carrier(n, false),
         });
-        let left = subflows(&mut ends, "one address", |all| addresses(all).len() == 1);
+        let left = subflows(&mut route, "one address", |all| addresses(all).len() == 1);
         match gone {
             Gone::Interface => net.plug_in(n, [10, 77, n, 7].into()),
             Gone::Carrier => net.carrier(n, true),
         }
-        subflows(&mut ends, "two again", |all| addresses(all).len() == 2);
+        subflows(&mut route, "two again", |all| addresses(all).len() == 2);
         // Which of two paths carries how much is the sender's business: now it is the only one.
         net.carrier(3 - n, false);
-        subflows(&mut ends, "the new one", |all| addresses(all).len() == 1);
+        subflows(&mut route, "the new one", |all| addresses(all).len() == 1);
         send_through(&ends, way, || ());
-        let new = carried(&ends.program.connection().subflows, &left);
+        let new = carried(&route.program.connection().subflows, &left);
         assert!(new >= LEN, "{new} bytes");
-        end(&ends);
+        end(&route, &ends);
     }
 }
 
@@ -172,32 +127,32 @@ fn comes_later(attach: &str) {
     let Some(net) = Net::bridged(2) else { return };
     net.add_endpoint(Net::kernel_address(V4, 2), 2, "signal");
     net.unplug(2);
-    let mut ends = connected(&net, Role::Client, attach, &[1, 2]);
-    let said = ends.program.said();
+    let (mut route, ends) = connected(&net, Role::Client, attach, 2, Way::ToKernel);
+    let said = route.program.said();
     assert!(
         said.contains("there is no interface v2; the path is used when it comes"),
         "{said}"
     );
     net.plug_in(2, [10, 77, 2, 7].into());
-    subflows(&mut ends, "two addresses", |all| addresses(all).len() == 2);
+    subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
     both_ways(&ends.ours, &ends.kernel, 1_000_000);
-    end(&ends);
+    end(&route, &ends);
 }
 
 /// The only path changes in the middle of a transfer to another address: break before make.
 fn the_only_uplink_changes(attach: &str, change: impl Fn(&Net, IpAddr) + Sync) {
     for way in WAYS {
         let Some(net) = Net::bridged(1) else { return };
-        let mut ends = connected(&net, Role::Client, attach, &[1]);
-        let old = subflows(&mut ends, "one subflow", |all| all.len() == 1);
+        let (mut route, ends) = connected(&net, Role::Client, attach, 1, way);
+        let old = subflows(&mut route, "one subflow", |all| all.len() == 1);
         send_through(&ends, way, || change(&net, [10, 77, 1, 7].into()));
-        subflows(&mut ends, "another subflow", |all| {
+        subflows(&mut route, "another subflow", |all| {
             all.len() == 1 && addresses(all).is_disjoint(&addresses(&old))
         });
         both_ways(&ends.ours, &ends.kernel, 1_000_000);
-        let new = carried(&ends.program.connection().subflows, &old);
+        let new = carried(&route.program.connection().subflows, &old);
         assert!(new >= 2_000_000, "{new} bytes");
-        end(&ends);
+        end(&route, &ends);
     }
 }
 
@@ -241,8 +196,8 @@ uplinks! {
     the_only_one_is_plugged_in_elsewhere_behind_a_tun: the_only_uplink_changes("tun", is_plugged_in_elsewhere);
 }
 
-fn end(ends: &Connected) {
+fn end(route: &Route<'_>, ends: &Ends) {
     finish(&ends.ours, &ends.kernel);
-    let said = ends.program.said();
+    let said = route.program.said();
     assert!(!said.contains("panicked"), "{said}");
 }

@@ -49,6 +49,8 @@ pub enum Own {
     Owned,
     /// Our host's own, shared with its kernel.
     Shared,
+    /// The same, but the program is told only the interface, as users write it.
+    Named,
 }
 
 /// The network. Everything goes with it.
@@ -109,15 +111,12 @@ impl Net {
             match &middle {
                 None => kernel.veth(&cable, &ours, &cable)?,
                 Some(middle) => {
-                    let switch = format!("br{n}");
                     middle.ip([
-                        format!("link add name {switch} type bridge"),
-                        format!("link set {switch} up"),
+                        format!("link add name br{n} type bridge"),
+                        format!("link set br{n} up"),
                     ])?;
-                    for (host, port) in [(&kernel, format!("k{n}")), (&ours, format!("o{n}"))] {
-                        host.veth(&cable, middle, &port)?;
-                        middle.ip([format!("link set {port} master {switch}")])?;
-                    }
+                    plug(&kernel, middle, n, 'k')?;
+                    plug(&ours, middle, n, 'o')?;
                 }
             }
             for (host, end) in [(&kernel, 1), (&ours, 2)] {
@@ -156,14 +155,17 @@ impl Net {
     pub fn our_address(family: Family, own: Own, n: u8) -> IpAddr {
         match own {
             Own::Owned => address(family, n, "10", "10"),
-            Own::Shared => address(family, n, "2", "2"),
+            Own::Shared | Own::Named => address(family, n, "2", "2"),
         }
     }
 
     /// The `--path` of cable `n` (from 1).
     #[must_use]
     pub fn path(family: Family, own: Own, n: u8) -> String {
-        format!("v{n}={}", Self::our_address(family, own, n))
+        match own {
+            Own::Named => format!("v{n}"),
+            Own::Owned | Own::Shared => format!("v{n}={}", Self::our_address(family, own, n)),
+        }
     }
 
     /// The Multipath TCP counters of the kernel, as they are now.
@@ -244,12 +246,8 @@ impl Net {
     /// Without a switch, or when there is such an interface.
     pub fn plug_in(&self, n: u8, address: IpAddr) {
         let middle = self.middle.as_ref().expect("the network has switches");
-        let (cable, port) = (format!("v{n}"), format!("o{n}"));
-        let plugged = self
-            .ours
-            .veth(&cable, middle, &port)
-            .and_then(|()| middle.ip([format!("link set {port} master br{n}")]))
-            .and_then(|()| self.ours.ip([format!("addr add {address}/24 dev {cable}")]));
+        let plugged = plug(&self.ours, middle, n, 'o')
+            .and_then(|()| self.ours.ip([format!("addr add {address}/24 dev v{n}")]));
         plugged.expect("the cable's place is free");
     }
 
@@ -289,6 +287,13 @@ impl Net {
         }
         all
     }
+}
+
+/// Joins a host's interface of cable `n` to the switch, at the port of that side.
+fn plug(host: &NetNs, middle: &NetNs, n: u8, side: char) -> Result<(), NetNsError> {
+    let port = format!("{side}{n}");
+    host.veth(&format!("v{n}"), middle, &port)?;
+    middle.ip([format!("link set {port} master br{n}")])
 }
 
 fn address(family: Family, n: u8, v4: &str, v6: &str) -> IpAddr {

@@ -136,11 +136,15 @@ impl Conn {
         let sf = &self.subflows[i];
         let available = u32::try_from(bytes).unwrap_or(u32::MAX);
         let congested = sf.tcp.is_congested(available, self.option_space());
+        let can_send = || {
+            let offer = self.offer(i, bytes, self.pushes(reinjected));
+            sf.tcp.can_send_new(cx.now, &offer)
+        };
+        debug_assert!(!congested || can_send() == 0, "it could send");
         if congested || !sf.carries_data() || self.schedule.full.contains(&sf.seat.iface) {
             return 0;
         }
-        let offer = self.offer(i, bytes, self.pushes(reinjected));
-        sf.tcp.can_send_new(cx.now, &offer)
+        can_send()
     }
 
     /// All subflows come into view, one after the other.
