@@ -8,8 +8,9 @@
 //! So with a window `W`, and subflows that are known to carry `x`, no byte may need longer than `W / sum(x)`. Two questions
 //! follow. Which subflows take part: from the quickest one on, each whose empty path is short enough that those before it do
 //! not fill the window meanwhile. And how long a queue may be on each of them: as long as all of them together do not fill half
-//! of it while a byte needs its way through; an eighth of the path's length is always allowed. What counts is what the subflows
-//! are known to carry, not what they do at present, which is little if they stand still.
+//! of it while a byte needs its way through; an eighth of the path's length is always allowed, and any queue on a path beside
+//! which the others carry next to nothing. What counts is what the subflows are known to carry, not what they do at present,
+//! which is little if they stand still.
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
@@ -23,7 +24,8 @@ const MOST_ROUNDS: u64 = 32;
 /// A path may always have a queue of an eighth of its length, or it would not be used to the full.
 const LEAST_QUEUE: (u64, u64) = (9, 8);
 
-/// Without room to spare in the window, a path takes part from this fraction of the whole on.
+/// Without room to spare in the window, a path takes part from this fraction of the whole on; and what carries less than this
+/// fraction of what another path does is no reason to keep that one's queue short.
 const RISK: u64 = 8;
 
 /// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
@@ -148,6 +150,21 @@ fn is_ample(paths: &[PathView], window: u64) -> bool {
     Rate::from_bytes_per_sec(rates).bytes_in(slowest) <= window / 2
 }
 
+/// New data waits in the queue of `path` while the others fill the window: all of them carry more than half of it meanwhile. Beside
+/// a path that carries nearly all, that costs little, and a queue kept short costs more: the window of that path cannot grow, and
+/// after a loss there is less of it than TCP would have. Pure.
+fn holds_up(
+    path: &PathView,
+    paths: &[PathView],
+    window: u64,
+    takes_part: impl Fn(&PathView) -> bool,
+) -> bool {
+    let other = |other: &PathView| takes_part(other) && other.subflow != path.subflow;
+    let others = together(paths, path.delivery, window, other);
+    let own = carries(path, path.delivery, window);
+    others.saturating_add(own).saturating_mul(2) > window && others.saturating_mul(RISK) >= own
+}
+
 /// Those of `paths` that have enough in flight for what fits into the window. Pure.
 fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     if is_ample(paths, window) {
@@ -170,10 +187,8 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     let soonest = soonest.min_by_key(|path| (path.delivery, path.subflow));
     let soonest = soonest.map(|path| path.subflow);
     for path in in_play() {
-        let carried = || together(paths, path.delivery, window, takes_part);
-        let fills = || carried().saturating_mul(2) > window;
-        let waits = Some(path.subflow) != soonest && is_queued(path) && fills();
-        if !takes_part(path) || waits {
+        let may_wait = Some(path.subflow) != soonest && is_queued(path);
+        if !takes_part(path) || may_wait && holds_up(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
     }
@@ -311,6 +326,15 @@ mod tests {
             capacity: 20_000,
             ..path(1, 30, 3_000)
         };
+        let most = PathView {
+            capacity: 5_000_000,
+            delivery: Duration::from_millis(200),
+            ..path(1, 115, 600_000)
+        };
+        let beside = |capacity| PathView {
+            capacity,
+            ..path(0, 8, 20_000)
+        };
         for (name, paths, window, kept) in [
             ("alone", alloc::vec![slow], 10_000, alloc::vec![1]),
             (
@@ -335,6 +359,19 @@ mod tests {
                 "too small a window for it",
                 alloc::vec![wifi, late],
                 759_000,
+                alloc::vec![0],
+            ),
+            // In 200 ms it carries 1 MB; an eighth of that is 125,000.
+            (
+                "a queue that nobody waits for",
+                alloc::vec![beside(624_000), most],
+                1_400_000,
+                alloc::vec![0, 1],
+            ),
+            (
+                "one that others wait for",
+                alloc::vec![beside(625_000), most],
+                1_400_000,
                 alloc::vec![0],
             ),
             // Both carry 30,600 bytes in 30 ms, of which 600 are the tiny one's.
