@@ -31,6 +31,14 @@ pub enum NetNsError {
         /// Why it was not.
         source: io::Error,
     },
+    /// A program is not installed.
+    #[error("{program} is not installed; it comes with the package {package}")]
+    Missing {
+        /// The program.
+        program: String,
+        /// Debian's package that has it.
+        package: String,
+    },
     /// A command of the `ip` family refused.
     #[error("{command}: {message}")]
     Command {
@@ -49,6 +57,25 @@ pub enum NetNsError {
         /// Why it was refused.
         source: io::Error,
     },
+}
+
+impl NetNsError {
+    /// `program` did not start.
+    fn not_started(program: &str, source: io::Error) -> Self {
+        if source.kind() != io::ErrorKind::NotFound || program.contains('/') {
+            let what = program.to_owned();
+            return Self::Start { what, source };
+        }
+        let package = match program {
+            "ip" | "tc" | "ss" => "iproute2",
+            "nft" => "nftables",
+            same => same,
+        };
+        Self::Missing {
+            program: program.to_owned(),
+            package: package.to_owned(),
+        }
+    }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -178,10 +205,10 @@ impl NetNs {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<Process, NetNsError> {
-        let what = command.get_program().to_string_lossy().into_owned();
+        let program = command.get_program().to_string_lossy().into_owned();
         self.run(move || die_with_parent(&mut command).spawn())
             .map(Process)
-            .map_err(|source| NetNsError::Start { what, source })
+            .map_err(|source| NetNsError::not_started(&program, source))
     }
 
     /// Runs a command inside to its end and returns what it printed.
@@ -189,9 +216,9 @@ impl NetNs {
     /// # Errors
     /// When the program cannot be started. An exit status other than zero is not an error here.
     pub fn output(&self, mut command: Command) -> Result<Output, NetNsError> {
-        let what = command.get_program().to_string_lossy().into_owned();
+        let program = command.get_program().to_string_lossy().into_owned();
         self.run(move || die_with_parent(&mut command).output())
-            .map_err(|source| NetNsError::Start { what, source })
+            .map_err(|source| NetNsError::not_started(&program, source))
     }
 
     /// Carries out lines of the `ip` command (without the word `ip`), all in one process.
@@ -237,10 +264,7 @@ impl NetNs {
                 drop(stdin);
                 child.wait_with_output()
             })
-            .map_err(|source| NetNsError::Start {
-                what: "ip (package iproute2)".to_owned(),
-                source,
-            })?;
+            .map_err(|source| NetNsError::not_started("ip", source))?;
         if output.status.success() {
             return Ok(());
         }

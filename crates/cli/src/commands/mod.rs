@@ -125,6 +125,8 @@ pub(crate) fn namespace_failure(error: &manypath_lab::netns::NetNsError) -> Fail
         NetNsError::Start { source, .. } | NetNsError::Sysctl { source, .. } => {
             Failure::from_io(message, source.kind())
         }
-        NetNsError::Command { .. } => Failure::new(Code::Failure, message),
+        NetNsError::Missing { .. } | NetNsError::Command { .. } => {
+            Failure::new(Code::Failure, message)
+        }
     }
 }

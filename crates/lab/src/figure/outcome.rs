@@ -88,6 +88,9 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// Fewer points and shorter runs.
     pub quick: bool,
+    /// What one types to get it again; empty in files of older versions.
+    #[serde(default)]
+    pub command: String,
     /// Somebody stopped it before the last run.
     pub interrupted: bool,
 }
@@ -103,7 +106,7 @@ impl Outcome {
         let mut failures = Vec::new();
         for (run, result) in results {
             let samples = result.unwrap_or_else(|why| {
-                failures.push(format!("{}: {why}", run.key()));
+                failures.push((run.key(), why));
                 Vec::new()
             });
             for sample in samples {
@@ -155,8 +158,9 @@ impl Outcome {
             series,
             parameters: plan.knobs.to_string(),
             skipped: Vec::new(),
-            failures,
+            failures: told_once(failures),
             quick,
+            command: plan.command.clone(),
             interrupted: false,
         }
     }
@@ -298,6 +302,22 @@ impl Outcome {
     }
 }
 
+/// Runs that gave nothing, each with its reason: one line for each reason, which may be that of a hundred.
+fn told_once(failures: Vec<(String, String)>) -> Vec<String> {
+    let mut reasons: Vec<(String, String, usize)> = Vec::new();
+    for (run, why) in failures {
+        match reasons.iter_mut().find(|(_, known, _)| *known == why) {
+            Some((_, _, others)) => *others += 1,
+            None => reasons.push((run, why, 0)),
+        }
+    }
+    let line = |(run, why, others): (String, String, usize)| match others {
+        0 => format!("{run}: {why}"),
+        _ => format!("{run}, and {others} more: {why}"),
+    };
+    reasons.into_iter().map(line).collect()
+}
+
 /// A number with as many digits as anybody reads.
 pub(super) fn number(value: f64) -> String {
     let text = match value.abs() {
@@ -372,6 +392,7 @@ pub(super) mod tests {
             skipped: Vec::new(),
             failures: vec!["one run".to_owned()],
             quick: true,
+            command: "manypath lab figure made-up --quick".to_owned(),
             interrupted: false,
         }
     }
@@ -392,6 +413,18 @@ pub(super) mod tests {
             outcome.agreement
         );
         assert_eq!(outcome.names(), ["M1,2", "TCP"]);
+    }
+
+    #[test]
+    fn a_reason_is_told_once() {
+        let failure = |run: &str, why: &str| (run.to_owned(), why.to_owned());
+        let told = told_once(vec![
+            failure("real | a", "no nft"),
+            failure("real | b", "too slow"),
+            failure("kernel | c", "no nft"),
+            failure("kernel | d", "no nft"),
+        ]);
+        assert_eq!(told, ["real | a, and 2 more: no nft", "real | b: too slow"]);
     }
 
     #[test]

@@ -25,14 +25,11 @@ fn head(title: &str) -> String {
 
 /// The page of one figure.
 pub(super) fn page(outcome: &Outcome, svg: &str) -> String {
-    let speed = if outcome.quick { ", quick" } else { "" };
     head(&format!("{}: {}", outcome.id, outcome.title))
         + &format!(
-            "<h1>{}</h1>\n<p class=\"note\">{}; <code>manypath lab figure {}</code>{speed}; {}</p>\n{svg}\n",
+            "<h1>{}</h1>\n{}\n{svg}\n",
             escape(&outcome.title),
-            escape(&outcome.source),
-            escape(&outcome.id),
-            escape(&outcome.parameters)
+            origin(outcome)
         )
         + &sides(outcome)
         + &values(outcome)
@@ -40,6 +37,16 @@ pub(super) fn page(outcome: &Outcome, svg: &str) -> String {
             "<details><summary>As comma-separated values</summary><pre>{}</pre></details>\n</body></html>\n",
             escape(&outcome.csv())
         )
+}
+
+/// Which figure it is, and what makes it again.
+fn origin(outcome: &Outcome) -> String {
+    format!(
+        "<p class=\"note\">{}; <code>{}</code>; {}</p>",
+        escape(&outcome.source),
+        escape(&outcome.command),
+        escape(&outcome.parameters)
+    )
 }
 
 /// The paper beside what came out.
@@ -156,14 +163,12 @@ fn index(outcomes: &[Outcome]) -> String {
     }
     text += "</ul>\n";
     for outcome in outcomes {
-        let speed = if outcome.quick { "quick; " } else { "" };
         let _ = writeln!(
             text,
-            "<section id=\"{0}\"><h2>{0}: {1}</h2>\n<p class=\"note\">{2}; {speed}{3}</p>\n{4}\n{5}</section>",
+            "<section id=\"{0}\"><h2>{0}: {1}</h2>\n{2}\n{3}\n{4}</section>",
             escape(&outcome.id),
             escape(&outcome.title),
-            escape(&outcome.source),
-            escape(&outcome.parameters),
+            origin(outcome),
             draw::svg(outcome),
             sides(outcome)
         );
@@ -188,6 +193,7 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("written");
         let page = read("nsdi-4a.html");
         assert!(page.contains("a &lt;title&gt;") && page.contains("0.31 times"));
+        assert!(page.contains("<code>manypath lab figure made-up --quick</code>"));
         assert!(page.contains("the paper</td>") && page.contains("Linux kernel"));
         assert!(read("index.html").contains("1 of 2"));
         let picture = std::fs::read(folder.path().join("nsdi-4a.png")).expect("written");

@@ -14,10 +14,32 @@ pub(super) struct Request {
     pub(super) sweep: Option<String>,
 }
 
+impl Request {
+    /// What one types to get this figure again.
+    fn command(&self, figure: &Figure) -> String {
+        let mut words = format!("manypath lab figure {}", figure.id);
+        if let Arms::One(arm) = self.arms {
+            words += &format!(" --arm {arm}");
+        }
+        if self.quick {
+            words += " --quick";
+        }
+        for set in &self.set {
+            words += &format!(" --set {set}");
+        }
+        if let Some(sweep) = &self.sweep {
+            words += &format!(" --sweep {sweep}");
+        }
+        words
+    }
+}
+
 /// The runs of a figure, and what its horizontal axis shows.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) figure: &'static Figure,
+    /// What makes it again.
+    pub(super) command: String,
     /// The label of the horizontal axis.
     pub(super) across: String,
     pub(super) logarithmic: bool,
@@ -96,6 +118,7 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
     }
     Ok(Plan {
         figure,
+        command: request.command(figure),
         across: places.label,
         logarithmic: places.logarithmic,
         own: places.own && own_network,
@@ -194,6 +217,10 @@ mod tests {
         assert_eq!(plan.runs.len(), 2 * simulated);
         assert!(plan.across.contains("Mbit/s"), "{}", plan.across);
         assert!(!plan.own, "the paper says nothing about other rates");
+        assert_eq!(
+            plan.command,
+            "manypath lab figure nsdi-4a --arm sim --set buffer=300k --sweep wifi.rate=1mbit,20mbit"
+        );
         let set = |words: &str| {
             let set = vec![words.to_owned()];
             of(
