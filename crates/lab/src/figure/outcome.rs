@@ -88,7 +88,7 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// Fewer points and shorter runs.
     pub quick: bool,
-    /// What one types to get it again; empty in files of older versions.
+    /// What one types to get it again, but for where it is put; empty in files of older versions.
     #[serde(default)]
     pub command: String,
     /// Somebody stopped it before the last run.

@@ -39,12 +39,15 @@ pub(super) fn page(outcome: &Outcome, svg: &str) -> String {
         )
 }
 
-/// Which figure it is, and what makes it again.
+/// Which figure it is, and what makes it again, where its file is new enough to say so.
 fn origin(outcome: &Outcome) -> String {
+    let command = match outcome.command.as_str() {
+        "" => String::new(),
+        command => format!("<code>{}</code>; ", escape(command)),
+    };
     format!(
-        "<p class=\"note\">{}; <code>{}</code>; {}</p>",
+        "<p class=\"note\">{}; {command}{}</p>",
         escape(&outcome.source),
-        escape(&outcome.command),
         escape(&outcome.parameters)
     )
 }
@@ -143,7 +146,7 @@ pub fn gallery(folder: &Path) -> Result<(), FigureError> {
 fn index(outcomes: &[Outcome]) -> String {
     let mut text = head("Figures of the papers, made anew")
         + "<h1>Figures of the papers, made anew</h1>\n\
-           <p>Each is made by one command, <code>manypath lab figure ID</code>. Panels are arms: our stack in the simulator, our \
+           <p>Each is made by the one command beside it. Panels are arms: our stack in the simulator, our \
            stack on real packets, the Linux kernel's in the same network; the same line has the same colour everywhere.</p>\n<ul>";
     for outcome in outcomes {
         let (held, count) = (

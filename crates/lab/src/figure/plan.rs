@@ -25,12 +25,20 @@ impl Request {
             words += " --quick";
         }
         for set in &self.set {
-            words += &format!(" --set {set}");
+            words += &format!(" --set {}", quoted(set));
         }
         if let Some(sweep) = &self.sweep {
-            words += &format!(" --sweep {sweep}");
+            words += &format!(" --sweep {}", quoted(sweep));
         }
         words
+    }
+}
+
+/// As a shell takes it for one word: names, numbers and units need quotes for the spaces between them only.
+fn quoted(word: &str) -> String {
+    match word.contains(char::is_whitespace) {
+        true => format!("'{word}'"),
+        false => word.to_owned(),
     }
 }
 
@@ -207,7 +215,7 @@ mod tests {
     fn a_sweep_takes_the_place_of_the_axis() {
         let request = Request {
             arms: Arms::One(Arm::Sim),
-            set: vec!["buffer=300k".to_owned()],
+            set: vec!["buffer=300 k".to_owned()],
             sweep: Some("wifi.rate=1mbit,20mbit".to_owned()),
             ..Request::default()
         };
@@ -219,7 +227,7 @@ mod tests {
         assert!(!plan.own, "the paper says nothing about other rates");
         assert_eq!(
             plan.command,
-            "manypath lab figure nsdi-4a --arm sim --set buffer=300k --sweep wifi.rate=1mbit,20mbit"
+            "manypath lab figure nsdi-4a --arm sim --set 'buffer=300 k' --sweep wifi.rate=1mbit,20mbit"
         );
         let set = |words: &str| {
             let set = vec![words.to_owned()];

@@ -9,8 +9,8 @@
 //! follow. Which subflows take part: from the quickest one on, each whose empty path is short enough that those before it do
 //! not fill the window meanwhile. And how long a queue may be on each of them: as long as all of them together do not fill half
 //! of it while a byte needs its way through; an eighth of the path's length is always allowed, and any queue on a path beside
-//! which the others carry next to nothing. What counts is what the subflows are known to carry, not what they do at present,
-//! which is little if they stand still.
+//! which the others together carry less than an eighth. What counts is what the subflows are known to carry, not what they do
+//! at present, which is little if they stand still.
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
@@ -24,8 +24,8 @@ const MOST_ROUNDS: u64 = 32;
 /// A path may always have a queue of an eighth of its length, or it would not be used to the full.
 const LEAST_QUEUE: (u64, u64) = (9, 8);
 
-/// Without room to spare in the window, a path takes part from this fraction of the whole on; and what carries less than this
-/// fraction of what another path does is no reason to keep that one's queue short.
+/// Without room to spare in the window, a path takes part from this fraction of the whole on; and others that together carry less
+/// than this fraction of what a path does are no reason to keep its queue short.
 const RISK: u64 = 8;
 
 /// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
@@ -150,9 +150,11 @@ fn is_ample(paths: &[PathView], window: u64) -> bool {
     Rate::from_bytes_per_sec(rates).bytes_in(slowest) <= window / 2
 }
 
-/// New data waits in the queue of `path` while the others fill the window: all of them carry more than half of it meanwhile. Beside
-/// a path that carries nearly all, that costs little, and a queue kept short costs more: the window of that path cannot grow, and
-/// after a loss there is less of it than TCP would have. Pure.
+/// New data waits in the queue of `path` while the others fill the window: all of them carry more than half of it meanwhile. Where
+/// the others together carry less than an eighth of what it does, that costs little, and a queue kept short costs more: the window
+/// of that path cannot grow, and after a loss there is less of it than TCP would have. But no path carries more than a window
+/// meanwhile: one that has become slow is known by what it carried before, and the longer a byte needs there now, the more
+/// the others could have sent. Pure.
 fn holds_up(
     path: &PathView,
     paths: &[PathView],
@@ -161,7 +163,7 @@ fn holds_up(
 ) -> bool {
     let other = |other: &PathView| takes_part(other) && other.subflow != path.subflow;
     let others = together(paths, path.delivery, window, other);
-    let own = carries(path, path.delivery, window);
+    let own = carries(path, path.delivery, window).min(window);
     others.saturating_add(own).saturating_mul(2) > window && others.saturating_mul(RISK) >= own
 }
 
@@ -331,9 +333,17 @@ mod tests {
             delivery: Duration::from_millis(200),
             ..path(1, 115, 600_000)
         };
+        let faded = PathView {
+            delivery: Duration::from_secs(2),
+            ..most
+        };
         let beside = |capacity| PathView {
             capacity,
             ..path(0, 8, 20_000)
+        };
+        let second = |capacity| PathView {
+            subflow: SubflowId(2),
+            ..beside(capacity)
         };
         for (name, paths, window, kept) in [
             ("alone", alloc::vec![slow], 10_000, alloc::vec![1]),
@@ -363,14 +373,27 @@ mod tests {
             ),
             // In 200 ms it carries 1 MB; an eighth of that is 125,000.
             (
-                "a queue that nobody waits for",
+                "a queue for which little waits",
                 alloc::vec![beside(624_000), most],
                 1_400_000,
                 alloc::vec![0, 1],
             ),
             (
-                "one that others wait for",
+                "one for which others wait",
                 alloc::vec![beside(625_000), most],
+                1_400_000,
+                alloc::vec![0],
+            ),
+            (
+                "two that carry as much together",
+                alloc::vec![beside(313_000), most, second(313_000)],
+                1_400_000,
+                alloc::vec![0, 2],
+            ),
+            // It is known for 10 MB in two seconds, and could have no more than the window under way.
+            (
+                "a path that became slow",
+                alloc::vec![beside(100_000), faded],
                 1_400_000,
                 alloc::vec![0],
             ),
