@@ -29,6 +29,8 @@ pub struct Summary {
     pub join_token: Option<Token>,
     /// Any form of MP_JOIN.
     pub joins: bool,
+    /// The sender knows an extension that no standard has.
+    pub extends: bool,
     /// DSS.
     pub dss: Option<Dss>,
     /// MP_FAIL.
@@ -50,6 +52,7 @@ impl Summary {
         capable: None,
         join_token: None,
         joins: false,
+        extends: false,
         dss: None,
         fails: false,
         fast_closes: false,
@@ -74,7 +77,8 @@ impl Summary {
         self.payload = payload as u32;
         self.scale = segment.options.window_scale;
         (self.capable, self.dss, self.join_token) = (None, None, None);
-        (self.joins, self.fails, self.fast_closes) = (false, false, false);
+        (self.joins, self.extends) = (false, false);
+        (self.fails, self.fast_closes) = (false, false);
         // Of those that are there twice the first counts.
         for option in segment.options.mptcp.iter() {
             match option {
@@ -90,6 +94,7 @@ impl Summary {
                 }
                 MptcpOption::Fail(_) => self.fails = true,
                 MptcpOption::FastClose(_) => self.fast_closes = true,
+                MptcpOption::Private(_) => self.extends = true,
                 _ => {}
             }
         }

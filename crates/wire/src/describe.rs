@@ -199,6 +199,7 @@ impl fmt::Display for MptcpLine<'_> {
                 write!(f, "tcprst {reason}")?;
                 flag(f, *transient, " transient")
             }
+            MptcpOption::Private(private) => write!(f, "private {:#x}", private.name()),
         }
     }
 }
@@ -322,7 +323,7 @@ mod tests {
     use crate::segment::tests::{header, packet as build};
     use crate::seq::{SeqNum, Ssn};
     use crate::tcp::layout::{Fitted, Wanted, fit};
-    use crate::tcp::mptcp::{Fail, FastClose, Mapping, Prio, ResetReason};
+    use crate::tcp::mptcp::{Fail, FastClose, Mapping, Prio, Private, ResetReason};
     use crate::tcp::options::{FastOpen, SackBlocks};
     use core::net::IpAddr;
 
@@ -441,6 +442,10 @@ mod tests {
         assert_eq!(
             shown(MptcpOption::Fail(Fail { dsn: Dsn::new(5) })),
             "fail dsn 5"
+        );
+        assert_eq!(
+            shown(MptcpOption::Private(Private::new(0x152))),
+            "private 0x152"
         );
         let reset = Reset {
             transient: true,

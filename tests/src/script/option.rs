@@ -12,7 +12,7 @@ use manypath_wire::ids::{AddrId, Key, Nonce, Token};
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{
     AddAddr, Capable, CapableKeys, DataAck, Dss, Fail, FastClose, Join, MapDsn, Mapping,
-    MptcpOption, Prio, RemoveAddr, Reset, ResetReason,
+    MptcpOption, Prio, Private, RemoveAddr, Reset, ResetReason,
 };
 
 /// One end of a connection.
@@ -184,6 +184,12 @@ pub fn read(text: &str, voice: &Voice<'_>) -> Result<MptcpOption, String> {
                 .find(|r| r.to_string() == reason)
                 .ok_or(format!("no reason '{reason}'"))?;
             MptcpOption::Reset(Reset { transient, reason })
+        }
+        "private" => {
+            let name = words.word()?;
+            let name = name.strip_prefix("0x").unwrap_or(name);
+            let name = u16::from_str_radix(name, 16).map_err(|_| "private 0xNNN")?;
+            MptcpOption::Private(Private::new(name))
         }
         other => return Err(format!("no option '{other}'")),
     };
@@ -364,9 +370,10 @@ pub fn show(option: &MptcpOption, voice: &Voice<'_>) -> String {
         MptcpOption::FastClose(close) => {
             format!("fast-close {}", verdict(close.key == voice.to.key()))
         }
-        MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) | MptcpOption::Reset(_) => {
-            manypath_wire::describe::MptcpLine(option).to_string()
-        }
+        MptcpOption::RemoveAddr(_)
+        | MptcpOption::Prio(_)
+        | MptcpOption::Reset(_)
+        | MptcpOption::Private(_) => manypath_wire::describe::MptcpLine(option).to_string(),
     }
 }
 

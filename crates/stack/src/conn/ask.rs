@@ -23,6 +23,7 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
+        let by_record = self.falls_by_record();
         let Some(held) = &mut self.subflows[i].unexplained else {
             return;
         };
@@ -46,6 +47,9 @@ impl Conn {
                 }
             }
             WayDown::Wait => held.until = cx.now + SHORT_WAIT.0,
+            WayDown::GoOn | WayDown::Again if by_record => {
+                self.fall_by_record(i, FallbackCause::OptionsLost, cx);
+            }
             WayDown::GoOn | WayDown::Again if held.asked => {
                 // No option passes any more. What the bytes are like would only be a guess.
                 self.subflows[i].unexplained = None;

@@ -213,6 +213,7 @@ impl Conn {
     /// Takes a dead subflow out; says whether it did.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         self.reinject_all(i);
+        self.restart_elsewhere(self.subflows[i].id(), cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         let end = sf.end.unwrap_or(end);
@@ -319,7 +320,8 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin == FinState::Queued && self.send.all_sent() {
+        } else if self.send.fin == FinState::Queued && self.send.all_sent() && !self.awaits_record()
+        {
             for sf in &mut self.subflows {
                 sf.finish = true;
             }

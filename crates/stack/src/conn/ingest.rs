@@ -38,12 +38,17 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         if !self.lattice.speaks_multipath() || self.remote.is_none() {
-            if seg.options.mptcp.fail().is_some() {
+            let by_record = self.fell_by_record();
+            if seg.options.mptcp.fail().is_some() && !by_record {
                 self.on_fail_again(i, cx);
             }
             // Its application let go before it heard that we fell. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
                 self.on_fast_close(i, close.key, cx);
+                return;
+            }
+            if by_record {
+                // What else options say, the peer says again by its record.
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {
@@ -67,6 +72,7 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
+                MptcpOption::Private(_) => {}
             }
         }
         if !self.lattice.speaks_multipath() {
@@ -348,12 +354,20 @@ impl Conn {
         }
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
+        if self.awaits_record() || self.fell_elsewhere(i) {
+            self.comes_by_record(i, ssn, bytes, cx);
+            return;
+        }
         if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {
-            self.take_plain(i, ssn, bytes, cx);
+            if !self.comes_by_record(i, ssn, bytes, cx) {
+                self.take_plain(i, ssn, bytes, cx);
+            }
             return;
         }
         if !self.explain(i, cx) {
-            self.hold_unmapped(i, ssn, bytes, cx);
+            if !self.comes_by_record(i, ssn, bytes, cx) {
+                self.hold_unmapped(i, ssn, bytes, cx);
+            }
             return;
         }
         if !self.lattice.speaks_multipath() {
@@ -366,18 +380,25 @@ impl Conn {
             if self.subflows[i].reset_with.is_some() {
                 return;
             }
+            if self.awaits_record() {
+                self.comes_by_record(i, ssn, rest, cx);
+                return;
+            }
             if let Some(failing) = self.failing {
                 self.hold(i, failing, rest, cx);
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
+                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
+                    (next.since(ssn) as usize).min(rest.len())
+                });
+                if self.comes_by_record(i, ssn, rest, cx) {
+                    return;
+                }
                 if self.holds_unmapped(i, cx.now) {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
-                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
-                    (next.since(ssn) as usize).min(rest.len())
-                });
                 self.unmapped(i, gap, cx);
                 ssn += gap as u32;
                 rest = &rest[gap..];
@@ -475,11 +496,19 @@ impl Conn {
     /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
-        let sf = &mut self.subflows[i];
+        let (at, sf) = (self.recv.next(), &mut self.subflows[i]);
         sf.unmapped += bytes as u64;
-        sf.unmapped_since.get_or_insert(cx.now);
+        sf.unmapped_since.get_or_insert((cx.now, at));
         let many = sf.unmapped >= MOST_UNMAPPED;
-        if many || self.mappings_stopped(i, cx.now) && self.others(i) == Others::Proven {
+        let proven = self.others(i) == Others::Proven;
+        if !(many || self.mappings_stopped(i, cx.now) && proven) {
+            return;
+        }
+        if self.falls_by_record() {
+            if proven {
+                self.rest(i, cx);
+            }
+        } else {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

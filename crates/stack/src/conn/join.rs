@@ -8,6 +8,7 @@ use manypath_wire::ids::Nonce;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
+use super::restart::KNOWS_RECORDS;
 use super::subflow::{Greeting, Seat, Subflow};
 use super::{Conn, Cx};
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
@@ -145,6 +146,9 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
+        if seg.options.mptcp.has_private(KNOWS_RECORDS) {
+            self.agree_on_records();
+        }
         let proof = JoinMac::compute(keys, nonce, theirs).ack();
         let sf = &mut self.subflows[i];
         let repeat_at = cx.now + sf.tcp.rto();
@@ -161,7 +165,12 @@ impl Conn {
 
     /// The third packet of a join that the peer opened.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else {
+        let Greeting::JoinSynAck {
+            local,
+            remote,
+            knows_records,
+        } = self.subflows[i].greeting
+        else {
             return;
         };
         let Some(keys) = self.keys() else { return };
@@ -174,6 +183,9 @@ impl Conn {
             {
                 self.subflows[i].greeting = Greeting::Done;
                 self.joined = true;
+                if knows_records {
+                    self.agree_on_records();
+                }
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
                 self.better_than_failing(cx);

@@ -27,9 +27,11 @@ mod paths;
 mod persuade;
 mod plain;
 mod quiet;
+mod record;
 mod recv;
 mod repeat;
 mod rescue;
+mod restart;
 mod ring;
 mod schedule;
 mod segment;
@@ -77,6 +79,8 @@ pub(crate) use packet::HOP_LIMIT;
 use paths::Announcements;
 use plain::Failing;
 use recv::ReceiveQueue;
+pub(crate) use restart::KNOWS_RECORDS;
+use restart::Restart;
 use send::{FinState, SendQueue};
 use subflow::Subflow;
 pub(crate) use subflow::{Greeting, Seat};
@@ -192,6 +196,8 @@ pub(crate) struct Conn {
     again_from: Option<Ssn>,
     /// The peer does so: what comes before the number is not the stream, and of the rest so much is here.
     peer_again: Option<(Ssn, u64)>,
+    /// The way down to TCP by records.
+    restart: Restart,
     /// An infinite mapping left, if only with data that was sent before.
     infinite_said: bool,
     /// The infinite mapping goes on segments without data, too, until data has carried it.
@@ -295,6 +301,7 @@ impl Conn {
             infinite_from: None,
             again_from: None,
             peer_again: None,
+            restart: Restart::default(),
             infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),

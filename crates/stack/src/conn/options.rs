@@ -13,6 +13,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 
 use super::Conn;
 use super::mapping::TxMapping;
+use super::restart::KNOWS_RECORDS;
 use super::send::FinState;
 use super::subflow::{Explanation, Greeting, Subflow};
 
@@ -30,6 +31,9 @@ impl Conn {
         if self.lattice.speaks_multipath() {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
             return if self.long_numbers() { 28 } else { 24 };
+        }
+        if self.fell_by_record() {
+            return 0;
         }
         // The one infinite mapping with its Data ACK, also where its segment is sent again.
         let unsaid = |from: Ssn| {
@@ -112,9 +116,14 @@ impl Conn {
                             nonce: *nonce,
                         }),
                     );
+                    add(list, MptcpOption::Private(KNOWS_RECORDS));
                 }
             }
-            Greeting::JoinSynAck { local, remote } => {
+            Greeting::JoinSynAck {
+                local,
+                remote,
+                knows_records,
+            } => {
                 if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
                 {
                     add(
@@ -126,6 +135,9 @@ impl Conn {
                             nonce: *local,
                         }),
                     );
+                    if *knows_records {
+                        add(list, MptcpOption::Private(KNOWS_RECORDS));
+                    }
                 }
             }
             // rfc8684:J11
@@ -298,6 +310,7 @@ impl Conn {
     /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
     fn wants_infinite(&self, mapping: &TxMapping) -> bool {
         match self.again_from {
+            _ if self.fell_by_record() => false,
             Some(from) if mapping.ssn == from => true,
             Some(from) => self.lattice.infinite_due() && mapping.ssn.after(from),
             None => self.lattice.infinite_due(),

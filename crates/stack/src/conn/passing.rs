@@ -98,6 +98,7 @@ impl Conn {
             return;
         }
         match way_down(self.standing_of_bare(i, cx)) {
+            WayDown::Reset if self.falls_by_record() => self.rest(i, cx),
             WayDown::Reset => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
             WayDown::Wait => self.try_others(i),
             WayDown::GoOn => self.fall_to_infinite(i, cause, cx),
@@ -158,10 +159,10 @@ impl Conn {
         others == Others::Proven && !(0..self.subflows.len()).any(lately)
     }
 
-    /// Options were seen to pass with data on a subflow, and it is not known to be silent.
+    /// Options were seen to pass with data on a subflow, they did not stop, and it is not known to be silent.
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
-        (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
+        (sf.data_was_acked || sf.data_came_mapped) && sf.answers() && !sf.rests
     }
 
     /// A segment without options came.

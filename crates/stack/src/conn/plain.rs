@@ -70,6 +70,16 @@ impl Conn {
     /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
+        if self.falls_by_record() {
+            self.recv.discard(self.subflows[i].id());
+            if self.is_left(i) && !self.awaits_proof() && self.is_worth_silent(i) {
+                self.fall_by_record(i, FallbackCause::Checksum, cx);
+                self.say_fail(i, m.at, cx); // rfc8684:B9
+            } else {
+                self.fail_subflow(i, m.at, cx);
+            }
+            return;
+        }
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
         if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
@@ -227,6 +237,10 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         }
+        if self.falls_by_record() {
+            self.fall_by_record(i, FallbackCause::PeerFailed, cx);
+            return;
+        }
         let at = self.recv.next();
         let straight = self.is_straight(i);
         if self.has_gaps(i) || !(straight || self.joined) {
@@ -295,6 +309,10 @@ impl Conn {
 
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        if self.falls_by_record() {
+            self.fall_by_record(i, cause, cx);
+            return;
+        }
         let start = self.straight(i);
         if start.is_none() || self.subflows[i].unmapped > 0 || self.has_gaps(i) {
             // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
@@ -433,10 +451,17 @@ impl Conn {
         self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
     }
 
-    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
-    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+    /// Nothing but this subflow is needed any more.
+    pub(super) fn leave_others(&mut self, i: usize, cx: &mut Cx<'_>) {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
             self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+        }
+    }
+
+    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
+    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.awaits_record() {
+            self.leave_others(i, cx);
         }
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);

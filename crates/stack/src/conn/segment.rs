@@ -5,6 +5,7 @@ use manypath_tcp::machine::{Context, Reject, Verdict};
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
+use super::ingest::interference;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
@@ -99,7 +100,7 @@ impl Conn {
         }
         self.explain(i, cx);
         if outcome.fin {
-            self.on_subflow_fin(i);
+            self.on_subflow_fin(i, cx);
             self.withhold_no_more();
             // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
             // has fallen to TCP already. // rfc8684:B13
@@ -153,7 +154,7 @@ impl Conn {
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);
         }
-        if !self.lattice.speaks_multipath() {
+        if !self.lattice.speaks_multipath() && !self.fell_elsewhere(i) {
             self.withheld_answered(i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
@@ -190,6 +191,7 @@ impl Conn {
                 }
                 MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
                 MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
+                MptcpOption::Private(_) => {}
             }
         }
         let end = if handshake {
@@ -202,15 +204,23 @@ impl Conn {
         self.subflows[i].end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
+        } else if self.awaits_record() || self.fell_elsewhere(i) {
+            // There may be another one.
         } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
     }
 
     /// A FIN ends one direction of this one subflow; the stream goes on elsewhere. // rfc8684:S1
-    fn on_subflow_fin(&mut self, i: usize) {
+    fn on_subflow_fin(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.subflows[i].peer_finished = true;
-        if !self.lattice.speaks_multipath() {
+        if self.fell_elsewhere(i) {
+            return;
+        }
+        if self.awaits_record() && !self.recv.finished() {
+            // Nobody will say now where the stream would go on.
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+        } else if !self.lattice.speaks_multipath() {
             self.ends_with_subflow(i);
         }
     }

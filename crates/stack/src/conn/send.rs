@@ -287,6 +287,12 @@ impl SendQueue {
         self.next = self.una;
     }
 
+    /// The peer has everything before this, and what follows is sent anew.
+    pub(crate) fn go_on_from(&mut self, at: Offset) {
+        self.una = self.una.max(at.min(self.end));
+        self.rewind();
+    }
+
     /// With plain TCP the subflow alone obeys the window.
     pub(crate) fn open_window(&mut self) {
         self.edge = OPEN;

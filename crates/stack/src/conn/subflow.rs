@@ -24,6 +24,7 @@ use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
+use super::record::Finder;
 use super::rescue::Question;
 use super::unmapped::Unexplained;
 use super::watched::Watched;
@@ -57,7 +58,12 @@ pub(crate) enum Greeting {
         repeats: u8,
     },
     /// Additional subflow, the peer opened: our SYN/ACK has our proof.
-    JoinSynAck { local: Nonce, remote: Nonce },
+    JoinSynAck {
+        local: Nonce,
+        remote: Nonce,
+        /// The peer said that it knows records.
+        knows_records: bool,
+    },
     /// Both ends know each other.
     Done,
     /// No Multipath TCP on this subflow.
@@ -140,9 +146,13 @@ pub(crate) struct Subflow {
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
-    /// Payload without mapping since the last mapped byte, and since when.
+    /// Options stopped passing on it while they pass elsewhere: it is for when nothing else is left.
+    pub(crate) rests: bool,
+    /// Where the peer's record may begin.
+    pub(crate) finder: Finder,
+    /// Payload without mapping since the last mapped byte; since when, and where the stream stood then.
     pub(crate) unmapped: u64,
-    pub(crate) unmapped_since: Option<Instant>,
+    pub(crate) unmapped_since: Option<(Instant, Offset)>,
     /// The first part of the stream that it acknowledged and that has no Data ACK.
     pub(crate) swallowed: Option<Range<Offset>>,
     /// Why it is being reset, and with which option.
@@ -205,6 +215,8 @@ impl Subflow {
             told: Told::default(),
             behind: false,
             unexplained: None,
+            rests: false,
+            finder: Finder::default(),
             unmapped: 0,
             unmapped_since: None,
             swallowed: None,
@@ -308,7 +320,7 @@ impl Subflow {
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        let flagged = self.seat.backup_here || self.seat.backup_there;
+        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests;
         flagged || self.answered_by != AnsweredBy::Peer
     }
 
@@ -353,6 +365,7 @@ impl Subflow {
             + self.signals.capacity() * size_of::<MptcpOption>()
             + self.retained_bytes()
             + self.unexplained.as_ref().map_or(0, Unexplained::memory)
+            + self.finder.memory()
     }
 
     /// Forgets what it no longer has to repeat.

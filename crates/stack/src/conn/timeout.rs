@@ -73,6 +73,7 @@ impl Conn {
         soonest.consider(self.memory_check);
         soonest.consider(self.proof_until);
         soonest.consider(self.fast_close.map(|wait| wait.deadline()));
+        soonest.consider(self.restart.deadline());
         soonest.consider(self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
             soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
@@ -114,6 +115,7 @@ impl Conn {
         self.fail_due(cx);
         self.unmapped_due(cx);
         self.answered_due(cx);
+        self.record_overdue(cx);
         if self.data_timer.is_due(cx.now) {
             // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
             // for as long as a path is silent.

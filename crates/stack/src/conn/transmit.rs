@@ -45,6 +45,8 @@ pub(super) enum Source {
     Copied(Offset),
     /// Mapped on this subflow before.
     Mapped(TxMapping),
+    /// The record with which we go on as TCP.
+    Record,
     /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
     Early,
     /// No payload.
@@ -155,7 +157,10 @@ impl Conn {
     pub(super) fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.lattice.speaks_multipath();
-        let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
+        let closing = plain
+            && self.send.fin != FinState::Open
+            && self.send.sendable() == available
+            && !self.awaits_record();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
             fin: sf.finish || closing,
@@ -195,6 +200,12 @@ impl Conn {
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         if self.failing.is_some_and(|failing| failing.is_answered()) {
+            return Progress::Nothing;
+        }
+        if let Some((subflow, bytes)) = self.record_due() {
+            return self.send_on(subflow, bytes, Source::Record, slots, cx);
+        }
+        if self.awaits_record() {
             return Progress::Nothing;
         }
         self.note_schedule();
@@ -272,7 +283,10 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return Progress::Nothing;
         };
-        let reinjected = matches!(source, Source::Reinjected(_) | Source::Copied(_));
+        let reinjected = matches!(
+            source,
+            Source::Reinjected(_) | Source::Copied(_) | Source::Record
+        );
         let offer = self.offer(i, bytes, self.pushes(reinjected));
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
@@ -299,6 +313,9 @@ impl Conn {
         let sf = &self.subflows[i];
         if plan.seq == sf.tcp.snd_nxt() {
             return Some((plan, offered));
+        }
+        if let Some(left) = self.record_from(i, plan.ssn) {
+            return Some((plan.shortened(left.len() as u32), Source::Record));
         }
         let m = *sf.tx.find(plan.ssn)?;
         let left = u32::from(m.len) - plan.ssn.since(m.ssn);
@@ -344,7 +361,7 @@ impl Conn {
                 )
             }
             Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
-            Source::Early | Source::Empty => (None, Offset::ZERO),
+            Source::Record | Source::Early | Source::Empty => (None, Offset::ZERO),
         };
         // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
         // such a segment for data of that one. It pushes the end of each burst as well.
@@ -410,7 +427,14 @@ impl Conn {
             return false;
         };
         let want_sum = draft.needs_sum() || parcel.seals;
-        let sum = self.fetch(parcel.i, parcel.at, draft.payload(buffer), want_sum);
+        let payload = draft.payload(buffer);
+        let sum = match self.record_from(parcel.i, parcel.plan.ssn) {
+            Some(record) if !payload.is_empty() => {
+                payload.copy_from_slice(&record[..payload.len()]);
+                Sum::of(payload)
+            }
+            _ => self.fetch(parcel.i, parcel.at, payload, want_sum),
+        };
         self.seal(parcel, draft, sum);
         let meta = draft.finish(buffer, sum);
         slots.commit(iface, meta);
@@ -479,6 +503,7 @@ impl Conn {
         let window = self.recv.window(self.window_step());
         self.recv.told(window);
         let sf = &mut self.subflows[i];
+        let again = plan.seq != sf.tcp.snd_nxt();
         sf.tcp.sent(cx.now, plan);
         cx.count.packets_out += 1;
         cx.count.bytes_out += u64::from(plan.len);
@@ -499,6 +524,8 @@ impl Conn {
                 sf.copies.sent(&range, plan.ssn + plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
+            Source::Record if again => cx.count.retransmitted += 1,
+            Source::Record => self.restart.sent(plan.len, cx),
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Empty => {}
         }

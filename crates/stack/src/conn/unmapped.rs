@@ -206,7 +206,7 @@ impl Conn {
     pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
-        sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
+        sf.unmapped_since.is_some_and(|(since, _)| long(since)) && sf.rx.next_start().is_none()
     }
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
@@ -266,7 +266,7 @@ impl Conn {
         // No more can be held. What was, is settled, and this follows from it.
         held.is_full = true;
         self.settle_unmapped(i, cx);
-        if self.subflows[i].reset_with.is_some() {
+        if self.subflows[i].reset_with.is_some() || self.awaits_record() {
             // What was held is lost, and this has no place without it.
         } else if self.lattice.speaks_multipath() {
             self.unmapped(i, bytes.len(), cx);

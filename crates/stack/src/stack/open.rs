@@ -32,6 +32,7 @@ pub(super) struct JoinOffer {
     pub(super) nonce: Nonce,
     pub(super) addr_id: AddrId,
     pub(super) backup: bool,
+    pub(super) knows_records: bool,
 }
 
 impl Stack {
@@ -295,6 +296,7 @@ impl Stack {
         let greeting = Greeting::JoinSynAck {
             local: nonce,
             remote: offer.nonce,
+            knows_records: offer.knows_records,
         };
         self.seat(slot, seat, tcp, greeting);
     }

@@ -194,7 +194,10 @@ const fn rank(option: &MptcpOption) -> Rank {
         | MptcpOption::FastClose(_)
         | MptcpOption::Reset(_) => Rank::State,
         MptcpOption::Dss(_) => Rank::Data,
-        MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => Rank::Signal,
+        MptcpOption::AddAddr(_)
+        | MptcpOption::RemoveAddr(_)
+        | MptcpOption::Prio(_)
+        | MptcpOption::Private(_) => Rank::Signal,
     }
 }
 

@@ -12,6 +12,7 @@ pub mod fail;
 pub mod fastclose;
 pub mod join;
 pub mod prio;
+pub mod private;
 pub mod reset;
 
 pub use addr::{AddAddr, AddrIds, RemoveAddr};
@@ -21,6 +22,7 @@ pub use fail::Fail;
 pub use fastclose::FastClose;
 pub use join::Join;
 pub use prio::Prio;
+pub use private::Private;
 pub use reset::{Reset, ResetReason};
 
 use super::header::Flags;
@@ -53,6 +55,8 @@ pub enum Subtype {
     FastClose = 0x7,
     /// MP_TCPRST.
     Reset = 0x8,
+    /// Whatever two hosts agree on by themselves (section 8).
+    Private = 0xf,
 }
 
 impl Subtype {
@@ -69,6 +73,7 @@ impl Subtype {
             0x6 => Self::Fail,
             0x7 => Self::FastClose,
             0x8 => Self::Reset,
+            0xf => Self::Private,
             _ => return None,
         })
     }
@@ -124,6 +129,8 @@ pub enum MptcpOption {
     FastClose(FastClose),
     /// Why this subflow is reset (section 3.6).
     Reset(Reset),
+    /// What no standard says.
+    Private(Private),
 }
 
 impl MptcpOption {
@@ -146,6 +153,7 @@ impl MptcpOption {
             Subtype::Fail => Self::Fail(Fail::parse(option)?),
             Subtype::FastClose => Self::FastClose(FastClose::parse(option)?),
             Subtype::Reset => Self::Reset(Reset::parse(option)?),
+            Subtype::Private => Self::Private(Private::parse(option)?),
         })
     }
 
@@ -162,6 +170,7 @@ impl MptcpOption {
             Self::Fail(_) => Fail::LEN,
             Self::FastClose(_) => FastClose::LEN,
             Self::Reset(_) => Reset::LEN,
+            Self::Private(_) => Private::LEN,
         }
     }
 
@@ -177,6 +186,7 @@ impl MptcpOption {
             Self::Fail(fail) => fail.emit(w),
             Self::FastClose(close) => close.emit(w),
             Self::Reset(reset) => reset.emit(w),
+            Self::Private(private) => private.emit(w),
         }
     }
 
@@ -193,6 +203,7 @@ impl MptcpOption {
             Self::Fail(_) => Subtype::Fail,
             Self::FastClose(_) => Subtype::FastClose,
             Self::Reset(_) => Subtype::Reset,
+            Self::Private(_) => Subtype::Private,
         }
     }
 }
@@ -283,17 +294,18 @@ pub(crate) mod tests {
                     reason: ResetReason::from_code(reason),
                 }
             )),
+            any::<u16>().prop_map(|name| MptcpOption::Private(Private::new(name))),
         ]
     }
 
     #[test]
     fn unassigned_subtypes_are_absent() {
-        for number in 0x9..=0xf {
+        for number in 0x9..0xf {
             let option = [KIND, 4, number << 4, 0];
             assert_eq!(MptcpOption::parse(&option, Flags::ACK), None);
             assert_eq!(Subtype::from_number(number), None);
         }
-        for number in 0..0x9 {
+        for number in (0..0x9).chain([0xf]) {
             assert_eq!(
                 Subtype::from_number(number).map(Subtype::number),
                 Some(number)

@@ -1,0 +1,294 @@
+//! Down to TCP between two hosts that both know this: where the streams go on is said within the subflow's own bytes.
+//!
+//! The infinite mapping of RFC 8684 section 3.7 is an option, and a connection falls because options do not pass. With one
+//! subflow that does no harm, whose order is the stream's. Where several carried data it is not, and nobody but the sender
+//! knows where the stream goes on. So hosts that said on a join that they know it (an option of subtype 0xf, which section 8
+//! leaves to them) begin what they send after the fall with a record: a code that only the holders of both keys can
+//! compute, and the Data ACK. It passes wherever TCP passes. Each end sends one, when it falls or when the other's comes, and
+//! takes what comes before the other's for no part of the stream any more. Behind its own it goes on where the other's
+//! says, so that nothing is sent twice: of what something rewrites on the way, nobody could tell how much to skip.
+//!
+//! The other subflows stay, unused, until the peer's record has come: it may have ended the one that was chosen here. Of two
+//! that were chosen at once, that of who opened the connection counts. For the same reason a subflow on which options stop
+//! while they pass elsewhere rests, and is not reset: it may be the last way one day.
+//!
+//! Owns the way down by records. Must never send one to a peer that may take it for data.
+
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::dsn::Dsn;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::Private;
+
+use super::ingest::interference;
+use super::offset::Offset;
+use super::record::{Code, RECORD};
+use super::send::FinState;
+use super::subflow::Subflow;
+use super::{Conn, Cx};
+use crate::api::{FallbackCause, ProtocolLevel, Role, SubflowEnd};
+use crate::ids::SubflowId;
+
+/// Says on a join that its sender knows records, and takes them.
+pub(crate) const KNOWS_RECORDS: Private = Private::new(0x152);
+
+/// How much more a subflow must be worth than all others to be kept in their place without options.
+const MUCH_MORE: u64 = 2;
+
+/// How long the peer's record may take before the subflow is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is known and under way of restarts.
+#[derive(Debug, Default)]
+pub(crate) struct Restart {
+    /// The peer knows records.
+    agreed: bool,
+    /// What the peer's begins with, once it was needed.
+    code: Option<Code>,
+    /// We fell: what we say goes on this subflow, and what comes counts from the peer's record on.
+    ours: Option<Record>,
+    /// The peer's record is here.
+    came: bool,
+    /// How far we had sent when we fell.
+    sent: Offset,
+    /// When the peer's record is waited for no more.
+    until: Option<Instant>,
+}
+
+/// Our record on its way.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    subflow: SubflowId,
+    ssn: Ssn,
+    bytes: [u8; RECORD],
+    sent: usize,
+}
+
+impl Restart {
+    /// So many bytes of our record were sent for the first time.
+    pub(super) fn sent(&mut self, bytes: u32, cx: &mut Cx<'_>) {
+        if let Some(record) = &mut self.ours {
+            record.sent += bytes as usize;
+            cx.count.record_sent += u64::from(record.sent == RECORD);
+        }
+    }
+
+    /// The connection goes on as TCP on this subflow.
+    fn is_on(&self, id: SubflowId) -> bool {
+        self.ours.is_some_and(|record| record.subflow == id)
+    }
+
+    /// When the peer's record is waited for no more.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
+}
+
+impl Conn {
+    /// The peer knows records, and has proved that it is the peer.
+    pub(crate) fn agree_on_records(&mut self) {
+        self.restart.agreed = true;
+    }
+
+    /// The way down is by records: both ends know that both know them, since a join that said so came up.
+    pub(crate) fn falls_by_record(&self) -> bool {
+        self.restart.agreed && self.joined
+    }
+
+    /// We fell by a record.
+    pub(crate) fn fell_by_record(&self) -> bool {
+        self.restart.ours.is_some()
+    }
+
+    /// What comes is no part of the stream until the peer's record does.
+    pub(crate) fn awaits_record(&self) -> bool {
+        self.fell_by_record() && !self.restart.came
+    }
+
+    /// We fell by a record, and not on this subflow.
+    pub(super) fn fell_elsewhere(&self, i: usize) -> bool {
+        self.fell_by_record() && !self.restart.is_on(self.subflows[i].id())
+    }
+
+    /// Options do not pass on a subflow while they do on another one. If it is worth more than all others it goes on alone as
+    /// TCP; else it carries data when nothing else does.
+    pub(super) fn rest(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.outdoes_others(i) {
+            self.fall_by_record(i, FallbackCause::OptionsLost, cx);
+        } else if !core::mem::replace(&mut self.subflows[i].rests, true) {
+            cx.count.subflow_rested += 1;
+            self.reinject_all(i);
+            let id = self.subflows[i].id();
+            // The peer may see options pass the other way.
+            let told = self.set_backup(id, true, cx);
+            debug_assert!(told.is_ok(), "it is there");
+        }
+    }
+
+    /// The others together would be much slower, as far as is known from here. What others brought while this one brought
+    /// data without mappings speaks for them.
+    fn outdoes_others(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
+        let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
+        let brought = sf.unmapped_since.map_or(0, |(_, at)| self.recv.next() - at);
+        sf.rate() > others * MUCH_MORE && sf.unmapped * MUCH_MORE >= brought
+    }
+
+    /// The others, which are silent, were not worth much more when they answered: they may return.
+    pub(super) fn is_worth_silent(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let counts = |other: &&Subflow| other.id() != sf.id() && other.was_up() && !other.rests;
+        let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
+        sf.rate() * MUCH_MORE >= others
+    }
+
+    /// The connection goes on as TCP on this subflow, behind a record that says so.
+    pub(super) fn fall_by_record(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let cannot_come = sf.peer_finished && !self.restart.came && !self.recv.finished();
+        if sf.tcp.fin_sent() || cannot_come {
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+        } else if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
+            let fin_said = matches!(self.send.fin, FinState::Sent | FinState::Acked);
+            self.restart.sent = self.send.next() + u64::from(fin_said);
+            self.restart.until = Some(cx.now + PATIENCE).filter(|_| !self.restart.came);
+            self.count_fallback(cause, cx);
+            self.go_on_with(i, cx);
+        }
+    }
+
+    /// Puts our record on a subflow, on which everything goes on.
+    fn go_on_with(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let (Some(keys), Some(numbers)) = (self.keys(), self.rx_numbers) else {
+            return;
+        };
+        for sf in &mut self.subflows {
+            sf.unexplained = None;
+        }
+        let sf = &mut self.subflows[i];
+        let ssn = sf.tcp.snd_nxt_ssn();
+        self.restart.ours = Some(Record {
+            subflow: sf.id(),
+            ssn,
+            bytes: Code::of(keys).record(numbers.dsn(self.recv.data_ack())),
+            sent: 0,
+        });
+        self.again_from = Some(ssn + RECORD as u32);
+        (sf.unmapped, sf.unmapped_since) = (0, None);
+        sf.rx.clear();
+        self.send.rewind();
+        self.failing = None;
+        self.withhold_no_more();
+        self.recv.arrived.clear();
+        self.rest_is_plain(i, cx);
+    }
+
+    /// Looks for the peer's record in bytes that no mapping covers. True if it ends there; what follows was taken in.
+    pub(super) fn comes_by_record(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &[u8],
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        if !self.restart.agreed || self.restart.came {
+            return false;
+        }
+        let Some(keys) = self.keys() else {
+            return false;
+        };
+        let code = self.restart.code;
+        let code = code.unwrap_or_else(|| Code::of(keys.reversed()));
+        self.restart.code = Some(code);
+        let Some((ack, end)) = self.subflows[i].finder.look(&code, ssn, bytes) else {
+            return false;
+        };
+        self.follow_record(i, ack, ssn + end as u32, &bytes[end..], cx);
+        true
+    }
+
+    /// The peer has everything before `ack`, and its stream goes on with the byte at `ssn`.
+    fn follow_record(&mut self, i: usize, ack: Dsn, ssn: Ssn, rest: &[u8], cx: &mut Cx<'_>) {
+        if self.fell_elsewhere(i) && self.role == Role::Initiator {
+            // It will follow.
+            return;
+        }
+        let why = super::join::mptcp_specific();
+        if !self.lattice.speaks_multipath() && !self.fell_by_record() {
+            // What came before may have been taken for the stream.
+            self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx);
+            return;
+        }
+        cx.count.record_received += 1;
+        self.restart.came = true;
+        self.restart.until = None;
+        self.joined = true;
+        if self.fell_elsewhere(i) {
+            self.go_on_with(i, cx);
+        } else if self.fell_by_record() {
+            self.leave_others(i, cx);
+        } else {
+            self.fall_by_record(i, FallbackCause::PeerInfinite, cx);
+        }
+        let una = self.send.una();
+        let at = self.tx_numbers.and_then(|numbers| numbers.offset(ack, una));
+        let possible = una..=self.restart.sent;
+        match at.filter(|at| self.fell_by_record() && possible.contains(at)) {
+            Some(at) => {
+                self.send.go_on_from(at);
+                self.unsettled = true;
+                self.take_plain(i, ssn, rest, cx);
+            }
+            None => self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx),
+        }
+    }
+
+    /// A subflow ends on which the peer's record did not come: another one may do.
+    pub(super) fn restart_elsewhere(&mut self, ended: SubflowId, cx: &mut Cx<'_>) {
+        if !(self.awaits_record() && self.restart.is_on(ended)) {
+            return;
+        }
+        let usable =
+            |i: &usize| self.subflows[*i].carries_data() && !self.subflows[*i].tcp.fin_sent();
+        let others = (0..self.subflows.len()).filter(|i| self.subflows[*i].id() != ended);
+        if let Some(i) = others
+            .filter(usable)
+            .min_by_key(|i| self.subflows[*i].stale)
+        {
+            self.restart.until = Some(cx.now + PATIENCE);
+            self.go_on_with(i, cx);
+        }
+    }
+
+    /// The peer's record did not come in time.
+    pub(super) fn record_overdue(&mut self, cx: &mut Cx<'_>) {
+        if self
+            .restart
+            .until
+            .take_if(|until| *until <= cx.now)
+            .is_some()
+        {
+            let on = self
+                .restart
+                .ours
+                .and_then(|record| self.position(record.subflow));
+            if let Some(i) = on {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            }
+        }
+    }
+
+    /// What of our record was not sent yet, and on which subflow it goes.
+    pub(super) fn record_due(&self) -> Option<(SubflowId, u64)> {
+        let record = self.restart.ours.as_ref()?;
+        let left = record.bytes.len() - record.sent;
+        (left > 0).then_some((record.subflow, left as u64))
+    }
+
+    /// The part of our record from this byte of the subflow on, if it lies there.
+    pub(super) fn record_from(&self, i: usize, ssn: Ssn) -> Option<&[u8]> {
+        let record = self.restart.ours.as_ref()?;
+        let here = record.subflow == self.subflows[i].id() && ssn.within(record.ssn, RECORD as u32);
+        here.then(|| &record.bytes[ssn.since(record.ssn) as usize..])
+    }
+}
