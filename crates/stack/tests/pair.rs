@@ -61,6 +61,26 @@ struct Pair {
     trace: bool,
     /// Packets are bursts without TCP checksum.
     bursts: bool,
+    /// Packets that still pass with the options of Multipath TCP.
+    pass: usize,
+}
+
+/// Takes the options of Multipath TCP out of an IPv4 packet, and leaves its checksum wrong.
+fn strip(packet: &mut [u8]) {
+    const MPTCP: u8 = 30;
+    let header = usize::from(packet[32] >> 4) * 4;
+    let options = &mut packet[40..20 + header];
+    let mut at = 0;
+    while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {
+        let len = match kind {
+            1 => 1,
+            _ => usize::from(options[at + 1]),
+        };
+        if kind == MPTCP {
+            options[at..at + len].fill(1);
+        }
+        at += len;
+    }
 }
 
 fn addr(host: u8, path: u8) -> IpAddr {
@@ -94,6 +114,7 @@ impl Pair {
             wires: Default::default(),
             trace: std::env::var_os("TRACE").is_some(),
             bursts: offload.checksum,
+            pass: usize::MAX,
         }
     }
 
@@ -106,10 +127,15 @@ impl Pair {
                     self.stacks[host].poll_transmit(self.now, &mut self.wires[host])
                 {
                 }
-                while let Some((iface, packet)) = self.wires[host].queue.pop_front() {
+                while let Some((iface, mut packet)) = self.wires[host].queue.pop_front() {
                     moved = true;
+                    let passes = self.pass > 0;
+                    self.pass = self.pass.saturating_sub(1);
+                    if !passes {
+                        strip(&mut packet);
+                    }
                     if self.trace {
-                        let verify = if self.bursts {
+                        let verify = if self.bursts || !passes {
                             Verify::Trusted
                         } else {
                             Verify::Full
@@ -124,7 +150,7 @@ impl Pair {
                         iface,
                         &packet,
                         RxMeta {
-                            checksum_ok: self.bursts,
+                            checksum_ok: self.bursts || !passes,
                         },
                     );
                 }
@@ -241,7 +267,7 @@ fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: us
     );
     assert_eq!((up, down), (bytes, bytes));
     let info = pair.stacks[0].info(client).expect("not closed");
-    assert_eq!(info.level, ProtocolLevel::Multipath);
+    assert_eq!(info.level == ProtocolLevel::Multipath, pair.pass > 0);
     assert!(
         matches!(info.state, ConnState::Closed | ConnState::TimeWait),
         "{:?}",
@@ -291,6 +317,27 @@ fn a_second_subflow_joins_and_carries_data() {
         "{}",
         pair.stacks[0].counters()
     );
+}
+
+#[test]
+fn where_options_stop_on_all_subflows_each_end_says_by_one_record_what_it_has() {
+    // rfc8684:B3,B5
+    for pass in (200..600).step_by(7) {
+        for checksum in [false, true] {
+            let mut pair = Pair::new(2);
+            pair.pass = pass;
+            let pair = transfer_over(pair, PathManager::FullMesh, checksum, 1_000_000);
+            for stack in &pair.stacks {
+                let count = stack.counters();
+                let records = (count.record_sent, count.record_received);
+                assert_eq!(records, (1, 1), "{pass}: {count}");
+                assert_eq!(
+                    count.fallback_options_lost + count.fallback_peer_infinite,
+                    1
+                );
+            }
+        }
+    }
 }
 
 #[test]

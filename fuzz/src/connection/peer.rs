@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::crypto::keys::KeyMaterial;
-use manypath_stack::crypto::mac::{JoinMac, Keys};
+use manypath_stack::crypto::mac::{JoinMac, Keys, RestartCode};
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{ConnOptions, ConnectOptions, ListenOptions, Stack};
 use manypath_tcp::time::Instant;
@@ -16,7 +16,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::{SeqNum, Ssn};
 use manypath_wire::tcp::header::{Flags, Header};
 use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
-use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption};
+use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption, Private};
 use manypath_wire::tcp::options::Options;
 
 /// The server's port on either side.
@@ -246,7 +246,7 @@ impl Peer {
             token,
             nonce: NONCE,
         };
-        let options = syn_options(MptcpOption::Join(join));
+        let options = knowing(syn_options(MptcpOption::Join(join)), wrong);
         Some((flow, self.write(flow, Flags::SYN, options, &[])))
     }
 
@@ -269,12 +269,13 @@ impl Peer {
                 let mac = JoinMac::compute(self.keys().reversed(), NONCE, nonce);
                 let mut hmac = mac.syn_ack();
                 hmac[7] ^= u8::from(wrong & 0xf == 0xf);
-                syn_options(MptcpOption::Join(Join::SynAck {
+                let join = Join::SynAck {
                     backup: wrong & 0x40 != 0,
                     addr_id: AddrId(wrong & 7),
                     hmac,
                     nonce: NONCE,
-                }))
+                };
+                knowing(syn_options(MptcpOption::Join(join)), wrong)
             }
             _ => Options {
                 mss: Some(Mss(1400)),
@@ -283,6 +284,21 @@ impl Peer {
         };
         let flags = Flags::SYN | Flags::ACK;
         Some((flow, self.write(flow, flags, options, &[])))
+    }
+
+    /// The record of a restart, with something of the stream behind it; damaged by `wrong`.
+    pub(super) fn record(&mut self, flow: usize, ack: u64, wrong: u8) -> Vec<u8> {
+        let code = RestartCode::compute(self.keys().reversed()).0;
+        let number = self.other_dsn(ack).get().to_be_bytes();
+        let halves = [&code[..16], &number, &code[16..], &number].concat();
+        let nibbles = halves.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
+        let mut payload: Vec<u8> = nibbles.map(|nibble| 0x80 | nibble).collect();
+        if let Some(byte) = payload.get_mut(usize::from(wrong)) {
+            *byte ^= 0x10;
+        }
+        payload.extend((0..50).map(|at| pattern(self.next + at)));
+        self.honest = false;
+        self.write(flow, Flags::ACK, Options::EMPTY, &payload)
     }
 
     /// What a router says of a segment of the stack, in front of the first bytes of that.
@@ -420,4 +436,13 @@ fn syn_options(option: MptcpOption) -> Options {
         sack_permitted: true,
         ..with(option)
     }
+}
+
+/// Says besides that its sender knows records, unless this bit is set.
+fn knowing(mut options: Options, bits: u8) -> Options {
+    if bits & 0x80 == 0 {
+        let fits = options.mptcp.push(MptcpOption::Private(Private::new(0x152)));
+        assert!(fits, "a join has room");
+    }
+    options
 }

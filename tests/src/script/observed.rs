@@ -140,7 +140,7 @@ impl Observed {
     }
 
     /// Multipath TCP options must be exactly those of the script (with `...` among them: at least those); of the others,
-    /// only what the script names has to be there.
+    /// only what the script names has to be there. Private ones are of those: no standard says anything of them.
     fn check_options(&self, wanted: &[String]) -> Result<(), String> {
         let mut left: Vec<&String> = self.options.iter().collect();
         let (mut none, mut more) = (false, false);
@@ -161,7 +161,8 @@ impl Observed {
             }
         }
         let speaks = wanted.iter().any(|o| o.starts_with("mptcp")) || none;
-        match left.iter().find(|o| o.starts_with("mptcp")) {
+        let standard = |o: &&&String| o.starts_with("mptcp") && !o.starts_with("mptcp private");
+        match left.iter().find(standard) {
             Some(option) if speaks && !more => Err(format!("has {option}")),
             Some(_) | None => Ok(()),
         }

@@ -449,6 +449,8 @@ pub struct OptionsSpec {
     pub checksum: Option<bool>,
     /// 64-bit data sequence numbers.
     pub long_dsn: Option<bool>,
+    /// Records of a restart, on joins.
+    pub records: Option<bool>,
     /// Send buffer.
     pub send_buffer: Option<Size>,
     /// Receive buffer.

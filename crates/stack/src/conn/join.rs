@@ -146,7 +146,7 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
-        if seg.options.mptcp.has_private(KNOWS_RECORDS) {
+        if self.opts.records && seg.options.mptcp.has_private(KNOWS_RECORDS) {
             self.agree_on_records();
         }
         let proof = JoinMac::compute(keys, nonce, theirs).ack();

@@ -28,7 +28,8 @@ fn add(list: &mut MptcpOptions, option: MptcpOption) {
 impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
-        if self.lattice.speaks_multipath() {
+        // Until the peer's record has come, what other subflows repeat has its mappings.
+        if self.lattice.speaks_multipath() || self.awaits_record() {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
             return if self.long_numbers() { 28 } else { 24 };
         }
@@ -116,7 +117,9 @@ impl Conn {
                             nonce: *nonce,
                         }),
                     );
-                    add(list, MptcpOption::Private(KNOWS_RECORDS));
+                    if self.opts.records {
+                        add(list, MptcpOption::Private(KNOWS_RECORDS));
+                    }
                 }
             }
             Greeting::JoinSynAck {

@@ -1,6 +1,7 @@
 //! The record of a restart: how it is written, and how it is found among bytes that no mapping covers. Pure.
 //!
-//! It is written in bytes that no text has, for boxes that rewrite payload look for text.
+//! It is written in bytes that no text has, for boxes that rewrite payload look for text. And it says the same twice, for
+//! something that damages payload may be why it is sent: either half does.
 
 use alloc::vec::Vec;
 
@@ -13,47 +14,59 @@ use crate::crypto::mac::{Keys, RestartCode, equal};
 const CODE: usize = 32;
 /// Bytes of a number.
 const NUMBER: usize = 16;
+/// Bytes of one half.
+const HALF: usize = CODE + NUMBER;
 /// Bytes of a record.
-pub(super) const RECORD: usize = CODE + NUMBER;
+pub(super) const RECORD: usize = 2 * HALF;
 /// The part of a code that is looked for; the rest is compared in a time that says nothing about it.
 const HEAD: usize = 8;
 /// What half a byte is added to.
 const NO_TEXT: u8 = 0x80;
 
-/// What a record begins with: 128 bits that only the holders of both keys can compute.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Code([u8; CODE]);
+/// What the halves of a record begin with: 128 bits each that only the holders of both keys can compute.
+#[derive(Debug)]
+pub(super) struct Code([[u8; CODE]; 2]);
 
 impl Code {
     /// That of the holder of `keys.sender`.
     pub(super) fn of(keys: Keys) -> Self {
-        Self(spell(&RestartCode::compute(keys).0))
+        let whole = RestartCode::compute(keys).0;
+        let (first, second) = whole.split_at(whole.len() / 2);
+        Self([spell(first), spell(second)])
     }
 
     /// The record that says a Data ACK.
     pub(super) fn record(&self, ack: Dsn) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
-        let (code, number) = bytes.split_at_mut(CODE);
-        code.copy_from_slice(&self.0);
-        number.copy_from_slice(&spell::<NUMBER>(&ack.get().to_be_bytes()));
+        for (half, code) in bytes.chunks_exact_mut(HALF).zip(&self.0) {
+            half[..CODE].copy_from_slice(code);
+            half[CODE..].copy_from_slice(&spell::<NUMBER>(&ack.get().to_be_bytes()));
+        }
         bytes
     }
 
-    /// What the first record among these bytes that begins with the code says, and where it ends.
+    /// What a record says of which one half is among these bytes, and where it ends, be that behind them.
     fn find(&self, bytes: &[u8]) -> Option<(Dsn, usize)> {
-        let whole = bytes.windows(RECORD).enumerate();
-        let records = whole.filter_map(|(at, part)| Some((at, part.first_chunk::<RECORD>()?)));
-        let mut records = records.filter(|(_, record)| record[..HEAD] == self.0[..HEAD]);
-        records.find_map(|(at, record)| {
-            let (found, number) = record.split_first_chunk::<CODE>()?;
-            let halves = number.iter().map(|byte| byte ^ NO_TEXT);
-            let ack = halves.fold(Some(0), |ack, half| match half {
-                ..16 => Some(ack? << 4 | u64::from(half)),
-                _ => None,
-            })?;
-            equal(found, &self.0).then_some((Dsn::new(ack), at + RECORD))
+        let [first, second] = &self.0;
+        let all = bytes.windows(HALF).enumerate();
+        let mut halves = all.filter_map(|(at, part)| Some((at, part.first_chunk::<HALF>()?)));
+        halves.find_map(|(at, half)| match &half[..HEAD] {
+            head if *head == first[..HEAD] => Some((said(first, half)?, at + RECORD)),
+            head if *head == second[..HEAD] => Some((said(second, half)?, at + HALF)),
+            _ => None,
         })
     }
+}
+
+/// The number in half a record, if it begins with this code and is whole.
+fn said(code: &[u8; CODE], half: &[u8; HALF]) -> Option<Dsn> {
+    let (found, number) = half.split_first_chunk::<CODE>()?;
+    let nibbles = number.iter().map(|byte| byte ^ NO_TEXT);
+    let ack = nibbles.fold(Some(0), |ack, nibble| match nibble {
+        ..16 => Some(ack? << 4 | u64::from(nibble)),
+        _ => None,
+    })?;
+    equal(found, code).then_some(Dsn::new(ack))
 }
 
 /// Writes each half of these bytes as one, the upper half first.
@@ -74,23 +87,23 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// Looks for a record that ends in these bytes, which lie at `ssn`. Gives what it says, and how many of the bytes are before
-    /// its end.
+    /// Looks for a record of which a half ends in these bytes, which lie at `ssn`. Gives what it says, and how many bytes from
+    /// there on are before its end.
     pub(super) fn look(&mut self, code: &Code, ssn: Ssn, bytes: &[u8]) -> Option<(Dsn, usize)> {
         if self.next != Some(ssn) {
             self.tail.clear();
         }
         self.next = Some(ssn + bytes.len() as u32);
         let before = self.tail.len();
-        let seam = &bytes[..bytes.len().min(RECORD - 1)];
+        let seam = &bytes[..bytes.len().min(HALF - 1)];
         self.tail.extend_from_slice(seam);
         let across = code.find(&self.tail).map(|(ack, end)| (ack, end - before));
-        if seam.len() == RECORD - 1 {
+        if seam.len() == HALF - 1 {
             self.tail.clear();
             self.tail
                 .extend_from_slice(&bytes[bytes.len() - seam.len()..]);
         }
-        let kept = self.tail.len().min(RECORD - 1);
+        let kept = self.tail.len().min(HALF - 1);
         self.tail.drain(..self.tail.len() - kept);
         across.or_else(|| code.find(bytes))
     }
@@ -105,12 +118,14 @@ impl Finder {
 mod tests {
     use super::*;
 
-    /// A code that begins like itself more than once.
+    /// Codes that begin like themselves more than once.
     const TWICE: Code = {
-        let mut code = [0x87; CODE];
-        code[CODE - 1] = 0x88;
-        Code(code)
+        let (mut first, mut second) = ([0x87; CODE], [0x87; CODE]);
+        first[CODE - 1] = 0x88;
+        second[CODE - 1] = 0x89;
+        Code([first, second])
     };
+    const PLAIN: Code = Code([[1; CODE], [2; CODE]]);
 
     #[test]
     fn a_record_has_no_byte_of_a_text() {
@@ -121,41 +136,55 @@ mod tests {
         assert_eq!(spelt[510..], [0x8f, 0x8f]);
     }
 
+    /// What is found first in a stream that comes in pieces, and at which byte of it the record is over.
+    fn found_in(code: &Code, pieces: &[&[u8]]) -> Option<(Dsn, usize)> {
+        let start = Ssn::new(u32::MAX - 60);
+        let (mut finder, mut at) = (Finder::default(), 0);
+        let mut found = None;
+        for piece in pieces {
+            let end = finder.look(code, start + at as u32, piece);
+            found = found.or(end.map(|(ack, end)| (ack, at + end)));
+            at += piece.len();
+            assert!(finder.tail.len() < HALF);
+        }
+        found
+    }
+
     #[test]
     fn a_record_is_found_however_it_is_cut() {
-        let start = Ssn::new(u32::MAX - 60);
-        for code in [Code(core::array::from_fn(|n| n as u8 + 1)), TWICE] {
+        for code in [PLAIN, TWICE] {
             let record = code.record(Dsn::new(77));
             let stream = [&[0x87; 100][..], &record, b"and what follows"].concat();
             for first in 1..stream.len() {
-                for piece in [1, 7, 47, 48, 49, 1000] {
-                    let mut finder = Finder::default();
-                    let mut at = 0;
-                    let mut found = None;
-                    let head = [&stream[..first]].into_iter();
-                    for part in head.chain(stream[first..].chunks(piece)) {
-                        let end = finder.look(&code, start + at, part);
-                        found = found.or(end.map(|(ack, end)| (ack, at as usize + end)));
-                        at += part.len() as u32;
-                        assert!(finder.tail.len() < RECORD);
-                    }
-                    assert_eq!(found, Some((Dsn::new(77), 148)), "{first} {piece}");
+                for size in [1, 7, 47, 48, 49, 1000] {
+                    let mut pieces = alloc::vec![&stream[..first]];
+                    pieces.extend(stream[first..].chunks(size));
+                    let found = found_in(&code, &pieces);
+                    assert_eq!(found, Some((Dsn::new(77), 196)), "{first} {size}");
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_not_in_one_piece_is_no_record() {
-        let bytes = TWICE.record(Dsn::new(5));
-        let mut finder = Finder::default();
-        assert_eq!(finder.look(&TWICE, Ssn::new(1), &bytes[..20]), None);
-        assert_eq!(finder.look(&TWICE, Ssn::new(22), &bytes[20..]), None);
-        for broken in [30, 47] {
-            let mut other = bytes;
-            other[broken] ^= 0x10;
-            assert_eq!(finder.look(&TWICE, Ssn::new(100), &other), None);
+    fn either_half_is_enough() {
+        for damaged in 0..RECORD {
+            let mut record = PLAIN.record(Dsn::new(u64::MAX - 5));
+            record[damaged] ^= 0x10;
+            let found = found_in(&PLAIN, &[&record, b"data"]);
+            assert_eq!(found, Some((Dsn::new(u64::MAX - 5), RECORD)), "{damaged}");
         }
-        assert_eq!(finder.look(&TWICE, Ssn::new(148), &bytes[..47]), None);
+    }
+
+    #[test]
+    fn what_is_not_in_one_piece_is_no_record() {
+        let bytes = PLAIN.record(Dsn::new(5));
+        let mut finder = Finder::default();
+        assert_eq!(finder.look(&PLAIN, Ssn::new(1), &bytes[..20]), None);
+        assert_eq!(finder.look(&PLAIN, Ssn::new(22), &bytes[20..48]), None);
+        assert_eq!(finder.look(&PLAIN, Ssn::new(50), &bytes[48..95]), None);
+        let mut other = bytes;
+        (other[30], other[90]) = (0, 0);
+        assert_eq!(finder.look(&PLAIN, Ssn::new(1000), &other), None);
     }
 }

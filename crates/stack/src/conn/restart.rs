@@ -14,6 +14,8 @@
 //!
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
+use alloc::boxed::Box;
+
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::dsn::Dsn;
 use manypath_wire::seq::Ssn;
@@ -43,9 +45,9 @@ pub(crate) struct Restart {
     /// The peer knows records.
     agreed: bool,
     /// What the peer's begins with, once it was needed.
-    code: Option<Code>,
+    code: Option<Box<Code>>,
     /// We fell: what we say goes on this subflow, and what comes counts from the peer's record on.
-    ours: Option<Record>,
+    ours: Option<Box<Record>>,
     /// The peer's record is here.
     came: bool,
     /// How far we had sent when we fell.
@@ -55,7 +57,7 @@ pub(crate) struct Restart {
 }
 
 /// Our record on its way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Record {
     subflow: SubflowId,
     ssn: Ssn,
@@ -74,7 +76,9 @@ impl Restart {
 
     /// The connection goes on as TCP on this subflow.
     fn is_on(&self, id: SubflowId) -> bool {
-        self.ours.is_some_and(|record| record.subflow == id)
+        self.ours
+            .as_ref()
+            .is_some_and(|record| record.subflow == id)
     }
 
     /// When the peer's record is waited for no more.
@@ -167,12 +171,12 @@ impl Conn {
         }
         let sf = &mut self.subflows[i];
         let ssn = sf.tcp.snd_nxt_ssn();
-        self.restart.ours = Some(Record {
+        self.restart.ours = Some(Box::new(Record {
             subflow: sf.id(),
             ssn,
             bytes: Code::of(keys).record(numbers.dsn(self.recv.data_ack())),
             sent: 0,
-        });
+        }));
         self.again_from = Some(ssn + RECORD as u32);
         (sf.unmapped, sf.unmapped_since) = (0, None);
         sf.rx.clear();
@@ -197,13 +201,13 @@ impl Conn {
         let Some(keys) = self.keys() else {
             return false;
         };
-        let code = self.restart.code;
-        let code = code.unwrap_or_else(|| Code::of(keys.reversed()));
-        self.restart.code = Some(code);
-        let Some((ack, end)) = self.subflows[i].finder.look(&code, ssn, bytes) else {
+        let code = || Box::new(Code::of(keys.reversed()));
+        let code = self.restart.code.get_or_insert_with(code);
+        let Some((ack, end)) = self.subflows[i].finder.look(code, ssn, bytes) else {
             return false;
         };
-        self.follow_record(i, ack, ssn + end as u32, &bytes[end..], cx);
+        let rest = bytes.get(end..).unwrap_or_default();
+        self.follow_record(i, ack, ssn + end as u32, rest, cx);
         true
     }
 
@@ -237,6 +241,8 @@ impl Conn {
             Some(at) => {
                 self.send.go_on_from(at);
                 self.unsettled = true;
+                // Some of the record itself may be still to come.
+                self.peer_again = Some((ssn, 0));
                 self.take_plain(i, ssn, rest, cx);
             }
             None => self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx),
@@ -262,19 +268,10 @@ impl Conn {
 
     /// The peer's record did not come in time.
     pub(super) fn record_overdue(&mut self, cx: &mut Cx<'_>) {
-        if self
-            .restart
-            .until
-            .take_if(|until| *until <= cx.now)
-            .is_some()
-        {
-            let on = self
-                .restart
-                .ours
-                .and_then(|record| self.position(record.subflow));
-            if let Some(i) = on {
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-            }
+        let over = self.restart.until.take_if(|until| *until <= cx.now);
+        let on = self.restart.ours.as_ref().filter(|_| over.is_some());
+        if let Some(i) = on.and_then(|record| self.position(record.subflow)) {
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }
 

@@ -61,12 +61,12 @@ impl JoinMac {
 }
 
 /// The code that the record of a restart begins with: keyed as all others, over a name that no other message has.
-#[derive(Clone, Copy)]
-pub(crate) struct RestartCode(pub(crate) [u8; 32]);
+#[derive(Clone, Copy, Debug)]
+pub struct RestartCode(pub [u8; 32]);
 
 impl RestartCode {
     /// The code with which the holder of `keys.sender` goes on as TCP.
-    pub(crate) fn compute(keys: Keys) -> Self {
+    pub fn compute(keys: Keys) -> Self {
         let mut mac = keys.hmac();
         mac.update(b"manypath restart");
         Self(mac.finalize().into_bytes().into())

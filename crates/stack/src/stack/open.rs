@@ -296,7 +296,7 @@ impl Stack {
         let greeting = Greeting::JoinSynAck {
             local: nonce,
             remote: offer.nonce,
-            knows_records: offer.knows_records,
+            knows_records: offer.knows_records && opts.records,
         };
         self.seat(slot, seat, tcp, greeting);
     }
