@@ -172,9 +172,14 @@ impl Conn {
         } else {
             0
         };
+        let reached = before <= bytes.len();
         let bytes = &bytes[before.min(bytes.len())..];
         let again = bytes.len().min(*known as usize);
         *known -= again as u64;
+        if reached && *known == 0 {
+            // Numbers come round.
+            self.peer_again = None;
+        }
         &bytes[again..]
     }
 }

@@ -320,7 +320,9 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin == FinState::Queued && self.send.all_sent() && !self.awaits_record()
+        } else if self.send.fin == FinState::Queued
+            && self.send.all_sent()
+            && !self.sends_record_only()
         {
             for sf in &mut self.subflows {
                 sf.finish = true;

@@ -116,6 +116,10 @@ impl Conn {
             Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
             _ => {}
         }
+        let says = matches!(greeting, Greeting::JoinSynAck { knows_records, .. } if knows_records);
+        if says || self.opts.records && matches!(greeting, Greeting::JoinSyn { .. }) {
+            self.say_records();
+        }
         let subflow = Subflow::new(seat, tcp, greeting, cx.now);
         self.samples.push(subflow.sample());
         self.subflows.push(subflow);
@@ -146,15 +150,14 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
-        if self.opts.records && seg.options.mptcp.has_private(KNOWS_RECORDS) {
-            self.agree_on_records();
-        }
+        let knows_records = self.opts.records && seg.options.mptcp.has_private(KNOWS_RECORDS);
         let proof = JoinMac::compute(keys, nonce, theirs).ack();
         let sf = &mut self.subflows[i];
         let repeat_at = cx.now + sf.tcp.rto();
         sf.seat.remote_id = addr_id; // rfc8684:J4
         sf.seat.backup_there = backup;
         sf.greeting = Greeting::JoinAck {
+            knows_records,
             proof,
             sent_at: Some(cx.now),
             repeat_at,
@@ -205,13 +208,21 @@ impl Conn {
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if let Greeting::JoinAck { sent_at, .. } = sf.greeting {
+        if let Greeting::JoinAck {
+            sent_at,
+            knows_records,
+            ..
+        } = sf.greeting
+        {
             // A SYN that had to be repeated may have measured nothing.
             if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
             }
             sf.greeting = Greeting::Done;
             self.joined = true;
+            if knows_records {
+                self.agree_on_records();
+            }
             cx.count.join_established += 1;
             self.better_than_failing(cx);
         }

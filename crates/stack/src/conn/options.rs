@@ -20,6 +20,9 @@ use super::subflow::{Explanation, Greeting, Subflow};
 /// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
 
+/// Time-outs of a join's SYN after which it says nothing that no standard has.
+const SAYS_RECORDS: u8 = 1;
+
 fn add(list: &mut MptcpOptions, option: MptcpOption) {
     let taken = list.push(option);
     debug_assert!(taken, "no segment wants more options than it can hold");
@@ -117,7 +120,8 @@ impl Conn {
                             nonce: *nonce,
                         }),
                     );
-                    if self.opts.records {
+                    // A box may drop what it does not know.
+                    if self.opts.records && sf.tcp.backoffs() <= SAYS_RECORDS {
                         add(list, MptcpOption::Private(KNOWS_RECORDS));
                     }
                 }
@@ -257,6 +261,10 @@ impl Conn {
 
     /// Our DATA_FIN has to be (or may have to be) told again.
     fn data_fin_due(&self) -> bool {
+        if self.fell_by_record() {
+            // A FIN says it, and the peer's Data ACK in its record is of what it knew when we fell.
+            return false;
+        }
         match self.send.fin {
             FinState::Queued => self.send.all_sent(),
             FinState::Sent => true,

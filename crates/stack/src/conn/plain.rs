@@ -496,6 +496,9 @@ impl Conn {
 
     /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
     pub(crate) fn ends_with_subflow(&mut self, i: usize) {
+        if self.awaits_record() {
+            return;
+        }
         let held = self.subflows[i].unexplained.as_ref();
         if held.is_none_or(|held| !held.was_asked() || held.is_needless()) {
             self.recv.note_end(self.recv.next());

@@ -42,12 +42,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What is known and under way of restarts.
 #[derive(Debug, Default)]
 pub(crate) struct Restart {
+    /// We said on a join that we take records: whatever comes without a mapping may have one.
+    said: bool,
     /// The peer knows records.
     agreed: bool,
     /// What the peer's begins with, once it was needed.
     code: Option<Box<Code>>,
     /// We fell: what we say goes on this subflow, and what comes counts from the peer's record on.
+    on: Option<SubflowId>,
+    /// Our record, until it is acknowledged.
     ours: Option<Box<Record>>,
+    /// The peer's came on another subflow than ours goes on: where, what it says and where it ends.
+    elsewhere: Option<(SubflowId, Dsn, Ssn)>,
     /// The peer's record is here.
     came: bool,
     /// How far we had sent when we fell.
@@ -59,7 +65,6 @@ pub(crate) struct Restart {
 /// Our record on its way.
 #[derive(Debug)]
 struct Record {
-    subflow: SubflowId,
     ssn: Ssn,
     bytes: [u8; RECORD],
     sent: usize,
@@ -76,9 +81,7 @@ impl Restart {
 
     /// The connection goes on as TCP on this subflow.
     fn is_on(&self, id: SubflowId) -> bool {
-        self.ours
-            .as_ref()
-            .is_some_and(|record| record.subflow == id)
+        self.on == Some(id)
     }
 
     /// When the peer's record is waited for no more.
@@ -88,6 +91,11 @@ impl Restart {
 }
 
 impl Conn {
+    /// We say on a join that we take records.
+    pub(super) fn say_records(&mut self) {
+        self.restart.said = true;
+    }
+
     /// The peer knows records, and has proved that it is the peer.
     pub(crate) fn agree_on_records(&mut self) {
         self.restart.agreed = true;
@@ -100,7 +108,7 @@ impl Conn {
 
     /// We fell by a record.
     pub(crate) fn fell_by_record(&self) -> bool {
-        self.restart.ours.is_some()
+        self.restart.on.is_some()
     }
 
     /// What comes is no part of the stream until the peer's record does.
@@ -118,21 +126,28 @@ impl Conn {
     pub(super) fn rest(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self.outdoes_others(i) {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-        } else if !core::mem::replace(&mut self.subflows[i].rests, true) {
+            return;
+        }
+        let sf = &mut self.subflows[i];
+        let (id, again) = (sf.id(), sf.tcp.rto());
+        if sf.rests.is_some_and(|told| cx.now < told + again) {
+            return;
+        }
+        if sf.rests.replace(cx.now).is_none() {
             cx.count.subflow_rested += 1;
             self.reinject_all(i);
-            let id = self.subflows[i].id();
-            // The peer may see options pass the other way.
-            let told = self.set_backup(id, true, cx);
-            debug_assert!(told.is_ok(), "it is there");
         }
+        // The peer may see options pass the other way, and this may be lost.
+        let told = self.set_backup(id, true, cx);
+        debug_assert!(told.is_ok(), "it is there");
     }
 
     /// The others together would be much slower, as far as is known from here. What others brought while this one brought
     /// data without mappings speaks for them.
     fn outdoes_others(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
+        let counts =
+            |other: &&Subflow| other.id() != sf.id() && other.answers() && other.rests.is_none();
         let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
         let brought = sf.unmapped_since.map_or(0, |(_, at)| self.recv.next() - at);
         sf.rate() > others * MUCH_MORE && sf.unmapped * MUCH_MORE >= brought
@@ -141,7 +156,8 @@ impl Conn {
     /// The others, which are silent, were not worth much more when they answered: they may return.
     pub(super) fn is_worth_silent(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let counts = |other: &&Subflow| other.id() != sf.id() && other.was_up() && !other.rests;
+        let counts =
+            |other: &&Subflow| other.id() != sf.id() && other.was_up() && other.rests.is_none();
         let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
         sf.rate() * MUCH_MORE >= others
     }
@@ -149,8 +165,13 @@ impl Conn {
     /// The connection goes on as TCP on this subflow, behind a record that says so.
     pub(super) fn fall_by_record(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let cannot_come = sf.peer_finished && !self.restart.came && !self.recv.finished();
-        if sf.tcp.fin_sent() || cannot_come {
+        let (finished, all) = (sf.peer_finished, self.send.una() == self.send.end());
+        if finished && !self.restart.came && self.recv.finished() && all {
+            // Both have everything, and our FIN says the rest.
+            self.fall_silently(i, cx);
+        } else if sf.tcp.fin_sent() || finished && !self.restart.came {
+            // Nothing more can be said, or answered.
+            self.subflows[i].unexplained = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         } else if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
             let fin_said = matches!(self.send.fin, FinState::Sent | FinState::Acked);
@@ -171,8 +192,8 @@ impl Conn {
         }
         let sf = &mut self.subflows[i];
         let ssn = sf.tcp.snd_nxt_ssn();
+        self.restart.on = Some(sf.id());
         self.restart.ours = Some(Box::new(Record {
-            subflow: sf.id(),
             ssn,
             bytes: Code::of(keys).record(numbers.dsn(self.recv.data_ack())),
             sent: 0,
@@ -195,7 +216,7 @@ impl Conn {
         bytes: &[u8],
         cx: &mut Cx<'_>,
     ) -> bool {
-        if !self.restart.agreed || self.restart.came {
+        if !self.restart.said || self.restart.came {
             return false;
         }
         let Some(keys) = self.keys() else {
@@ -214,16 +235,20 @@ impl Conn {
     /// The peer has everything before `ack`, and its stream goes on with the byte at `ssn`.
     fn follow_record(&mut self, i: usize, ack: Dsn, ssn: Ssn, rest: &[u8], cx: &mut Cx<'_>) {
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
-            // It will follow.
+            // It will follow, unless ours is lost with its subflow.
+            self.restart.elsewhere = Some((self.subflows[i].id(), ack, ssn));
             return;
         }
         let why = super::join::mptcp_specific();
-        if !self.lattice.speaks_multipath() && !self.fell_by_record() {
-            // What came before may have been taken for the stream.
+        let undecided = self.lattice.speaks_multipath() || self.fell_by_record();
+        let said = self.fell_by_record() && !self.fell_elsewhere(i);
+        if !undecided || self.subflows[i].tcp.fin_sent() && !said {
+            // What came before may have been taken for the stream, or there is no answer.
             self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx);
             return;
         }
         cx.count.record_received += 1;
+        self.restart.agreed = true;
         self.restart.came = true;
         self.restart.until = None;
         self.joined = true;
@@ -254,38 +279,65 @@ impl Conn {
         if !(self.awaits_record() && self.restart.is_on(ended)) {
             return;
         }
-        let usable =
-            |i: &usize| self.subflows[*i].carries_data() && !self.subflows[*i].tcp.fin_sent();
-        let others = (0..self.subflows.len()).filter(|i| self.subflows[*i].id() != ended);
-        if let Some(i) = others
-            .filter(usable)
-            .min_by_key(|i| self.subflows[*i].stale)
-        {
-            self.restart.until = Some(cx.now + PATIENCE);
-            self.go_on_with(i, cx);
+        let usable = |sf: &Subflow| {
+            sf.id() != ended && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
+        };
+        let usable = (0..self.subflows.len()).filter(|i| usable(&self.subflows[*i]));
+        let Some(i) = usable.min_by_key(|i| self.subflows[*i].stale) else {
+            // Those that are being made come too late: they would be refused.
+            for i in 0..self.subflows.len() {
+                self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+            }
+            return;
+        };
+        self.restart.until = Some(cx.now + PATIENCE);
+        self.go_on_with(i, cx);
+        let id = self.subflows[i].id();
+        let known = self.restart.elsewhere.take_if(|(on, ..)| *on == id);
+        if let Some((_, ack, ssn)) = known {
+            self.follow_record(i, ack, ssn, &[], cx);
         }
     }
 
     /// The peer's record did not come in time.
     pub(super) fn record_overdue(&mut self, cx: &mut Cx<'_>) {
         let over = self.restart.until.take_if(|until| *until <= cx.now);
-        let on = self.restart.ours.as_ref().filter(|_| over.is_some());
-        if let Some(i) = on.and_then(|record| self.position(record.subflow)) {
+        let on = self.restart.on.filter(|_| over.is_some());
+        if on.is_some() && self.restart.ours.is_some() {
+            // The peer has no room for ours, or its path is silent: that is for TCP to judge.
+            self.restart.until = Some(cx.now + PATIENCE);
+        } else if let Some(i) = on.and_then(|on| self.position(on)) {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }
 
+    /// A subflow's data was acknowledged: it need not repeat our record any more.
+    pub(super) fn record_acked(&mut self, i: usize) {
+        let sf = &self.subflows[i];
+        let una = sf.tcp.snd_una_ssn();
+        if self.restart.is_on(sf.id()) {
+            let all = |record: &mut Box<Record>| !una.before(record.ssn + RECORD as u32);
+            self.restart.ours.take_if(all);
+        }
+    }
+
+    /// Nothing but our record may be sent, or it is yet to come.
+    pub(super) fn sends_record_only(&self) -> bool {
+        self.awaits_record() || self.record_due().is_some()
+    }
+
     /// What of our record was not sent yet, and on which subflow it goes.
     pub(super) fn record_due(&self) -> Option<(SubflowId, u64)> {
-        let record = self.restart.ours.as_ref()?;
+        let (on, record) = (self.restart.on?, self.restart.ours.as_ref()?);
         let left = record.bytes.len() - record.sent;
-        (left > 0).then_some((record.subflow, left as u64))
+        (left > 0).then_some((on, left as u64))
     }
 
     /// The part of our record from this byte of the subflow on, if it lies there.
     pub(super) fn record_from(&self, i: usize, ssn: Ssn) -> Option<&[u8]> {
         let record = self.restart.ours.as_ref()?;
-        let here = record.subflow == self.subflows[i].id() && ssn.within(record.ssn, RECORD as u32);
+        let on = self.restart.is_on(self.subflows[i].id());
+        let here = on && ssn.within(record.ssn, RECORD as u32);
         here.then(|| &record.bytes[ssn.since(record.ssn) as usize..])
     }
 }

@@ -156,6 +156,7 @@ impl Conn {
         }
         if !self.lattice.speaks_multipath() && !self.fell_elsewhere(i) {
             self.withheld_answered(i);
+            self.record_acked(i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
             let counts = self.again_from.is_none_or(|from| !una.before(from));
@@ -166,6 +167,8 @@ impl Conn {
             if counts {
                 self.send.subflow_acked(upto);
             }
+            // Numbers come round.
+            self.again_from.take_if(|from| una.after(*from));
         }
     }
 

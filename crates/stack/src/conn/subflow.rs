@@ -51,6 +51,8 @@ pub(crate) enum Greeting {
     JoinSyn { nonce: Nonce },
     /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
     JoinAck {
+        /// The peer said that it knows records.
+        knows_records: bool,
         proof: [u8; 20],
         /// When it was sent, as long as that was once.
         sent_at: Option<Instant>,
@@ -147,7 +149,8 @@ pub(crate) struct Subflow {
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
     /// Options stopped passing on it while they pass elsewhere: it is for when nothing else is left.
-    pub(crate) rests: bool,
+    /// It was said then.
+    pub(crate) rests: Option<Instant>,
     /// Where the peer's record may begin.
     pub(crate) finder: Finder,
     /// Payload without mapping since the last mapped byte; since when, and where the stream stood then.
@@ -215,7 +218,7 @@ impl Subflow {
             told: Told::default(),
             behind: false,
             unexplained: None,
-            rests: false,
+            rests: None,
             finder: Finder::default(),
             unmapped: 0,
             unmapped_since: None,
@@ -320,7 +323,7 @@ impl Subflow {
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests;
+        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests.is_some();
         flagged || self.answered_by != AnsweredBy::Peer
     }
 

@@ -63,6 +63,8 @@ struct Parcel {
     mapping: Option<TxMapping>,
     /// The mapping is new and has to be given its checksum.
     seals: bool,
+    /// It is of our record.
+    is_record: bool,
 }
 
 impl Conn {
@@ -109,8 +111,13 @@ impl Conn {
         let step = self.window_step();
         let window = self.recv.window(step);
         if !self.lattice.speaks_multipath() {
+            // A full buffer must not keep the record out that we wait for: what comes before it is not kept.
+            let least = match self.awaits_record() {
+                true => 2 * self.window_step(),
+                false => 0,
+            };
             for sf in &mut self.subflows {
-                sf.tcp.set_recv_window(self.recv.room());
+                sf.tcp.set_recv_window(self.recv.room().max(least));
             }
             return;
         }
@@ -151,19 +158,16 @@ impl Conn {
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        sf.finish && !sf.tcp.fin_sent()
+        sf.finish && !sf.tcp.fin_sent() && !self.sends_record_only()
     }
 
     pub(super) fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.lattice.speaks_multipath();
-        let closing = plain
-            && self.send.fin != FinState::Open
-            && self.send.sendable() == available
-            && !self.awaits_record();
+        let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: sf.finish || closing,
+            fin: (sf.finish || closing) && !self.sends_record_only(),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push,
@@ -382,6 +386,7 @@ impl Conn {
             at,
             mapping,
             seals: fresh && sums,
+            is_record: source == Source::Record,
         };
         match self.lend(&mut parcel, &mut draft, slots) {
             Gather::Taken => {}
@@ -429,7 +434,7 @@ impl Conn {
         let want_sum = draft.needs_sum() || parcel.seals;
         let payload = draft.payload(buffer);
         let sum = match self.record_from(parcel.i, parcel.plan.ssn) {
-            Some(record) if !payload.is_empty() => {
+            Some(record) if parcel.is_record => {
                 payload.copy_from_slice(&record[..payload.len()]);
                 Sum::of(payload)
             }

@@ -495,7 +495,7 @@ impl Conn {
     }
 
     /// Goes on as TCP without telling by an option: no option would arrive.
-    fn fall_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(super) fn fall_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self
             .lattice
             .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
