@@ -172,7 +172,7 @@ impl Conn {
         } else {
             0
         };
-        let reached = before <= bytes.len();
+        let reached = before < bytes.len();
         let bytes = &bytes[before.min(bytes.len())..];
         let again = bytes.len().min(*known as usize);
         *known -= again as u64;
