@@ -61,9 +61,9 @@ impl Code {
 /// The number in half a record, if it begins with this code and is whole.
 fn said(code: &[u8; CODE], half: &[u8; HALF]) -> Option<Dsn> {
     let (found, number) = half.split_first_chunk::<CODE>()?;
-    let nibbles = number.iter().map(|byte| byte ^ NO_TEXT);
-    let ack = nibbles.fold(Some(0), |ack, nibble| match nibble {
-        ..16 => Some(ack? << 4 | u64::from(nibble)),
+    let mut nibbles = number.iter().map(|byte| byte ^ NO_TEXT);
+    let ack = nibbles.try_fold(0, |ack, nibble| match nibble {
+        ..16 => Some(ack << 4 | u64::from(nibble)),
         _ => None,
     })?;
     equal(found, code).then_some(Dsn::new(ack))

@@ -167,7 +167,10 @@ impl Conn {
         let sf = &self.subflows[i];
         let (finished, all) = (sf.peer_finished, self.send.una() == self.send.end());
         if finished && !self.restart.came && self.recv.finished() && all {
-            // Both have everything, and our FIN says the rest.
+            // Both have everything, whatever is held here, and our FIN says the rest.
+            let sf = &mut self.subflows[i];
+            sf.unexplained = None;
+            sf.rx.clear();
             self.fall_silently(i, cx);
         } else if sf.tcp.fin_sent() || finished && !self.restart.came {
             // Nothing more can be said, or answered.
