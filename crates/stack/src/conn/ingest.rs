@@ -504,9 +504,9 @@ impl Conn {
         if !(many || self.mappings_stopped(i, cx.now) && proven) {
             return;
         }
-        if self.falls_by_record() {
+        if self.falls_by_record() && (!proven || self.outdoes_others(i)) {
             if proven {
-                self.rest(i, cx);
+                self.fall_by_record(i, FallbackCause::OptionsLost, cx);
             }
         } else {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);

@@ -162,7 +162,7 @@ impl Conn {
     /// Options were seen to pass with data on a subflow, they did not stop, and it is not known to be silent.
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
-        (sf.data_was_acked || sf.data_came_mapped) && sf.answers() && sf.rests.is_none()
+        (sf.data_was_acked || sf.data_came_mapped) && sf.answers() && !sf.rests
     }
 
     /// A segment without options came.

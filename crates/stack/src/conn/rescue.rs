@@ -71,9 +71,8 @@ impl Conn {
     /// others of which nothing is known, as long as options are known to pass on one.
     pub(super) fn not_again_on(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
-        let proven = |sf: &Subflow| {
-            sf.data_was_acked && sf.carries_data() && sf.answers() && sf.rests.is_none()
-        };
+        let proven =
+            |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers() && !sf.rests;
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
         if self.new_one_lost && others().any(proven) {
             others()

@@ -9,8 +9,8 @@
 //! says, so that nothing is sent twice: of what something rewrites on the way, nobody could tell how much to skip.
 //!
 //! The other subflows stay, unused, until the peer's record has come: it may have ended the one that was chosen here. Of two
-//! that were chosen at once, that of who opened the connection counts. For the same reason a subflow on which options stop
-//! while they pass elsewhere rests, and is not reset: it may be the last way one day.
+//! that were chosen at once, that of who opened the connection counts. For the same reason a subflow whose acknowledgements
+//! come without options while they pass elsewhere rests, and is not reset: it may be the last way one day.
 //!
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
@@ -121,34 +121,27 @@ impl Conn {
         self.fell_by_record() && !self.restart.is_on(self.subflows[i].id())
     }
 
-    /// Options do not pass on a subflow while they do on another one. If it is worth more than all others it goes on alone as
-    /// TCP; else it carries data when nothing else does.
+    /// Data of ours is acknowledged on a subflow without options while they pass on another one. If it is worth more than all
+    /// others it goes on alone as TCP; else it carries data when nothing else does.
     pub(super) fn rest(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self.outdoes_others(i) {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-            return;
-        }
-        let sf = &mut self.subflows[i];
-        let (id, again) = (sf.id(), sf.tcp.rto());
-        if sf.rests.is_some_and(|told| cx.now < told + again) {
-            return;
-        }
-        if sf.rests.replace(cx.now).is_none() {
+        } else if !core::mem::replace(&mut self.subflows[i].rests, true) {
             cx.count.subflow_rested += 1;
             self.reinject_all(i);
         }
-        // The peer may see options pass the other way, and this may be lost.
-        let told = self.set_backup(id, true, cx);
-        debug_assert!(told.is_ok(), "it is there");
     }
 
-    /// The others together would be much slower, as far as is known from here. What others brought while this one brought
-    /// data without mappings speaks for them.
-    fn outdoes_others(&self, i: usize) -> bool {
+    /// The others together would be much slower, as far as is known from here. One that still grows may come to the same window,
+    /// and what others brought while this one brought data without mappings speaks for them.
+    pub(super) fn outdoes_others(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let counts =
-            |other: &&Subflow| other.id() != sf.id() && other.answers() && other.rests.is_none();
-        let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
+        let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
+        let worth = |other: &Subflow| match other.tcp.in_slow_start() {
+            true => other.rate().max(other.rate_of(sf.tcp.cwnd())),
+            false => other.rate(),
+        };
+        let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
         let brought = sf.unmapped_since.map_or(0, |(_, at)| self.recv.next() - at);
         sf.rate() > others * MUCH_MORE && sf.unmapped * MUCH_MORE >= brought
     }
@@ -156,8 +149,7 @@ impl Conn {
     /// The others, which are silent, were not worth much more when they answered: they may return.
     pub(super) fn is_worth_silent(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let counts =
-            |other: &&Subflow| other.id() != sf.id() && other.was_up() && other.rests.is_none();
+        let counts = |other: &&Subflow| other.id() != sf.id() && other.was_up() && !other.rests;
         let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
         sf.rate() * MUCH_MORE >= others
     }

@@ -149,8 +149,7 @@ pub(crate) struct Subflow {
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
     /// Options stopped passing on it while they pass elsewhere: it is for when nothing else is left.
-    /// It was said then.
-    pub(crate) rests: Option<Instant>,
+    pub(crate) rests: bool,
     /// Where the peer's record may begin.
     pub(crate) finder: Finder,
     /// Payload without mapping since the last mapped byte; since when, and where the stream stood then.
@@ -218,7 +217,7 @@ impl Subflow {
             told: Told::default(),
             behind: false,
             unexplained: None,
-            rests: None,
+            rests: false,
             finder: Finder::default(),
             unmapped: 0,
             unmapped_since: None,
@@ -323,14 +322,19 @@ impl Subflow {
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests.is_some();
+        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests;
         flagged || self.answered_by != AnsweredBy::Peer
     }
 
     /// Bytes a second that its congestion window lets go now.
     pub(crate) fn rate(&self) -> u64 {
+        self.rate_of(self.tcp.cwnd())
+    }
+
+    /// Bytes a second that a congestion window would let go.
+    pub(crate) fn rate_of(&self, cwnd: u32) -> u64 {
         let round_trip = self.tcp.srtt().map_or(0, Duration::as_micros).max(1);
-        u64::from(self.tcp.cwnd()) * 1_000_000 / round_trip
+        u64::from(cwnd) * 1_000_000 / round_trip
     }
 
     pub(crate) fn sample(&self) -> PathSample {
