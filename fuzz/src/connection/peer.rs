@@ -334,6 +334,10 @@ impl Peer {
 
     /// Looks at a segment of the stack.
     pub(super) fn hear(&mut self, seg: &Segment<'_>) {
+        if !seg.payload.is_empty() && seg.options.mptcp.is_empty() {
+            // It has fallen to TCP, and takes what comes in the subflow's order, whatever the mappings say.
+            self.honest = false;
+        }
         let tuple = seg.tuple.reversed();
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
         let known = self.flows.iter().position(|flow| flow.tuple == tuple);
