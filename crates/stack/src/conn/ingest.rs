@@ -389,9 +389,6 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
-                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
-                    (next.since(ssn) as usize).min(rest.len())
-                });
                 if self.comes_by_record(i, ssn, rest, cx) {
                     return;
                 }
@@ -399,6 +396,9 @@ impl Conn {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
+                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
+                    (next.since(ssn) as usize).min(rest.len())
+                });
                 self.unmapped(i, gap, cx);
                 ssn += gap as u32;
                 rest = &rest[gap..];
@@ -504,11 +504,10 @@ impl Conn {
         if !(many || self.mappings_stopped(i, cx.now) && proven) {
             return;
         }
-        if self.falls_by_record() && (!proven || self.outdoes_others(i)) {
-            if proven {
-                self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-            }
-        } else {
+        let by_record = self.falls_by_record();
+        if by_record && proven && self.outdoes_others(i) {
+            self.fall_by_record(i, FallbackCause::OptionsLost, cx);
+        } else if proven || !by_record {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

@@ -111,13 +111,18 @@ impl Conn {
     ) {
         self.next_subflow = seat.id.0.wrapping_add(1);
         self.tell_opening(&seat, cx);
-        match greeting {
-            Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
-            Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
-            _ => {}
-        }
-        let says = matches!(greeting, Greeting::JoinSynAck { knows_records, .. } if knows_records);
-        if says || self.opts.records && matches!(greeting, Greeting::JoinSyn { .. }) {
+        let says_records = match greeting {
+            Greeting::JoinSyn { .. } => {
+                cx.count.join_sent += 1;
+                self.opts.records
+            }
+            Greeting::JoinSynAck { knows_records, .. } => {
+                cx.count.join_received += 1;
+                knows_records
+            }
+            _ => false,
+        };
+        if says_records {
             self.say_records();
         }
         let subflow = Subflow::new(seat, tcp, greeting, cx.now);

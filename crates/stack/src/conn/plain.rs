@@ -70,20 +70,20 @@ impl Conn {
     /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
-        if self.falls_by_record() {
-            self.recv.discard(self.subflows[i].id());
-            if self.is_left(i) && !self.awaits_proof() && self.is_worth_silent(i) {
-                self.fall_by_record(i, FallbackCause::Checksum, cx);
-                self.say_fail(i, m.at, cx); // rfc8684:B9
-            } else {
-                self.fail_subflow(i, m.at, cx);
-            }
-            return;
-        }
+        let by_record = self.falls_by_record();
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
+        let goes_on = match by_record {
+            true => self.is_worth_silent(i),
+            false => contiguous,
+        };
+        if !(self.is_left(i) && !self.awaits_proof() && goes_on) {
             self.recv.discard(self.subflows[i].id());
             self.fail_subflow(i, m.at, cx);
+            return;
+        }
+        if by_record {
+            self.fall_by_record(i, FallbackCause::Checksum, cx);
+            self.say_fail(i, m.at, cx); // rfc8684:B9
             return;
         }
         // The subflow has acknowledged these bytes: nobody will send them again below.

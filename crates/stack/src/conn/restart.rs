@@ -236,8 +236,8 @@ impl Conn {
         }
         let why = super::join::mptcp_specific();
         let undecided = self.lattice.speaks_multipath() || self.fell_by_record();
-        let said = self.fell_by_record() && !self.fell_elsewhere(i);
-        if !undecided || self.subflows[i].tcp.fin_sent() && !said {
+        let sf = &self.subflows[i];
+        if !undecided || sf.tcp.fin_sent() && !self.restart.is_on(sf.id()) {
             // What came before may have been taken for the stream, or there is no answer.
             self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx);
             return;

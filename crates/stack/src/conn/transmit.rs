@@ -433,12 +433,13 @@ impl Conn {
         };
         let want_sum = draft.needs_sum() || parcel.seals;
         let payload = draft.payload(buffer);
-        let sum = match self.record_from(parcel.i, parcel.plan.ssn) {
-            Some(record) if parcel.is_record => {
+        let record = parcel.is_record.then_some(parcel.plan.ssn);
+        let sum = match record.and_then(|ssn| self.record_from(parcel.i, ssn)) {
+            Some(record) => {
                 payload.copy_from_slice(&record[..payload.len()]);
                 Sum::of(payload)
             }
-            _ => self.fetch(parcel.i, parcel.at, payload, want_sum),
+            None => self.fetch(parcel.i, parcel.at, payload, want_sum),
         };
         self.seal(parcel, draft, sum);
         let meta = draft.finish(buffer, sum);
