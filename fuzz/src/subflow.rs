@@ -149,7 +149,7 @@ impl World<'_> {
             option_space: 20,
             max_burst: 10_000,
             push: true,
-            idle: false,
+            no_nagle: false,
         }
     }
 

@@ -54,7 +54,7 @@ fn transfer(count: u64, max_burst: u32, lose: u64) -> u64 {
         option_space: 20,
         max_burst,
         push: true,
-        idle: false,
+        no_nagle: false,
     };
     let mut now = Instant::from_secs(1);
     let mut sender = Machine::connect(cfg.clone(), now, SeqNum::new(1));

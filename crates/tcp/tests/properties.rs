@@ -97,7 +97,7 @@ impl World {
             option_space: 20,
             max_burst: 10_000,
             push: true,
-            idle: false,
+            no_nagle: false,
         }
     }
 

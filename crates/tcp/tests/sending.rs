@@ -38,7 +38,7 @@ fn the_caller_may_shorten_a_plan() {
         option_space: 0,
         max_burst: 9000,
         push: true,
-        idle: false,
+        no_nagle: false,
     };
     let Decision::Send(plan) = s.m.decide(s.now, &offer) else {
         panic!("sends")

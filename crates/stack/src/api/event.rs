@@ -252,3 +252,15 @@ pub enum SubflowEnd {
     /// The whole connection ended or was aborted.
     ConnectionClosed,
 }
+
+impl SubflowEnd {
+    /// Something on the path took options away or changed payload.
+    pub(crate) const fn is_by_middlebox(self) -> bool {
+        let reason = match self {
+            Self::Checksum | Self::OptionsLost => return true,
+            Self::ResetByPeer { reason, .. } => reason,
+            _ => None,
+        };
+        matches!(reason, Some(ResetReason::MiddleboxInterference))
+    }
+}

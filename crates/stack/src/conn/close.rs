@@ -212,11 +212,14 @@ impl Conn {
 
     /// Takes a dead subflow out; says whether it did.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
+        let end = self.subflows[i].end.unwrap_or(end);
+        if end.is_by_middlebox() {
+            self.reinject_swallowed(i);
+        }
         self.reinject_all(i);
         self.restart_elsewhere(self.subflows[i].id(), cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
-        let end = sf.end.unwrap_or(end);
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
             .failing

@@ -427,6 +427,7 @@ impl Conn {
         let at = m.at + u64::from(into);
         (self.subflows[i].unmapped, self.subflows[i].unmapped_since) = (0, None);
         self.subflows[i].bytes_received += bytes.len() as u64;
+        self.mapped += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
             let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
@@ -496,16 +497,16 @@ impl Conn {
     /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
-        let (at, sf) = (self.recv.next(), &mut self.subflows[i]);
+        let sf = &mut self.subflows[i];
         sf.unmapped += bytes as u64;
-        sf.unmapped_since.get_or_insert((cx.now, at));
+        sf.unmapped_since.get_or_insert((cx.now, self.mapped));
         let many = sf.unmapped >= MOST_UNMAPPED;
         let proven = self.others(i) == Others::Proven;
         if !(many || self.mappings_stopped(i, cx.now) && proven) {
             return;
         }
         let by_record = self.falls_by_record();
-        if by_record && proven && self.outdoes_others(i) {
+        if by_record && proven && self.outbrings_others(i) {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);
         } else if proven || !by_record {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);

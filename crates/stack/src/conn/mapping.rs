@@ -70,9 +70,8 @@ impl TxMaps {
         self.queue.push_back(mapping);
     }
 
-    /// Forgets what the subflow acknowledged wholly. Gives the first part of the stream among it that ends after `data_una`.
-    pub(crate) fn acked(&mut self, una: Ssn, data_una: Offset) -> Option<Range<Offset>> {
-        let mut first: Option<Range<Offset>> = None;
+    /// Forgets what the subflow acknowledged wholly, and gives those parts of the stream away.
+    pub(crate) fn acked(&mut self, una: Ssn, mut each: impl FnMut(Range<Offset>)) {
         while let Some(front) = self.queue.front().copied() {
             if !front.end().before_eq(una) {
                 break;
@@ -81,12 +80,8 @@ impl TxMaps {
             if self.minima.front() == Some(&front.at) {
                 self.minima.pop_front();
             }
-            let part = front.at..front.at + u64::from(front.len);
-            if part.end > data_una && first.as_ref().is_none_or(|first| part.start < first.start) {
-                first = Some(part);
-            }
+            each(front.at..front.at + u64::from(front.len));
         }
-        first
     }
 
     /// The mapping that a sent byte belongs to.
@@ -316,15 +311,15 @@ mod tests {
             maps.push(m);
         }
         assert_eq!(maps.lowest(), Some(Offset(50)));
-        maps.acked(Ssn::new(25), Offset::ZERO);
+        maps.acked(Ssn::new(25), |_| ());
         assert_eq!(
             maps.lowest(),
             Some(Offset(50)),
             "a partly acknowledged mapping stays"
         );
-        maps.acked(Ssn::new(31), Offset::ZERO);
+        maps.acked(Ssn::new(31), |_| ());
         assert_eq!(maps.lowest(), Some(Offset(300)));
-        maps.acked(Ssn::new(41), Offset::ZERO);
+        maps.acked(Ssn::new(41), |_| ());
         assert!(maps.is_empty() && maps.lowest().is_none());
     }
 
@@ -343,7 +338,7 @@ mod tests {
         maps.push(tx(21, 105, 5));
         assert_eq!(maps.straight(Offset(105), Offset(120)), None);
         assert_eq!(maps.straight(Offset(120), Offset(120)), ssn(26));
-        maps.acked(Ssn::new(26), Offset::ZERO);
+        maps.acked(Ssn::new(26), |_| ());
         maps.push(tx(26, 120, 5));
         assert_eq!(maps.straight(Offset(122), Offset(125)), ssn(28));
     }

@@ -38,6 +38,7 @@ mod segment;
 mod send;
 mod stall;
 mod subflow;
+mod swallowed;
 mod timeout;
 mod timers;
 mod transmit;
@@ -186,6 +187,8 @@ pub(crate) struct Conn {
     withheld: Option<Withheld>,
     /// Another subflow came up once.
     joined: bool,
+    /// Bytes that came with mappings, on whatever subflow.
+    mapped: u64,
     /// A DSS of ours left: the peer may have seen that options pass.
     spoke: bool,
     /// A peer that did not notice our fall said DATA_FIN.
@@ -293,6 +296,7 @@ impl Conn {
             failing: None,
             withheld: None,
             joined: false,
+            mapped: 0,
             spoke: false,
             late_fin: false,
             gaps: 0,

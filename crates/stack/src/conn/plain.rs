@@ -22,7 +22,7 @@ use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::ids::SubflowId;
 
 /// How often an MP_FAIL is sent before its subflow is given up.
-const MOST_FAILS: u8 = 4;
+const MOST_FAILS: u8 = 5;
 /// How often one that nothing answers is sent before the connection goes on as TCP.
 const UNHEARD_FAILS: u8 = 3;
 /// How often the proof of a join is repeated before nothing waits for its answer.
@@ -140,7 +140,7 @@ impl Conn {
             self.give_up_held(i, &failing, cx);
             return;
         }
-        let pause = rto.times(1 << failing.sent);
+        let pause = rto.times(1 << failing.sent.saturating_sub(UNHEARD_FAILS - 1));
         self.failing = Some(Failing {
             again_at: cx.now + pause,
             sent: (failing.sent + 1).min(MOST_FAILS),

@@ -306,6 +306,17 @@ impl Conn {
         self.send.fin_lost |= self.send.fin == FinState::Sent;
     }
 
+    /// Options do not pass on a subflow: what it acknowledged is not there either, unless there is a Data ACK. // rfc8684:M2
+    pub(crate) fn reinject_swallowed(&mut self, i: usize) {
+        if !self.lattice.speaks_multipath() {
+            return;
+        }
+        let avoid = Some(self.subflows[i].id());
+        for part in self.subflows[i].swallowed.take() {
+            self.send.reinject(part, avoid);
+        }
+    }
+
     /// What waits on paths that went silent can travel here.
     pub(crate) fn rescue_from_stale(&mut self, i: usize) {
         for j in 0..self.subflows.len() {

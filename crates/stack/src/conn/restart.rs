@@ -35,6 +35,8 @@ pub(crate) const KNOWS_RECORDS: Private = Private::new(0x152);
 
 /// How much more a subflow must be worth than all others to be kept in their place without options.
 const MUCH_MORE: u64 = 2;
+/// An initial window (RFC 6928): what is less came one round trip after the other, at whatever rate.
+const LITTLE: u64 = 10 * 1460;
 
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,13 +130,14 @@ impl Conn {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);
         } else if !core::mem::replace(&mut self.subflows[i].rests, true) {
             cx.count.subflow_rested += 1;
+            self.reinject_swallowed(i);
             self.reinject_all(i);
         }
     }
 
-    /// The others together would be much slower, as far as is known from here. One that still grows may come to the same window,
-    /// and what others brought while this one brought data without mappings speaks for them.
-    pub(super) fn outdoes_others(&self, i: usize) -> bool {
+    /// The others together would be much slower to send on, as far as is known from here. One that still grows may come to the
+    /// same window.
+    fn outdoes_others(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
         let worth = |other: &Subflow| match other.tcp.in_slow_start() {
@@ -142,8 +145,18 @@ impl Conn {
             false => other.rate(),
         };
         let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
-        let brought = sf.unmapped_since.map_or(0, |(_, at)| self.recv.next() - at);
-        sf.rate() > others * MUCH_MORE && sf.unmapped * MUCH_MORE >= brought
+        sf.rate() > others * MUCH_MORE
+    }
+
+    /// It brought much more without mappings than all others with them meanwhile: our windows say nothing about what a peer
+    /// sends. Of little, which waited for round trips, they say enough.
+    pub(super) fn outbrings_others(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let others = sf.unmapped_since.map_or(0, |(_, at)| self.mapped - at);
+        match sf.unmapped + others <= LITTLE {
+            true => self.outdoes_others(i),
+            false => sf.unmapped > others * MUCH_MORE,
+        }
     }
 
     /// The others, which are silent, were not worth much more when they answered: they may return.

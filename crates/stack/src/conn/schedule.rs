@@ -137,7 +137,7 @@ impl Conn {
         let available = u32::try_from(bytes).unwrap_or(u32::MAX);
         let congested = sf.tcp.is_congested(available, self.option_space());
         let can_send = || {
-            let offer = self.offer(i, bytes, self.pushes(reinjected));
+            let offer = self.offer(i, bytes, reinjected);
             sf.tcp.can_send_new(cx.now, &offer)
         };
         debug_assert!(!congested || can_send() == 0, "it could send");

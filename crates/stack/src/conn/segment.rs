@@ -144,11 +144,10 @@ impl Conn {
 
     fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        let part = sf.tx.acked(sf.tcp.snd_una_ssn(), una);
-        let known = sf.swallowed.as_ref().filter(|part| part.end > una);
-        if known.is_none_or(|known| part.as_ref().is_some_and(|part| part.start < known.start)) {
-            sf.swallowed = part;
-        }
+        let swallowed = &mut sf.swallowed;
+        swallowed.acked(una);
+        sf.tx
+            .acked(sf.tcp.snd_una_ssn(), |part| swallowed.note(part, una));
         sf.copies.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {

@@ -6,7 +6,6 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{Kind, Machine, Plan, State};
@@ -26,6 +25,7 @@ use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
 use super::record::Finder;
 use super::rescue::Question;
+use super::swallowed::Swallowed;
 use super::unmapped::Unexplained;
 use super::watched::Watched;
 use crate::api::{
@@ -152,11 +152,11 @@ pub(crate) struct Subflow {
     pub(crate) rests: bool,
     /// Where the peer's record may begin.
     pub(crate) finder: Finder,
-    /// Payload without mapping since the last mapped byte; since when, and where the stream stood then.
+    /// Payload without mapping since the last mapped byte; since when, and how much had come with mappings then.
     pub(crate) unmapped: u64,
-    pub(crate) unmapped_since: Option<(Instant, Offset)>,
-    /// The first part of the stream that it acknowledged and that has no Data ACK.
-    pub(crate) swallowed: Option<Range<Offset>>,
+    pub(crate) unmapped_since: Option<(Instant, u64)>,
+    /// What it acknowledged and that has no Data ACK.
+    pub(crate) swallowed: Swallowed,
     /// Why it is being reset, and with which option.
     pub(crate) reset_with: Option<Explanation>,
     /// The cause to report when it is gone.
@@ -221,7 +221,7 @@ impl Subflow {
             finder: Finder::default(),
             unmapped: 0,
             unmapped_since: None,
-            swallowed: None,
+            swallowed: Swallowed::default(),
             reset_with: None,
             end: None,
             opened: now,
@@ -314,8 +314,7 @@ impl Subflow {
 
     /// It acknowledged this byte, and the connection at the other end does not have it.
     pub(crate) fn has_swallowed(&self, at: Offset) -> bool {
-        let part = self.swallowed.as_ref();
-        part.is_some_and(|part| part.contains(&at))
+        self.swallowed.contains(at)
     }
 
     /// It is for when nothing better is left: the peer wants that, or we do, or somebody else answers for its data. What the flag
@@ -373,6 +372,7 @@ impl Subflow {
             + self.retained_bytes()
             + self.unexplained.as_ref().map_or(0, Unexplained::memory)
             + self.finder.memory()
+            + self.swallowed.memory()
     }
 
     /// Forgets what it no longer has to repeat.

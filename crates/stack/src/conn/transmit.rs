@@ -161,28 +161,29 @@ impl Conn {
         sf.finish && !sf.tcp.fin_sent() && !self.sends_record_only()
     }
 
-    pub(super) fn offer(&self, i: usize, available: u64, push: bool) -> Offer {
+    /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
+    pub(super) fn offer(&self, i: usize, available: u64, again: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.lattice.speaks_multipath();
         let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
+        // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
+        // delayed.
+        let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
             fin: (sf.finish || closing) && !self.sends_record_only(),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
-            push,
-            // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
-            // delayed.
-            idle: self.send.una() == self.send.next(),
+            push: again || self.pushes(),
+            // What was a whole segment elsewhere is often none here, and nothing will join it.
+            no_nagle: again || idle,
         }
     }
 
-    /// Nothing follows what is offered as far as is known, or it has waited too long already. A writer that found room for all
-    /// it had may wait for an answer, which the rest of a segment must not hold up; Nagle's rule still has one small segment
-    /// under way at most.
-    pub(super) fn pushes(&self, reinjected: bool) -> bool {
-        let ends = self.send.fin != FinState::Open || !self.writer_has_more;
-        reinjected || self.opts.nodelay || ends
+    /// Nothing follows what is offered as far as is known. A writer that found room for all it had may wait for an answer, which
+    /// the rest of a segment must not hold up; Nagle's rule still has one small segment under way at most.
+    fn pushes(&self) -> bool {
+        self.opts.nodelay || self.send.fin != FinState::Open || !self.writer_has_more
     }
 
     /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
@@ -291,7 +292,7 @@ impl Conn {
             source,
             Source::Reinjected(_) | Source::Copied(_) | Source::Record
         );
-        let offer = self.offer(i, bytes, self.pushes(reinjected));
+        let offer = self.offer(i, bytes, reinjected);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
             Decision::Idle => Progress::Nothing,

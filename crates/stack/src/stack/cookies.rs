@@ -57,7 +57,7 @@ impl Stack {
             option_space: 0,
             max_burst: 0,
             push: false,
-            idle: false,
+            no_nagle: false,
         };
         let Decision::Send(plan) = tcp.decide(now, &nothing) else {
             return;

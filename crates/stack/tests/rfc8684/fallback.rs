@@ -484,9 +484,9 @@ fn an_mp_fail_is_repeated_and_in_the_end_resets() {
     let mut s = Session::accepted();
     s.send_damaged(0, 0, b"rewritten");
     // It is there, speaks Multipath TCP, and does not answer.
-    s.w.advance_ms(1_000);
+    s.w.advance_ms(500);
     s.w.inject(0, &ack().opt(s.dss(None)));
-    s.w.advance_ms(29_000);
+    s.w.advance_ms(29_500);
     let sent = s.w.drain(0);
     let told = sent.iter().filter(|seg| failed(&s, seg) == Some(0)).count();
     assert!(told >= 3, "repeated\n{}", s.w.log());

@@ -16,7 +16,7 @@ const NOTHING: Offer = Offer {
     option_space: 0,
     max_burst: 0,
     push: false,
-    idle: false,
+    no_nagle: false,
 };
 
 /// Segments that follow a probe for a larger size: as many as fast retransmit takes for reordering, and one.
@@ -259,7 +259,7 @@ impl Machine {
         choose(&Snapshot {
             available: offer.available,
             fin: offer.fin,
-            push: offer.push || offer.idle,
+            push: offer.push || offer.no_nagle,
             mss,
             max_burst: self.burst(offer, mss),
             cwnd_room: self.send.loss.allowance(),
@@ -267,7 +267,7 @@ impl Machine {
             window_largest: self.send.window.largest(),
             unacked: self.send.loss.outstanding(),
             small_unacked: self.send.small_unacked(),
-            nagle: self.cfg.nagle && !offer.idle,
+            nagle: self.cfg.nagle && !offer.no_nagle,
             forced: self.send.persist.due(),
             cwnd: self.send.loss.cwnd(),
         })
@@ -301,7 +301,7 @@ impl Machine {
         Some(Plan {
             len,
             fin,
-            push: fin || (last && (offer.push || offer.idle)),
+            push: fin || (last && (offer.push || offer.no_nagle)),
             mss,
             ..self.plan(Kind::Data, nxt)
         })

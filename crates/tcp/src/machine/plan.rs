@@ -16,9 +16,9 @@ pub struct Offer {
     pub max_burst: u32,
     /// Nothing follows for now: mark the end with PSH and do not wait for a full segment beyond what Nagle demands.
     pub push: bool,
-    /// Nothing of the caller's stream waits for an acknowledgement, whatever this machine knows: Nagle's rule, which waits for
-    /// one, does not apply.
-    pub idle: bool,
+    /// Nagle's rule does not apply: nothing of the caller's stream waits for an acknowledgement, whatever this machine knows, or
+    /// no later bytes will join these in a segment.
+    pub no_nagle: bool,
 }
 
 /// Why a segment is sent.

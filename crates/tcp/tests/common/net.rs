@@ -99,7 +99,7 @@ impl End {
             option_space: self.option_space,
             max_burst: self.max_burst,
             push: true,
-            idle: false,
+            no_nagle: false,
         }
     }
 

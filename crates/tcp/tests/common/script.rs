@@ -79,7 +79,7 @@ impl Script {
                 option_space: 0,
                 max_burst: 1,
                 push: true,
-                idle: false,
+                no_nagle: false,
             },
             written: 0,
             stamps: false,
