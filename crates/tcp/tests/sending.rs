@@ -67,11 +67,16 @@ fn nagle_keeps_one_small_segment_in_flight() {
     s.expect_none();
     s.inject(1, A, 11, &[]);
     s.expect_data(Kind::Data, 1011, 1021);
-    // A FIN does not wait.
+    // Nor does what nothing will join, or a FIN.
+    s.write(5);
+    s.expect_none();
+    s.offer.no_nagle = true;
+    s.expect_data(Kind::Data, 1021, 1026);
+    s.offer.no_nagle = false;
     s.write(5);
     s.expect_none();
     s.offer.fin = true;
-    let last = s.expect_data(Kind::Data, 1021, 1026);
+    let last = s.expect_data(Kind::Data, 1026, 1031);
     assert!(last.plan.fin);
     let mut s = Script::established(Script::config());
     for i in 0..5 {
