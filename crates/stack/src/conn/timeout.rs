@@ -183,12 +183,22 @@ impl Conn {
         self.refresh_sample(i);
     }
 
+    /// The peer was heard on a subflow that carries data since the data-level timer was started.
+    fn was_heard_meanwhile(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let since = sf.quiet.heard_at();
+        sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
+    }
+
     /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
     /// last subflow says as much. Nothing would be sent after it. // rfc8684:F4,B13
     fn finish_with_data_fin(&mut self) {
         let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
         let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
+        // While the peer's data comes, the Data ACK may be in a queue behind it, and the peer would go on without this subflow
+        // as soon as it has another.
+        let last = last.filter(|i| self.recv.finished() || !self.was_heard_meanwhile(*i));
         // A peer that does not know us yet would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
@@ -201,10 +211,7 @@ impl Conn {
     /// pass without data, it rides on the last byte once more. Not sooner: Linux (6.18) is deaf to a DATA_FIN after one on
     /// data that it has. // rfc8684:F2
     fn repeat_fin_on_data(&mut self, cx: &Cx<'_>) {
-        let heard = self.subflows.iter().any(|sf| {
-            let since = sf.quiet.heard_at();
-            sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
-        });
+        let heard = (0..self.subflows.len()).any(|i| self.was_heard_meanwhile(i));
         // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
         let others = self.joined && !self.holds_something();
         let said = self.send.end() > self.tx_start && self.send.lacks_fin_only();
