@@ -31,6 +31,9 @@ const RISK: u64 = 8;
 /// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
 const TRIAL: u32 = 2;
 
+/// What nothing is known of is held to carry at least this fraction of what the others do.
+const LEAST_SHARE: u64 = 32;
+
 /// There is a longer queue on it than it needs.
 fn is_queued(path: &PathView) -> bool {
     let (num, den) = LEAST_QUEUE;
@@ -127,13 +130,16 @@ fn members(paths: &[PathView], window: u64) -> SubflowSet {
     enough.map(|path| path.subflow).collect()
 }
 
-/// Nobody knows what `path` carries, and it has enough in flight to tell. To wait for that costs little: the others carry more
-/// meanwhile than its first window is.
+/// Nobody knows what `path` carries, and it has enough in flight to tell. To wait for that costs it a round trip of slow start,
+/// which is little where the others carry more meanwhile than its first window is; and it saves nothing where they do not fill
+/// half of the window while that first window is on its way, however slow the path is. Pure.
 fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
     let known = |other: &PathView| in_play(other) && other.capacity > 0;
+    let first = u64::from(path.cwnd);
     path.capacity == 0
         && path.inflight >= path.mss.saturating_mul(TRIAL)
-        && together(paths, path.least, window, known) >= u64::from(path.cwnd)
+        && first.saturating_mul(2 * LEAST_SHARE) > window
+        && together(paths, path.least, window, known) >= first
 }
 
 /// What all paths are known to carry until the slowest one delivers fits into half of the window, so that none is held back: the
@@ -499,15 +505,18 @@ mod tests {
             capacity: 900_000,
             ..known
         };
-        // Carrying 900,000 it brings less than the first window while that is tried.
-        for (known, inflight, kept) in [
-            (known, 1_400, true),
-            (known, 2_800, false),
-            (slow, 2_800, true),
+        // Carrying 900,000 it brings less than the first window while that is tried. And at a 32nd of what the other carries a
+        // first window of 14,000 takes as long as that needs for 448,000.
+        for (known, inflight, window, kept) in [
+            (known, 1_400, 100_000, true),
+            (known, 2_800, 100_000, false),
+            (slow, 2_800, 100_000, true),
+            (known, 2_800, 895_999, false),
+            (known, 2_800, 896_000, true),
         ] {
             let mut views = [known, unknown(inflight)];
-            hold_back(&mut views, 100_000);
-            assert_eq!(views[1].can_send > 0, kept, "{known:?} {inflight}");
+            hold_back(&mut views, window);
+            assert_eq!(views[1].can_send > 0, kept, "{inflight} {window}");
             assert!(views[0].can_send > 0);
         }
         let mut alone = [unknown(9_000)];
