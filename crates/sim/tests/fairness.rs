@@ -14,7 +14,7 @@ const TO: u64 = 110;
 /// Runs of which the mean is judged.
 const SEEDS: u64 = 8;
 /// The same among many, each of which is a mean already.
-const MANY_SEEDS: u64 = 2;
+const MANY_SEEDS: u64 = 6;
 
 /// A connection beside TCPs through one link of 10 Mbit/s, whose buffer leaves room for windows of eight subflows that can
 /// still be halved.

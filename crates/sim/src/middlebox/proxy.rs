@@ -25,8 +25,6 @@ const LEAST_WAIT: Duration = Duration::from_millis(1);
 const MOST_TRIES: u32 = 12;
 /// Duplicate acknowledgements after which it sends again without waiting for the timer.
 const DUPLICATES: u32 = 3;
-/// Segments that one acknowledgement has it send again at most, as in slow start.
-const REPEATED: usize = 2;
 /// Largest shift of a window (RFC 7323 section 2.3).
 const MOST_SHIFT: u8 = 14;
 
@@ -398,10 +396,9 @@ impl Middlebox for Proxy {
         *passed = Some(passed.map_or(after, |passed| passed.max(after)));
         let back = way.reversed();
         if back.is_meant_by(spec.way) && Self::read_ack(flow, way, &mut packet, &view, desk.now) {
-            for _ in 0..REPEATED {
-                let missing = flow[back.index()].stream.missing(desk.now);
-                let copy = missing.and_then(|at| Self::again(flow, back, at, desk));
-                let Some(copy) = copy else { break };
+            // One for each acknowledgement: as much goes as arrives.
+            let missing = flow[back.index()].stream.missing(desk.now);
+            if let Some(copy) = missing.and_then(|at| Self::again(flow, back, at, desk)) {
                 self.touched += 1;
                 desk.forward(back, copy);
             }
@@ -584,8 +581,9 @@ mod tests {
         };
         assert!(repeated(bench.pass(Way::In, &has)).is_empty());
         assert!(repeated(bench.pass(Way::In, &has)).is_empty());
-        assert_eq!(repeated(bench.pass(Way::In, &has)), [100, 108]);
-        assert_eq!(repeated(bench.pass(Way::In, &has)), [112]);
+        for hole in [100, 108, 112] {
+            assert_eq!(repeated(bench.pass(Way::In, &has)), [hole]);
+        }
         assert!(repeated(bench.pass(Way::In, &has)).is_empty(), "a round trip");
         // Everything but the end is there, and that is the first one then.
         assert_eq!(repeated(bench.pass(Way::In, &ack(false, 124))), [124]);
