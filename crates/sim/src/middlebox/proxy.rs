@@ -577,14 +577,19 @@ mod tests {
         let has = acking(reversed(packet(false, ACK, 900, &sack, b"")), 100);
         let repeated = |out: Vec<(Way, Vec<u8>)>| -> Vec<u32> {
             let out = seen(out).into_iter();
-            out.filter(|one| one.0 == Way::Out).map(|one| one.1).collect()
+            out.filter(|one| one.0 == Way::Out)
+                .map(|one| one.1)
+                .collect()
         };
         assert!(repeated(bench.pass(Way::In, &has)).is_empty());
         assert!(repeated(bench.pass(Way::In, &has)).is_empty());
         for hole in [100, 108, 112] {
             assert_eq!(repeated(bench.pass(Way::In, &has)), [hole]);
         }
-        assert!(repeated(bench.pass(Way::In, &has)).is_empty(), "a round trip");
+        assert!(
+            repeated(bench.pass(Way::In, &has)).is_empty(),
+            "a round trip"
+        );
         // Everything but the end is there, and that is the first one then.
         assert_eq!(repeated(bench.pass(Way::In, &ack(false, 124))), [124]);
     }
