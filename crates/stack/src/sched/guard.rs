@@ -31,8 +31,8 @@ const RISK: u64 = 8;
 /// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
 const TRIAL: u32 = 2;
 
-/// What nothing is known of is held to carry at least this fraction of what the others do.
-const LEAST_SHARE: u64 = 32;
+/// Bytes a second that what nothing is known of is held to carry at least.
+const LEAST_RATE: u64 = 2_000;
 
 /// There is a longer queue on it than it needs.
 fn is_queued(path: &PathView) -> bool {
@@ -136,10 +136,11 @@ fn members(paths: &[PathView], window: u64) -> SubflowSet {
 fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
     let known = |other: &PathView| in_play(other) && other.capacity > 0;
     let first = u64::from(path.cwnd);
+    let on_its_way = || Duration::from_micros(first.saturating_mul(1_000_000) / LEAST_RATE);
     path.capacity == 0
         && path.inflight >= path.mss.saturating_mul(TRIAL)
-        && first.saturating_mul(2 * LEAST_SHARE) > window
         && together(paths, path.least, window, known) >= first
+        && together(paths, on_its_way(), window, known) > window / 2
 }
 
 /// What all paths are known to carry until the slowest one delivers fits into half of the window, so that none is held back: the
@@ -505,14 +506,14 @@ mod tests {
             capacity: 900_000,
             ..known
         };
-        // Carrying 900,000 it brings less than the first window while that is tried. And at a 32nd of what the other carries a
-        // first window of 14,000 takes as long as that needs for 448,000.
+        // Carrying 900,000 it brings less than the first window while that is tried. And at the least rate a first window of 14,000
+        // takes seven seconds.
         for (known, inflight, window, kept) in [
             (known, 1_400, 100_000, true),
             (known, 2_800, 100_000, false),
             (slow, 2_800, 100_000, true),
-            (known, 2_800, 895_999, false),
-            (known, 2_800, 896_000, true),
+            (known, 2_800, 13_999_000, false),
+            (known, 2_800, 14_000_000, true),
         ] {
             let mut views = [known, unknown(inflight)];
             hold_back(&mut views, window);
