@@ -121,14 +121,6 @@ fn sack_edges(packet: &[u8], view: &TcpView) -> Vec<(usize, Number)> {
     edges
 }
 
-/// All SACK blocks: the first number of each, and the one after it.
-pub fn sack_blocks(packet: &[u8], view: &TcpView) -> Vec<(SeqNum, SeqNum)> {
-    let edges = sack_edges(packet, view);
-    let number = |at: usize| SeqNum::new(get_u32(packet, at));
-    let block = |pair: &[(usize, Number)]| (number(pair[0].0), number(pair[1].0));
-    edges.chunks_exact(2).map(block).collect()
-}
-
 /// Which end of a packet an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {

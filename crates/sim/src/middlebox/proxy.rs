@@ -19,8 +19,6 @@ const MOST_FLOWS: usize = 64;
 /// Bounds of its retransmission timer.
 const LEAST_RTO: Duration = Duration::from_millis(200);
 const MOST_RTO: Duration = Duration::from_secs(4);
-/// It waits for what it sent again at least so long before it does so once more.
-const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// Then it gives the receiver up.
 const MOST_TRIES: u32 = 12;
 /// Duplicate acknowledgements after which it sends again without waiting for the timer.
@@ -53,13 +51,9 @@ impl Default for ProxySpec {
 /// A segment that the proxy answers for.
 #[derive(Debug)]
 struct Stored {
-    start: SeqNum,
     end: SeqNum,
-    /// The last time.
     sent: Instant,
     again: bool,
-    /// The receiver has it, though not all that is before it (RFC 2018).
-    sacked: bool,
     bytes: Vec<u8>,
 }
 
@@ -94,7 +88,7 @@ impl Stream {
             .min(MOST_RTO)
     }
 
-    /// The receiver acknowledges. Says whether what is missing should be sent again at once.
+    /// The receiver acknowledges. Says whether the first segment should be sent again at once.
     fn acknowledge(&mut self, ack: SeqNum, edge: SeqNum, bare: bool, now: Instant) -> bool {
         let before = *self.acked.get_or_insert(ack);
         self.next = Some(self.next.map_or(ack, |next| next.max(ack)));
@@ -123,28 +117,18 @@ impl Stream {
             return self.recover.is_some() && !self.store.is_empty();
         } else if ack == before && bare && !self.store.is_empty() {
             self.duplicates += 1;
-            return self.duplicates >= DUPLICATES;
+            return self.duplicates == DUPLICATES;
         }
         false
     }
 
-    /// The receiver has this, too.
-    fn sacked(&mut self, from: SeqNum, to: SeqNum) {
-        let inside = |part: &&mut Stored| from.before_eq(part.start) && part.end.before_eq(to);
-        for part in self.store.iter_mut().filter(inside) {
-            part.sacked = true;
-        }
-    }
-
     /// Keeps a segment until the receiver acknowledges it.
-    fn keep(&mut self, packet: &[u8], start: SeqNum, end: SeqNum, sent: Instant) {
+    fn keep(&mut self, packet: &[u8], end: SeqNum, sent: Instant) {
         self.stored += packet.len() as u64;
         self.store.push_back(Stored {
-            start,
             end,
             sent,
             again: false,
-            sacked: false,
             bytes: packet.to_vec(),
         });
         self.next = Some(end);
@@ -153,23 +137,14 @@ impl Stream {
         }
     }
 
-    /// The first segment that is missing and that was not sent again within a round trip (RFC 6675 in short): the first one that
-    /// is kept, or one before what the receiver has.
-    fn missing(&self, now: Instant) -> Option<usize> {
-        let known = self.store.iter().rposition(|part| part.sacked).unwrap_or(1);
-        let wait = self.srtt.unwrap_or(LEAST_RTO).max(LEAST_WAIT);
-        let lacks = |part: &Stored| !part.sacked && !(part.again && now < part.sent + wait);
-        self.store.iter().take(known).position(lacks)
-    }
-
-    /// A segment once more.
-    fn again(&mut self, at: usize, now: Instant) -> Option<&[u8]> {
+    /// The first segment once more.
+    fn again(&mut self, now: Instant) -> Option<&[u8]> {
         self.due = Some(now + self.rto());
         let last = self.store.back().map(|last| last.end);
         self.recover = self.recover.or(last);
-        let part = self.store.get_mut(at)?;
-        (part.again, part.sent) = (true, now);
-        Some(&part.bytes)
+        let first = self.store.front_mut()?;
+        first.again = true;
+        Some(&first.bytes)
     }
 
     fn give_up(&mut self) {
@@ -242,7 +217,7 @@ impl Proxy {
     }
 
     /// Looks at the acknowledgement in a packet that goes `way`, and makes it say what the proxy has said already. Says
-    /// whether what this receiver misses should be sent again.
+    /// whether the first segment that is kept for this receiver should be sent again.
     fn read_ack(
         flow: &mut Flow,
         way: Way,
@@ -258,9 +233,6 @@ impl Proxy {
         let window = u32::from(view.window(packet.bytes())) << shift;
         let bare = view.sequence_len() == 0;
         let stream = &mut flow[way.reversed().index()].stream;
-        for (from, to) in edit::sack_blocks(packet.bytes(), view) {
-            stream.sacked(from, to);
-        }
         let again = stream.acknowledge(ack, ack + window, bare, now);
         let said = stream.next.map_or(ack, |next| next.max(ack));
         if said != ack {
@@ -281,11 +253,11 @@ impl Proxy {
         again
     }
 
-    /// A segment that is kept of what goes `way`, once more, with an acknowledgement of today: an old one could be refused
-    /// (RFC 5961 section 5.2).
-    fn again(flow: &mut Flow, way: Way, at: usize, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
+    /// The first segment that is kept of what goes `way`, once more, with an acknowledgement of today: an old one could
+    /// be refused (RFC 5961 section 5.2).
+    fn again(flow: &mut Flow, way: Way, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
         let said = flow[way.index()].said;
-        let bytes = flow[way.index()].stream.again(at, desk.now)?;
+        let bytes = flow[way.index()].stream.again(desk.now)?;
         let mut copy = desk.pool.copy_of(bytes);
         if let (Some((ack, window)), Some(view)) = (said, TcpView::of(copy.bytes())) {
             put_u16(copy.bytes_mut(), view.tcp + 14, window);
@@ -322,7 +294,7 @@ impl Proxy {
         if stream.stored + packet.len() as u64 > room {
             return Data::Passes;
         }
-        stream.keep(packet, next, end, sent);
+        stream.keep(packet, end, sent);
         Data::Taken
     }
 
@@ -396,9 +368,7 @@ impl Middlebox for Proxy {
         *passed = Some(passed.map_or(after, |passed| passed.max(after)));
         let back = way.reversed();
         if back.is_meant_by(spec.way) && Self::read_ack(flow, way, &mut packet, &view, desk.now) {
-            // One for each acknowledgement: as much goes as arrives.
-            let missing = flow[back.index()].stream.missing(desk.now);
-            if let Some(copy) = missing.and_then(|at| Self::again(flow, back, at, desk)) {
+            if let Some(copy) = Self::again(flow, back, desk) {
                 self.touched += 1;
                 desk.forward(back, copy);
             }
@@ -440,7 +410,7 @@ impl Middlebox for Proxy {
                 stream.tries += 1;
                 if stream.tries > MOST_TRIES {
                     stream.give_up();
-                } else if let Some(copy) = Self::again(flow, way, 0, desk) {
+                } else if let Some(copy) = Self::again(flow, way, desk) {
                     self.touched += 1;
                     desk.forward(way, copy);
                 } else {
@@ -561,37 +531,6 @@ mod tests {
         bench.pass(Way::Out, &data(true, 116, b"0123"));
         bench.pass(Way::Out, &data(true, 120, b"0123"));
         assert_eq!(bench.pass(Way::In, &ack(true, 120)).len(), 1);
-    }
-
-    #[test]
-    fn what_the_receiver_has_it_does_not_send_again() {
-        let mut bench = bench(false, ProxySpec::default());
-        for n in 0..7 {
-            bench.pass(Way::Out, &data(false, 100 + n * 4, b"0123"));
-        }
-        // The receiver lacks 100 to 103, 108 to 115 and 124 to 127.
-        let mut sack = vec![1, 1, SACK, 18];
-        for edge in [104u32, 108, 116, 124] {
-            sack.extend(edge.to_be_bytes());
-        }
-        let has = acking(reversed(packet(false, ACK, 900, &sack, b"")), 100);
-        let repeated = |out: Vec<(Way, Vec<u8>)>| -> Vec<u32> {
-            let out = seen(out).into_iter();
-            out.filter(|one| one.0 == Way::Out)
-                .map(|one| one.1)
-                .collect()
-        };
-        assert!(repeated(bench.pass(Way::In, &has)).is_empty());
-        assert!(repeated(bench.pass(Way::In, &has)).is_empty());
-        for hole in [100, 108, 112] {
-            assert_eq!(repeated(bench.pass(Way::In, &has)), [hole]);
-        }
-        assert!(
-            repeated(bench.pass(Way::In, &has)).is_empty(),
-            "a round trip"
-        );
-        // Everything but the end is there, and that is the first one then.
-        assert_eq!(repeated(bench.pass(Way::In, &ack(false, 124))), [124]);
     }
 
     #[test]
