@@ -140,6 +140,7 @@ impl Conn {
             self.give_up_held(i, &failing, cx);
             return;
         }
+        // Those that decide whether anybody hears them are a time-out apart: one that is silent keeps a reader waiting.
         let pause = rto.times(1 << failing.sent.saturating_sub(UNHEARD_FAILS - 1));
         self.failing = Some(Failing {
             again_at: cx.now + pause,
