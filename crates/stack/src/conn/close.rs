@@ -203,14 +203,14 @@ impl Conn {
         cx.count.subflow_reset_by_us += 1;
         self.unsettled = true;
         self.reinject_all(i);
-        if matches!(end, SubflowEnd::OptionsLost | SubflowEnd::Checksum) {
+        if end.is_by_middlebox() {
             self.doubt_others(i, cx);
         }
         self.subflows[i].reset(end, why);
         self.refresh_sample(i);
     }
 
-    /// Takes a dead subflow out; says whether it did.
+    /// Takes a dead subflow out.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].end.unwrap_or(end);
         if end.is_by_middlebox() {

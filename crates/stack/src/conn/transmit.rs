@@ -174,7 +174,7 @@ impl Conn {
             fin: (sf.finish || closing) && !self.sends_record_only(),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
-            push: again || self.pushes(),
+            push: self.pushes(),
             // What was a whole segment elsewhere is often none here, and nothing will join it.
             no_nagle: again || idle,
         }
