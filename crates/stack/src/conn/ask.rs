@@ -38,10 +38,12 @@ impl Conn {
                 self.doubt_others(i, cx);
             }
             WayDown::Reset => {
+                let since = (cx.now, held.mapped);
                 self.subflows[i].unexplained = None;
+                self.subflows[i].unmapped_since.get_or_insert(since);
                 self.withhold_no_more();
                 self.unmapped(i, lost, cx);
-                if !mapped {
+                if !mapped && self.lattice.speaks_multipath() {
                     // Nor did anything come with one before. // rfc8684:B3
                     self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
                 }

@@ -4,7 +4,7 @@
 //! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
 //! stream's order, and what was held is part of it.
 
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -27,8 +27,6 @@ const MOST_FAILS: u8 = 5;
 const UNHEARD_FAILS: u8 = 3;
 /// How often the proof of a join is repeated before nothing waits for its answer.
 const PROOFS_IN_VAIN: u8 = 2;
-/// How long it is sent to a peer that is not heard at all.
-const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +126,6 @@ impl Conn {
         let rto = self.subflows[i].tcp.rto();
         // A peer of which nothing came but what was under way has not refused to answer: its path is down.
         let heard = self.subflows[i].quiet.heard_at() > failing.since + rto;
-        let too_long = cx.now >= failing.since + LONGEST_SILENCE;
         // Or it does not hear options, or does not say them any more: then it goes on as TCP.
         let bare = self.subflows[i].bareness.heard && !self.joined;
         let bare = bare || failing.answered;
@@ -136,7 +133,7 @@ impl Conn {
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
-        if failing.sent >= MOST_FAILS && (heard || too_long) {
+        if failing.sent >= MOST_FAILS {
             self.give_up_held(i, &failing, cx);
             return;
         }

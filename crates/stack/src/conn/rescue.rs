@@ -141,7 +141,9 @@ impl Conn {
         (sf.stale, sf.suspect, sf.rescued) = (false, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
         let told = core::mem::take(&mut sf.silence_told);
-        let (subflow, only_late) = (sf.id(), !sf.tcp.in_recovery());
+        // What a subflow that rests acknowledged without Data ACK was put up with the rest, and is not only late.
+        let only_late = !sf.tcp.in_recovery() && !sf.rests;
+        let subflow = sf.id();
         cx.count.subflow_recovered += u64::from(was_stale);
         self.refresh_sample(i);
         if only_late {

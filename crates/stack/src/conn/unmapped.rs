@@ -56,6 +56,8 @@ pub(crate) struct Unexplained {
     pub(super) starts: Vec<u64>,
     /// Mappings that had come before: what was said then tells nothing about whether options still pass.
     mappings: u64,
+    /// Bytes that had come with mappings on all subflows.
+    pub(super) mapped: u64,
     /// When the peer is to be told that this cannot be placed.
     pub(super) tell: Option<Instant>,
     pub(super) until: Instant,
@@ -76,6 +78,7 @@ impl Unexplained {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: 0,
+            mapped: 0,
             tell: Some(now),
             until,
             since: now,
@@ -241,6 +244,7 @@ impl Conn {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: sf.mappings_before,
+            mapped: self.mapped,
             tell,
             until: cx.now + wait,
             since: cx.now,
