@@ -148,9 +148,11 @@ impl Receiver {
         self.next
     }
 
-    /// What acknowledgements say: the next number expected, less what is withheld. It never goes back.
+    /// What acknowledgements say: the next number expected, less what is withheld. It never goes back. In front of a hole nothing
+    /// is: who waits for the acknowledgement of what comes before would not fill it.
     pub(crate) fn acknowledges(&self) -> SeqNum {
-        self.told.max(self.next - self.withheld)
+        let withheld = if self.held() == 0 { self.withheld } else { 0 };
+        self.told.max(self.next - withheld)
     }
 
     pub(crate) fn withheld(&self) -> u32 {
