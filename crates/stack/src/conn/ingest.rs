@@ -3,6 +3,7 @@
 //! The subflow has spoken by then; nothing here changes TCP state except by asking for a reset.
 
 use manypath_tcp::machine::{Outcome, Verdict};
+use manypath_tcp::time::Instant;
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -439,11 +440,23 @@ impl Conn {
             return;
         }
         let owner = self.subflows[i].id();
-        let (placed, sum) = self.recv.place(owner, at, bytes, known);
-        self.placed(placed, bytes.len(), cx);
+        let (mut placed, sum) = self.recv.place(owner, at, bytes, known);
         // On the copy: what was just written cannot be read again before the payload's bytes have left the store buffer.
         let mut noted = m;
         noted.sum.append(sum);
+        if placed == Placed::Contested {
+            if complete && into == 0 && self.is_intact(&noted) {
+                // Whole and verified: it need not wait for what may never be.
+                self.subflows[i].rx.pop();
+                let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
+                self.advanced(advanced, cx);
+                return;
+            }
+            if self.give_up_claims_of_silent(i, cx.now) {
+                placed = self.recv.place(owner, at, bytes, Some(sum)).0;
+            }
+        }
+        self.placed(placed, bytes.len(), cx);
         noted.lost |= placed != Placed::Stored;
         noted.incomplete |= into != u32::from(noted.taken);
         noted.taken += bytes.len() as u16;
@@ -455,18 +468,40 @@ impl Conn {
         }
     }
 
+    /// The sum of its bytes is what the peer said. // rfc8684:D9
+    fn is_intact(&self, m: &RxMapping) -> bool {
+        self.rx_numbers.is_some_and(|numbers| {
+            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
+        })
+    }
+
+    /// Other subflows were not heard for a time-out: what waits there for the rest of its mapping shall not keep the same bytes
+    /// from being taken elsewhere. The mapping does not count any more if its rest comes after all. True if there was such a one.
+    fn give_up_claims_of_silent(&mut self, i: usize, now: Instant) -> bool {
+        let mut any = false;
+        for j in 0..self.subflows.len() {
+            let lately = self.heard_lately(j, now);
+            if let Some(partial) = self.subflows[j]
+                .rx
+                .partial_mut()
+                .filter(|_| j != i && !lately)
+            {
+                partial.lost = true;
+                self.recv.discard(self.subflows[j].id());
+                any = true;
+            }
+        }
+        any
+    }
+
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else {
-            return;
-        };
         let owner = self.subflows[i].id();
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
             self.recv.discard(owner);
             return;
         }
-        // rfc8684:D9
-        if m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum)) {
+        if self.is_intact(m) {
             if m.lost {
                 self.recv.discard(owner);
             } else {

@@ -268,6 +268,11 @@ impl RxMaps {
         self.queue.front().filter(|m| m.taken > 0)
     }
 
+    /// As `partial`.
+    pub(crate) fn partial_mut(&mut self) -> Option<&mut RxMapping> {
+        self.queue.front_mut().filter(|m| m.taken > 0)
+    }
+
     pub(crate) fn pop(&mut self) {
         self.queue.pop_front();
     }
