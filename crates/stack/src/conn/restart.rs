@@ -136,7 +136,7 @@ impl Conn {
     }
 
     /// The others together would be much slower to send on, as far as is known from here. One that still grows may come to the
-    /// same window.
+    /// same window. What a proxy acknowledges tells nothing.
     fn outdoes_others(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
@@ -145,7 +145,7 @@ impl Conn {
             false => other.rate(),
         };
         let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
-        sf.rate() > others * MUCH_MORE
+        !sf.is_answered_on_the_way() && sf.rate() > others * MUCH_MORE
     }
 
     /// It brought much more without mappings than all others with them meanwhile: our windows say nothing about what a peer

@@ -36,6 +36,10 @@ use crate::ids::SubflowId;
 /// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
 
+/// How much sooner than its handshake its data is acknowledged on a subflow of which the peer cannot do it: a queue that was there
+/// for the handshake and is gone makes no such difference.
+const MUCH_SOONER: u64 = 4;
+
 /// How far a subflow has been introduced to the connection at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
@@ -176,8 +180,16 @@ pub(crate) struct Subflow {
     /// Bare segments alternate between what introduces us and what closes.
     pub(crate) greet_next: bool,
     announced_up: bool,
+    /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
+    handshake_rtt: Option<Duration>,
     /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
     retained: Vec<(Offset, Box<[u8]>)>,
+}
+
+/// Whether data is acknowledged so much sooner than a handshake was that something nearer than the peer must do it. Pure.
+fn answered_on_the_way(handshake: Option<Duration>, data: Option<Duration>) -> bool {
+    let both = handshake.zip(data);
+    both.is_some_and(|(handshake, data)| data.times(MUCH_SOONER) < handshake)
 }
 
 impl Subflow {
@@ -231,6 +243,7 @@ impl Subflow {
             probe_until: None,
             greet_next: true,
             announced_up: false,
+            handshake_rtt: None,
             retained: Vec::new(),
         }
     }
@@ -330,6 +343,11 @@ impl Subflow {
         self.rate_of(self.tcp.cwnd())
     }
 
+    /// A proxy acknowledges, and what it has need not arrive.
+    pub(crate) fn is_answered_on_the_way(&self) -> bool {
+        answered_on_the_way(self.handshake_rtt, self.tcp.min_rtt())
+    }
+
     /// Bytes a second that a congestion window would let go.
     pub(crate) fn rate_of(&self, cwnd: u32) -> u64 {
         let round_trip = self.tcp.srtt().map_or(0, Duration::as_micros).max(1);
@@ -345,7 +363,10 @@ impl Subflow {
     /// True the first time it is asked after the subflow became able to carry data.
     pub(crate) fn take_up(&mut self) -> bool {
         let up = !self.announced_up && self.carries_data();
-        self.announced_up |= up;
+        if up {
+            self.announced_up = true;
+            self.handshake_rtt = self.tcp.srtt();
+        }
         up
     }
 
@@ -504,4 +525,26 @@ impl Subflow {
 
 fn lived(from: Instant, to: Instant) -> Duration {
     to.since(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_known_by_its_quick_answers() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        for (handshake, data, proxied) in [
+            (ms(45), ms(0), true),
+            (ms(600), ms(30), true),
+            (ms(45), ms(45), false),
+            (ms(45), ms(12), false),
+            (ms(45), ms(200), false),
+            (ms(45), None, false),
+            (None, ms(0), false),
+        ] {
+            let is = answered_on_the_way(handshake, data);
+            assert_eq!(is, proxied, "{handshake:?} {data:?}");
+        }
+    }
 }
