@@ -29,11 +29,22 @@ impl Conn {
         data_rto(self.paths_for_data().map(|sf| sf.tcp.rto()).max())
     }
 
-    /// How long they may take for what is on its way. Where the subflows have acknowledged everything, nothing that is slow is
-    /// waited for: what the peer lacks now has no other to miss it.
+    /// How long they may take for what is on its way.
     fn awaited_data_rto(&self) -> Duration {
-        let fastest = || self.paths_for_data().map(|sf| sf.tcp.rto()).min();
+        let fastest = || self.fastest_rto();
         data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
+    }
+
+    /// How long they may take where the subflows have acknowledged everything. Nothing that is slow is waited for: what the peer
+    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long.
+    fn swallowed_data_rto(&self) -> Duration {
+        let rto = self.fastest_rto();
+        let beside = self.subflows.iter().filter(|sf| sf.carries_data()).nth(1);
+        rto.filter(|_| beside.is_some()).unwrap_or(data_rto(rto))
+    }
+
+    fn fastest_rto(&self) -> Option<Duration> {
+        self.paths_for_data().map(|sf| sf.tcp.rto()).min()
     }
 
     /// The longest time-out, as `rto` has it, of those subflows that wait for an acknowledgement.
@@ -53,10 +64,14 @@ impl Conn {
         let idle = || !self.paths_for_data().any(|sf| sf.tcp.awaits_ack());
         let swallowed = outstanding == Outstanding::Data && idle();
         if self.data_timer.follow(outstanding) {
-            self.data_timer.start(now, self.awaited_data_rto());
+            let rto = match swallowed {
+                true => self.swallowed_data_rto(),
+                false => self.awaited_data_rto(),
+            };
+            self.data_timer.start(now, rto);
         } else if swallowed {
             self.data_timer
-                .start_at_latest(now, self.awaited_data_rto());
+                .start_at_latest(now, self.swallowed_data_rto());
         }
     }
 
@@ -198,7 +213,11 @@ impl Conn {
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
         // While the peer's data comes, the Data ACK may be in a queue behind it, and the peer would go on without this subflow
         // as soon as it has another.
-        let last = last.filter(|i| self.recv.finished() || !self.was_heard_meanwhile(*i));
+        let fed = self
+            .data_timer
+            .began()
+            .is_some_and(|began| self.fed > began);
+        let last = last.filter(|_| self.recv.finished() || !fed);
         // A peer that does not know us yet would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
@@ -225,6 +244,16 @@ impl Conn {
         }
     }
 
+    /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
+    /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked.
+    fn ask_for_window(&mut self, now: Instant) {
+        let silent_too = !self.has_healthy();
+        let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
+        for sf in self.subflows.iter_mut().filter(asked) {
+            sf.tcp.probe_liveness(now);
+        }
+    }
+
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
@@ -246,9 +275,7 @@ impl Conn {
             self.repeat_fin_on_data(cx);
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
-            if let Some(i) = self.best_subflow() {
-                self.subflows[i].tcp.probe_liveness(cx.now);
-            }
+            self.ask_for_window(cx.now);
         }
     }
 }
