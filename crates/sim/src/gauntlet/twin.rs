@@ -10,12 +10,15 @@ use crate::endpoint::Endpoint;
 use crate::middlebox::BoxSpec;
 use crate::oracle::Violation;
 use crate::record::Digest;
-use crate::report::{LinkReport, Report};
-use crate::scenario::{Action, Scenario, ScenarioError};
+use crate::report::{ConnectionReport, LinkReport, Report};
+use crate::scenario::{Action, HostSpec, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
 
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
 const REPETITIONS: u64 = 5;
+
+/// Round trips from the first SYN until a join is there.
+const JOIN_ROUND_TRIPS: f64 = 4.0;
 
 /// One of the two runs.
 #[derive(Debug)]
@@ -101,6 +104,17 @@ impl Twin {
         paths(scenario) > 1 && established && !ours.fell_back
     }
 
+    /// Seconds after which no connection is too young for another subflow: after the handshake the peer has to acknowledge
+    /// something and to tell its addresses before a join can begin (RFC 8684 sections 3.1 and 3.4).
+    fn joined_by(&self) -> f64 {
+        let Ok(ours) = &self.ours else { return 0.0 };
+        let connections = ours.report.connections.iter();
+        let old = |connection: &ConnectionReport| {
+            connection.started + connection.connect_time.unwrap_or(0.0) * JOIN_ROUND_TRIPS
+        };
+        connections.map(old).fold(0.0, f64::max)
+    }
+
     /// The report of the run as planned, with what the comparison found in place of what TCP suffered as well.
     #[must_use]
     pub fn into_report(self) -> Report {
@@ -138,10 +152,33 @@ pub(super) fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
-/// Paths of the host that has the most.
+/// Paths of the host that has the most: links whose ends at hosts have addresses, or come to some.
 fn paths(scenario: &Scenario) -> usize {
-    let interfaces = scenario.hosts.iter().map(|host| host.interfaces.len());
-    interfaces.max().unwrap_or(0)
+    let comes = |end: &String| {
+        let mut events = scenario.events.iter();
+        events
+            .any(|event| matches!(event, Action::AddAddress { interface, .. } if interface == end))
+    };
+    let interfaces = scenario.hosts.iter().flat_map(|host| {
+        let interfaces = host.interfaces.iter();
+        interfaces.map(|interface| (format!("{}.{}", host.name, interface.name), interface))
+    });
+    let without: Vec<String> = interfaces
+        .filter(|(end, interface)| interface.addresses.is_empty() && !comes(end))
+        .map(|(end, _)| end)
+        .collect();
+    let of = |host: &HostSpec| {
+        let at = |end: &&String| {
+            end.strip_prefix(&*host.name)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
+        let links = scenario.links.iter();
+        let usable = links.filter(|link| !link.ends.iter().any(|end| without.contains(end)));
+        usable
+            .filter(|link| link.ends.iter().any(|end| at(&end)))
+            .count()
+    };
+    scenario.hosts.iter().map(of).max().unwrap_or(0)
 }
 
 /// Both runs have no choice but the same boxes, and nothing on the way damages payload at random.
@@ -169,9 +206,7 @@ fn plain_tcp(scenario: &Scenario) -> Scenario {
 fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, ScenarioError> {
     let Ok(tcp) = &twin.tcp else { return Ok(false) };
     let undelivered = matches!(twin.fault, Some(Fault::Undelivered(_)));
-    if undelivered && twin.could_go_on(scenario) {
-        return Ok(false);
-    }
+    let could_go_on = undelivered && twin.could_go_on(scenario);
     let Some(end) = tcp.whole else {
         return Ok(false);
     };
@@ -184,6 +219,9 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
         .map(|link| &*link.name)
         .collect();
     for from in beginnings(scenario, &used, end) {
+        if could_go_on && seconds(from) >= twin.joined_by() {
+            return Ok(false);
+        }
         let seen = without_what_follows(scenario, &used, from, end);
         let plain = arm(plain_tcp(&seen), RunOptions::default())?;
         if plain.is_ok_and(|tcp| tcp.whole == Some(end)) {
