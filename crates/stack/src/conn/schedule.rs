@@ -79,6 +79,11 @@ impl Schedule {
         news
     }
 
+    /// A device that took no more in this turn.
+    pub(crate) fn a_full_one(&self) -> Option<IfaceId> {
+        self.full.last().copied()
+    }
+
     /// New data left on this subflow.
     pub(crate) fn sent_on(&mut self, subflow: SubflowId) {
         self.history.last = Some(subflow);

@@ -188,15 +188,17 @@ impl Conn {
 
     /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
     fn transmit_data_somewhere(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        let mut outcome = Progress::Nothing;
         loop {
             match self.transmit_data(slots, cx) {
                 Progress::Sent => return Progress::Sent,
-                Progress::Nothing => return outcome,
-                blocked @ Progress::Blocked(device) => {
-                    outcome = blocked;
+                // What was full before in this turn is not asked again, and still holds something up.
+                Progress::Nothing => {
+                    let full = self.schedule.a_full_one();
+                    return full.map_or(Progress::Nothing, Progress::Blocked);
+                }
+                Progress::Blocked(device) => {
                     if !self.schedule.note_full(device) {
-                        return outcome;
+                        return Progress::Blocked(device);
                     }
                 }
             }
