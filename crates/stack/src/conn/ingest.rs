@@ -508,6 +508,11 @@ impl Conn {
                 let range = m.at..m.at + u64::from(m.len);
                 let advanced = self.recv.verified(owner, range);
                 self.advanced(advanced, cx);
+                let tcp = &mut self.subflows[i].tcp;
+                if u32::from(m.len) > tcp.mss() {
+                    // Several segments at once, for whose Data ACK a small window may wait (RFC 9293 section 3.8.6.3).
+                    tcp.force_ack();
+                }
             }
             return;
         }
