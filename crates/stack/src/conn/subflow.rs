@@ -354,9 +354,11 @@ impl Subflow {
         u64::from(cwnd) * 1_000_000 / round_trip
     }
 
+    /// What it is to the congestion control of the others. One that is for when nothing else is left takes no part of any bottleneck
+    /// before that, and its window is no reason for the others to grow less.
     pub(crate) fn sample(&self) -> PathSample {
         let mut sample = self.tcp.path_sample();
-        sample.usable = sample.usable && self.answers();
+        sample.usable &= self.answers() && (!self.is_backup() || self.tcp.awaits_ack());
         sample
     }
 
