@@ -722,6 +722,27 @@ fn ndiffports_keeps_its_number_of_subflows() {
 }
 
 #[test]
+fn ndiffports_takes_what_is_left_when_its_address_goes() {
+    let mut bench = Bench::two_paths(Policy::Ndiffports(2));
+    assert_eq!(bench.opened(), ["10.0.0.1 > 192.0.2.1:80"]);
+    bench.tell(Event::Up {
+        subflow: SubflowId(1),
+    });
+    bench.tell(Event::LocalDown {
+        iface: WIFI,
+        addr: ip("10.0.0.1"),
+    });
+    for subflow in 0..=1 {
+        bench.end(SubflowId(subflow), SubflowEnd::AddressGone);
+    }
+    let opened = bench.opened();
+    assert!(
+        opened.iter().any(|pair| pair == "10.1.0.1 > 192.0.2.1:80"),
+        "{opened:?}"
+    );
+}
+
+#[test]
 fn sixty_four_subflows_are_possible_and_no_more() {
     let mut bench = Bench::two_paths(Policy::Ndiffports(100));
     assert_eq!(bench.opened().len(), 63);

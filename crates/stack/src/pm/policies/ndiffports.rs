@@ -3,11 +3,12 @@
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::AddrId;
 
-use super::Plan;
+use super::{Plan, full_mesh};
 use crate::pm::Reason;
 use crate::pm::ledger::Ledger;
 
-/// One more subflow, if there are fewer than `count` between the first subflow's addresses.
+/// One more subflow, if there are fewer than `count` between the first subflow's addresses. While one of those is gone, what is
+/// left serves, for without any subflow the connection would end.
 pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let mut plan = Plan::default();
     let local = ledger
@@ -18,10 +19,11 @@ pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
         .remotes()
         .iter()
         .find(|remote| remote.addr == ledger.first_remote());
-    if let (Some(local), Some(remote)) = (local, remote) {
-        if ledger.between(local.id, remote.addr) < usize::from(count) {
-            plan.want(ledger, now, local, remote, Reason::CountWanted(count));
-        }
+    let Some((local, remote)) = local.zip(remote) else {
+        return full_mesh::plan(ledger, now);
+    };
+    if ledger.between(local.id, remote.addr) < usize::from(count) {
+        plan.want(ledger, now, local, remote, Reason::CountWanted(count));
     }
     plan
 }
