@@ -178,11 +178,25 @@ pub struct Proxy {
     touched: u64,
 }
 
-/// The value of the timestamp option.
-fn stamp(packet: &[u8], view: &TcpView) -> Option<u32> {
+/// Where the value of the timestamp option is; the echo follows.
+fn stamp_at(packet: &[u8], view: &TcpView) -> Option<usize> {
     let mut options = view.options(packet);
     let (_, at) = options.find(|(kind, at)| *kind == TIMESTAMPS && at.len() == 10)?;
-    Some(get_u32(packet, at.start + 2))
+    Some(at.start + 2)
+}
+
+/// The value of the timestamp option.
+fn stamp(packet: &[u8], view: &TcpView) -> Option<u32> {
+    stamp_at(packet, view).map(|at| get_u32(packet, at))
+}
+
+/// The newer one of two timestamps, which wrap around (RFC 7323 section 5.2).
+fn newer(known: Option<u32>, seen: Option<u32>) -> Option<u32> {
+    let is_newer = |known: u32, seen: u32| (seen.wrapping_sub(known) as i32) > 0;
+    match (known, seen) {
+        (Some(known), Some(seen)) if !is_newer(known, seen) => Some(known),
+        _ => seen.or(known),
+    }
 }
 
 /// Shift of the windows that go `way`.
@@ -253,13 +267,19 @@ impl Proxy {
         again
     }
 
-    /// The first segment that is kept of what goes `way`, once more, with an acknowledgement of today: an old one could
-    /// be refused (RFC 5961 section 5.2).
+    /// The first segment that is kept of what goes `way`, once more, with an acknowledgement and timestamps of today: with old
+    /// ones it could be refused (RFC 5961 section 5.2, RFC 7323 section 5.3).
     fn again(flow: &mut Flow, way: Way, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
         let said = flow[way.index()].said;
+        let stamps = [way, way.reversed()].map(|way| flow[way.index()].stamp);
         let bytes = flow[way.index()].stream.again(desk.now)?;
         let mut copy = desk.pool.copy_of(bytes);
         if let (Some((ack, window)), Some(view)) = (said, TcpView::of(copy.bytes())) {
+            let at = stamp_at(copy.bytes(), &view);
+            if let (Some(at), [Some(value), Some(echo)]) = (at, stamps) {
+                put_u32(copy.bytes_mut(), at, value);
+                put_u32(copy.bytes_mut(), at + 4, echo);
+            }
             put_u16(copy.bytes_mut(), view.tcp + 14, window);
             edit::set_ack(copy.bytes_mut(), &view, ack);
         }
@@ -362,7 +382,7 @@ impl Middlebox for Proxy {
             Self::greet(&mut flow[way.index()], packet.bytes(), &view);
         }
         let end = &mut flow[way.index()];
-        end.stamp = stamp(packet.bytes(), &view).or(end.stamp);
+        end.stamp = newer(end.stamp, stamp(packet.bytes(), &view));
         let after = SeqNum::new(view.seq(packet.bytes())) + view.sequence_len();
         let passed = &mut end.stream.passed;
         *passed = Some(passed.map_or(after, |passed| passed.max(after)));
@@ -514,6 +534,35 @@ mod tests {
         let all = bench.until(Instant::from_secs(1000));
         assert!(all.len() < 20, "{}", all.len());
         assert_eq!((bench.middlebox.deadline(), bench.kept()), (None, 0));
+    }
+
+    #[test]
+    fn what_it_sends_again_has_the_newest_timestamps() {
+        let mut bench = bench(false, ProxySpec::default());
+        bench.pass(Way::Out, &data(false, 100, b"0123"));
+        let stamped = |value: u8, echo: u8| {
+            let mut options = STAMP;
+            (options[7], options[11]) = (value, echo);
+            options
+        };
+        bench.pass(
+            Way::Out,
+            &acking(packet(false, ACK, 104, &stamped(9, 70), b""), 900),
+        );
+        // One that was overtaken changes nothing.
+        bench.pass(
+            Way::Out,
+            &acking(packet(false, ACK, 104, &stamped(7, 70), b""), 900),
+        );
+        let answer = reversed(packet(false, ACK, 900, &stamped(77, 5), b""));
+        bench.pass(Way::In, &acking(answer, 100));
+        let (_, again) = &bench.until(Instant::from_secs(1))[0];
+        let view = TcpView::of(again).unwrap();
+        let at = stamp_at(again, &view).unwrap();
+        assert_eq!(
+            (view.seq(again), get_u32(again, at), get_u32(again, at + 4)),
+            (100, 9, 77)
+        );
     }
 
     #[test]
