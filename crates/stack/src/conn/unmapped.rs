@@ -221,7 +221,7 @@ impl Conn {
             false => MOST_HELD.min(self.recv.room() as usize),
         };
         if only {
-            self.withhold(i, cx);
+            self.withhold(i, bytes.len(), cx);
         }
         let patience = self.patience(i);
         let sf = &mut self.subflows[i];

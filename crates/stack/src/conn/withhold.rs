@@ -15,8 +15,18 @@ use manypath_wire::seq::Ssn;
 use super::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// Bytes that are withheld: not more than one segment, for the peer repeats them while it has nothing new.
+/// Bytes that are withheld: less than one segment, for the peer repeats them while it has nothing new, and after a time-out sends
+/// what follows only when some of a segment is acknowledged.
 const BYTES: u32 = 512;
+
+/// What is withheld of `bytes` from a peer that sends segments of `len` bytes. Pure.
+fn fewer_than(len: usize, bytes: u32) -> u32 {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    match len < bytes {
+        true => (len / 2).max(1),
+        false => bytes,
+    }
+}
 
 /// Repetitions of the same bytes after which one of them is acknowledged: the peer's retransmission timer begins anew, long
 /// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the
@@ -33,22 +43,26 @@ pub(crate) struct Withheld {
     subflow: SubflowId,
     bytes: u32,
     repeats: u8,
+    /// How often a byte of it was acknowledged after so many repetitions.
+    given: usize,
     /// What we sent from here on, the peer takes without mappings.
     fell: Option<Ssn>,
 }
 
 impl Conn {
-    /// The peer may not know that its mappings do not arrive.
-    pub(crate) fn withhold(&mut self, i: usize, cx: &mut Cx<'_>) {
+    /// The peer may not know that its mappings do not arrive; `len` bytes came without.
+    pub(crate) fn withhold(&mut self, i: usize, len: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         let subflow = sf.id();
         if self.withheld.is_none_or(|held| held.subflow != subflow) {
             cx.count.ack_withheld += 1;
-            sf.tcp.withhold(BYTES);
+            let bytes = fewer_than(len, BYTES);
+            sf.tcp.withhold(bytes);
             self.withheld = Some(Withheld {
                 subflow,
-                bytes: BYTES,
+                bytes,
                 repeats: 0,
+                given: 0,
                 fell: None,
             });
         }
@@ -103,13 +117,38 @@ impl Conn {
         if seg.payload.is_empty() || !sf.tcp.repeats_withheld(seg) {
             return false;
         }
+        let fewer = fewer_than(seg.payload.len(), held.bytes);
+        if fewer < held.bytes {
+            held.bytes = fewer;
+            sf.tcp.withhold(fewer);
+            return true;
+        }
         held.repeats += 1;
-        let given = (BYTES - held.bytes) as usize;
-        if held.repeats >= REPEATS[given.min(REPEATS.len() - 1)] && held.bytes > 1 {
+        if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] && held.bytes > 1 {
             held.repeats = 0;
+            held.given += 1;
             held.bytes -= 1;
             sf.tcp.withhold(held.bytes);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_segments_are_acknowledged_in_part() {
+        for (len, bytes, expected) in [
+            (1400, 512, 512),
+            (512, 512, 512),
+            (468, 512, 234),
+            (1, 512, 1),
+            (1, 1, 1),
+            (100, 234, 50),
+        ] {
+            assert_eq!(fewer_than(len, bytes), expected, "{len} {bytes}");
+        }
     }
 }
