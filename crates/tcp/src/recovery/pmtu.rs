@@ -87,16 +87,16 @@ impl Pmtu {
 
     /// The retransmission timer fired for a segment of `size` bytes, `in_a_row` timeouts now. Returns the new size if this
     /// looks like packets too large for a link that does not say so. It may as well have been an outage, so the search begins
-    /// as soon as something gets through.
+    /// as soon as something gets through. A segment that is smaller than what would be tried instead says nothing.
     pub fn on_timeout(&mut self, now: Instant, size: u32, in_a_row: u8) -> Option<u32> {
-        let target = if size > BASE { BASE } else { FLOOR };
+        let target = if self.current > BASE { BASE } else { FLOOR };
         if in_a_row < BLACK_HOLE_TIMEOUTS || size <= target || self.current <= target {
             return None;
         }
         if self.proven >= self.current {
             self.doubted.get_or_insert(self.current);
         }
-        self.too_large = self.too_large.min(self.current);
+        self.too_large = self.too_large.min(self.current).min(size);
         self.lower_to(now, target);
         self.search_again = Some(now);
         Some(target)
@@ -250,13 +250,15 @@ mod tests {
         assert_eq!(pmtu.on_timeout(now, 8_960, 2), None);
         assert_eq!(
             pmtu.on_timeout(now, 800, 3),
-            Some(FLOOR),
-            "even eight hundred bytes may be too many"
+            None,
+            "what is smaller than the next size would fit no better"
         );
-        let mut pmtu = Pmtu::new(8_960);
         assert_eq!(pmtu.on_timeout(now, 8_960, 3), Some(BASE));
-        assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
+        assert_eq!(pmtu.on_timeout(now, 800, 4), Some(FLOOR));
         assert_eq!(pmtu.on_timeout(now, FLOOR, 5), None);
+        // One that was a whole segment elsewhere, on a path with a larger size.
+        let mut pmtu = Pmtu::new(1_448);
+        assert_eq!(pmtu.on_timeout(now, 1_428, 3), Some(BASE));
     }
 
     #[test]

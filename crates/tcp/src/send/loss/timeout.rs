@@ -99,10 +99,10 @@ impl LossRecovery {
         self.probe_due = false;
         self.head_due = true;
         self.pacer.reset();
-        if head.len + CALLERS_OPTIONS >= self.mss {
-            if let Some(smaller) = self.pmtu.on_timeout(now, self.mss, self.rto.backoffs()) {
-                self.set_mss(smaller);
-            }
+        // It need not be a whole one of this path: it may have been one elsewhere.
+        let size = self.mss.min(head.len + CALLERS_OPTIONS);
+        if let Some(smaller) = self.pmtu.on_timeout(now, size, self.rto.backoffs()) {
+            self.set_mss(smaller);
         }
     }
 
