@@ -14,7 +14,7 @@ pub enum PathManager {
     /// One subflow for each pair of a local and a remote address.
     FullMesh,
     /// This many subflows between the first pair of addresses, with different source ports. While one of those addresses is
-    /// gone, as [`FullMesh`](Self::FullMesh).
+    /// gone, or nothing works between them, as [`FullMesh`](Self::FullMesh).
     Ndiffports(u8),
     /// Makes and announces nothing by itself: a controller decides.
     Userspace,

@@ -273,7 +273,7 @@ impl Ledger {
     }
 
     /// Some subflow carries data and answers.
-    fn has_working(&self) -> bool {
+    pub(in crate::pm) fn has_working(&self) -> bool {
         let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;
         self.live.iter().any(works)
     }

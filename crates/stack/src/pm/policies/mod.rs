@@ -25,7 +25,7 @@ pub enum Policy {
     Server,
     /// One subflow for each pair of a local address and an address of the peer.
     FullMesh,
-    /// This many subflows between the first pair of addresses; while one of those is gone, as [`FullMesh`](Self::FullMesh).
+    /// This many subflows between the first pair of addresses; without any that works, as [`FullMesh`](Self::FullMesh).
     Ndiffports(u8),
 }
 

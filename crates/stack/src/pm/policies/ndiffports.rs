@@ -7,8 +7,8 @@ use super::{Plan, full_mesh};
 use crate::pm::Reason;
 use crate::pm::ledger::Ledger;
 
-/// One more subflow, if there are fewer than `count` between the first subflow's addresses. While one of those is gone, what is
-/// left serves, for without any subflow the connection would end.
+/// One more subflow, if there are fewer than `count` between the first subflow's addresses. While one of those is gone, or nothing
+/// works between them, what is left serves, for without any subflow the connection would end.
 pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let mut plan = Plan::default();
     let local = ledger
@@ -22,8 +22,10 @@ pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let Some((local, remote)) = local.zip(remote) else {
         return full_mesh::plan(ledger, now);
     };
-    if ledger.between(local.id, remote.addr) < usize::from(count) {
-        plan.want(ledger, now, local, remote, Reason::CountWanted(count));
+    let missing = ledger.between(local.id, remote.addr) < usize::from(count);
+    let wanted = missing && plan.want(ledger, now, local, remote, Reason::CountWanted(count));
+    match wanted || ledger.has_working() {
+        true => plan,
+        false => full_mesh::plan(ledger, now),
     }
-    plan
 }
