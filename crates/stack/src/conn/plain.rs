@@ -71,7 +71,7 @@ impl Conn {
         let by_record = self.falls_by_record();
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
         let goes_on = match by_record {
-            true => self.is_worth_silent(i),
+            true => self.is_worth_silent(i, cx.now),
             false => contiguous,
         };
         if !(self.is_left(i) && !self.awaits_proof() && goes_on) {

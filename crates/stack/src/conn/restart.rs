@@ -38,6 +38,10 @@ const MUCH_MORE: u64 = 2;
 /// An initial window (RFC 6928): what is less came one round trip after the other, at whatever rate.
 const LITTLE: u64 = 10 * 1460;
 
+/// Silent for so many time-outs and for so long, a path is no reason not to go on elsewhere.
+const SILENT_TIMEOUTS: u64 = 4;
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -159,10 +163,16 @@ impl Conn {
         }
     }
 
-    /// The others, which are silent, were not worth much more when they answered: they may return.
-    pub(super) fn is_worth_silent(&self, i: usize) -> bool {
+    /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever.
+    pub(super) fn is_worth_silent(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
-        let counts = |other: &&Subflow| other.id() != sf.id() && other.was_up() && !other.rests;
+        let lately = |other: &Subflow| {
+            let long = other.tcp.base_rto().times(SILENT_TIMEOUTS).max(SILENT_FOR);
+            now < other.quiet.heard_at() + long
+        };
+        let counts = |other: &&Subflow| {
+            other.id() != sf.id() && other.was_up() && !other.rests && lately(other)
+        };
         let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
         sf.rate() * MUCH_MORE >= others
     }

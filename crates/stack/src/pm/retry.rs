@@ -88,10 +88,10 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         // The peer ended it in good order while the connection goes on: it does not want it.
         SubflowEnd::Finished => Retry::WhenRefreshed,
         // The path changes options or payload. Another one may not; but it is of use where no other is left.
-        SubflowEnd::OptionsLost | SubflowEnd::Checksum if history.established => {
-            last_resort(history)
-        }
-        SubflowEnd::OptionsLost | SubflowEnd::Checksum => Retry::WhenRefreshed,
+        SubflowEnd::OptionsLost if history.established => last_resort(history),
+        SubflowEnd::OptionsLost => Retry::WhenRefreshed,
+        // The first data may show it, before the subflow counts as established.
+        SubflowEnd::Checksum => last_resort(history),
         SubflowEnd::Administrative
         | SubflowEnd::BadHmac
         | SubflowEnd::ProtocolError
@@ -260,7 +260,7 @@ mod tests {
             (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
             (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
             (SubflowEnd::Replaced, NEVER_WORKED, Retry::Now),
-            (SubflowEnd::Checksum, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Checksum, NEVER_WORKED, last_resort(50)),
             (SubflowEnd::Checksum, WAS_UP, last_resort(50)),
             (SubflowEnd::OptionsLost, LOST_TWICE, last_resort(200)),
             (SubflowEnd::Checksum, LOST_LATE, last_resort(50)),
