@@ -12,7 +12,7 @@ use crate::oracle::Violation;
 use crate::record::Digest;
 use crate::report::{ConnectionReport, LinkReport, Report};
 use crate::scenario::units::Speed;
-use crate::scenario::{Action, LinkSpec, Scenario, ScenarioError};
+use crate::scenario::{Action, LinkSpec, PlacedBox, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
 
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
@@ -153,7 +153,7 @@ pub(super) fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
-/// Paths of the host that has the most: links that are not cut for good, and whose ends at hosts have addresses or come to some.
+/// Paths of the host that has the most: links that do not end for good, and whose ends at hosts have addresses or come to some.
 fn paths(scenario: &Scenario) -> usize {
     let last = |of: &dyn Fn(&Action) -> bool| {
         let events = scenario.events.iter().filter(|event| of(event));
@@ -178,7 +178,9 @@ fn paths(scenario: &Scenario) -> usize {
     let touches = |link: &LinkSpec, end: &String| link.ends.contains(end);
     let usable = |link: &&LinkSpec| {
         let mut dead = at_hosts.iter().filter(|(.., reachable)| !reachable);
-        !cut(&link.name) && !dead.any(|(_, end, _)| touches(link, end))
+        let swallows = |placed: &PlacedBox| matches!(&placed.spec, BoxSpec::Blackhole(hole) if hole.lasts.is_none());
+        let ends = cut(&link.name) || link.boxes.iter().any(swallows);
+        !ends && !dead.any(|(_, end, _)| touches(link, end))
     };
     let links: Vec<&LinkSpec> = scenario.links.iter().filter(usable).collect();
     let of = |host: usize| {
