@@ -3,7 +3,7 @@
 //! The subflow has spoken by then; nothing here changes TCP state except by asking for a reset.
 
 use manypath_tcp::machine::{Outcome, Verdict};
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -20,6 +20,9 @@ use crate::api::{EventKind, FallbackCause, SubflowEnd};
 
 /// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
 const MOST_UNMAPPED: u64 = 64 * 1024;
+
+/// A round trip of which nothing is known yet.
+const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
 /// The reason for options that disappear on the way.
 pub(crate) fn interference() -> Option<MptcpOption> {
@@ -206,6 +209,8 @@ impl Conn {
             self.unsettled = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
+            let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
+            self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
             self.repeat_next();
             self.tune_send_buffer();
         }

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::Sum;
 
 use super::offset::Offset;
@@ -83,8 +84,10 @@ pub(crate) struct SendQueue {
     /// What the paths call for, where buffers are tuned.
     tuned: Option<u64>,
     pub(crate) fin: FinState,
-    /// It was said, and may have been lost with the subflow that did.
+    /// It was said, and may have been lost.
     pub(crate) fin_lost: bool,
+    /// When it was said last.
+    fin_said: Option<Instant>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
     last: Option<u8>,
     /// Memory is short.
@@ -106,6 +109,7 @@ impl SendQueue {
             tuned: None,
             fin: FinState::Open,
             fin_lost: false,
+            fin_said: None,
             last: None,
             frugal: false,
             reinjections: VecDeque::new(),
@@ -316,6 +320,21 @@ impl SendQueue {
         said && self.all_sent() && self.una == self.end
     }
 
+    /// The DATA_FIN left.
+    pub(crate) fn note_fin_said(&mut self, now: Instant) {
+        if self.fin == FinState::Queued {
+            self.fin = FinState::Sent;
+        }
+        self.fin_lost = false;
+        self.fin_said = Some(now);
+    }
+
+    /// All data has its Data ACK, which a DATA_FIN that was said so long ago would have had as well: it is lost. // rfc8684:F2
+    pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
+        let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
+        self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
+    }
+
     /// Has the last byte of all sent again, for the DATA_FIN to ride on it.
     pub(crate) fn repeat_last(&mut self) {
         let known = self.end > self.base || self.last.is_some();
@@ -519,6 +538,27 @@ mod tests {
         );
         q.free(None);
         assert_eq!(q.pinned(), 0);
+    }
+
+    #[test]
+    fn a_data_fin_that_all_data_was_acknowledged_without_is_lost() {
+        // rfc8684:F2
+        let at = Instant::from_millis;
+        let round_trip = Duration::from_millis(30);
+        let mut q = filled(600);
+        q.fin = FinState::Queued;
+        q.sent(600);
+        q.note_fin_said(at(100));
+        q.data_ack(Offset(300), 10_000);
+        q.miss_fin(at(500), round_trip);
+        assert!(!q.fin_lost, "data is missing as well");
+        q.data_ack(Offset(600), 10_000);
+        q.miss_fin(at(120), round_trip);
+        assert!(!q.fin_lost, "its answer is on its way");
+        q.miss_fin(at(131), round_trip);
+        assert!(q.fin_lost && q.owes_fin());
+        q.note_fin_said(at(131));
+        assert!(!q.fin_lost);
     }
 
     #[test]

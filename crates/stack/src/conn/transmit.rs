@@ -582,10 +582,7 @@ impl Conn {
     }
 
     fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
-        if self.send.fin == FinState::Queued {
-            self.send.fin = FinState::Sent;
-        }
-        self.send.fin_lost = false;
+        self.send.note_fin_said(cx.now);
         cx.count.data_fin_sent += 1;
     }
 }
