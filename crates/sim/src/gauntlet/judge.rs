@@ -73,7 +73,7 @@ impl fmt::Display for Fault {
 }
 
 /// The longest time that is as good as plain TCP's.
-fn allowed(tcp: Duration) -> Duration {
+pub(super) fn allowed(tcp: Duration) -> Duration {
     tcp.times(2) + Duration::from_secs(2)
 }
 
