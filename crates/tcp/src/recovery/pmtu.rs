@@ -87,10 +87,13 @@ impl Pmtu {
 
     /// The retransmission timer fired for a segment of `size` bytes, `in_a_row` timeouts now. Returns the new size if this
     /// looks like packets too large for a link that does not say so. It may as well have been an outage, so the search begins
-    /// as soon as something gets through. A segment that is smaller than what would be tried instead says nothing.
+    /// as soon as something gets through. A segment that is no larger than what would be tried instead says nothing.
     pub fn on_timeout(&mut self, now: Instant, size: u32, in_a_row: u8) -> Option<u32> {
-        let target = if self.current > BASE { BASE } else { FLOOR };
-        if in_a_row < BLACK_HOLE_TIMEOUTS || size <= target || self.current <= target {
+        let (target, suspect) = match self.current > BASE {
+            true => (BASE, size > BASE),
+            false => (FLOOR, size >= self.current && size > FLOOR),
+        };
+        if in_a_row < BLACK_HOLE_TIMEOUTS || !suspect {
             return None;
         }
         if self.proven >= self.current {
@@ -254,7 +257,8 @@ mod tests {
             "what is smaller than the next size would fit no better"
         );
         assert_eq!(pmtu.on_timeout(now, 8_960, 3), Some(BASE));
-        assert_eq!(pmtu.on_timeout(now, 800, 4), Some(FLOOR));
+        assert_eq!(pmtu.on_timeout(now, 800, 4), None, "not even whole");
+        assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
         assert_eq!(pmtu.on_timeout(now, FLOOR, 5), None);
         // One that was a whole segment elsewhere, on a path with a larger size.
         let mut pmtu = Pmtu::new(1_448);
