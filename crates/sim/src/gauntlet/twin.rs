@@ -18,6 +18,9 @@ use crate::simulation::{RunOptions, Simulation};
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
 const REPETITIONS: u64 = 5;
 
+/// So much later a connection is established whose first SYN did not get through.
+const SYN_DROPPED: Duration = Duration::from_millis(500);
+
 /// Round trips from the first SYN until a join is there.
 const JOIN_ROUND_TRIPS: f64 = 4.0;
 
@@ -59,11 +62,12 @@ pub struct Twin {
 impl Twin {
     /// Runs a scenario both ways and judges. A capture shows the run as planned.
     pub fn run(scenario: &Scenario, options: RunOptions) -> Result<Self, ScenarioError> {
+        let seed = options.seed;
         let mut twin = Self::once(scenario, options)?;
         let excused = match twin.fault {
             Some(Fault::Late { ours, .. }) => {
                 succeeds_without_the_rest(scenario, &twin)?
-                    || is_as_tcp_begun_later(scenario, &twin, ours)?
+                    || is_as_tcp_begun_later(scenario, seed, &twin, ours)?
                     || !is_usually_late(scenario)?
             }
             Some(Fault::Undelivered(_)) => succeeds_without_the_rest(scenario, &twin)?,
@@ -98,13 +102,13 @@ impl Twin {
         })
     }
 
-    /// The run as planned had other paths, was established and still spoke Multipath TCP: whatever happened on one path, it
-    /// had to go on.
-    fn could_go_on(&self, scenario: &Scenario) -> bool {
+    /// The run as planned had other paths at that time, was established and still spoke Multipath TCP: whatever happened on one
+    /// path then, it had to go on.
+    fn could_go_on(&self, scenario: &Scenario, at: Duration) -> bool {
         let Ok(ours) = &self.ours else { return false };
         let mut connections = ours.report.connections.iter();
         let established = connections.all(|connection| connection.server.is_some());
-        paths(scenario) > 1 && established && !ours.fell_back
+        paths(scenario, at) > 1 && established && !ours.fell_back
     }
 
     /// How much longer the run as planned took to establish the connection that was the latest in this.
@@ -165,15 +169,16 @@ pub(super) fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
-/// Paths of the host that has the most: links that do not end for good, and whose ends at hosts have addresses or come to some.
-fn paths(scenario: &Scenario) -> usize {
+/// Paths of the host that has the most at that time: links that have not ended for good, and whose ends at hosts have addresses or
+/// come to some.
+fn paths(scenario: &Scenario, at: Duration) -> usize {
     let last = |of: &dyn Fn(&Action) -> bool| {
         let events = scenario.events.iter().filter(|event| of(event));
         events.max_by_key(|event| event.at().0)
     };
     let cut = |name: &str| {
         let of = |event: &Action| matches!(event, Action::Cut { link, .. } | Action::Mend { link, .. } if link == name);
-        matches!(last(&of), Some(Action::Cut { .. }))
+        matches!(last(&of), Some(Action::Cut { at: then, .. }) if then.0 <= at)
     };
     let comes = |end: &str| {
         let of = |event: &Action| matches!(event, Action::AddAddress { interface, .. } if interface == end);
@@ -190,7 +195,10 @@ fn paths(scenario: &Scenario) -> usize {
     let touches = |link: &LinkSpec, end: &String| link.ends.contains(end);
     let usable = |link: &&LinkSpec| {
         let mut dead = at_hosts.iter().filter(|(.., reachable)| !reachable);
-        let swallows = |placed: &PlacedBox| matches!(&placed.spec, BoxSpec::Blackhole(hole) if hole.lasts.is_none());
+        let swallows = |placed: &PlacedBox| match &placed.spec {
+            BoxSpec::Blackhole(hole) => hole.lasts.is_none() && hole.after.0 <= at,
+            _ => false,
+        };
         let ends = cut(&link.name) || link.boxes.iter().any(swallows);
         !ends && !dead.any(|(_, end, _)| touches(link, end))
     };
@@ -230,7 +238,6 @@ fn plain_tcp(scenario: &Scenario) -> Scenario {
 fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, ScenarioError> {
     let Ok(tcp) = &twin.tcp else { return Ok(false) };
     let undelivered = matches!(twin.fault, Some(Fault::Undelivered(_)));
-    let could_go_on = undelivered && twin.could_go_on(scenario);
     let Some(end) = tcp.whole else {
         return Ok(false);
     };
@@ -243,7 +250,7 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
         .map(|link| &*link.name)
         .collect();
     for from in beginnings(scenario, &used, end) {
-        if could_go_on && seconds(from) >= twin.joined_by() {
+        if undelivered && twin.could_go_on(scenario, from) && seconds(from) >= twin.joined_by() {
             return Ok(false);
         }
         let seen = without_what_follows(scenario, &used, from, end);
@@ -260,18 +267,23 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
 /// whoever is there then: TCP that begins as late is the measure as well.
 fn is_as_tcp_begun_later(
     scenario: &Scenario,
+    seed: Option<u64>,
     twin: &Twin,
     ours: Duration,
 ) -> Result<bool, ScenarioError> {
     let delay = twin.delay();
-    if delay == Duration::ZERO {
+    if delay < SYN_DROPPED {
         return Ok(false);
     }
     let mut later = plain_tcp(scenario);
     for app in &mut later.apps {
         app.start = Span(app.start.0 + delay);
     }
-    let tcp = arm(later, RunOptions::default())?.ok();
+    let options = RunOptions {
+        seed,
+        ..RunOptions::default()
+    };
+    let tcp = arm(later, options)?.ok();
     let whole = tcp.and_then(|tcp| tcp.whole);
     Ok(whole.is_some_and(|whole| ours <= judge::allowed(whole - delay)))
 }

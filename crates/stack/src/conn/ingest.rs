@@ -457,7 +457,7 @@ impl Conn {
                 self.advanced(advanced, cx);
                 return;
             }
-            if self.give_up_claims_of_silent(i, cx.now) {
+            if !m.lost && self.give_up_claims_of_silent(i, at, bytes.len(), cx.now) {
                 placed = self.recv.place(owner, at, bytes, Some(sum)).0;
             }
         }
@@ -482,21 +482,27 @@ impl Conn {
 
     /// Other subflows were not heard for a time-out: what waits there for the rest of its mapping shall not keep the same bytes
     /// from being taken elsewhere. The mapping does not count any more if its rest comes after all. True if there was such a one.
-    fn give_up_claims_of_silent(&mut self, i: usize, now: Instant) -> bool {
+    fn give_up_claims_of_silent(&mut self, i: usize, at: Offset, len: usize, now: Instant) -> bool {
         let mut any = false;
-        for j in 0..self.subflows.len() {
-            let lately = self.heard_lately(j, now);
-            if let Some(partial) = self.subflows[j]
-                .rx
-                .partial_mut()
-                .filter(|_| j != i && !lately)
-            {
+        for j in (0..self.subflows.len()).filter(|j| *j != i) {
+            let sf = &mut self.subflows[j];
+            let (owner, silent_at) = (sf.id(), sf.quiet.heard_at() + sf.tcp.base_rto());
+            let claims = self.recv.claims_any(owner, at..at + len as u64);
+            if let Some(partial) = sf.rx.partial_mut().filter(|_| claims && now > silent_at) {
                 partial.lost = true;
-                self.recv.discard(self.subflows[j].id());
+                self.recv.discard(owner);
                 any = true;
             }
         }
         any
+    }
+
+    /// The subflow acknowledged it, and it does not count. What is still missing of it is none of this subflow's any more, which
+    /// therefore cannot go on as the stream.
+    fn was_dropped(&mut self, i: usize, m: &RxMapping) {
+        if m.at + u64::from(m.len) > self.recv.next() {
+            self.subflows[i].unmapped = self.subflows[i].unmapped.max(1);
+        }
     }
 
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
@@ -504,11 +510,13 @@ impl Conn {
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
             self.recv.discard(owner);
+            self.was_dropped(i, m);
             return;
         }
         if self.is_intact(m) {
             if m.lost {
                 self.recv.discard(owner);
+                self.was_dropped(i, m);
             } else {
                 let range = m.at..m.at + u64::from(m.len);
                 let advanced = self.recv.verified(owner, range);

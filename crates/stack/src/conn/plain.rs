@@ -445,7 +445,7 @@ impl Conn {
 
     /// What the peer sends on this subflow is not the next part of its stream.
     pub(super) fn has_gaps(&self, i: usize) -> bool {
-        let ahead = |m: &RxMapping| m.at > self.recv.next();
+        let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
         self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
     }
 

@@ -291,6 +291,12 @@ impl ReceiveQueue {
         self.claims.retain(|claim| claim.owner != owner);
     }
 
+    /// Bytes of this subflow that are not verified are in some of these places.
+    pub(crate) fn claims_any(&self, owner: SubflowId, range: Range<Offset>) -> bool {
+        let mut claims = self.claims.iter().filter(|claim| claim.owner == owner);
+        claims.any(|claim| !claim.common(&range).is_empty())
+    }
+
     fn claim(&mut self, owner: SubflowId, range: &Range<Offset>) {
         match self.claims.iter_mut().find(|claim| claim.owner == owner) {
             Some(claim) => {

@@ -36,8 +36,8 @@ use crate::ids::SubflowId;
 /// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
 
-/// How much sooner than its handshake its data is acknowledged on a subflow of which the peer cannot do it: a queue that was there
-/// for the handshake and is gone makes no such difference.
+/// How much sooner than its handshake its data is acknowledged on a subflow of which something nearer than the peer must do it. (A
+/// very long queue that is gone since looks the same, which only costs a preference.)
 const MUCH_SOONER: u64 = 4;
 
 /// How far a subflow has been introduced to the connection at the other end.

@@ -33,6 +33,9 @@ fn fewer_than(len: usize, bytes: u32) -> u32 {
 /// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged.
 const REPEATS: [u8; 4] = [1, 2, 4, 8];
 
+/// How often a byte was given, or there was but one left, before that one is given as well: who types has sent no more.
+const GIVEN_BEFORE_ALL: usize = 1;
+
 /// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
 /// withhold as well.
 const ANSWERED_TIMEOUTS: u8 = 2;
@@ -124,11 +127,14 @@ impl Conn {
             return true;
         }
         held.repeats += 1;
-        if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] && held.bytes > 1 {
+        if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] {
             held.repeats = 0;
             held.given += 1;
-            held.bytes -= 1;
+            held.bytes = held.bytes.saturating_sub(1).max(1);
             sf.tcp.withhold(held.bytes);
+            if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
+                self.withhold_no_more();
+            }
         }
         true
     }

@@ -11,7 +11,7 @@ const FLOOR: u32 = 496;
 /// The size to fall back to when packets vanish (RFC 8899 section 5.1.2: BASE_PLPMTU is 1200 bytes of datagram), with
 /// room for headers and options.
 const BASE: u32 = 1_120;
-/// Timeouts in a row of a full segment that make a black hole likely (RFC 8899 section 4.3).
+/// Timeouts in a row of a large segment that make a black hole likely (RFC 8899 section 4.3).
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// Probes of one size before it counts as too large (RFC 8899 section 5.1.2: MAX_PROBES).
 const MAX_PROBES: u8 = 3;

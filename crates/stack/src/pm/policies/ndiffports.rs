@@ -8,7 +8,7 @@ use crate::pm::Reason;
 use crate::pm::ledger::Ledger;
 
 /// One more subflow, if there are fewer than `count` between the first subflow's addresses. While one of those is gone, or nothing
-/// works between them, what is left serves, for without any subflow the connection would end.
+/// works between them, what is left serves, for without any subflow the connection would end. What was made then stays.
 pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let mut plan = Plan::default();
     let local = ledger
