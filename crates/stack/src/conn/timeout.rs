@@ -36,11 +36,13 @@ impl Conn {
     }
 
     /// How long they may take where the subflows have acknowledged everything. Nothing that is slow is waited for: what the peer
-    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long.
+    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long. (Where
+    /// acknowledgements come without options, that is to be looked into first.)
     fn swallowed_data_rto(&self) -> Duration {
         let rto = self.fastest_rto();
-        let beside = self.subflows.iter().filter(|sf| sf.carries_data()).nth(1);
-        rto.filter(|_| beside.is_some()).unwrap_or(data_rto(rto))
+        let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
+        let sure = carrying().nth(1).is_some() && !carrying().any(|sf| sf.bareness.heard);
+        rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
     fn fastest_rto(&self) -> Option<Duration> {
