@@ -40,7 +40,7 @@ const LITTLE: u64 = 10 * 1460;
 
 /// Silent for so many time-outs and for so long, a path is no reason not to go on elsewhere.
 const SILENT_TIMEOUTS: u64 = 4;
-const SILENT_FOR: Duration = Duration::from_secs(1);
+const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
