@@ -351,16 +351,11 @@ impl Conn {
         (0..self.subflows.len()).any(|i| self.is_closed(i, now))
     }
 
-    /// Lets go of the subflows that are over.
+    /// Lets go of the subflows that are over. The end of one may be that of others, which stand before it.
     pub(super) fn bury_closed(&mut self, cx: &mut Cx<'_>) {
-        let mut i = 0;
-        while i < self.subflows.len() {
-            if self.is_closed(i, cx.now) {
-                let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
-                self.bury(i, end, cx);
-            } else {
-                i += 1;
-            }
+        while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
+            let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
+            self.bury(i, end, cx);
         }
     }
 
