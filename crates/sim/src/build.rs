@@ -187,7 +187,7 @@ fn build_host(
 ) -> Result<Host, ScenarioError> {
     let mut host = Host::new(&spec.name, StackConfig::default(), seed);
     for interface in &spec.interfaces {
-        let end = format!("{}.{}", spec.name, interface.name);
+        let end = interface.end(&spec.name);
         let port = *names.interfaces.get(&end).ok_or_else(|| {
             ScenarioError::Senseless(format!("interface {end} is the end of no link"))
         })?;

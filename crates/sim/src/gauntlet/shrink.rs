@@ -49,8 +49,7 @@ fn without_a_link(scenario: &Scenario) -> Vec<Scenario> {
         let mut gone = Vec::new();
         for host in &mut less.hosts {
             host.interfaces.retain(|interface| {
-                let end = format!("{}.{}", host.name, interface.name);
-                let stays = !link.ends.contains(&end);
+                let stays = !link.ends.contains(&interface.end(&host.name));
                 if !stays {
                     gone.extend(interface.addresses.iter().copied());
                 }

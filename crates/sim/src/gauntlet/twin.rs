@@ -12,7 +12,7 @@ use crate::oracle::Violation;
 use crate::record::Digest;
 use crate::report::{ConnectionReport, LinkReport, Report};
 use crate::scenario::units::{Span, Speed};
-use crate::scenario::{Action, LinkSpec, PlacedBox, Scenario, ScenarioError};
+use crate::scenario::{Action, HostSpec, LinkSpec, PlacedBox, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
 
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
@@ -172,45 +172,47 @@ pub(super) fn seconds(time: Duration) -> f64 {
 /// Paths of the host that has the most at that time: links that have not ended for good, and whose ends at hosts have addresses or
 /// come to some.
 fn paths(scenario: &Scenario, at: Duration) -> usize {
-    let last = |of: &dyn Fn(&Action) -> bool| {
-        let events = scenario.events.iter().filter(|event| of(event));
-        events.max_by_key(|event| event.at().0)
+    let comes = |end: &String| {
+        let mut events = scenario.events.iter();
+        events
+            .any(|event| matches!(event, Action::AddAddress { interface, .. } if interface == end))
     };
-    let cut = |name: &str| {
-        let of = |event: &Action| matches!(event, Action::Cut { link, .. } | Action::Mend { link, .. } if link == name);
-        matches!(last(&of), Some(Action::Cut { at: then, .. }) if then.0 <= at)
+    let ends = |host: &HostSpec| -> Vec<String> {
+        let interfaces = host.interfaces.iter();
+        interfaces.map(|one| one.end(&host.name)).collect()
     };
-    let comes = |end: &str| {
-        let of = |event: &Action| matches!(event, Action::AddAddress { interface, .. } if interface == end);
-        last(&of).is_some()
-    };
-    let mut at_hosts = Vec::new();
-    for (index, host) in scenario.hosts.iter().enumerate() {
-        for interface in &host.interfaces {
-            let end = format!("{}.{}", host.name, interface.name);
-            let reachable = !interface.addresses.is_empty() || comes(&end);
-            at_hosts.push((index, end, reachable));
-        }
+    let touches = |link: &LinkSpec, some: &[String]| link.ends.iter().any(|end| some.contains(end));
+    let mut dead = Vec::new();
+    for host in &scenario.hosts {
+        let bare = host
+            .interfaces
+            .iter()
+            .filter(|one| one.addresses.is_empty());
+        dead.extend(
+            bare.map(|one| one.end(&host.name))
+                .filter(|end| !comes(end)),
+        );
     }
-    let touches = |link: &LinkSpec, end: &String| link.ends.contains(end);
-    let usable = |link: &&LinkSpec| {
-        let mut dead = at_hosts.iter().filter(|(.., reachable)| !reachable);
-        let swallows = |placed: &PlacedBox| match &placed.spec {
-            BoxSpec::Blackhole(hole) => hole.lasts.is_none() && hole.after.0 <= at,
-            _ => false,
-        };
-        let ends = cut(&link.name) || link.boxes.iter().any(swallows);
-        !ends && !dead.any(|(_, end, _)| touches(link, end))
+    let links = scenario.links.iter();
+    let usable: Vec<&LinkSpec> = links
+        .filter(|link| !has_ended(scenario, link, at) && !touches(link, &dead))
+        .collect();
+    let hosts = scenario.hosts.iter().map(ends);
+    let of = |own: Vec<String>| usable.iter().filter(|link| touches(link, &own)).count();
+    hosts.map(of).max().unwrap_or(0)
+}
+
+/// The link carries nothing from that time on, or earlier: it is cut for good, or a box on it swallows everything.
+fn has_ended(scenario: &Scenario, link: &LinkSpec, at: Duration) -> bool {
+    let concerns = |event: &&Action| matches!(event, Action::Cut { link: name, .. } | Action::Mend { link: name, .. } if *name == link.name);
+    let events = scenario.events.iter().filter(concerns);
+    let last = events.max_by_key(|event| event.at().0);
+    let swallows = |placed: &PlacedBox| match &placed.spec {
+        BoxSpec::Blackhole(hole) => hole.lasts.is_none() && hole.after.0 <= at,
+        _ => false,
     };
-    let links: Vec<&LinkSpec> = scenario.links.iter().filter(usable).collect();
-    let of = |host: usize| {
-        let own = || at_hosts.iter().filter(|(at, ..)| *at == host);
-        let links = links.iter();
-        links
-            .filter(|link| own().any(|(_, end, _)| touches(link, end)))
-            .count()
-    };
-    (0..scenario.hosts.len()).map(of).max().unwrap_or(0)
+    matches!(last, Some(Action::Cut { at: then, .. }) if then.0 <= at)
+        || link.boxes.iter().any(swallows)
 }
 
 /// Both runs have no choice but the same boxes, and nothing on the way damages payload at random.

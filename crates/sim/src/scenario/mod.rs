@@ -106,6 +106,14 @@ pub struct InterfaceSpec {
     pub device_queue: Option<Size>,
 }
 
+impl InterfaceSpec {
+    /// What links and events call it when it belongs to this host: `host.interface`.
+    #[must_use]
+    pub fn end(&self, host: &str) -> String {
+        format!("{host}.{}", self.name)
+    }
+}
+
 const fn ethernet() -> u16 {
     1500
 }
