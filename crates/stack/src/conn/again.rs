@@ -74,13 +74,26 @@ impl Conn {
         let Some(at) = at.filter(|at| *at <= next && self.peer_again.is_none()) else {
             return false;
         };
-        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment. What
-        // failed was mapped before its number, and starts no earlier than its position: the peer does not go on there.
-        if self.failing.is_some_and(|f| f.subflow() == sf.id()) {
+        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment, or with
+        // pieces before it that came without a mapping. What failed was mapped before its number, and starts no earlier than its
+        // position: the peer does not go on there.
+        if let Some(failing) = self.failing.filter(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
-            let here = here.filter(|_| sf.told.ends_before(mapping.ssn));
-            self.peer_again = here.map(|here| (here, next - at));
-            return here.is_some();
+            let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
+                return false;
+            };
+            let before = failing.last_bare(u64::from(here.since(mapping.ssn)));
+            let from = match before {
+                Some(_) => mapping.ssn,
+                None => here,
+            };
+            if let Some(before) = before.filter(|before| !before.is_empty()) {
+                let bytes = self.recv.copied(before);
+                self.subflows[i].unexplained =
+                    Some(Unexplained::pieces(from, bytes, failing.since));
+            }
+            self.peer_again = Some((from, next - at));
+            return true;
         }
         let held = sf.unexplained.as_ref().map(Unexplained::ssn);
         let came = held.or(self.delivered_ssn);

@@ -263,7 +263,8 @@ impl Conn {
             return;
         }
         let both_done = self.recv.finished() && matches!(self.send.fin, FinState::Acked);
-        let plain_done = !self.lattice.speaks_multipath() && end == SubflowEnd::Finished;
+        let plain_done =
+            !self.lattice.speaks_multipath() && end == SubflowEnd::Finished && self.recv.finished();
         if both_done || plain_done {
             self.finish(CloseCause::Finished, cx);
             return;
@@ -337,12 +338,13 @@ impl Conn {
         }
     }
 
-    /// TIME-WAIT is kept by the stack, once the last acknowledgement is on its way.
+    /// TIME-WAIT is kept by the stack, once the last acknowledgement is on its way, and the peer has said where the last of what
+    /// it sent belongs.
     fn is_closed(&self, i: usize, now: Instant) -> bool {
-        let tcp = &self.subflows[i].tcp;
-        match tcp.state() {
+        let sf = &self.subflows[i];
+        match sf.tcp.state() {
             State::Closed => true,
-            State::TimeWait => !tcp.needs_send(now),
+            State::TimeWait => !sf.tcp.needs_send(now) && !sf.awaits_its_place(),
             _ => false,
         }
     }

@@ -4,6 +4,8 @@
 //! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
 //! stream's order, and what was held is part of it.
 
+use core::ops::Range;
+
 use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
@@ -38,7 +40,11 @@ pub(crate) struct Failing {
     ssn: Ssn,
     /// Bytes of the subflow from there on, in place and not counted yet.
     held: u64,
-    since: Instant,
+    /// How many of them came last, in order, on segments without a mapping.
+    bare: u64,
+    /// Where the last segment with a mapping began.
+    mapped_at: Option<Ssn>,
+    pub(super) since: Instant,
     again_at: Instant,
     sent: u8,
     /// The peer, which once had other subflows, said MP_FAIL. Whether it goes on or begins again, its infinite mapping says.
@@ -61,6 +67,22 @@ impl Failing {
 
     fn end(&self) -> Offset {
         self.at + self.held
+    }
+
+    /// So many more bytes are held, which began there if they came in order.
+    fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
+        let bare = began.is_some() && began != self.mapped_at;
+        Self {
+            held: self.held + bytes,
+            bare: if bare { self.bare + bytes } else { 0 },
+            ..self
+        }
+    }
+
+    /// The last bytes that are held, if all of these came without a mapping: one that says where they begin may have come on
+    /// the last piece of their segment.
+    pub(super) fn last_bare(&self, bytes: u64) -> Option<Range<Offset>> {
+        (bytes <= self.bare).then(|| self.at + (self.held - bytes)..self.end())
     }
 }
 
@@ -94,6 +116,8 @@ impl Conn {
             at: m.at,
             ssn: m.ssn,
             held: u64::from(m.len),
+            bare: 0,
+            mapped_at: None,
             since: cx.now,
             again_at: cx.now,
             sent: 0,
@@ -181,16 +205,12 @@ impl Conn {
         let (placed, _) = self.recv.place(failing.subflow, failing.end(), bytes, None);
         self.placed(placed, bytes.len(), cx);
         if placed == Placed::Stored {
-            let held = failing.held + bytes.len() as u64;
+            let more = failing.with(bytes.len() as u64, self.delivered_ssn);
             let again_at = match failing.answered {
                 true => cx.now + self.subflows[i].tcp.rto(),
                 false => failing.again_at,
             };
-            self.failing = Some(Failing {
-                held,
-                again_at,
-                ..failing
-            });
+            self.failing = Some(Failing { again_at, ..more });
         } else {
             self.give_up_held(i, &failing, cx);
         }
@@ -275,6 +295,7 @@ impl Conn {
         let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
             return;
         };
+        (failing.bare, failing.mapped_at) = (0, self.delivered_ssn);
         let at = numbers.place(mapping.dsn, self.recv.next());
         let new = self.delivered_ssn.is_some() && mapping.ssn.after(failing.ssn);
         if new && at == Some(failing.at) && failing.subflow == self.subflows[i].id() {
@@ -321,6 +342,10 @@ impl Conn {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
+            if self.joined {
+                // A peer that does not know says again, as new bytes of this subflow, what others brought.
+                self.asks_at_need(i, cx);
+            }
         }
     }
 
@@ -497,8 +522,7 @@ impl Conn {
         if self.awaits_record() {
             return;
         }
-        let held = self.subflows[i].unexplained.as_ref();
-        if held.is_none_or(|held| !held.was_asked() || held.is_needless()) {
+        if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
             self.tell_readable();
         }

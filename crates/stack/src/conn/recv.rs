@@ -381,6 +381,13 @@ impl ReceiveQueue {
         n
     }
 
+    /// Bytes that are in place, whether they count or not.
+    pub(crate) fn copied(&self, range: Range<Offset>) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; (range.end - range.start) as usize];
+        self.store.read(range.start.0, &mut bytes);
+        bytes
+    }
+
     /// Nothing is in it and it holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
         self.top() == self.read && self.store.is_large()

@@ -320,6 +320,12 @@ impl Subflow {
             .is_some_and(Unexplained::was_asked)
     }
 
+    /// Something is held of which the peer has not said yet where it belongs.
+    pub(super) fn awaits_its_place(&self) -> bool {
+        let held = self.unexplained.as_ref();
+        held.is_some_and(|held| held.was_asked() && !held.is_needless())
+    }
+
     /// What came last on it, data or acknowledgements, had no options where it should.
     pub(crate) fn is_bare(&self) -> bool {
         self.bareness.acks > 0 || self.unmapped > 0 || self.unexplained.is_some()

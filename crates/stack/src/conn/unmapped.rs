@@ -114,6 +114,12 @@ impl Unexplained {
         Self { tell, ..all }
     }
 
+    /// Pieces of a segment of which the last one says where they belong.
+    pub(super) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
+        let all = Self::asked_at_need(ssn, now);
+        Self { bytes, ..all }
+    }
+
     /// Nothing came that the peer was to be asked about.
     pub(super) fn is_needless(&self) -> bool {
         self.until == Instant::MAX
