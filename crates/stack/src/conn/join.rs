@@ -46,7 +46,7 @@ impl Conn {
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
-        self.lattice.may_join()
+        (self.lattice.may_join() || self.restarts_anew())
             && self.fully_established
             && self.closed.is_none()
             && !self.holds_something()
@@ -70,7 +70,7 @@ impl Conn {
 
     /// The peer may join now.
     pub(crate) fn accepts_joins(&self) -> bool {
-        self.lattice.may_join()
+        (self.lattice.may_join() || self.restarts_anew())
             && self.established
             && self.closed.is_none()
             && !self.holds_something()
@@ -271,6 +271,9 @@ impl Conn {
             return;
         }
         self.lonely_until = None;
+        if self.restarts_anew() {
+            self.restart_on(i, cx);
+        }
         let seat = self.subflows[i].seat;
         self.push_event(EventKind::SubflowUp {
             subflow: seat.id,

@@ -458,7 +458,9 @@ impl Conn {
             FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
             FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
         }
-        self.tell_manager(pm::Event::Stop, cx);
+        if !self.awaits_record() {
+            self.tell_manager(pm::Event::Stop, cx);
+        }
         self.push_event(EventKind::FellBack(cause));
     }
 

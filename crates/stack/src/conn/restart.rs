@@ -29,6 +29,7 @@ use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, ProtocolLevel, Role, SubflowEnd};
 use crate::ids::SubflowId;
+use crate::pm;
 
 /// Says on a join that its sender knows records, and takes them.
 pub(crate) const KNOWS_RECORDS: Private = Private::new(0x152);
@@ -195,8 +196,8 @@ impl Conn {
             let fin_said = matches!(self.send.fin, FinState::Sent | FinState::Acked);
             self.restart.sent = self.send.next() + u64::from(fin_said);
             self.restart.until = Some(cx.now + PATIENCE).filter(|_| !self.restart.came);
-            self.count_fallback(cause, cx);
             self.go_on_with(i, cx);
+            self.count_fallback(cause, cx);
         }
     }
 
@@ -269,6 +270,7 @@ impl Conn {
         self.restart.agreed = true;
         self.restart.came = true;
         self.restart.until = None;
+        self.tell_manager(pm::Event::Stop, cx);
         self.joined = true;
         if self.fell_elsewhere(i) {
             self.go_on_with(i, cx);
@@ -301,13 +303,20 @@ impl Conn {
             sf.id() != ended && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
         };
         let usable = (0..self.subflows.len()).filter(|i| usable(&self.subflows[*i]));
-        let Some(i) = usable.min_by_key(|i| self.subflows[*i].stale) else {
-            // Those that are being made come too late: they would be refused.
-            for i in 0..self.subflows.len() {
-                self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
-            }
-            return;
-        };
+        if let Some(i) = usable.min_by_key(|i| self.subflows[*i].stale) {
+            self.restart_on(i, cx);
+        }
+    }
+
+    /// We fell, and the subflow ended on which the peer's record was to come: until then it may be on a new one. A peer that did not
+    /// hear of our fall knows the connection as one of Multipath TCP, and one that fell itself is in the same place.
+    pub(super) fn restarts_anew(&self) -> bool {
+        let gone = |on| self.position(on).is_none();
+        self.awaits_record() && self.restart.on.is_some_and(gone)
+    }
+
+    /// We go on with another subflow than we fell on.
+    pub(super) fn restart_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.restart.until = Some(cx.now + PATIENCE);
         self.go_on_with(i, cx);
         let id = self.subflows[i].id();
