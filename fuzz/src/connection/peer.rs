@@ -286,11 +286,12 @@ impl Peer {
         Some((flow, self.write(flow, flags, options, &[])))
     }
 
-    /// The record of a restart, with something of the stream behind it; damaged by `wrong`.
+    /// The record of a restart, which says that nothing was read since an earlier one, with something of the stream behind it; damaged
+    /// by `wrong`.
     pub(super) fn record(&mut self, flow: usize, ack: u64, wrong: u8) -> Vec<u8> {
         let code = RestartCode::compute(self.keys().reversed()).0;
         let number = self.other_dsn(ack).get().to_be_bytes();
-        let halves = [&code[..16], &number, &code[16..], &number].concat();
+        let halves = [&code[..16], &number, &NOTHING_READ, &code[16..], &number, &NOTHING_READ].concat();
         let nibbles = halves.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
         let mut payload: Vec<u8> = nibbles.map(|nibble| 0x80 | nibble).collect();
         if let Some(byte) = payload.get_mut(usize::from(wrong)) {
@@ -442,6 +443,8 @@ fn syn_options(option: MptcpOption) -> Options {
     }
 }
 
+/// The digest of a record behind which nothing came.
+const NOTHING_READ: [u8; 8] = [0; 8];
 /// Says besides that its sender knows records, unless this bit is set.
 fn knowing(mut options: Options, bits: u8) -> Options {
     if bits & 0x80 == 0 {

@@ -154,7 +154,7 @@ pub(crate) struct ConnWatch {
 }
 
 /// The longest payload that is a record of a restart and nothing else.
-const RECORD: u32 = 96;
+const RECORD: u32 = 128;
 
 impl ConnWatch {
     /// A connection with these initial numbers; `room`: bytes that the peer offered in the handshake.

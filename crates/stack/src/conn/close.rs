@@ -106,6 +106,9 @@ impl Conn {
                     option
                 } else if self.lattice.speaks_multipath() {
                     resource
+                } else if self.fell_by_record() {
+                    // Else the peer would look for another way on.
+                    self.fast_close_option()
                 } else {
                     None
                 };
@@ -268,6 +271,13 @@ impl Conn {
         if both_done || plain_done {
             self.finish(CloseCause::Finished, cx);
             return;
+        }
+        if self.subflows.is_empty() && self.is_forgotten(end) {
+            self.finish(CloseCause::ResetByPeer, cx);
+            return;
+        }
+        if end != SubflowEnd::ConnectionClosed {
+            self.seeks_another_way(cx);
         }
         if self.may_join() && !(self.released && matches!(self.send.fin, FinState::Acked)) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10

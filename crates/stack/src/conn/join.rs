@@ -68,9 +68,10 @@ impl Conn {
         self.no_joins_to_first && remote == self.first.remote
     }
 
-    /// The peer may join now.
+    /// The peer may join now. After a fall by a record, that is its way on where the subflow ended on which it had gone on, which it
+    /// may have heard before us.
     pub(crate) fn accepts_joins(&self) -> bool {
-        (self.lattice.may_join() || self.restarts_anew())
+        (self.lattice.may_join() || self.fell_by_record())
             && self.established
             && self.closed.is_none()
             && !self.holds_something()
@@ -271,8 +272,8 @@ impl Conn {
             return;
         }
         self.lonely_until = None;
-        if self.restarts_anew() {
-            self.restart_on(i, cx);
+        if self.fell_elsewhere(i) {
+            self.restart_on_new(i, cx);
         }
         let seat = self.subflows[i].seat;
         self.push_event(EventKind::SubflowUp {

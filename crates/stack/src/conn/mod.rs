@@ -9,6 +9,7 @@ mod ask;
 mod close;
 mod control;
 mod copies;
+mod digest;
 mod early;
 mod fallback;
 mod handshake;
@@ -458,9 +459,7 @@ impl Conn {
             FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
             FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
         }
-        if !self.awaits_record() {
-            self.tell_manager(pm::Event::Stop, cx);
-        }
+        self.tell_manager(pm::Event::Stop, cx);
         self.push_event(EventKind::FellBack(cause));
     }
 

@@ -564,6 +564,7 @@ impl Conn {
         // The subflow kept to its own window, which is this one.
         self.recv.told(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
+        self.note_read(&bytes[..bytes.len().min(advanced as usize)]);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);
     }

@@ -1,7 +1,8 @@
 //! The record of a restart: how it is written, and how it is found among bytes that no mapping covers. Pure.
 //!
 //! It is written in bytes that no text has, for boxes that rewrite payload look for text. And it says the same twice, for
-//! something that damages payload may be why it is sent: either half does.
+//! something that damages payload may be why it is sent: either half does. Besides where the stream goes on it says what its
+//! sender read since the last record, for then nothing but the subflow vouched for that.
 
 use alloc::vec::Vec;
 
@@ -15,13 +16,22 @@ const CODE: usize = 32;
 /// Bytes of a number.
 const NUMBER: usize = 16;
 /// Bytes of one half.
-const HALF: usize = CODE + NUMBER;
+const HALF: usize = CODE + 2 * NUMBER;
 /// Bytes of a record.
 pub(super) const RECORD: usize = 2 * HALF;
 /// The part of a code that is looked for; the rest is compared in a time that says nothing about it.
 const HEAD: usize = 8;
 /// What half a byte is added to.
 const NO_TEXT: u8 = 0x80;
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Its sender has everything before this.
+    pub(super) ack: Dsn,
+    /// What that was like since its last record.
+    pub(super) digest: u64,
+}
 
 /// What the halves of a record begin with: 128 bits each that only the holders of both keys can compute.
 #[derive(Debug)]
@@ -35,18 +45,20 @@ impl Code {
         Self([spell(first), spell(second)])
     }
 
-    /// The record that says a Data ACK.
-    pub(super) fn record(&self, ack: Dsn) -> [u8; RECORD] {
+    /// The record that says this.
+    pub(super) fn record(&self, what: Said) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
+        let numbers =
+            [what.ack.get(), what.digest].map(|number| spell::<NUMBER>(&number.to_be_bytes()));
         for (half, code) in bytes.chunks_exact_mut(HALF).zip(&self.0) {
             half[..CODE].copy_from_slice(code);
-            half[CODE..].copy_from_slice(&spell::<NUMBER>(&ack.get().to_be_bytes()));
+            half[CODE..].copy_from_slice(numbers.as_flattened());
         }
         bytes
     }
 
     /// What a record says of which one half is among these bytes, and where it ends, be that behind them.
-    fn find(&self, bytes: &[u8]) -> Option<(Dsn, usize)> {
+    fn find(&self, bytes: &[u8]) -> Option<(Said, usize)> {
         let [first, second] = &self.0;
         let all = bytes.windows(HALF).enumerate();
         let mut halves = all.filter_map(|(at, part)| Some((at, part.first_chunk::<HALF>()?)));
@@ -58,15 +70,24 @@ impl Code {
     }
 }
 
-/// The number in half a record, if it begins with this code and is whole.
-fn said(code: &[u8; CODE], half: &[u8; HALF]) -> Option<Dsn> {
-    let (found, number) = half.split_first_chunk::<CODE>()?;
-    let mut nibbles = number.iter().map(|byte| byte ^ NO_TEXT);
-    let ack = nibbles.try_fold(0, |ack, nibble| match nibble {
-        ..16 => Some(ack << 4 | u64::from(nibble)),
+/// What half a record says, if it begins with this code and is whole.
+fn said(code: &[u8; CODE], half: &[u8; HALF]) -> Option<Said> {
+    let (found, numbers) = half.split_first_chunk::<CODE>()?;
+    let (ack, digest) = numbers.split_first_chunk::<NUMBER>()?;
+    let what = Said {
+        ack: Dsn::new(read(ack)?),
+        digest: read(digest)?,
+    };
+    equal(found, code).then_some(what)
+}
+
+/// The number that is spelt here.
+fn read(spelt: &[u8]) -> Option<u64> {
+    let mut nibbles = spelt.iter().map(|byte| byte ^ NO_TEXT);
+    nibbles.try_fold(0, |number, nibble| match nibble {
+        ..16 => Some(number << 4 | u64::from(nibble)),
         _ => None,
-    })?;
-    equal(found, code).then_some(Dsn::new(ack))
+    })
 }
 
 /// Writes each half of these bytes as one, the upper half first.
@@ -89,7 +110,7 @@ pub(crate) struct Finder {
 impl Finder {
     /// Looks for a record of which a half ends in these bytes, which lie at `ssn`. Gives what it says, and how many bytes from
     /// there on are before its end.
-    pub(super) fn look(&mut self, code: &Code, ssn: Ssn, bytes: &[u8]) -> Option<(Dsn, usize)> {
+    pub(super) fn look(&mut self, code: &Code, ssn: Ssn, bytes: &[u8]) -> Option<(Said, usize)> {
         if self.next != Some(ssn) {
             self.tail.clear();
         }
@@ -97,7 +118,9 @@ impl Finder {
         let before = self.tail.len();
         let seam = &bytes[..bytes.len().min(HALF - 1)];
         self.tail.extend_from_slice(seam);
-        let across = code.find(&self.tail).map(|(ack, end)| (ack, end - before));
+        let across = code
+            .find(&self.tail)
+            .map(|(what, end)| (what, end - before));
         if seam.len() == HALF - 1 {
             self.tail.clear();
             self.tail
@@ -136,8 +159,13 @@ mod tests {
         assert_eq!(spelt[510..], [0x8f, 0x8f]);
     }
 
+    const fn says(ack: u64, digest: u64) -> Said {
+        let ack = Dsn::new(ack);
+        Said { ack, digest }
+    }
+
     /// What is found first in a stream that comes in pieces, and at which byte of it the record is over.
-    fn found_in(code: &Code, pieces: &[&[u8]]) -> Option<(Dsn, usize)> {
+    fn found_in(code: &Code, pieces: &[&[u8]]) -> Option<(Said, usize)> {
         let start = Ssn::new(u32::MAX - 60);
         let (mut finder, mut at) = (Finder::default(), 0);
         let mut found = None;
@@ -153,14 +181,18 @@ mod tests {
     #[test]
     fn a_record_is_found_however_it_is_cut() {
         for code in [PLAIN, TWICE] {
-            let record = code.record(Dsn::new(77));
+            let record = code.record(says(77, u64::MAX - 3));
             let stream = [&[0x87; 100][..], &record, b"and what follows"].concat();
             for first in 1..stream.len() {
-                for size in [1, 7, 47, 48, 49, 1000] {
+                for size in [1, 7, HALF - 1, HALF, HALF + 1, 1000] {
                     let mut pieces = alloc::vec![&stream[..first]];
                     pieces.extend(stream[first..].chunks(size));
                     let found = found_in(&code, &pieces);
-                    assert_eq!(found, Some((Dsn::new(77), 196)), "{first} {size}");
+                    assert_eq!(
+                        found,
+                        Some((says(77, u64::MAX - 3), 100 + RECORD)),
+                        "{first} {size}"
+                    );
                 }
             }
         }
@@ -169,22 +201,23 @@ mod tests {
     #[test]
     fn either_half_is_enough() {
         for damaged in 0..RECORD {
-            let mut record = PLAIN.record(Dsn::new(u64::MAX - 5));
+            let mut record = PLAIN.record(says(u64::MAX - 5, 6));
             record[damaged] ^= 0x10;
             let found = found_in(&PLAIN, &[&record, b"data"]);
-            assert_eq!(found, Some((Dsn::new(u64::MAX - 5), RECORD)), "{damaged}");
+            assert_eq!(found, Some((says(u64::MAX - 5, 6), RECORD)), "{damaged}");
         }
     }
 
     #[test]
     fn what_is_not_in_one_piece_is_no_record() {
-        let bytes = PLAIN.record(Dsn::new(5));
+        let bytes = PLAIN.record(says(5, 7));
         let mut finder = Finder::default();
         assert_eq!(finder.look(&PLAIN, Ssn::new(1), &bytes[..20]), None);
-        assert_eq!(finder.look(&PLAIN, Ssn::new(22), &bytes[20..48]), None);
-        assert_eq!(finder.look(&PLAIN, Ssn::new(50), &bytes[48..95]), None);
+        assert_eq!(finder.look(&PLAIN, Ssn::new(22), &bytes[20..HALF]), None);
+        let rest = &bytes[HALF..RECORD - 1];
+        assert_eq!(finder.look(&PLAIN, Ssn::new(100), rest), None);
         let mut other = bytes;
-        (other[30], other[90]) = (0, 0);
+        (other[30], other[RECORD - 6]) = (0, 0);
         assert_eq!(finder.look(&PLAIN, Ssn::new(1000), &other), None);
     }
 }

@@ -12,18 +12,22 @@
 //! that were chosen at once, that of who opened the connection counts. For the same reason a subflow whose acknowledgements
 //! come without options while they pass elsewhere rests, and is not reset: it may be the last way one day.
 //!
+//! A subflow that ends after that does not end the connection: another record on a new one says again where the streams go on.
+//! Of what came between, nothing but the subflow knew whether it was what the peer sent, so a record says what it was like, too
+//! ([`Digest`](super::digest::Digest)): where something rewrote it, there is no way on.
+//!
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
 use alloc::boxed::Box;
 
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::dsn::Dsn;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Private;
 
+use super::digest::Digest;
 use super::ingest::interference;
 use super::offset::Offset;
-use super::record::{Code, RECORD};
+use super::record::{Code, RECORD, Said};
 use super::send::FinState;
 use super::subflow::Subflow;
 use super::{Conn, Cx};
@@ -60,9 +64,13 @@ pub(crate) struct Restart {
     /// Our record, until it is acknowledged.
     ours: Option<Box<Record>>,
     /// The peer's came on another subflow than ours goes on: where, what it says and where it ends.
-    elsewhere: Option<(SubflowId, Dsn, Ssn)>,
+    elsewhere: Option<(SubflowId, Said, Ssn)>,
     /// The peer's record is here.
     came: bool,
+    /// What was read since it came.
+    read: Digest,
+    /// The subflow ended on which both had gone on.
+    again: bool,
     /// How far we had sent when we fell.
     sent: Offset,
     /// When the peer's record is waited for no more.
@@ -116,6 +124,11 @@ impl Conn {
     /// We fell by a record.
     pub(crate) fn fell_by_record(&self) -> bool {
         self.restart.on.is_some()
+    }
+
+    /// Both records are here: the stream goes on as TCP.
+    fn goes_on_by_record(&self) -> bool {
+        self.fell_by_record() && self.restart.came
     }
 
     /// What comes is no part of the stream until the peer's record does.
@@ -196,8 +209,8 @@ impl Conn {
             let fin_said = matches!(self.send.fin, FinState::Sent | FinState::Acked);
             self.restart.sent = self.send.next() + u64::from(fin_said);
             self.restart.until = Some(cx.now + PATIENCE).filter(|_| !self.restart.came);
-            self.go_on_with(i, cx);
             self.count_fallback(cause, cx);
+            self.go_on_with(i, cx);
         }
     }
 
@@ -214,7 +227,10 @@ impl Conn {
         self.restart.on = Some(sf.id());
         self.restart.ours = Some(Box::new(Record {
             ssn,
-            bytes: Code::of(keys).record(numbers.dsn(self.recv.data_ack())),
+            bytes: Code::of(keys).record(Said {
+                ack: numbers.dsn(self.recv.data_ack()),
+                digest: self.restart.read.value(),
+            }),
             sent: 0,
         }));
         self.again_from = Some(ssn + RECORD as u32);
@@ -243,19 +259,19 @@ impl Conn {
         };
         let code = || Box::new(Code::of(keys.reversed()));
         let code = self.restart.code.get_or_insert_with(code);
-        let Some((ack, end)) = self.subflows[i].finder.look(code, ssn, bytes) else {
+        let Some((said, end)) = self.subflows[i].finder.look(code, ssn, bytes) else {
             return false;
         };
         let rest = bytes.get(end..).unwrap_or_default();
-        self.follow_record(i, ack, ssn + end as u32, rest, cx);
+        self.follow_record(i, said, ssn + end as u32, rest, cx);
         true
     }
 
-    /// The peer has everything before `ack`, and its stream goes on with the byte at `ssn`.
-    fn follow_record(&mut self, i: usize, ack: Dsn, ssn: Ssn, rest: &[u8], cx: &mut Cx<'_>) {
+    /// The peer has everything that it says, and its stream goes on with the byte at `ssn`.
+    fn follow_record(&mut self, i: usize, said: Said, ssn: Ssn, rest: &[u8], cx: &mut Cx<'_>) {
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
             // It will follow, unless ours is lost with its subflow.
-            self.restart.elsewhere = Some((self.subflows[i].id(), ack, ssn));
+            self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
             return;
         }
         let why = super::join::mptcp_specific();
@@ -280,10 +296,16 @@ impl Conn {
             self.fall_by_record(i, FallbackCause::PeerInfinite, cx);
         }
         let una = self.send.una();
-        let at = self.tx_numbers.and_then(|numbers| numbers.offset(ack, una));
-        let possible = una..=self.restart.sent;
-        match at.filter(|at| self.fell_by_record() && possible.contains(at)) {
+        let at = self
+            .tx_numbers
+            .and_then(|numbers| numbers.offset(said.ack, una));
+        let possible = |at: &Offset| {
+            let same = |read| read == said.digest;
+            (una..=self.restart.sent).contains(at) && self.send.read_upto(*at).is_none_or(same)
+        };
+        match at.filter(|at| self.fell_by_record() && possible(at)) {
             Some(at) => {
+                self.restart.read = Digest::default();
                 self.send.go_on_from(at);
                 self.unsettled = true;
                 // Some of the record itself may be still to come.
@@ -315,14 +337,57 @@ impl Conn {
         self.awaits_record() && self.restart.on.is_some_and(gone)
     }
 
+    /// The streams were to go on here, or did, and do no more: another record has to say where they are.
+    fn begins_once_more(&mut self) {
+        if self.goes_on_by_record() {
+            (self.restart.came, self.restart.again) = (false, true);
+            self.restart.sent = self.send.next() + u64::from(self.send.fin != FinState::Open);
+        }
+    }
+
+    /// The last subflow is gone. After a fall by a record, a new one is the way on.
+    pub(super) fn seeks_another_way(&mut self, cx: &mut Cx<'_>) {
+        self.begins_once_more();
+        if self.restarts_anew() {
+            self.tell_manager(pm::Event::Resume, cx);
+        }
+    }
+
+    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more.
+    pub(super) fn is_forgotten(&self, end: SubflowEnd) -> bool {
+        let refused = matches!(end, SubflowEnd::Refused | SubflowEnd::ResetByPeer { .. });
+        self.restart.again && self.restarts_anew() && refused
+    }
+
+    /// A subflow came up beside the one that we fell on, or after it: the peer, which made it or took it, wants to go on there.
+    pub(super) fn restart_on_new(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let old = self.restart.on.and_then(|on| self.position(on));
+        if self.awaits_record() && old.is_some() {
+            // Where the peer goes on, its record will say.
+            return;
+        }
+        self.begins_once_more();
+        self.restart_on(i, cx);
+        if let Some(old) = old {
+            self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
+        }
+    }
+
+    /// What was read since the last record.
+    pub(super) fn note_read(&mut self, bytes: &[u8]) {
+        if self.goes_on_by_record() {
+            self.restart.read.feed(bytes);
+        }
+    }
+
     /// We go on with another subflow than we fell on.
     pub(super) fn restart_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.restart.until = Some(cx.now + PATIENCE);
         self.go_on_with(i, cx);
         let id = self.subflows[i].id();
         let known = self.restart.elsewhere.take_if(|(on, ..)| *on == id);
-        if let Some((_, ack, ssn)) = known {
-            self.follow_record(i, ack, ssn, &[], cx);
+        if let Some((_, said, ssn)) = known {
+            self.follow_record(i, said, ssn, &[], cx);
         }
     }
 

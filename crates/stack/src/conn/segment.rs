@@ -206,7 +206,7 @@ impl Conn {
         self.subflows[i].end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
-        } else if self.awaits_record() || self.fell_elsewhere(i) {
+        } else if self.fell_by_record() {
             // There may be another one.
         } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);

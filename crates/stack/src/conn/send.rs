@@ -10,6 +10,7 @@ use core::ops::Range;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::Sum;
 
+use super::digest::Digest;
 use super::offset::Offset;
 use super::ring::ByteRing;
 use crate::ids::SubflowId;
@@ -88,6 +89,8 @@ pub(crate) struct SendQueue {
     pub(crate) fin_lost: bool,
     /// When it was said last.
     fin_said: Option<Instant>,
+    /// What the subflow acknowledged since the last record, where one said where the stream goes on.
+    digest: Option<Digest>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
     last: Option<u8>,
     /// Memory is short.
@@ -110,6 +113,7 @@ impl SendQueue {
             fin: FinState::Open,
             fin_lost: false,
             fin_said: None,
+            digest: None,
             last: None,
             frugal: false,
             reinjections: VecDeque::new(),
@@ -282,6 +286,7 @@ impl SendQueue {
     pub(crate) fn subflow_acked(&mut self, upto: Offset) -> u64 {
         let upto = upto.min(self.next);
         let bytes = upto.since(self.una);
+        self.digest = self.digest_upto(upto);
         self.una = self.una.max(upto);
         bytes
     }
@@ -294,7 +299,21 @@ impl SendQueue {
     /// The peer has everything before this, and what follows is sent anew.
     pub(crate) fn go_on_from(&mut self, at: Offset) {
         self.una = self.una.max(at.min(self.end));
+        self.digest = Some(Digest::default());
         self.rewind();
+    }
+
+    fn digest_upto(&self, upto: Offset) -> Option<Digest> {
+        let mut digest = self.digest?;
+        let (a, b) = self.ring.slices(self.una.0, upto.since(self.una) as usize);
+        digest.feed(a);
+        digest.feed(b);
+        Some(digest)
+    }
+
+    /// What the peer has to have read since the last record if it has everything before this; `None` if there was no record.
+    pub(crate) fn read_upto(&self, at: Offset) -> Option<u64> {
+        Some(self.digest_upto(at.min(self.end))?.value())
     }
 
     /// With plain TCP the subflow alone obeys the window.
