@@ -19,6 +19,8 @@
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
@@ -49,6 +51,8 @@ const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The other subflows are asked again so often.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known and under way of restarts.
 #[derive(Debug, Default)]
@@ -75,6 +79,10 @@ pub(crate) struct Restart {
     sent: Offset,
     /// When the peer's record is waited for no more.
     until: Option<Instant>,
+    /// When the other subflows are asked whether the peer has ours.
+    ask_at: Option<Instant>,
+    /// When they were asked first.
+    asked: Option<Instant>,
 }
 
 /// Our record on its way.
@@ -99,9 +107,22 @@ impl Restart {
         self.on == Some(id)
     }
 
-    /// When the peer's record is waited for no more.
+    /// When the peer's record is waited for no more, or the other subflows are asked.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.until
+        self.until.into_iter().chain(self.ask_at).min()
+    }
+
+    /// The peer's record is waited for from now on, and asked about elsewhere when this path, of such a time-out, was silent
+    /// long enough.
+    fn awaits(&mut self, now: Instant, rto: Duration) {
+        self.until = Some(now + PATIENCE);
+        self.ask_at = Some(now + rto.times(SILENT_TIMEOUTS).max(SILENT_FOR));
+        self.asked = None;
+    }
+
+    /// The peer's record is waited for no more.
+    fn is_over(&mut self) {
+        (self.until, self.ask_at, self.asked) = (None, None, None);
     }
 }
 
@@ -208,7 +229,6 @@ impl Conn {
         } else if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
             let fin_said = matches!(self.send.fin, FinState::Sent | FinState::Acked);
             self.restart.sent = self.send.next() + u64::from(fin_said);
-            self.restart.until = Some(cx.now + PATIENCE).filter(|_| !self.restart.came);
             self.count_fallback(cause, cx);
             self.go_on_with(i, cx);
         }
@@ -224,6 +244,9 @@ impl Conn {
         }
         let sf = &mut self.subflows[i];
         let ssn = sf.tcp.snd_nxt_ssn();
+        if !self.restart.came {
+            self.restart.awaits(cx.now, sf.tcp.base_rto());
+        }
         self.restart.on = Some(sf.id());
         self.restart.ours = Some(Box::new(Record {
             ssn,
@@ -285,7 +308,7 @@ impl Conn {
         cx.count.record_received += 1;
         self.restart.agreed = true;
         self.restart.came = true;
-        self.restart.until = None;
+        self.restart.is_over();
         self.tell_manager(pm::Event::Stop, cx);
         self.joined = true;
         if self.fell_elsewhere(i) {
@@ -321,11 +344,12 @@ impl Conn {
         if !(self.awaits_record() && self.restart.is_on(ended)) {
             return;
         }
-        let usable = |sf: &Subflow| {
-            sf.id() != ended && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
+        let usable = (0..self.subflows.len()).filter(|i| self.takes_record(*i, ended));
+        let best = |i: &usize| {
+            let sf = &self.subflows[*i];
+            (sf.stale, Reverse(sf.quiet.heard_at()))
         };
-        let usable = (0..self.subflows.len()).filter(|i| usable(&self.subflows[*i]));
-        if let Some(i) = usable.min_by_key(|i| self.subflows[*i].stale) {
+        if let Some(i) = usable.min_by_key(best) {
             self.restart_on(i, cx);
         }
     }
@@ -382,13 +406,52 @@ impl Conn {
 
     /// We go on with another subflow than we fell on.
     pub(super) fn restart_on(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.restart.until = Some(cx.now + PATIENCE);
         self.go_on_with(i, cx);
         let id = self.subflows[i].id();
         let known = self.restart.elsewhere.take_if(|(on, ..)| *on == id);
         if let Some((_, said, ssn)) = known {
             self.follow_record(i, said, ssn, &[], cx);
         }
+    }
+
+    /// Our record could go on this subflow instead of that one.
+    fn takes_record(&self, i: usize, instead: SubflowId) -> bool {
+        let sf = &self.subflows[i];
+        sf.id() != instead && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
+    }
+
+    /// The peer's record is late. Who has ours answers at once and ends all other subflows; so while another one answers what it
+    /// was asked since, the peer has not got it: the path is silent, or something on it acknowledged the record and does not
+    /// bring it (gauntlet 569724, 605828). Where there is no room for ours on one, there is none on any.
+    pub(super) fn record_unanswered(&mut self, cx: &mut Cx<'_>) {
+        if self.restart.ask_at.take_if(|at| *at <= cx.now).is_none() {
+            return;
+        }
+        let Some(on) = self.restart.on.filter(|_| self.awaits_record()) else {
+            return;
+        };
+        if self.record_due().is_some() {
+            self.restart.ask_at = Some(cx.now + ASKED_EVERY);
+            return;
+        }
+        let others = (0..self.subflows.len()).filter(|i| self.takes_record(*i, on));
+        let others: Vec<_> = others.collect();
+        let heard_since = |at: Instant| {
+            let mut heard = others.iter().map(|i| self.subflows[*i].quiet.heard_at());
+            heard.any(|heard| heard > at)
+        };
+        if self.restart.asked.is_some_and(heard_since) {
+            if let Some(i) = self.position(on) {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            }
+            return;
+        }
+        for i in &others {
+            self.subflows[*i].tcp.probe_liveness(cx.now);
+            cx.count.subflow_asked += 1;
+        }
+        self.restart.asked.get_or_insert(cx.now);
+        self.restart.ask_at = Some(cx.now + ASKED_EVERY).filter(|_| !others.is_empty());
     }
 
     /// The peer's record did not come in time.

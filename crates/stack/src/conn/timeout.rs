@@ -132,6 +132,7 @@ impl Conn {
         self.fail_due(cx);
         self.unmapped_due(cx);
         self.answered_due(cx);
+        self.record_unanswered(cx);
         self.record_overdue(cx);
         if self.data_timer.is_due(cx.now) {
             // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
