@@ -4,9 +4,10 @@
 //! round trip later, with its options, under numbers that are known by then. Which of the two it is turns out within a
 //! time-out at data level. A proxy's subflow stays, but as one that is used when nothing better is left: its round trip
 //! is the proxy's and its window the proxy's buffer, so a scheduler would take a slow path for the fastest, and what is lost
-//! behind the proxy only the connection itself finds out, late.
+//! behind the proxy only the connection itself finds out, late. Not so behind a proxy at the far end, which answers no sooner than
+//! the peer did in the handshake: its subflow is one like any other (gauntlet 652291, 744586).
 //!
-//! Owns what such a subflow is good for. Must never concern the first subflow, which falls to TCP.
+//! Owns what such a subflow is good for. Must never concern the first subflow, which falls to TCP, or rests first.
 
 use manypath_tcp::time::Instant;
 

@@ -172,6 +172,7 @@ impl Conn {
         if let Some(ack) = dss.data_ack {
             self.subflows[i].answered_by.heard();
             self.on_data_ack(i, ack, window, cx);
+            self.rests_no_more(i);
         }
         if let Some(mapping) = dss.mapping {
             self.on_mapping(i, &mapping, dss.data_fin, cx);

@@ -27,6 +27,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Private;
 
 use super::digest::Digest;
+use super::answered::AnsweredBy;
 use super::ingest::interference;
 use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
@@ -171,6 +172,17 @@ impl Conn {
             cx.count.subflow_rested += 1;
             self.reinject_swallowed(i);
             self.reinject_all(i);
+        }
+    }
+
+    /// A Data ACK came on the subflow. If what this one carried first has arrived, options pass there both ways, and it was a proxy
+    /// that acknowledged without (gauntlet 652291).
+    pub(super) fn rests_no_more(&mut self, i: usize) {
+        let una = self.send.una();
+        let sf = &mut self.subflows[i];
+        if sf.rests && sf.first_end.is_some_and(|end| una >= end) {
+            sf.rests = false;
+            sf.answered_by = AnsweredBy::Proxy;
         }
     }
 

@@ -336,12 +336,17 @@ impl Subflow {
         self.swallowed.contains(at)
     }
 
-    /// It is for when nothing better is left: the peer wants that, or we do, or somebody else answers for its data. What the flag
+    /// It is for when nothing better is left: the peer wants that, or we do, or somebody near by answers for its data. What the flag
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
         let flagged = self.seat.backup_here || self.seat.backup_there || self.rests;
-        flagged || self.answered_by != AnsweredBy::Peer
+        let answered = match self.answered_by {
+            AnsweredBy::Peer => false,
+            AnsweredBy::Somebody { .. } => true,
+            AnsweredBy::Proxy => self.is_answered_on_the_way(),
+        };
+        flagged || answered
     }
 
     /// Bytes a second that its congestion window lets go now.
