@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Private;
 
@@ -210,7 +211,8 @@ impl Conn {
         }
     }
 
-    /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever.
+    /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever. Their windows,
+    /// which shrink with each time-out, say nothing about that: what they carried does, and what they would begin with again.
     pub(super) fn is_worth_silent(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let lately = |other: &Subflow| {
@@ -220,7 +222,12 @@ impl Conn {
         let counts = |other: &&Subflow| {
             other.id() != sf.id() && other.was_up() && !other.rests && lately(other)
         };
-        let others: u64 = self.subflows.iter().filter(counts).map(Subflow::rate).sum();
+        let worth = |other: &Subflow| {
+            let kept = other.tcp.sustained_rate();
+            let began = other.rate_of(LITTLE as u32);
+            kept.map_or(0, Rate::as_bytes_per_sec).max(began)
+        };
+        let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
         sf.rate() * MUCH_MORE >= others
     }
 
