@@ -212,7 +212,8 @@ impl Conn {
     }
 
     /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever. Their windows,
-    /// which shrink with each time-out, say nothing about that: what they carried does, and what they would begin with again.
+    /// which shrink with each time-out, say nothing about that: what they carried does, and what they would begin with again. And our
+    /// windows say nothing about what a peer sends: what came does.
     pub(super) fn is_worth_silent(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let lately = |other: &Subflow| {
@@ -227,7 +228,12 @@ impl Conn {
             let began = other.rate_of(LITTLE as u32);
             kept.map_or(0, Rate::as_bytes_per_sec).max(began)
         };
-        let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
+        let others = || self.subflows.iter().filter(counts);
+        let brought: u64 = others().map(|other| other.bytes_received).sum();
+        if brought > LITTLE && brought > sf.bytes_received * MUCH_MORE {
+            return false;
+        }
+        let others: u64 = others().map(worth).sum();
         sf.rate() * MUCH_MORE >= others
     }
 
