@@ -4,6 +4,8 @@
 //! A subflow that has room and nothing new to send repeats what a slower one carries and would deliver later, the oldest
 //! first, each byte once. The slower one is penalised, so that it does not happen again in the next round trip.
 
+use core::ops::Range;
+
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
@@ -307,6 +309,16 @@ impl Conn {
                 found = Some((i, at, (m.at + u64::from(m.len)).since(at)));
             }
         }
+        if let Some((before, i, part)) = self.first_behind_a_proxy(carrier) {
+            if found.is_none_or(|(_, best, _)| part.start < best) {
+                return helps(stall, before, repeated).then(|| Rescue {
+                    holder: i,
+                    carrier: self.subflows[carrier].id(),
+                    from: part.start,
+                    bytes: part.end - part.start,
+                });
+            }
+        }
         let (holder, at, bytes) = found?;
         let tcp = &self.subflows[holder].tcp;
         let flight = u64::from(tcp.snd_nxt_ssn().since(tcp.snd_una_ssn()));
@@ -322,6 +334,22 @@ impl Conn {
             from: at,
             bytes,
         })
+    }
+
+    /// The oldest part that a proxy near by acknowledged, that has no Data ACK, and that neither was repeated nor is in flight on
+    /// `carrier`; which subflow that was, and the round trip of its whole path, which each of the proxy's own repetitions takes.
+    fn first_behind_a_proxy(&self, carrier: usize) -> Option<(Duration, usize, Range<Offset>)> {
+        let una = self.send.una();
+        let proxied = self.subflows.iter().enumerate();
+        let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
+        let parts = proxied.filter_map(|(i, sf)| {
+            let from = sf.repeated.max(una);
+            let part = sf.swallowed.first_behind(from)?;
+            let part = part.start.max(from)..part.end;
+            let own = &self.subflows[carrier].tx;
+            (!carries(own, part.start)).then_some((sf.handshake_rtt?, i, part))
+        });
+        parts.min_by_key(|(.., part)| part.start)
     }
 
     /// Halves the window of a subflow that holds the others up, at most once in its round trip.

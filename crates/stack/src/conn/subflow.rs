@@ -181,7 +181,7 @@ pub(crate) struct Subflow {
     pub(crate) greet_next: bool,
     announced_up: bool,
     /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
-    handshake_rtt: Option<Duration>,
+    pub(crate) handshake_rtt: Option<Duration>,
     /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
     retained: Vec<(Offset, Box<[u8]>)>,
 }
@@ -357,6 +357,11 @@ impl Subflow {
     /// A proxy acknowledges, and what it has need not arrive.
     pub(crate) fn is_answered_on_the_way(&self) -> bool {
         answered_on_the_way(self.handshake_rtt, self.tcp.min_rtt())
+    }
+
+    /// A proxy near by answers for its data, and behind it is the peer.
+    pub(crate) fn is_behind_a_proxy(&self) -> bool {
+        self.answered_by == AnsweredBy::Proxy && self.is_answered_on_the_way()
     }
 
     /// Bytes a second that a congestion window would let go.

@@ -41,6 +41,14 @@ impl Swallowed {
         self.0.iter().any(|part| part.contains(&at))
     }
 
+    /// The first of them that ends behind `from`.
+    pub(super) fn first_behind(&self, from: Offset) -> Option<&Range<Offset>> {
+        self.0
+            .iter()
+            .filter(|part| part.end > from)
+            .min_by_key(|part| part.start)
+    }
+
     /// All of them, which are none then.
     pub(crate) fn take(&mut self) -> VecDeque<Range<Offset>> {
         core::mem::take(&mut self.0)
