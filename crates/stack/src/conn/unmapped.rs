@@ -46,6 +46,8 @@ const BARE_REPEATS: u8 = 2;
 const SILENT_TIMEOUTS: u8 = 3;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
+/// Mappings that come for each one that is lost, where losses are repaired. Each costs a time-out at data level.
+const MAPPINGS_A_GAP: u64 = 8;
 
 /// Bytes that wait for a mapping.
 #[derive(Debug)]
@@ -192,6 +194,12 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
     })
 }
 
+/// So many single mappings were lost, and so many came: it is no chance any more. What is dropped to be repaired is missing
+/// for good if the peer falls to TCP meanwhile, for to its subflow it has arrived. Pure.
+fn are_too_many(gaps: u8, came: u64) -> bool {
+    gaps >= GAPS || came < u64::from(gaps) * MAPPINGS_A_GAP
+}
+
 impl Conn {
     /// The subflow is the only one and goes on where the stream does.
     pub(super) fn goes_on_with_stream(&self, i: usize) -> bool {
@@ -318,7 +326,7 @@ impl Conn {
             }
             self.gaps = self.gaps.saturating_add(1);
             let first = self.recv.next() == self.rx_start;
-            if first || told || self.gaps >= GAPS {
+            if first || told || are_too_many(self.gaps, self.subflows[i].mappings) {
                 // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
                 self.settle_unmapped(i, cx);
                 return true;
@@ -576,6 +584,20 @@ mod tests {
         // One byte that differs, however late.
         held[850] ^= 1;
         assert!(!are(&held, &starts, &[0, 20, 100]));
+    }
+
+    #[test]
+    fn mappings_that_are_lost_now_and_then_are_repaired() {
+        for (gaps, came, expected) in [
+            (1, 2, true),
+            (1, 7, true),
+            (1, 8, false),
+            (2, 15, true),
+            (2, 16, false),
+            (3, 1_000_000, true),
+        ] {
+            assert_eq!(are_too_many(gaps, came), expected, "{gaps} of {came}");
+        }
     }
 
     #[test]
