@@ -28,12 +28,23 @@ fn fewer_than(len: usize, bytes: u32) -> u32 {
     }
 }
 
-/// Repetitions of the same bytes after which one of them is acknowledged: the peer's retransmission timer begins anew, long
+/// Repetitions of the same bytes after which some of them are acknowledged: the peer's retransmission timer begins anew, long
 /// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the
 /// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged.
 const REPEATS: [u8; 4] = [1, 2, 4, 8];
 
-/// How often a byte was given, or there was but one left, before that one is given as well: who types has sent no more.
+/// What is still withheld after some was given. The first time that is half, for a peer whose window is one segment after its
+/// time-out (RFC 5681 section 3.1) counts bytes: what is acknowledged is added to the window and taken off what is in flight, and
+/// only so much makes room for one segment of what follows, which may be lost. Then it is a byte at a time. Pure.
+fn after_giving(bytes: u32, given: usize) -> u32 {
+    match given {
+        0 => bytes / 2,
+        _ => bytes.saturating_sub(1),
+    }
+    .max(1)
+}
+
+/// How often some was given, or there was but one byte left, before that one is given as well: who types has sent no more.
 const GIVEN_BEFORE_ALL: usize = 1;
 
 /// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
@@ -46,7 +57,7 @@ pub(crate) struct Withheld {
     subflow: SubflowId,
     bytes: u32,
     repeats: u8,
-    /// How often a byte of it was acknowledged after so many repetitions.
+    /// How often some of it was acknowledged after so many repetitions.
     given: usize,
     /// What we sent from here on, the peer takes without mappings.
     fell: Option<Ssn>,
@@ -129,8 +140,8 @@ impl Conn {
         held.repeats += 1;
         if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] {
             held.repeats = 0;
+            held.bytes = after_giving(held.bytes, held.given);
             held.given += 1;
-            held.bytes = held.bytes.saturating_sub(1).max(1);
             sf.tcp.withhold(held.bytes);
             if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
                 self.withhold_no_more();
@@ -143,6 +154,20 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_time_half_is_given() {
+        for (bytes, given, expected) in [
+            (512, 0, 256),
+            (256, 1, 255),
+            (3, 0, 1),
+            (1, 0, 1),
+            (2, 5, 1),
+            (1, 5, 1),
+        ] {
+            assert_eq!(after_giving(bytes, given), expected, "{bytes} {given}");
+        }
+    }
 
     #[test]
     fn small_segments_are_acknowledged_in_part() {
