@@ -23,7 +23,7 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
-        if self.subflows[i].unmapped > 0 {
+        if self.subflows[i].drops() {
             // Something of what came was dropped: the peer has to begin again as well.
             self.asks_from_here(i, cx);
         }
@@ -38,7 +38,7 @@ impl Conn {
     fn asks_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
-        (sf.unmapped, sf.unmapped_since) = (0, None);
+        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
         sf.unexplained = Some(Unexplained::asked_about(
             sf.tcp.rcv_nxt_ssn(),
             cx.now,
@@ -127,7 +127,7 @@ impl Conn {
         } else {
             FallbackCause::PeerInfinite
         };
-        self.subflows[i].unmapped = 0;
+        (self.subflows[i].unmapped, self.subflows[i].lacks) = (0, false);
         self.withhold_no_more();
         self.place_held(i, cx);
         self.goes_on_or_begins_again(i, self.level_of_answer(), cause, cx);

@@ -432,8 +432,9 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         let at = m.at + u64::from(into);
-        (self.subflows[i].unmapped, self.subflows[i].unmapped_since) = (0, None);
-        self.subflows[i].bytes_received += bytes.len() as u64;
+        let sf = &mut self.subflows[i];
+        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
+        sf.bytes_received += bytes.len() as u64;
         self.mapped += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
@@ -501,9 +502,7 @@ impl Conn {
     /// The subflow acknowledged it, and it does not count. What is still missing of it is none of this subflow's any more, which
     /// therefore cannot go on as the stream.
     fn was_dropped(&mut self, i: usize, m: &RxMapping) {
-        if m.at + u64::from(m.len) > self.recv.next() {
-            self.subflows[i].unmapped = self.subflows[i].unmapped.max(1);
-        }
+        self.subflows[i].lacks |= m.at + u64::from(m.len) > self.recv.next();
     }
 
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {

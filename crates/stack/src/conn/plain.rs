@@ -266,7 +266,7 @@ impl Conn {
             self.fail_subflow(i, at, cx);
             return;
         }
-        let dropped = self.subflows[i].unmapped > 0;
+        let dropped = self.subflows[i].drops();
         if straight && !(dropped && self.joined) {
             self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
         } else {
@@ -333,7 +333,7 @@ impl Conn {
             return;
         }
         let start = self.straight(i);
-        if start.is_none() || self.subflows[i].unmapped > 0 || self.has_gaps(i) {
+        if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
             // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
@@ -368,7 +368,7 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         }
-        if self.subflows[i].unmapped > 0 || self.has_gaps(i) || !self.is_straight(i) {
+        if self.subflows[i].drops() || self.has_gaps(i) || !self.is_straight(i) {
             // Some of what it speaks of is gone already, or belongs elsewhere.
             let at = self.recv.next();
             self.fail_subflow(i, at, cx);
@@ -409,7 +409,7 @@ impl Conn {
         };
         let known = self.remote.is_some() && self.lattice.speaks_multipath();
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
-        let whole = self.subflows[i].unmapped == 0 && !self.has_gaps(i) && self.is_straight(i);
+        let whole = !self.subflows[i].drops() && !self.has_gaps(i) && self.is_straight(i);
         if known && acks && whole && self.is_certainly_alone(i) {
             self.on_infinite(i, &mapping, cx);
         }

@@ -282,7 +282,7 @@ impl Conn {
             sent: 0,
         }));
         self.again_from = Some(ssn + RECORD as u32);
-        (sf.unmapped, sf.unmapped_since) = (0, None);
+        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
         sf.rx.clear();
         self.send.rewind();
         self.failing = None;

@@ -159,6 +159,8 @@ pub(crate) struct Subflow {
     /// Payload without mapping since the last mapped byte; since when, and how much had come with mappings then.
     pub(crate) unmapped: u64,
     pub(crate) unmapped_since: Option<(Instant, u64)>,
+    /// The last mapping did not count, though the subflow acknowledged it.
+    pub(crate) lacks: bool,
     /// What it acknowledged and that has no Data ACK.
     pub(crate) swallowed: Swallowed,
     /// Why it is being reset, and with which option.
@@ -233,6 +235,7 @@ impl Subflow {
             finder: Finder::default(),
             unmapped: 0,
             unmapped_since: None,
+            lacks: false,
             swallowed: Swallowed::default(),
             reset_with: None,
             end: None,
@@ -328,7 +331,12 @@ impl Subflow {
 
     /// What came last on it, data or acknowledgements, had no options where it should.
     pub(crate) fn is_bare(&self) -> bool {
-        self.bareness.acks > 0 || self.unmapped > 0 || self.unexplained.is_some()
+        self.bareness.acks > 0 || self.drops() || self.unexplained.is_some()
+    }
+
+    /// Something of what came last on it was acknowledged and does not count: its order is not the stream's.
+    pub(crate) fn drops(&self) -> bool {
+        self.unmapped > 0 || self.lacks
     }
 
     /// It acknowledged this byte, and the connection at the other end does not have it.

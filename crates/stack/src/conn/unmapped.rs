@@ -212,10 +212,12 @@ impl Conn {
     }
 
     /// Payload without a mapping may be held. Where some was dropped it is no part of the stream, but where nothing else has come
-    /// for long, it shows that no options pass.
+    /// for long, it shows that no options pass. And where a mapping came whole and did not count, the next one may come on the last
+    /// piece of its segment like that one: without the pieces before it, it could not count either, nor any after it.
     pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
-        let nothing_lost = self.subflows[i].unmapped == 0;
-        let stopped = self.mappings_stopped(i, now) && !self.goes_on_with_stream(i);
+        let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
+        let nothing_lost = sf.unmapped == 0 && !(sf.lacks && only);
+        let stopped = self.mappings_stopped(i, now) && !only;
         self.failing.is_none() && (nothing_lost || stopped)
     }
 
