@@ -221,6 +221,10 @@ impl Conn {
             .began()
             .is_some_and(|began| self.fed > began);
         let last = last.filter(|_| self.recv.finished() || !fed);
+        // Where there were others, the peer cannot take the FIN for the end of the stream. Nothing could follow it: neither data on
+        // which the DATA_FIN rides, nor our answer if the peer goes on as TCP.
+        let sent = self.send.end() > self.tx_start;
+        let last = last.filter(|_| !(self.joined && sent) || self.data_timer.repeats_in_vain());
         // A peer that does not know us yet would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;

@@ -46,6 +46,11 @@ impl DataTimer {
         self.backoffs > 1
     }
 
+    /// It expired once more after that.
+    pub(crate) fn repeats_in_vain(&self) -> bool {
+        self.backoffs > 2
+    }
+
     /// Stops the timer if it should not run. True if it should and does not: [`start`](Self::start) it.
     pub(crate) fn follow(&mut self, outstanding: Outstanding) -> bool {
         match outstanding {
