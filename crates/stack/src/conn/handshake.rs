@@ -144,6 +144,9 @@ impl Conn {
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
             && third(seg, local.key) == Third::Early;
+        if early && seg.payload.is_empty() {
+            self.ask_for_keys(i, seg);
+        }
         let next = self.subflows[i].tcp.rcv_nxt();
         if !early || seg.payload.is_empty() || seg.header.seq != next {
             return early;
@@ -151,6 +154,17 @@ impl Conn {
         let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
         let repeated = core::mem::replace(&mut self.keyless_data, true);
         mapped && !repeated
+    }
+
+    /// The peer speaks as one that has said its keys, and they are not here: they are lost, or a box drops packets that say them.
+    /// Our answer once more has them said again, and in time without, a second before its timer would send it.
+    fn ask_for_keys(&mut self, i: usize, seg: &Segment<'_>) {
+        let tcp = &mut self.subflows[i].tcp;
+        if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
+        {
+            tcp.repeat_syn();
+            self.unsettled = true;
+        }
     }
 
     /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?

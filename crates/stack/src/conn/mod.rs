@@ -156,6 +156,8 @@ pub(crate) struct Conn {
     proof_until: Option<Instant>,
     /// The caller's first data came before its keys.
     keyless_data: bool,
+    /// It was asked for its keys once more, beside what timers do.
+    keys_asked: bool,
     /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
     no_joins_to_first: bool,
     /// It was put into its listener's queue.
@@ -280,6 +282,7 @@ impl Conn {
             fully_established: false,
             proof_until: None,
             keyless_data: false,
+            keys_asked: false,
             no_joins_to_first: birth.no_joins_to_first,
             offered: false,
             closed: None,

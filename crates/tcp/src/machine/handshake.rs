@@ -100,9 +100,13 @@ impl Machine {
         self.send.nxt() != self.isn
     }
 
-    /// Sends the SYN once more, beside what its timer does: it is to say something else this time.
+    /// Sends the SYN once more, beside what its timer does: it is to say something else this time, or to be answered otherwise.
     pub fn repeat_syn(&mut self) {
-        self.syn_again |= self.state == super::State::SynSent && self.syn_left();
+        let opening = matches!(
+            self.state,
+            super::State::SynSent | super::State::SynReceived
+        );
+        self.syn_again |= opening && self.syn_left();
     }
 
     /// RFC 9293 3.10.7.4 for a SYN in SYN-RECEIVED: the peer's SYN again, or the SYN+ACK of a simultaneous open.
