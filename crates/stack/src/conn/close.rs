@@ -337,6 +337,7 @@ impl Conn {
         } else if self.send.fin == FinState::Queued
             && self.send.all_sent()
             && !self.sends_record_only()
+            && !self.takes_leave(cx)
         {
             for sf in &mut self.subflows {
                 sf.finish = true;

@@ -12,6 +12,7 @@ mod copies;
 mod digest;
 mod early;
 mod fallback;
+mod farewell;
 mod handshake;
 mod info;
 mod ingest;
@@ -194,6 +195,8 @@ pub(crate) struct Conn {
     mapped: u64,
     /// A DSS of ours left: the peer may have seen that options pass.
     spoke: bool,
+    /// The last byte said once more that we fell.
+    took_leave: bool,
     /// A peer that did not notice our fall said DATA_FIN.
     late_fin: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
@@ -302,6 +305,7 @@ impl Conn {
             joined: false,
             mapped: 0,
             spoke: false,
+            took_leave: false,
             late_fin: false,
             gaps: 0,
             recent_acks: RecentAcks::default(),

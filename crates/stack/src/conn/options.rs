@@ -312,9 +312,10 @@ impl Conn {
         })
     }
 
-    /// No data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
+    /// No new data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
     fn says_end_as_tcp(&self, plan: &Plan) -> bool {
-        plan.fin && self.joined && self.lattice.infinite_due()
+        let farewell = plan.kind == Kind::KeepAlive && plan.len > 0;
+        (plan.fin && self.joined || farewell) && self.lattice.infinite_due()
     }
 
     /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before

@@ -356,14 +356,18 @@ impl SendQueue {
 
     /// Has the last byte of all sent again, for the DATA_FIN to ride on it.
     pub(crate) fn repeat_last(&mut self) {
-        let known = self.end > self.base || self.last.is_some();
-        if self.lacks_fin_only() && known && self.reinjections.is_empty() {
+        if self.lacks_fin_only() && self.knows_last_byte() && self.reinjections.is_empty() {
             self.reinjections.push_back(Reinjection {
                 from: Offset(self.end.0 - 1),
                 to: self.end,
                 avoid: None,
             });
         }
+    }
+
+    /// The last byte of all can be sent again.
+    pub(crate) fn knows_last_byte(&self) -> bool {
+        self.end > self.base || self.last.is_some()
     }
 
     /// The byte at this position, if it is the last one of all and the ring holds it no more.

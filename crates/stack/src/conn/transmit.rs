@@ -49,6 +49,8 @@ pub(super) enum Source {
     Record,
     /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
     Early,
+    /// The last byte of all, under its own number, at this position: see `farewell`.
+    Farewell(Offset),
     /// No payload.
     Empty,
 }
@@ -158,7 +160,12 @@ impl Conn {
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        sf.finish && !sf.tcp.fin_sent() && !self.sends_record_only()
+        sf.finish && !sf.tcp.fin_sent() && !self.says_last_word()
+    }
+
+    /// Something goes before any FIN.
+    fn says_last_word(&self) -> bool {
+        self.sends_record_only() || self.owes_farewell()
     }
 
     /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
@@ -171,7 +178,7 @@ impl Conn {
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.finish || closing) && !self.sends_record_only(),
+            fin: (sf.finish || closing) && !self.says_last_word(),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
@@ -314,6 +321,10 @@ impl Conn {
 
     /// Settles where a plan's payload comes from and shortens it to one mapping.
     fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
+        if plan.kind == Kind::KeepAlive && self.owes_farewell() {
+            let at = Offset(self.send.end().0 - 1);
+            return Some((Plan { len: 1, ..plan }, Source::Farewell(at)));
+        }
         if plan.len == 0 {
             return Some((plan, Source::Empty));
         }
@@ -368,6 +379,7 @@ impl Conn {
                 )
             }
             Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
+            Source::Farewell(at) => (None, at),
             Source::Record | Source::Early | Source::Empty => (None, Offset::ZERO),
         };
         // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
@@ -536,6 +548,11 @@ impl Conn {
             Source::Record if again => cx.count.retransmitted += 1,
             Source::Record => self.restart.sent(plan.len, cx),
             Source::Early => cx.count.fast_open_sent += 1,
+            Source::Farewell(_) => {
+                cx.count.retransmitted += 1;
+                // The FIN waited for this.
+                (self.took_leave, sf.finish) = (true, true);
+            }
             Source::Empty => {}
         }
         if let (Source::New(_) | Source::Reinjected(_) | Source::Copied(_), Some(m)) =
