@@ -229,11 +229,16 @@ impl Conn {
 
     /// The other subflows between the same addresses.
     fn twins(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.subflows.len()).filter(move |&j| j != i && self.are_twins(i, j))
+    }
+
+    /// Two subflows are between the same addresses.
+    pub(super) fn are_twins(&self, i: usize, j: usize) -> bool {
         let of = |j: usize| {
             let seat = &self.subflows[j].seat;
             (seat.iface, seat.tuple.local.ip(), seat.tuple.remote)
         };
-        (0..self.subflows.len()).filter(move |&j| j != i && of(j) == of(i))
+        of(i) == of(j)
     }
 
     /// A silent subflow answers: a join that was begun in its place is given up, unless it is the quicker one.

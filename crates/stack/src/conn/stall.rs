@@ -293,7 +293,10 @@ impl Conn {
         let una = self.send.una();
         let mut found: Option<(usize, Offset, u64)> = None;
         for (i, sf) in self.subflows.iter().enumerate() {
-            if i == carrier || !sf.answers() {
+            // Between the same addresses both stand in the same queue, as far as anybody knows, and one seems quicker for having
+            // been measured earlier. Where nobody may be waiting, repeating only makes that queue longer.
+            let in_one_queue = stall == Stall::Pause && self.are_twins(i, carrier);
+            if i == carrier || !sf.answers() || in_one_queue {
                 continue;
             }
             let from = sf.repeated.max(una);
