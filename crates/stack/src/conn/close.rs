@@ -524,6 +524,10 @@ impl Conn {
 
     /// A subflow's address is gone. // rfc8684:A19
     pub(crate) fn address_gone(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.subflows[i].greeting == Greeting::Done {
+            // The peer has our keys, and data will prove no more here: other paths carry on. // rfc8684:C13,F10
+            self.proof_overdue(i, cx);
+        }
         self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }
