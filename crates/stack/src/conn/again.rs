@@ -165,10 +165,12 @@ impl Conn {
 
     /// MP_FAIL from a peer that was asked where its bytes belong: the answer, or the same question. Either way it takes what
     /// we send without mappings from now on, and has to hear where that begins. Where its own goes on, its infinite mapping
-    /// will say, and until then what it sends is held. // rfc8684:B10
+    /// will say, and until then what it sends is held. It is not answered by another MP_FAIL, or there were no end of them.
+    // rfc8684:B10
     pub(super) fn falls_as_asked(&mut self, i: usize, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
         self.goes_on_or_begins_again(i, level, FallbackCause::PeerFailed, cx);
+        self.asked_first = true;
         self.say_where_it_goes_on(i);
     }
 

@@ -205,6 +205,8 @@ pub(crate) struct Conn {
     again_from: Option<Ssn>,
     /// The peer does so: what comes before the number is not the stream, and of the rest so much is here.
     peer_again: Option<(Ssn, u64)>,
+    /// We asked by MP_FAIL where bytes belong: that of the peer is the answer.
+    asked_first: bool,
     /// The way down to TCP by records.
     restart: Restart,
     /// An infinite mapping left, if only with data that was sent before.
@@ -313,6 +315,7 @@ impl Conn {
             infinite_from: None,
             again_from: None,
             peer_again: None,
+            asked_first: false,
             restart: Restart::default(),
             infinite_said: false,
             infinite_on_bare: false,

@@ -316,12 +316,16 @@ impl Conn {
     /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
     pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        if self.joined {
-            // Nor where this subflow goes on, for which there is no room beside.
-            self.say_where_it_goes_on(i);
-        } else if self.lattice.cause() == Some(FallbackCause::PeerFailed) {
+        let peer_failed = self.lattice.cause() == Some(FallbackCause::PeerFailed);
+        let answers = peer_failed && !self.joined && !self.asked_first;
+        if answers {
             let at = self.recv.next();
             self.say_fail(i, at, cx);
+        }
+        // Nor where this subflow goes on, for which there is no room beside. One that had begun a join asks for that, too, and
+        // the data on its way may lose it.
+        if self.joined || answers && self.subflows[i].tcp.awaits_ack() {
+            self.say_where_it_goes_on(i);
         }
         self.fall_was_heard();
     }
