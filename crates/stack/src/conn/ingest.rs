@@ -131,6 +131,12 @@ impl Conn {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
             return;
         }
+        // Somebody else may answer on a subflow that joined, until options came with data there. // rfc8684:B3
+        let may_go_on = !bare && (!blind || self.subflows[i].is_first());
+        if outcome.acked > 0 && may_go_on && self.is_answered_elsewhere(i) {
+            self.subflows[i].data_was_acked = true;
+            return;
+        }
         if !(blind || bare) {
             if outcome.acked > 0 {
                 self.note_bare_ack(i, cx);

@@ -86,6 +86,21 @@ impl Conn {
         }
     }
 
+    /// All that a subflow acknowledged has its Data ACK, which came on another one: its data arrives with mappings, and only
+    /// acknowledgements lose their options. Between hosts that know records it goes on as it is; else it is left. // rfc8684:B3
+    pub(super) fn is_answered_elsewhere(&mut self, i: usize) -> bool {
+        if !self.falls_by_record() || !self.subflows[i].swallowed.is_empty() {
+            return false;
+        }
+        let tells = |j: usize| j != i && self.is_proven(j) && self.subflows[j].carries_data();
+        let answered = (0..self.subflows.len()).any(tells);
+        if answered {
+            let bareness = &mut self.subflows[i].bareness;
+            (bareness.acks, bareness.since) = (0, None);
+        }
+        answered
+    }
+
     /// Options do not pass on a subflow, or not any more.
     pub(crate) fn options_stopped(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.subflows[i].was_asked() {

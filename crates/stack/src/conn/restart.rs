@@ -27,8 +27,8 @@ use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Private;
 
-use super::digest::Digest;
 use super::answered::AnsweredBy;
+use super::digest::Digest;
 use super::ingest::interference;
 use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
@@ -164,8 +164,8 @@ impl Conn {
         self.fell_by_record() && !self.restart.is_on(self.subflows[i].id())
     }
 
-    /// Data of ours is acknowledged on a subflow without options while they pass on another one. If it is worth more than all
-    /// others it goes on alone as TCP; else it carries data when nothing else does.
+    /// Data of ours is acknowledged on a subflow without options while they pass on another one, and has no Data ACK there
+    /// either. If it is worth more than all others it goes on alone as TCP; else it carries data when nothing else does.
     pub(super) fn rest(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self.outdoes_others(i) {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);

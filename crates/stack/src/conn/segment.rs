@@ -143,9 +143,14 @@ impl Conn {
     }
 
     fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
+        let una = self.send.una();
+        self.subflows[i].swallowed.acked(una);
+        if self.subflows[i].bareness.acks > 0 {
+            // What came before without options may have its Data ACKs by now, and counts no more then.
+            self.is_answered_elsewhere(i);
+        }
+        let sf = &mut self.subflows[i];
         let swallowed = &mut sf.swallowed;
-        swallowed.acked(una);
         sf.tx
             .acked(sf.tcp.snd_una_ssn(), |part| swallowed.note(part, una));
         sf.copies.acked(sf.tcp.snd_una_ssn());
