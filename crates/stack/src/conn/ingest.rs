@@ -235,9 +235,13 @@ impl Conn {
             self.on_infinite(i, mapping, cx);
             return;
         }
-        if self.failing.is_some() {
-            self.said_again_while_failing(i, mapping);
-            return;
+        if let Some(failing) = self.failing {
+            if failing.subflow() == self.subflows[i].id() || failing.is_answered() {
+                self.said_again_while_failing(i, mapping);
+                return;
+            }
+            // It seemed to be the only one that works, and is not.
+            self.better_than_failing(cx);
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
         self.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
@@ -398,7 +402,11 @@ impl Conn {
                 return;
             }
             if let Some(failing) = self.failing {
-                self.hold(i, failing, rest, cx);
+                match failing.subflow() == self.subflows[i].id() {
+                    true => self.hold(i, failing, rest, cx),
+                    // What is held is in the order of the other one.
+                    false => self.unmapped(i, rest.len(), cx),
+                }
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {

@@ -171,8 +171,8 @@ impl Conn {
         self.say_fail(i, failing.at, cx);
     }
 
-    /// Another subflow came up while an MP_FAIL waits for its answer. It was begun before the peer heard of the failure,
-    /// who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
+    /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
+    /// heard of the failure, who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
         let Some(failing) = self.failing else { return };
         if let Some(i) = self.position(failing.subflow) {
