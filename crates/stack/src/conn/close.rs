@@ -339,8 +339,9 @@ impl Conn {
             && !self.sends_record_only()
             && !self.takes_leave(cx)
         {
-            for sf in &mut self.subflows {
-                sf.finish = true;
+            // A join that comes up beside it is a way on, which begins with a record.
+            for i in 0..self.subflows.len() {
+                self.subflows[i].finish |= !self.fell_elsewhere(i);
             }
         }
         // A peer that still sends to an application that is gone is told so.

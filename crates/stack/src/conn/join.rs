@@ -46,7 +46,7 @@ impl Conn {
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
-        (self.lattice.may_join() || self.restarts_anew())
+        (self.lattice.may_join() || self.seeks_a_way())
             && self.fully_established
             && self.closed.is_none()
             && !self.holds_something()

@@ -149,6 +149,7 @@ impl Conn {
         if only_late {
             self.send.forget_reinjections_from(subflow);
         }
+        self.silence_is_over(i, cx);
         if told {
             let silent = false;
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);

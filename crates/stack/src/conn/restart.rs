@@ -77,6 +77,8 @@ pub(crate) struct Restart {
     read: Digest,
     /// The subflow ended on which both had gone on.
     again: bool,
+    /// It is silent, and another way is looked for.
+    seeks: bool,
     /// How far we had sent when we fell.
     sent: Offset,
     /// When the peer's record is waited for no more.
@@ -299,7 +301,8 @@ impl Conn {
         bytes: &[u8],
         cx: &mut Cx<'_>,
     ) -> bool {
-        if !self.restart.said || self.restart.came {
+        // Behind the peer's record everything is the stream, but on a subflow that came up since then.
+        if !self.restart.said || self.restart.came && !self.fell_elsewhere(i) {
             return false;
         }
         let Some(keys) = self.keys() else {
@@ -321,6 +324,9 @@ impl Conn {
             // It will follow, unless ours is lost with its subflow.
             self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
             return;
+        }
+        if self.fell_elsewhere(i) {
+            self.begins_once_more();
         }
         let why = super::join::mptcp_specific();
         let undecided = self.lattice.speaks_multipath() || self.fell_by_record();
@@ -394,6 +400,30 @@ impl Conn {
         }
     }
 
+    /// The subflow on which both go on is silent for so long that another one is better, if there is one.
+    pub(super) fn silence_lasts(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let long = sf.tcp.base_rto().times(SILENT_TIMEOUTS).max(SILENT_FOR);
+        let lasts = cx.now >= sf.quiet.heard_at() + long;
+        if lasts && self.goes_on_by_record() && self.restart.is_on(sf.id()) && !self.restart.seeks {
+            self.restart.seeks = true;
+            self.tell_manager(pm::Event::Resume, cx);
+        }
+    }
+
+    /// It answers again: the other ways are not wanted any more.
+    pub(super) fn silence_is_over(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.restart.is_on(self.subflows[i].id()) && core::mem::take(&mut self.restart.seeks) {
+            self.tell_manager(pm::Event::Stop, cx);
+            self.leave_others(i, cx);
+        }
+    }
+
+    /// A join may be the way on.
+    pub(super) fn seeks_a_way(&self) -> bool {
+        self.restart.seeks || self.restarts_anew()
+    }
+
     /// The last subflow is gone. After a fall by a record, a new one is the way on.
     pub(super) fn seeks_another_way(&mut self, cx: &mut Cx<'_>) {
         self.begins_once_more();
@@ -416,6 +446,7 @@ impl Conn {
             return;
         }
         self.begins_once_more();
+        self.restart.seeks = false;
         self.restart_on(i, cx);
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);

@@ -177,6 +177,7 @@ impl Conn {
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
+            self.silence_lasts(i, cx);
             self.try_without_options(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
             let sf = &self.subflows[i];

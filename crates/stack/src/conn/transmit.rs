@@ -178,7 +178,7 @@ impl Conn {
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.finish || closing) && !self.says_last_word(),
+            fin: (sf.finish || closing) && !self.says_last_word() && !self.fell_elsewhere(i),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
