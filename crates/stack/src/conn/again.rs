@@ -82,15 +82,13 @@ impl Conn {
             let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
                 return false;
             };
-            let before = failing.last_bare(u64::from(here.since(mapping.ssn)));
-            let from = match before {
-                Some(_) => mapping.ssn,
-                None => here,
+            let Some((from, before)) = failing.begins(mapping.ssn, here) else {
+                return false;
             };
-            if let Some(before) = before.filter(|before| !before.is_empty()) {
+            if !before.is_empty() {
                 let bytes = self.recv.copied(before);
-                self.subflows[i].unexplained =
-                    Some(Unexplained::pieces(from, bytes, failing.since));
+                let held = Unexplained::pieces(from, bytes, failing.since);
+                self.subflows[i].unexplained = Some(held);
             }
             self.peer_again = Some((from, next - at));
             return true;

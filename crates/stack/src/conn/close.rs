@@ -106,11 +106,8 @@ impl Conn {
                     option
                 } else if self.lattice.speaks_multipath() {
                     resource
-                } else if self.fell_by_record() {
-                    // Else the peer would look for another way on.
-                    self.fast_close_option()
                 } else {
-                    None
+                    self.farewell_of_restart()
                 };
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
@@ -279,7 +276,9 @@ impl Conn {
         if end != SubflowEnd::ConnectionClosed {
             self.seeks_another_way(cx);
         }
-        if self.may_join() && !(self.released && matches!(self.send.fin, FinState::Acked)) {
+        let all_said = matches!(self.send.fin, FinState::Acked)
+            || self.recv.finished() && self.send.una() == self.send.end();
+        if self.may_join() && !(self.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
             self.lonely_until.get_or_insert(until);

@@ -15,7 +15,8 @@ use crate::api::FallbackCause;
 impl Conn {
     /// Whether the last byte has to say that we fell, before the FIN. // rfc8684:B4,B13
     pub(super) fn owes_farewell(&self) -> bool {
-        let [sf] = &self.subflows[..] else {
+        let mut living = self.subflows.iter().filter(|sf| sf.reset_with.is_none());
+        let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
         // Else it was the peer who said so.
@@ -27,7 +28,7 @@ impl Conn {
         let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
         let unsaid = self.lattice.infinite_due() && !(self.infinite_said || self.took_leave);
         let known = self.remote.is_some() && !self.joined && !self.fell_by_record();
-        alone_knows && known && unsaid && last && arrived && sf.reset_with.is_none()
+        alone_knows && known && unsaid && last && arrived
     }
 
     /// Has it sent. True: the FIN waits for that.

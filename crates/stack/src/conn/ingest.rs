@@ -125,7 +125,8 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let bare_before = self.subflows[i].bareness.ever;
+        let bareness = self.subflows[i].bareness;
+        let bare_before = bareness.ever || bareness.repeats > 0;
         self.heard_bare(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
@@ -236,7 +237,7 @@ impl Conn {
             return;
         }
         if let Some(failing) = self.failing {
-            if failing.subflow() == self.subflows[i].id() || failing.is_answered() {
+            if !self.works_beside_failing(i, &failing, cx.now) {
                 self.said_again_while_failing(i, mapping);
                 return;
             }
@@ -366,7 +367,7 @@ impl Conn {
         sum: Option<Sum>,
         cx: &mut Cx<'_>,
     ) {
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.subflows[i].reset_with.is_some() {
             return;
         }
         cx.count.bytes_in += bytes.len() as u64;

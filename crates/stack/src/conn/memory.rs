@@ -141,7 +141,10 @@ impl Conn {
             transient: true,
             reason: ResetReason::LackOfResources,
         });
-        let why = self.lattice.speaks_multipath().then_some(why);
+        let why = match self.lattice.speaks_multipath() {
+            true => Some(why),
+            false => self.farewell_of_restart(),
+        };
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }

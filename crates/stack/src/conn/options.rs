@@ -28,6 +28,11 @@ fn add(list: &mut MptcpOptions, option: MptcpOption) {
     debug_assert!(taken, "no segment wants more options than it can hold");
 }
 
+/// The last byte goes once more, to say what the FIN behind it means.
+fn says_farewell(plan: &Plan) -> bool {
+    plan.kind == Kind::KeepAlive && plan.len > 0
+}
+
 impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
@@ -73,7 +78,7 @@ impl Conn {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.unheard.is_some() && !sf.tcp.reports_holes() {
+                    if self.unheard.is_some() && !sf.tcp.reports_holes() && !says_farewell(plan) {
                         add(list, self.late_dss());
                     } else if mapping.is_none()
                         && (self.infinite_on_bare || self.says_end_as_tcp(plan))
@@ -314,8 +319,7 @@ impl Conn {
 
     /// No new data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
     fn says_end_as_tcp(&self, plan: &Plan) -> bool {
-        let farewell = plan.kind == Kind::KeepAlive && plan.len > 0;
-        (plan.fin && self.joined || farewell) && self.lattice.infinite_due()
+        (plan.fin && self.joined || says_farewell(plan)) && self.lattice.infinite_due()
     }
 
     /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before

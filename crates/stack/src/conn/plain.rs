@@ -40,8 +40,9 @@ pub(crate) struct Failing {
     ssn: Ssn,
     /// Bytes of the subflow from there on, in place and not counted yet.
     held: u64,
-    /// How many of them came last, in order, on segments without a mapping.
+    /// How many of them came last, in order, on segments without a mapping, and where on the subflow those begin.
     bare: u64,
+    bare_from: Ssn,
     /// Where the last segment with a mapping began.
     mapped_at: Option<Ssn>,
     pub(super) since: Instant,
@@ -71,18 +72,39 @@ impl Failing {
 
     /// So many more bytes are held, which began there if they came in order.
     fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
-        let bare = began.is_some() && began != self.mapped_at;
-        Self {
-            held: self.held + bytes,
-            bare: if bare { self.bare + bytes } else { 0 },
-            ..self
+        let held = self.held + bytes;
+        match began.filter(|_| began != self.mapped_at) {
+            Some(began) => Self {
+                held,
+                bare_from: if self.bare == 0 {
+                    began
+                } else {
+                    self.bare_from
+                },
+                bare: self.bare + bytes,
+                ..self
+            },
+            None => Self {
+                held,
+                bare: 0,
+                ..self
+            },
         }
     }
 
-    /// The last bytes that are held, if all of these came without a mapping: one that says where they begin may have come on
-    /// the last piece of their segment.
-    pub(super) fn last_bare(&self, bytes: u64) -> Option<Range<Offset>> {
-        (bytes <= self.bare).then(|| self.at + (self.held - bytes)..self.end())
+    /// Where the stream begins of which an infinite mapping says that it begins with `said`, on a segment that begins at `here`:
+    /// there and the place of what came before, which the mapping covers too if it came on the last piece of its segment. Numbers
+    /// on the way may differ from those in mappings, for something rewrites; where pieces came before that are not its own, who
+    /// knows. Pure.
+    pub(super) fn begins(&self, said: Ssn, here: Ssn) -> Option<(Ssn, Range<Offset>)> {
+        match self.bare {
+            0 => Some((here, self.end()..self.end())),
+            _ if said == here => Some((here, self.end()..self.end())),
+            bare if said == self.bare_from => {
+                Some((said, self.at + (self.held - bare)..self.end()))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -117,6 +139,7 @@ impl Conn {
             ssn: m.ssn,
             held: u64::from(m.len),
             bare: 0,
+            bare_from: m.ssn,
             mapped_at: None,
             since: cx.now,
             again_at: cx.now,
@@ -178,6 +201,14 @@ impl Conn {
         if let Some(i) = self.position(failing.subflow) {
             self.give_up_held(i, &failing, cx);
         }
+    }
+
+    /// Another subflow than the one that failed brings something, and not what was on its way when the peer heard of the failure
+    /// and left it.
+    pub(super) fn works_beside_failing(&self, i: usize, failing: &Failing, now: Instant) -> bool {
+        let other = self.position(failing.subflow).filter(|failed| *failed != i);
+        let late = |failed: usize| now > failing.since + self.subflows[failed].tcp.rto();
+        other.is_some_and(late) && !failing.answered
     }
 
     pub(crate) fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
@@ -295,6 +326,9 @@ impl Conn {
         let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
             return;
         };
+        if failing.subflow != self.subflows[i].id() {
+            return;
+        }
         (failing.bare, failing.mapped_at) = (0, self.delivered_ssn);
         let at = numbers.place(mapping.dsn, self.recv.next());
         let new = self.delivered_ssn.is_some() && mapping.ssn.after(failing.ssn);
@@ -364,6 +398,10 @@ impl Conn {
             self.fail_is_answered(i, cx);
             return;
         }
+        if let Some(failing) = self.failing.filter(|f| self.is_unplaced(i, f, mapping.ssn)) {
+            self.give_up_held(i, &failing, cx);
+            return;
+        }
         if self.peer_begins_again(i, mapping) {
             self.follow_again(i, cx);
             return;
@@ -393,6 +431,14 @@ impl Conn {
             self.rest_is_plain(i, cx);
             self.fall_was_heard();
         }
+    }
+
+    /// The peer begins again on the subflow that failed, and nobody knows at which of the bytes that came.
+    fn is_unplaced(&self, i: usize, failing: &Failing, said: Ssn) -> bool {
+        let sf = &self.subflows[i];
+        let again = failing.subflow == sf.id() && sf.told.ends_before(said);
+        let unknown = |here: Ssn| failing.begins(said, here).is_none();
+        again && self.segment_ssn.is_some_and(unknown)
     }
 
     /// With data in flight without Data ACK, the peer is told where it belongs; where there were other subflows, where what
@@ -481,7 +527,12 @@ impl Conn {
     /// Nothing but this subflow is needed any more.
     pub(super) fn leave_others(&mut self, i: usize, cx: &mut Cx<'_>) {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
-            self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+            // Of one that was only asked for, nothing is known that speaks against it.
+            let end = match self.subflows[other].was_up() {
+                true => SubflowEnd::OptionsLost,
+                false => SubflowEnd::Replaced,
+            };
+            self.reset_subflow(other, end, interference(), cx);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It is written in bytes that no text has, for boxes that rewrite payload look for text. And it says the same twice, for
 //! something that damages payload may be why it is sent: either half does. Besides where the stream goes on it says what its
-//! sender read since the last record, for then nothing but the subflow vouched for that.
+//! sender read since the first one, for then nothing but subflows vouched for that.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ const NO_TEXT: u8 = 0x80;
 pub(super) struct Said {
     /// Its sender has everything before this.
     pub(super) ack: Dsn,
-    /// What that was like since its last record.
+    /// What it read since the first record that it got.
     pub(super) digest: u64,
 }
 

@@ -14,7 +14,7 @@
 //!
 //! A subflow that ends after that does not end the connection: another record on a new one says again where the streams go on.
 //! Of what came between, nothing but the subflow knew whether it was what the peer sent, so a record says what it was like, too
-//! ([`Digest`](super::digest::Digest)): where something rewrote it, there is no way on.
+//! ([`Digest`]): where something rewrote it, there is no way on.
 //!
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
@@ -25,7 +25,7 @@ use core::cmp::Reverse;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::Private;
+use manypath_wire::tcp::mptcp::{MptcpOption, Private, ResetReason};
 
 use super::answered::AnsweredBy;
 use super::digest::Digest;
@@ -33,9 +33,9 @@ use super::ingest::interference;
 use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
 use super::send::FinState;
-use super::subflow::Subflow;
+use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
-use crate::api::{FallbackCause, ProtocolLevel, Role, SubflowEnd};
+use crate::api::{CloseCause, FallbackCause, ProtocolLevel, Role, SubflowEnd};
 use crate::ids::SubflowId;
 use crate::pm;
 
@@ -73,7 +73,7 @@ pub(crate) struct Restart {
     elsewhere: Option<(SubflowId, Said, Ssn)>,
     /// The peer's record is here.
     came: bool,
-    /// What was read since it came.
+    /// What was read since the first one of all came.
     read: Digest,
     /// The subflow ended on which both had gone on.
     again: bool,
@@ -159,6 +159,11 @@ impl Conn {
     /// What comes is no part of the stream until the peer's record does.
     pub(crate) fn awaits_record(&self) -> bool {
         self.fell_by_record() && !self.restart.came
+    }
+
+    /// We fell by a record, and on this subflow, which may be gone.
+    pub(super) fn fell_on(&self, id: SubflowId) -> bool {
+        self.restart.is_on(id)
     }
 
     /// We fell by a record, and not on this subflow.
@@ -275,6 +280,7 @@ impl Conn {
             self.restart.awaits(cx.now, sf.tcp.base_rto());
         }
         self.restart.on = Some(sf.id());
+        self.restart.seeks = false;
         self.restart.ours = Some(Box::new(Record {
             ssn,
             bytes: Code::of(keys).record(Said {
@@ -359,15 +365,29 @@ impl Conn {
         };
         match at.filter(|at| self.fell_by_record() && possible(at)) {
             Some(at) => {
-                self.restart.read = Digest::default();
                 self.send.go_on_from(at);
                 self.unsettled = true;
                 // Some of the record itself may be still to come.
                 self.peer_again = Some((ssn, 0));
                 self.take_plain(i, ssn, rest, cx);
             }
-            None => self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx),
+            None => self.is_contradicted_by_record(cx),
         }
+    }
+
+    /// What a reset says after a fall by a record, where the peer would look for another way on else.
+    pub(super) fn farewell_of_restart(&self) -> Option<MptcpOption> {
+        let word = self.fast_close_option();
+        word.filter(|_| self.fell_by_record())
+    }
+
+    /// The peer read something else than what was sent, or says what cannot be: there is no way on.
+    fn is_contradicted_by_record(&mut self, cx: &mut Cx<'_>) {
+        let why = self.farewell_of_restart();
+        for i in 0..self.subflows.len() {
+            self.reset_subflow(i, SubflowEnd::ProtocolError, why, cx);
+        }
+        self.finish(CloseCause::ResetByPeer, cx);
     }
 
     /// A subflow ends on which the peer's record did not come: another one may do.
@@ -415,7 +435,13 @@ impl Conn {
     pub(super) fn silence_is_over(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self.restart.is_on(self.subflows[i].id()) && core::mem::take(&mut self.restart.seeks) {
             self.tell_manager(pm::Event::Stop, cx);
-            self.leave_others(i, cx);
+            // With a proof of ours the peer may have gone on there already.
+            let asking = |sf: &Subflow| matches!(sf.greeting, Greeting::JoinSyn { .. });
+            for other in 0..self.subflows.len() {
+                if asking(&self.subflows[other]) {
+                    self.reset_subflow(other, SubflowEnd::Replaced, None, cx);
+                }
+            }
         }
     }
 
@@ -432,9 +458,16 @@ impl Conn {
         }
     }
 
-    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more.
+    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more. What a
+    /// middlebox does, or a peer that has no place at present, tells nothing.
     pub(super) fn is_forgotten(&self, end: SubflowEnd) -> bool {
-        let refused = matches!(end, SubflowEnd::Refused | SubflowEnd::ResetByPeer { .. });
+        let refused = matches!(
+            end,
+            SubflowEnd::ResetByPeer {
+                reason: Some(ResetReason::MptcpSpecific),
+                transient: false,
+            }
+        );
         self.restart.again && self.restarts_anew() && refused
     }
 
@@ -446,14 +479,13 @@ impl Conn {
             return;
         }
         self.begins_once_more();
-        self.restart.seeks = false;
         self.restart_on(i, cx);
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
         }
     }
 
-    /// What was read since the last record.
+    /// Bytes count, for which nothing but the subflow vouches.
     pub(super) fn note_read(&mut self, bytes: &[u8]) {
         if self.goes_on_by_record() {
             self.restart.read.feed(bytes);
@@ -478,7 +510,7 @@ impl Conn {
 
     /// The peer's record is late. Who has ours answers at once and ends all other subflows; so while another one answers what it
     /// was asked since, the peer has not got it: the path is silent, or something on it acknowledged the record and does not
-    /// bring it (gauntlet 569724, 605828). Where there is no room for ours on one, there is none on any.
+    /// bring it (gauntlet 569724, 605828). Where the peer has no room for ours on one, it has none on any.
     pub(super) fn record_unanswered(&mut self, cx: &mut Cx<'_>) {
         if self.restart.ask_at.take_if(|at| *at <= cx.now).is_none() {
             return;
@@ -486,7 +518,9 @@ impl Conn {
         let Some(on) = self.restart.on.filter(|_| self.awaits_record()) else {
             return;
         };
-        if self.record_due().is_some() {
+        let waits = |i: usize| self.subflows[i].tcp.backoffs() == 0;
+        let in_peace = self.position(on).is_some_and(waits) && self.restart.elsewhere.is_none();
+        if self.record_due().is_some() && in_peace {
             self.restart.ask_at = Some(cx.now + ASKED_EVERY);
             return;
         }

@@ -89,7 +89,7 @@ pub(crate) struct SendQueue {
     pub(crate) fin_lost: bool,
     /// When it was said last.
     fin_said: Option<Instant>,
-    /// What the subflow acknowledged since the last record, where one said where the stream goes on.
+    /// What was acknowledged since the first record that said where the stream goes on.
     digest: Option<Digest>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
     last: Option<u8>,
@@ -298,8 +298,9 @@ impl SendQueue {
 
     /// The peer has everything before this, and what follows is sent anew.
     pub(crate) fn go_on_from(&mut self, at: Offset) {
-        self.una = self.una.max(at.min(self.end));
-        self.digest = Some(Digest::default());
+        let at = at.min(self.end);
+        self.digest = Some(self.digest_upto(at).unwrap_or_default());
+        self.una = self.una.max(at);
         self.rewind();
     }
 
@@ -311,7 +312,7 @@ impl SendQueue {
         Some(digest)
     }
 
-    /// What the peer has to have read since the last record if it has everything before this; `None` if there was no record.
+    /// What the peer has to have read since the first record if it has everything before this; `None` if there was no record.
     pub(crate) fn read_upto(&self, at: Offset) -> Option<u64> {
         Some(self.digest_upto(at.min(self.end))?.value())
     }

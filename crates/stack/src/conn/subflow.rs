@@ -352,7 +352,7 @@ impl Subflow {
         let answered = match self.answered_by {
             AnsweredBy::Peer => false,
             AnsweredBy::Somebody { .. } => true,
-            AnsweredBy::Proxy => self.is_answered_on_the_way(),
+            AnsweredBy::Proxy => self.handshake_rtt.is_none() || self.is_answered_on_the_way(),
         };
         flagged || answered
     }

@@ -487,8 +487,6 @@ impl Conn {
             return;
         }
         let bareness = &mut self.subflows[i].bareness;
-        // A FIN without options that follows is not the first that came so.
-        bareness.ever = true;
         bareness.repeated = Some(cx.now);
         bareness.repeats = bareness.repeats.saturating_add(1);
         if bareness.repeats < BARE_REPEATS {
