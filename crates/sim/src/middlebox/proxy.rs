@@ -199,6 +199,14 @@ fn newer(known: Option<u32>, seen: Option<u32>) -> Option<u32> {
     }
 }
 
+/// Data leaves for its receiver, what goes again behind what is still held: its newer timestamps would have that refused.
+fn hand_on(spec: &ProxySpec, desk: &mut Desk<'_>, way: Way, packet: Box<Packet>) {
+    match spec.hold.0.is_zero() {
+        true => desk.forward(way, packet),
+        false => desk.verdicts.push(Verdict::Delay(way, spec.hold.0, packet)),
+    }
+}
+
 /// Shift of the windows that go `way`.
 fn shift(flow: &Flow, way: Way) -> u8 {
     let [own, other] = [&flow[way.index()], &flow[way.reversed().index()]];
@@ -390,7 +398,7 @@ impl Middlebox for Proxy {
         if back.is_meant_by(spec.way) && Self::read_ack(flow, way, &mut packet, &view, desk.now) {
             if let Some(copy) = Self::again(flow, back, desk) {
                 self.touched += 1;
-                desk.forward(back, copy);
+                hand_on(&spec, desk, back, copy);
             }
         }
         if view.sequence_len() == 0 || view.flags & SYN != 0 || !way.is_meant_by(spec.way) {
@@ -408,10 +416,7 @@ impl Middlebox for Proxy {
         }
         match data {
             Data::Known => desk.drop(packet, "the proxy has it already"),
-            Data::Passes | Data::Taken if spec.hold.0.is_zero() => desk.forward(way, packet),
-            Data::Passes | Data::Taken => {
-                desk.verdicts.push(Verdict::Delay(way, spec.hold.0, packet))
-            }
+            Data::Passes | Data::Taken => hand_on(&spec, desk, way, packet),
         }
     }
 
@@ -432,7 +437,7 @@ impl Middlebox for Proxy {
                     stream.give_up();
                 } else if let Some(copy) = Self::again(flow, way, desk) {
                     self.touched += 1;
-                    desk.forward(way, copy);
+                    hand_on(&self.spec, desk, way, copy);
                 } else {
                     flow[way.index()].stream.due = None;
                 }
