@@ -38,7 +38,7 @@ impl Conn {
     fn asks_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
-        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
+        sf.has_mappings_again();
         sf.unexplained = Some(Unexplained::asked_about(
             sf.tcp.rcv_nxt_ssn(),
             cx.now,

@@ -448,7 +448,7 @@ impl Conn {
     ) {
         let at = m.at + u64::from(into);
         let sf = &mut self.subflows[i];
-        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
+        sf.has_mappings_again();
         sf.bytes_received += bytes.len() as u64;
         self.mapped += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);

@@ -34,6 +34,7 @@ mod recv;
 mod repeat;
 mod rescue;
 mod restart;
+mod resume;
 mod ring;
 mod schedule;
 mod segment;

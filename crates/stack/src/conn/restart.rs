@@ -12,9 +12,7 @@
 //! that were chosen at once, that of who opened the connection counts. For the same reason a subflow whose acknowledgements
 //! come without options while they pass elsewhere rests, and is not reset: it may be the last way one day.
 //!
-//! A subflow that ends after that does not end the connection: another record on a new one says again where the streams go on.
-//! Of what came between, nothing but the subflow knew whether it was what the peer sent, so a record says what it was like, too
-//! ([`Digest`]): where something rewrote it, there is no way on.
+//! How a connection outlives the subflow that it went on with is the matter of `resume`.
 //!
 //! Owns the way down by records. Must never send one to a peer that may take it for data.
 
@@ -25,15 +23,16 @@ use core::cmp::Reverse;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::{MptcpOption, Private, ResetReason};
+use manypath_wire::tcp::mptcp::{MptcpOption, Private};
 
 use super::answered::AnsweredBy;
 use super::digest::Digest;
 use super::ingest::interference;
 use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
+use super::resume::Proposal;
 use super::send::FinState;
-use super::subflow::{Greeting, Subflow};
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, FallbackCause, ProtocolLevel, Role, SubflowEnd};
 use crate::ids::SubflowId;
@@ -46,10 +45,6 @@ pub(crate) const KNOWS_RECORDS: Private = Private::new(0x152);
 const MUCH_MORE: u64 = 2;
 /// An initial window (RFC 6928): what is less came one round trip after the other, at whatever rate.
 const LITTLE: u64 = 10 * 1460;
-
-/// Silent for so many time-outs and for so long, a path is no reason not to go on elsewhere.
-const SILENT_TIMEOUTS: u64 = 4;
-const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,21 +61,25 @@ pub(crate) struct Restart {
     /// What the peer's begins with, once it was needed.
     code: Option<Box<Code>>,
     /// We fell: what we say goes on this subflow, and what comes counts from the peer's record on.
-    on: Option<SubflowId>,
+    pub(super) on: Option<SubflowId>,
     /// Our record, until it is acknowledged.
-    ours: Option<Box<Record>>,
+    pub(super) ours: Option<Box<Record>>,
     /// The peer's came on another subflow than ours goes on: where, what it says and where it ends.
-    elsewhere: Option<(SubflowId, Said, Ssn)>,
+    pub(super) elsewhere: Option<(SubflowId, Said, Ssn)>,
     /// The peer's record is here.
-    came: bool,
+    pub(super) came: bool,
     /// What was read since the first one of all came.
     read: Digest,
     /// The subflow ended on which both had gone on.
-    again: bool,
+    pub(super) again: bool,
     /// It is silent, and another way is looked for.
-    seeks: bool,
+    pub(super) seeks: bool,
+    /// A way on beside the silent one, while both ends make sure of each other.
+    pub(super) proposed: Option<Box<Proposal>>,
+    /// The peer read something else than what was sent, or has seen that we did: there is no way on but the one that there is.
+    pub(super) refuted: bool,
     /// How far we had sent when we fell.
-    sent: Offset,
+    pub(super) sent: Offset,
     /// When the peer's record is waited for no more.
     until: Option<Instant>,
     /// When the other subflows are asked whether the peer has ours.
@@ -91,36 +90,62 @@ pub(crate) struct Restart {
 
 /// Our record on its way.
 #[derive(Debug)]
-struct Record {
+pub(super) struct Record {
+    pub(super) on: SubflowId,
     ssn: Ssn,
     bytes: [u8; RECORD],
     sent: usize,
 }
 
+impl Record {
+    /// Where what follows it begins.
+    pub(super) fn end(&self) -> Ssn {
+        self.ssn + RECORD as u32
+    }
+}
+
+/// How long a path of such a time-out has to be silent to be no reason any more not to go on elsewhere.
+pub(super) fn long_silence(rto: Duration) -> Duration {
+    rto.times(4).max(Duration::from_secs(2))
+}
+
 impl Restart {
-    /// So many bytes of our record were sent for the first time.
-    pub(super) fn sent(&mut self, bytes: u32, cx: &mut Cx<'_>) {
-        if let Some(record) = &mut self.ours {
+    /// So many bytes of our record on this subflow were sent for the first time.
+    pub(super) fn sent(&mut self, on: SubflowId, bytes: u32, cx: &mut Cx<'_>) {
+        let proposed = self
+            .proposed
+            .as_deref_mut()
+            .map(|proposal| &mut proposal.ours);
+        let mut ours = self.ours.as_deref_mut().into_iter().chain(proposed);
+        if let Some(record) = ours.find(|record| record.on == on) {
             record.sent += bytes as usize;
             cx.count.record_sent += u64::from(record.sent == RECORD);
         }
     }
 
     /// The connection goes on as TCP on this subflow.
-    fn is_on(&self, id: SubflowId) -> bool {
+    pub(super) fn is_on(&self, id: SubflowId) -> bool {
         self.on == Some(id)
     }
 
-    /// When the peer's record is waited for no more, or the other subflows are asked.
+    /// Those of our records that are on their way.
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        let proposed = self.proposed.as_deref().map(|proposal| &proposal.ours);
+        self.ours.as_deref().into_iter().chain(proposed)
+    }
+
+    /// When the peer's record is waited for no more, or the other subflows are asked, or a proposal is dropped.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.until.into_iter().chain(self.ask_at).min()
+        let proposal = self.proposed.as_ref().map(|proposal| proposal.until);
+        let all = [self.until, self.ask_at, proposal];
+        all.into_iter().flatten().min()
     }
 
     /// The peer's record is waited for from now on, and asked about elsewhere when this path, of such a time-out, was silent
     /// long enough.
     fn awaits(&mut self, now: Instant, rto: Duration) {
         self.until = Some(now + PATIENCE);
-        self.ask_at = Some(now + rto.times(SILENT_TIMEOUTS).max(SILENT_FOR));
+        self.ask_at = Some(now + long_silence(rto));
         self.asked = None;
     }
 
@@ -152,7 +177,7 @@ impl Conn {
     }
 
     /// Both records are here: the stream goes on as TCP.
-    fn goes_on_by_record(&self) -> bool {
+    pub(super) fn goes_on_by_record(&self) -> bool {
         self.fell_by_record() && self.restart.came
     }
 
@@ -223,10 +248,7 @@ impl Conn {
     /// windows say nothing about what a peer sends: what came does.
     pub(super) fn is_worth_silent(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
-        let lately = |other: &Subflow| {
-            let long = other.tcp.base_rto().times(SILENT_TIMEOUTS).max(SILENT_FOR);
-            now < other.quiet.heard_at() + long
-        };
+        let lately = |other: &Subflow| now < other.is_silent_from();
         let counts = |other: &&Subflow| {
             other.id() != sf.id() && other.was_up() && !other.rests && lately(other)
         };
@@ -266,31 +288,43 @@ impl Conn {
         }
     }
 
+    /// Our record, as the next bytes of a subflow.
+    pub(super) fn record_on(&mut self, i: usize) -> Option<Record> {
+        let (keys, numbers) = (self.keys()?, self.rx_numbers?);
+        let sf = &self.subflows[i];
+        let said = Said {
+            ack: numbers.dsn(self.recv.data_ack()),
+            digest: self.restart.read.value(),
+        };
+        Some(Record {
+            on: sf.id(),
+            ssn: sf.tcp.snd_nxt_ssn(),
+            bytes: Code::of(keys).record(said),
+            sent: 0,
+        })
+    }
+
     /// Puts our record on a subflow, on which everything goes on.
     fn go_on_with(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let (Some(keys), Some(numbers)) = (self.keys(), self.rx_numbers) else {
-            return;
-        };
+        if let Some(record) = self.record_on(i) {
+            self.go_on_behind(i, record, cx);
+        }
+    }
+
+    /// Everything goes on on a subflow, behind our record there.
+    pub(super) fn go_on_behind(&mut self, i: usize, record: Record, cx: &mut Cx<'_>) {
         for sf in &mut self.subflows {
             sf.unexplained = None;
         }
         let sf = &mut self.subflows[i];
-        let ssn = sf.tcp.snd_nxt_ssn();
         if !self.restart.came {
             self.restart.awaits(cx.now, sf.tcp.base_rto());
         }
         self.restart.on = Some(sf.id());
         self.restart.seeks = false;
-        self.restart.ours = Some(Box::new(Record {
-            ssn,
-            bytes: Code::of(keys).record(Said {
-                ack: numbers.dsn(self.recv.data_ack()),
-                digest: self.restart.read.value(),
-            }),
-            sent: 0,
-        }));
-        self.again_from = Some(ssn + RECORD as u32);
-        (sf.unmapped, sf.unmapped_since, sf.lacks) = (0, None, false);
+        self.again_from = Some(record.end());
+        self.restart.ours = Some(Box::new(record));
+        sf.has_mappings_again();
         sf.rx.clear();
         self.send.rewind();
         self.failing = None;
@@ -325,7 +359,18 @@ impl Conn {
     }
 
     /// The peer has everything that it says, and its stream goes on with the byte at `ssn`.
-    fn follow_record(&mut self, i: usize, said: Said, ssn: Ssn, rest: &[u8], cx: &mut Cx<'_>) {
+    pub(super) fn follow_record(
+        &mut self,
+        i: usize,
+        said: Said,
+        ssn: Ssn,
+        rest: &[u8],
+        cx: &mut Cx<'_>,
+    ) {
+        if self.restart.proposed.is_some() {
+            self.proposal_answered(i, said, ssn, rest, cx);
+            return;
+        }
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
             // It will follow, unless ours is lost with its subflow.
             self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
@@ -355,15 +400,11 @@ impl Conn {
         } else {
             self.fall_by_record(i, FallbackCause::PeerInfinite, cx);
         }
-        let una = self.send.una();
-        let at = self
-            .tx_numbers
-            .and_then(|numbers| numbers.offset(said.ack, una));
-        let possible = |at: &Offset| {
-            let same = |read| read == said.digest;
-            (una..=self.restart.sent).contains(at) && self.send.read_upto(*at).is_none_or(same)
-        };
-        match at.filter(|at| self.fell_by_record() && possible(at)) {
+        let sent = self.restart.sent;
+        match self
+            .goes_on_at(said, sent)
+            .filter(|_| self.fell_by_record())
+        {
             Some(at) => {
                 self.send.go_on_from(at);
                 self.unsettled = true;
@@ -373,6 +414,15 @@ impl Conn {
             }
             None => self.is_contradicted_by_record(cx),
         }
+    }
+
+    /// Where our stream goes on by what the peer's record says, if it can be, of what was sent up to `sent`.
+    pub(super) fn goes_on_at(&self, said: Said, sent: Offset) -> Option<Offset> {
+        let una = self.send.una();
+        let at = self.tx_numbers?.offset(said.ack, una)?;
+        let same = |read| read == said.digest;
+        let possible = (una..=sent).contains(&at) && self.send.read_upto(at).is_none_or(same);
+        possible.then_some(at)
     }
 
     /// What a reset says after a fall by a record, where the peer would look for another way on else.
@@ -405,86 +455,6 @@ impl Conn {
         }
     }
 
-    /// We fell, and the subflow ended on which the peer's record was to come: until then it may be on a new one. A peer that did not
-    /// hear of our fall knows the connection as one of Multipath TCP, and one that fell itself is in the same place.
-    pub(super) fn restarts_anew(&self) -> bool {
-        let gone = |on| self.position(on).is_none();
-        self.awaits_record() && self.restart.on.is_some_and(gone)
-    }
-
-    /// The streams were to go on here, or did, and do no more: another record has to say where they are.
-    fn begins_once_more(&mut self) {
-        if self.goes_on_by_record() {
-            (self.restart.came, self.restart.again) = (false, true);
-            self.restart.sent = self.send.next() + u64::from(self.send.fin != FinState::Open);
-        }
-    }
-
-    /// The subflow on which both go on is silent for so long that another one is better, if there is one.
-    pub(super) fn silence_lasts(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let long = sf.tcp.base_rto().times(SILENT_TIMEOUTS).max(SILENT_FOR);
-        let lasts = cx.now >= sf.quiet.heard_at() + long;
-        if lasts && self.goes_on_by_record() && self.restart.is_on(sf.id()) && !self.restart.seeks {
-            self.restart.seeks = true;
-            self.tell_manager(pm::Event::Resume, cx);
-        }
-    }
-
-    /// It answers again: the other ways are not wanted any more.
-    pub(super) fn silence_is_over(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if self.restart.is_on(self.subflows[i].id()) && core::mem::take(&mut self.restart.seeks) {
-            self.tell_manager(pm::Event::Stop, cx);
-            // With a proof of ours the peer may have gone on there already.
-            let asking = |sf: &Subflow| matches!(sf.greeting, Greeting::JoinSyn { .. });
-            for other in 0..self.subflows.len() {
-                if asking(&self.subflows[other]) {
-                    self.reset_subflow(other, SubflowEnd::Replaced, None, cx);
-                }
-            }
-        }
-    }
-
-    /// A join may be the way on.
-    pub(super) fn seeks_a_way(&self) -> bool {
-        self.restart.seeks || self.restarts_anew()
-    }
-
-    /// The last subflow is gone. After a fall by a record, a new one is the way on.
-    pub(super) fn seeks_another_way(&mut self, cx: &mut Cx<'_>) {
-        self.begins_once_more();
-        if self.restarts_anew() {
-            self.tell_manager(pm::Event::Resume, cx);
-        }
-    }
-
-    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more. What a
-    /// middlebox does, or a peer that has no place at present, tells nothing.
-    pub(super) fn is_forgotten(&self, end: SubflowEnd) -> bool {
-        let refused = matches!(
-            end,
-            SubflowEnd::ResetByPeer {
-                reason: Some(ResetReason::MptcpSpecific),
-                transient: false,
-            }
-        );
-        self.restart.again && self.restarts_anew() && refused
-    }
-
-    /// A subflow came up beside the one that we fell on, or after it: the peer, which made it or took it, wants to go on there.
-    pub(super) fn restart_on_new(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let old = self.restart.on.and_then(|on| self.position(on));
-        if self.awaits_record() && old.is_some() {
-            // Where the peer goes on, its record will say.
-            return;
-        }
-        self.begins_once_more();
-        self.restart_on(i, cx);
-        if let Some(old) = old {
-            self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
-        }
-    }
-
     /// Bytes count, for which nothing but the subflow vouches.
     pub(super) fn note_read(&mut self, bytes: &[u8]) {
         if self.goes_on_by_record() {
@@ -503,7 +473,7 @@ impl Conn {
     }
 
     /// Our record could go on this subflow instead of that one.
-    fn takes_record(&self, i: usize, instead: SubflowId) -> bool {
+    pub(super) fn takes_record(&self, i: usize, instead: SubflowId) -> bool {
         let sf = &self.subflows[i];
         sf.id() != instead && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
     }
@@ -560,29 +530,26 @@ impl Conn {
     pub(super) fn record_acked(&mut self, i: usize) {
         let sf = &self.subflows[i];
         let una = sf.tcp.snd_una_ssn();
-        if self.restart.is_on(sf.id()) {
-            let all = |record: &mut Box<Record>| !una.before(record.ssn + RECORD as u32);
-            self.restart.ours.take_if(all);
-        }
+        let all = |record: &mut Box<Record>| record.on == sf.id() && !una.before(record.end());
+        self.restart.ours.take_if(all);
     }
 
     /// Nothing but our record may be sent, or it is yet to come.
     pub(super) fn sends_record_only(&self) -> bool {
-        self.awaits_record() || self.record_due().is_some()
+        self.awaits_record() || self.restart.proposed.is_some() || self.record_due().is_some()
     }
 
     /// What of our record was not sent yet, and on which subflow it goes.
     pub(super) fn record_due(&self) -> Option<(SubflowId, u64)> {
-        let (on, record) = (self.restart.on?, self.restart.ours.as_ref()?);
-        let left = record.bytes.len() - record.sent;
-        (left > 0).then_some((on, left as u64))
+        let left = |record: &Record| (record.on, (RECORD - record.sent) as u64);
+        self.restart.records().map(left).find(|(_, left)| *left > 0)
     }
 
     /// The part of our record from this byte of the subflow on, if it lies there.
     pub(super) fn record_from(&self, i: usize, ssn: Ssn) -> Option<&[u8]> {
-        let record = self.restart.ours.as_ref()?;
-        let on = self.restart.is_on(self.subflows[i].id());
-        let here = on && ssn.within(record.ssn, RECORD as u32);
-        here.then(|| &record.bytes[ssn.since(record.ssn) as usize..])
+        let on = self.subflows[i].id();
+        let here = |record: &&Record| record.on == on && ssn.within(record.ssn, RECORD as u32);
+        let record = self.restart.records().find(here)?;
+        Some(&record.bytes[ssn.since(record.ssn) as usize..])
     }
 }

@@ -24,6 +24,10 @@ impl Conn {
         }
         let greeted = matches!(self.subflows[i].greeting, Greeting::Done | Greeting::Plain);
         self.unsettled |= !(greeted && self.established);
+        if self.is_left_behind(i, seg) {
+            cx.count.segment_unacceptable += 1;
+            return false;
+        }
         let tcp = &self.subflows[i].tcp;
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
@@ -174,6 +178,7 @@ impl Conn {
             // Numbers come round.
             self.again_from.take_if(|from| una.after(*from));
         }
+        self.moves_if_agreed(i, &[], cx);
     }
 
     /// A RST ends this one subflow, unless it says more. // rfc8684:S1

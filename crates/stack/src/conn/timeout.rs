@@ -134,6 +134,7 @@ impl Conn {
         self.answered_due(cx);
         self.record_unanswered(cx);
         self.record_overdue(cx);
+        self.proposal_overdue(cx);
         if self.data_timer.is_due(cx.now) {
             // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
             // for as long as a path is silent.

@@ -114,7 +114,7 @@ impl Conn {
         let window = self.recv.window(step);
         if !self.lattice.speaks_multipath() {
             // A full buffer must not keep the record out that we wait for: what comes before it is not kept.
-            let least = match self.awaits_record() {
+            let least = match self.awaits_record() || self.is_proposing() {
                 true => 2 * self.window_step(),
                 false => 0,
             };
@@ -219,7 +219,7 @@ impl Conn {
         if let Some((subflow, bytes)) = self.record_due() {
             return self.send_on(subflow, bytes, Source::Record, slots, cx);
         }
-        if self.awaits_record() {
+        if self.awaits_record() || self.is_proposing() {
             return Progress::Nothing;
         }
         self.note_schedule();
@@ -546,7 +546,7 @@ impl Conn {
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Record if again => cx.count.retransmitted += 1,
-            Source::Record => self.restart.sent(plan.len, cx),
+            Source::Record => self.restart.sent(sf.id(), plan.len, cx),
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Farewell(_) => {
                 cx.count.retransmitted += 1;

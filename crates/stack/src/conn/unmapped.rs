@@ -21,6 +21,7 @@ use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 
@@ -198,6 +199,13 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
 /// for good if the peer falls to TCP meanwhile, for to its subflow it has arrived. Pure.
 fn are_too_many(gaps: u8, came: u64) -> bool {
     gaps >= GAPS || came < u64::from(gaps) * MAPPINGS_A_GAP
+}
+
+impl Subflow {
+    /// A mapping came, or none is expected any more.
+    pub(super) fn has_mappings_again(&mut self) {
+        (self.unmapped, self.unmapped_since, self.lacks) = (0, None, false);
+    }
 }
 
 impl Conn {

@@ -1,0 +1,290 @@
+//! What goes on as TCP by a record outlives its subflow: another record on a new one says again where the streams go on.
+//!
+//! Of what came between, nothing but the subflow knew whether it was what the peer sent, so a record says what it was like, too
+//! ([`Digest`](super::digest::Digest)): where something rewrote it, there is no way on. So while the subflow is only silent, a new one
+//! is no more than *proposed*: each end sends its record there, takes no more payload where it was, and moves when its record is
+//! acknowledged and that of the peer is here and right. If it is not right, both stay where they are, as TCP would.
+//!
+//! Owns the way on after the way down. Must never leave a subflow that may answer again for one that cannot carry on.
+
+use alloc::boxed::Box;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::ResetReason;
+
+use super::ingest::interference;
+use super::offset::Offset;
+use super::record::Said;
+use super::restart::{Record, long_silence};
+use super::send::FinState;
+use super::subflow::{Greeting, Subflow};
+use super::{Conn, Cx};
+use crate::api::{Role, SubflowEnd};
+use crate::ids::SubflowId;
+use crate::pm;
+
+/// A way on beside the silent one.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    pub(super) ours: Record,
+    /// What the peer's says, and where what follows it begins.
+    theirs: Option<(Said, Ssn)>,
+    /// It is dropped then.
+    pub(super) until: Instant,
+}
+
+impl Subflow {
+    /// Nothing came since so long then that another way on is better, if there is one.
+    pub(super) fn is_silent_from(&self) -> Instant {
+        self.quiet.heard_at() + long_silence(self.tcp.base_rto())
+    }
+}
+
+impl Conn {
+    /// We fell, and the subflow ended on which the peer's record was to come: until then it may be on a new one. A peer that did not
+    /// hear of our fall knows the connection as one of Multipath TCP, and one that fell itself is in the same place.
+    pub(super) fn restarts_anew(&self) -> bool {
+        let gone = |on| self.position(on).is_none();
+        self.awaits_record() && self.restart.on.is_some_and(gone)
+    }
+
+    /// The streams were to go on here, or did, and do no more: another record has to say where they are.
+    pub(super) fn begins_once_more(&mut self) {
+        if self.goes_on_by_record() {
+            (self.restart.came, self.restart.again) = (false, true);
+            self.restart.sent = self.said_upto();
+        }
+    }
+
+    /// How far the peer can have come.
+    fn said_upto(&self) -> Offset {
+        self.send.next() + u64::from(self.send.fin != FinState::Open)
+    }
+
+    /// The subflow on which both go on is silent for so long that another one is better, if there is one.
+    pub(super) fn silence_lasts(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let lasts = cx.now >= sf.is_silent_from() && self.restart.is_on(sf.id());
+        let seeks = self.restart.seeks || self.restart.refuted;
+        if lasts && self.goes_on_by_record() && !seeks {
+            self.restart.seeks = true;
+            self.tell_manager(pm::Event::Resume, cx);
+        }
+    }
+
+    /// It answers again: the other ways are not wanted any more.
+    pub(super) fn silence_is_over(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.restart.is_on(self.subflows[i].id()) && core::mem::take(&mut self.restart.seeks) {
+            self.tell_manager(pm::Event::Stop, cx);
+            // With a proof of ours the peer may have gone on there already.
+            let asking = |sf: &Subflow| matches!(sf.greeting, Greeting::JoinSyn { .. });
+            for other in 0..self.subflows.len() {
+                if asking(&self.subflows[other]) {
+                    self.reset_subflow(other, SubflowEnd::Replaced, None, cx);
+                }
+            }
+        }
+    }
+
+    /// A join may be the way on.
+    pub(super) fn seeks_a_way(&self) -> bool {
+        self.restart.seeks || self.restarts_anew()
+    }
+
+    /// The last subflow is gone. After a fall by a record, a new one is the way on.
+    pub(super) fn seeks_another_way(&mut self, cx: &mut Cx<'_>) {
+        self.begins_once_more();
+        if self.restarts_anew() {
+            self.tell_manager(pm::Event::Resume, cx);
+        }
+    }
+
+    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more. What a
+    /// middlebox does, or a peer that has no place at present, tells nothing.
+    pub(super) fn is_forgotten(&self, end: SubflowEnd) -> bool {
+        let refused = matches!(
+            end,
+            SubflowEnd::ResetByPeer {
+                reason: Some(ResetReason::MptcpSpecific),
+                transient: false,
+            }
+        );
+        self.restart.again && self.restarts_anew() && refused
+    }
+
+    /// A subflow came up beside the one that we fell on, or after it: the peer, which made it or took it, wants to go on there.
+    pub(super) fn restart_on_new(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let old = self.restart.on.and_then(|on| self.position(on));
+        if self.awaits_record() && old.is_some() {
+            // Where the peer goes on, its record will say.
+            return;
+        }
+        match old {
+            // There is no way on but that one.
+            Some(_) if self.restart.refuted => {
+                self.reset_subflow(i, SubflowEnd::ProtocolError, interference(), cx);
+            }
+            Some(_) if self.is_proposing() => {}
+            Some(_) => self.propose(i, cx),
+            None => {
+                self.begins_once_more();
+                self.restart_on(i, cx);
+            }
+        }
+    }
+
+    /// Both ends make sure of each other on a new subflow.
+    pub(super) fn is_proposing(&self) -> bool {
+        self.restart.proposed.is_some()
+    }
+
+    /// What comes where we were, while both make sure of each other elsewhere, is sent again there or here: our record has said
+    /// how far we are.
+    pub(super) fn is_left_behind(&self, i: usize, seg: &Segment<'_>) -> bool {
+        let carries = !seg.payload.is_empty() || seg.header.flags.fin();
+        let here = self.restart.is_on(self.subflows[i].id());
+        here && self.is_proposing() && carries && !seg.header.flags.rst()
+    }
+
+    /// Puts our record on a new subflow, while the one where we are is silent and may answer again.
+    fn propose(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let Some(ours) = self.record_on(i) else {
+            return;
+        };
+        let elsewhere = &mut self.restart.elsewhere;
+        let known = elsewhere.take_if(|(on, ..)| *on == ours.on);
+        self.restart.proposed = Some(Box::new(Proposal {
+            ours,
+            theirs: None,
+            until: cx.now + long_silence(self.subflows[i].tcp.base_rto()),
+        }));
+        self.unsettled = true;
+        if let Some((_, said, ssn)) = known {
+            self.proposal_answered(i, said, ssn, &[], cx);
+        }
+    }
+
+    /// The peer's record came on a new subflow, beside the silent one.
+    pub(super) fn proposal_answered(
+        &mut self,
+        i: usize,
+        said: Said,
+        ssn: Ssn,
+        rest: &[u8],
+        cx: &mut Cx<'_>,
+    ) {
+        if !self.is_proposed(i) && self.role == Role::Initiator {
+            // It will follow.
+            self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
+            return;
+        }
+        if !self.is_proposed(i) {
+            self.propose(i, cx);
+        }
+        if self.goes_on_at(said, self.said_upto()).is_none() {
+            self.is_refuted(cx);
+            return;
+        }
+        if let Some(proposal) = &mut self.restart.proposed {
+            proposal.theirs = Some((said, ssn));
+        }
+        self.moves_if_agreed(i, rest, cx);
+    }
+
+    fn is_proposed(&self, i: usize) -> bool {
+        let id = self.subflows[i].id();
+        let proposal = self.restart.proposed.as_ref();
+        proposal.is_some_and(|proposal| proposal.ours.on == id)
+    }
+
+    /// Moves where the peer's record is here and it has ours: that is acknowledged, or something `rest` follows its own.
+    pub(super) fn moves_if_agreed(&mut self, i: usize, rest: &[u8], cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let una = sf.tcp.snd_una_ssn();
+        let agreed = |proposal: &mut Box<Proposal>| {
+            let acked = !rest.is_empty() || !una.before(proposal.ours.end());
+            proposal.ours.on == sf.id() && proposal.theirs.is_some() && acked
+        };
+        if let Some(proposal) = self.restart.proposed.take_if(agreed) {
+            self.moves_to(i, *proposal, rest, cx);
+        }
+    }
+
+    /// Goes on on the subflow that was proposed.
+    fn moves_to(&mut self, i: usize, proposal: Proposal, rest: &[u8], cx: &mut Cx<'_>) {
+        let old = self.restart.on.and_then(|on| self.position(on));
+        self.begins_once_more();
+        self.go_on_behind(i, proposal.ours, cx);
+        self.record_acked(i);
+        if let Some(old) = old {
+            self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
+        }
+        if let Some((said, ssn)) = proposal.theirs {
+            self.follow_record(i, said, ssn, rest, cx);
+        }
+    }
+
+    /// What one end read is not what the other one sent: both stay where they are.
+    fn is_refuted(&mut self, cx: &mut Cx<'_>) {
+        self.stays(cx);
+        for i in 0..self.subflows.len() {
+            if self.fell_elsewhere(i) {
+                self.reset_subflow(i, SubflowEnd::ProtocolError, interference(), cx);
+            }
+        }
+    }
+
+    /// No other way is looked for while there is this one.
+    fn stays(&mut self, cx: &mut Cx<'_>) {
+        (self.restart.proposed, self.restart.elsewhere) = (None, None);
+        (self.restart.seeks, self.restart.refuted) = (false, true);
+        self.tell_manager(pm::Event::Stop, cx);
+    }
+
+    /// A subflow ends while another one is proposed, or is the one that is.
+    pub(super) fn proposal_without(&mut self, ended: SubflowId, end: SubflowEnd, cx: &mut Cx<'_>) {
+        let here = |proposal: &mut Box<Proposal>| proposal.ours.on == ended;
+        if self.restart.proposed.take_if(here).is_some() {
+            let refuted = matches!(
+                end,
+                SubflowEnd::ResetByPeer {
+                    reason: Some(ResetReason::MiddleboxInterference),
+                    ..
+                }
+            );
+            match refuted {
+                true => self.stays(cx),
+                false => self.proposes_another(ended, cx),
+            }
+        } else if self.restart.is_on(ended) {
+            let proposal = self.restart.proposed.take();
+            let to =
+                proposal.and_then(|proposal| Some((self.position(proposal.ours.on)?, *proposal)));
+            if let Some((i, proposal)) = to {
+                self.moves_to(i, proposal, &[], cx);
+            }
+        }
+    }
+
+    /// Nothing came of what was proposed on one; there may be another one.
+    fn proposes_another(&mut self, instead: SubflowId, cx: &mut Cx<'_>) {
+        let usable = |i: &usize| self.fell_elsewhere(*i) && self.takes_record(*i, instead);
+        if let Some(i) = (0..self.subflows.len()).find(usable) {
+            self.propose(i, cx);
+        }
+    }
+
+    /// Nothing came of what was proposed in time.
+    pub(super) fn proposal_overdue(&mut self, cx: &mut Cx<'_>) {
+        let over = |proposal: &mut Box<Proposal>| proposal.until <= cx.now;
+        let Some(proposal) = self.restart.proposed.take_if(over) else {
+            return;
+        };
+        if let Some(i) = self.position(proposal.ours.on) {
+            self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+        }
+        self.proposes_another(proposal.ours.on, cx);
+    }
+}
