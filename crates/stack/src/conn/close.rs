@@ -213,7 +213,8 @@ impl Conn {
     /// Takes a dead subflow out.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].end.unwrap_or(end);
-        if end.is_by_middlebox() {
+        // Where acknowledgements lose their options, so does the reset that would say why.
+        if end.is_by_middlebox() || self.subflows[i].bareness.acks > 0 {
             self.reinject_swallowed(i);
         }
         self.reinject_all(i);

@@ -574,7 +574,7 @@ impl Conn {
             return;
         }
         let by_record = self.falls_by_record();
-        if by_record && proven && self.outbrings_others(i) {
+        if by_record && proven && self.outbrings_others(i, cx.now) {
             self.fall_by_record(i, FallbackCause::OptionsLost, cx);
         } else if proven || !by_record {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);

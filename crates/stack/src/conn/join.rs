@@ -268,7 +268,7 @@ impl Conn {
 
     /// Tells once that a subflow carries data, and lets the path manager know.
     pub(crate) fn take_up(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.subflows[i].take_up() {
+        if !self.subflows[i].take_up(cx.now) {
             return;
         }
         self.lonely_until = None;

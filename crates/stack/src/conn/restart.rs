@@ -44,7 +44,7 @@ pub(crate) const KNOWS_RECORDS: Private = Private::new(0x152);
 /// How much more a subflow must be worth than all others to be kept in their place without options.
 const MUCH_MORE: u64 = 2;
 /// An initial window (RFC 6928): what is less came one round trip after the other, at whatever rate.
-const LITTLE: u64 = 10 * 1460;
+pub(super) const LITTLE: u64 = 10 * 1460;
 
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -233,14 +233,22 @@ impl Conn {
     }
 
     /// It brought much more without mappings than all others with them meanwhile: our windows say nothing about what a peer
-    /// sends. Of little, which waited for round trips, they say enough.
-    pub(super) fn outbrings_others(&self, i: usize) -> bool {
+    /// sends. Of little, which waited for round trips, they say enough. And so it has to have been all the time, for a sender serves
+    /// one path after the other, and where something is lost a path brings nothing for a while. What one will bring that just came
+    /// up nobody knows.
+    pub(super) fn outbrings_others(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
-        let others = sf.unmapped_since.map_or(0, |(_, at)| self.mapped - at);
-        match sf.unmapped + others <= LITTLE {
-            true => self.outdoes_others(i),
-            false => sf.unmapped > others * MUCH_MORE,
+        let meanwhile = sf.unmapped_since.map_or(0, |(_, at)| self.mapped - at);
+        if sf.unmapped + meanwhile <= LITTLE {
+            return self.outdoes_others(i);
         }
+        let others = || self.subflows.iter().filter(|other| other.id() != sf.id());
+        if others().any(|other| other.grows_freely(now)) {
+            return false;
+        }
+        let before: u64 = others().map(|other| other.brings(now)).sum();
+        let much = |here: u64, there: u64| here > there.saturating_mul(MUCH_MORE);
+        much(sf.unmapped, meanwhile) && much(sf.brings(now), before)
     }
 
     /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever. Their windows,

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{Kind, Machine, Plan, State};
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::units::Rate;
 use manypath_wire::checksum::Sum;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce};
 use manypath_wire::seq::Ssn;
@@ -25,6 +26,7 @@ use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
 use super::record::Finder;
 use super::rescue::Question;
+use super::restart::LITTLE;
 use super::swallowed::Swallowed;
 use super::unmapped::Unexplained;
 use super::watched::Watched;
@@ -35,6 +37,8 @@ use crate::ids::SubflowId;
 
 /// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
+/// Round trips that slow start may take: an initial window becomes five hundred segments in six of them.
+const SLOW_START: u64 = 8;
 
 /// How much sooner than its handshake its data is acknowledged on a subflow of which something nearer than the peer must do it. (A
 /// very long queue that is gone since looks the same, which only costs a preference.)
@@ -181,7 +185,7 @@ pub(crate) struct Subflow {
     pub(crate) offers: u8,
     /// Bare segments alternate between what introduces us and what closes.
     pub(crate) greet_next: bool,
-    announced_up: bool,
+    up_since: Option<Instant>,
     /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
     pub(crate) handshake_rtt: Option<Duration>,
     /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
@@ -245,7 +249,7 @@ impl Subflow {
             bytes_received: 0,
             probe_until: None,
             greet_next: true,
-            announced_up: false,
+            up_since: None,
             handshake_rtt: None,
             retained: Vec::new(),
         }
@@ -387,17 +391,35 @@ impl Subflow {
     }
 
     /// True the first time it is asked after the subflow became able to carry data.
-    pub(crate) fn take_up(&mut self) -> bool {
-        let up = !self.announced_up && self.carries_data();
+    pub(crate) fn take_up(&mut self, now: Instant) -> bool {
+        let up = self.up_since.is_none() && self.carries_data();
         if up {
-            self.announced_up = true;
+            self.up_since = Some(now);
             self.handshake_rtt = self.tcp.srtt();
         }
         up
     }
 
     pub(crate) fn was_up(&self) -> bool {
-        self.announced_up
+        self.up_since.is_some()
+    }
+
+    /// Bytes a second that it brought since the first could come.
+    pub(super) fn brings(&self, now: Instant) -> u64 {
+        let (Some(since), Some(rtt)) = (self.up_since, self.handshake_rtt) else {
+            return 0;
+        };
+        let took = now.since(since + rtt).max(Duration::from_millis(1));
+        Rate::per(self.bytes_received + self.unmapped, took).as_bytes_per_sec()
+    }
+
+    /// It is in the slow start of who sends, and the path has held nothing back: each round trip may bring twice as much.
+    pub(super) fn grows_freely(&self, now: Instant) -> bool {
+        let (Some(since), Some(rtt)) = (self.up_since, self.handshake_rtt) else {
+            return false;
+        };
+        let freely = Rate::per(LITTLE / 2, rtt).as_bytes_per_sec();
+        now < since + rtt.times(SLOW_START) && self.brings(now) >= freely
     }
 
     /// Keeps acknowledged bytes that only this subflow still needs.
