@@ -89,6 +89,8 @@ pub(crate) struct SendQueue {
     pub(crate) fin_lost: bool,
     /// When it was said last.
     fin_said: Option<Instant>,
+    /// How often a time-out at data level passed since it was said first.
+    fin_unheard: u8,
     /// What was acknowledged since the first record that said where the stream goes on.
     digest: Option<Digest>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
@@ -113,6 +115,7 @@ impl SendQueue {
             fin: FinState::Open,
             fin_lost: false,
             fin_said: None,
+            fin_unheard: 0,
             digest: None,
             last: None,
             frugal: false,
@@ -349,6 +352,18 @@ impl SendQueue {
         self.fin_said = Some(now);
     }
 
+    /// A time-out at data level passed, and the DATA_FIN, if it was said, has no Data ACK.
+    pub(crate) fn note_fin_unheard(&mut self) {
+        self.fin_unheard = self
+            .fin_unheard
+            .saturating_add(u8::from(self.fin == FinState::Sent));
+    }
+
+    /// The DATA_FIN was said by itself more than once, and nobody heard it for as many time-outs at data level. // rfc8684:F2
+    pub(crate) fn fin_is_unheard(&self) -> bool {
+        self.fin == FinState::Sent && self.fin_unheard > 1
+    }
+
     /// All data has its Data ACK, which a DATA_FIN that was said so long ago would have had as well: it is lost. // rfc8684:F2
     pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
         let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
@@ -583,6 +598,23 @@ mod tests {
         assert!(q.fin_lost && q.owes_fin());
         q.note_fin_said(at(131));
         assert!(!q.fin_lost);
+    }
+
+    #[test]
+    fn a_data_fin_is_unheard_after_two_time_outs_whatever_data_is_acknowledged_between() {
+        // rfc8684:F2
+        let mut q = filled(600);
+        q.fin = FinState::Queued;
+        q.sent(600);
+        q.note_fin_unheard();
+        q.note_fin_said(Instant::from_millis(100));
+        q.note_fin_unheard();
+        assert!(!q.fin_is_unheard(), "once before it was said");
+        q.data_ack(Offset(600), 10_000);
+        q.note_fin_unheard();
+        assert!(q.fin_is_unheard());
+        q.data_ack(Offset(601), 10_000);
+        assert!(!q.fin_is_unheard());
     }
 
     #[test]

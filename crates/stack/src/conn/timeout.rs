@@ -243,7 +243,7 @@ impl Conn {
         // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
         let others = self.joined && !self.holds_something();
         let said = self.send.end() > self.tx_start && self.send.lacks_fin_only();
-        if !(others && said && self.data_timer.repeats()) {
+        if !(others && said && self.send.fin_is_unheard()) {
             return;
         }
         if heard {
@@ -266,6 +266,7 @@ impl Conn {
     /// Nothing new was acknowledged at data level for long. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
+        self.send.note_fin_unheard();
         if self.falls_for_want_of_data_acks(cx) {
             return;
         }

@@ -486,10 +486,12 @@ impl Conn {
             && !others.any(|other| other.carries_data() && other.answers())
     }
 
-    /// The last byte, sent once more for the DATA_FIN's sake: see `repeat_fin_on_data`.
+    /// The last bytes, sent once more for the DATA_FIN's sake: see `repeat_fin_on_data`. Or because they have no Data ACK either:
+    /// where options pass with data only, they were acknowledged and nobody saw it. // rfc8684:F2
     fn lends_itself_to_fin(&self, at: Offset, len: u32) -> bool {
-        let speaks = self.lattice.speaks_multipath();
-        speaks && self.send.lacks_fin_only() && at + u64::from(len) == self.send.end()
+        self.lattice.speaks_multipath()
+            && (self.send.lacks_fin_only() || self.send.fin_is_unheard())
+            && at + u64::from(len) == self.send.end()
     }
 
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
