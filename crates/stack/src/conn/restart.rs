@@ -534,12 +534,16 @@ impl Conn {
         }
     }
 
-    /// A subflow's data was acknowledged: it need not repeat our record any more.
-    pub(super) fn record_acked(&mut self, i: usize) {
+    /// A subflow's data was acknowledged: it need not repeat our record any more. Who has it answers at once, so the silence of the
+    /// path is waited for no longer: without an answer in the time for one, the other subflows are asked.
+    pub(super) fn record_acked(&mut self, i: usize, now: Instant) {
         let sf = &self.subflows[i];
         let una = sf.tcp.snd_una_ssn();
         let all = |record: &mut Box<Record>| record.on == sf.id() && !una.before(record.end());
-        self.restart.ours.take_if(all);
+        if self.restart.ours.take_if(all).is_some() {
+            let due = now + self.data_rto();
+            self.restart.ask_at = self.restart.ask_at.map(|at| at.min(due));
+        }
     }
 
     /// Nothing but our record may be sent, or it is yet to come.

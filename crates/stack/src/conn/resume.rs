@@ -217,7 +217,7 @@ impl Conn {
         let old = self.restart.on.and_then(|on| self.position(on));
         self.begins_once_more();
         self.go_on_behind(i, proposal.ours, cx);
-        self.record_acked(i);
+        self.record_acked(i, cx.now);
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
         }
