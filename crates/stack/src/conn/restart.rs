@@ -454,9 +454,13 @@ impl Conn {
             return;
         }
         let usable = (0..self.subflows.len()).filter(|i| self.takes_record(*i, ended));
+        // All that answered since they were asked work: of those it is the quickest.
+        let asked = self.restart.asked;
         let best = |i: &usize| {
             let sf = &self.subflows[*i];
-            (sf.stale, Reverse(sf.quiet.heard_at()))
+            let heard = sf.quiet.heard_at();
+            let heard = asked.map_or(heard, |asked| heard.min(asked));
+            (sf.stale, Reverse(heard), sf.tcp.srtt())
         };
         if let Some(i) = usable.min_by_key(best) {
             self.restart_on(i, cx);
