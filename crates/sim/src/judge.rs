@@ -140,14 +140,13 @@ fn connection(app: &str, client: &Endpoint, server: Option<&Endpoint>) -> Connec
         let span = (over - started).as_nanos().max(1) as f64 / 1e9;
         bytes as f64 * 8.0 / span
     });
+    let after = |at: Instant| (at - started).as_nanos() as f64 / 1e9;
     ConnectionReport {
         app: app.to_owned(),
         number: client.number.unwrap_or(0),
         started: seconds(started),
-        connect_time: client
-            .record
-            .established
-            .map(|at| (at - started).as_nanos() as f64 / 1e9),
+        connect_time: client.record.established.map(after),
+        accept_time: server.and_then(|server| server.record.established.map(after)),
         over: over.map(seconds),
         goodput,
         client: end(client),

@@ -53,6 +53,8 @@ pub struct ConnectionReport {
     pub started: f64,
     /// Seconds until it was established.
     pub connect_time: Option<f64>,
+    /// Seconds until it was established at the end that listened, too.
+    pub accept_time: Option<f64>,
     /// When both ends were done, in seconds.
     pub over: Option<f64>,
     /// Application bits of both directions each second, from start to end.

@@ -18,8 +18,8 @@ use crate::simulation::{RunOptions, Simulation};
 /// How often a run that came too late is repeated with other losses, to tell bad luck from a bad decision.
 const REPETITIONS: u64 = 5;
 
-/// So much later a connection is established whose first SYN did not get through.
-const SYN_DROPPED: Duration = Duration::from_millis(500);
+/// So much later a connection is established whose first SYN did not get through, or whose keys did not.
+const HANDSHAKE_DROPPED: Duration = Duration::from_millis(300);
 
 /// Round trips from the first SYN until a join is there.
 const JOIN_ROUND_TRIPS: f64 = 4.0;
@@ -111,13 +111,18 @@ impl Twin {
         paths(scenario, at) > 1 && established && !ours.fell_back
     }
 
-    /// How much longer the run as planned took to establish the connection that was the latest in this.
+    /// How much longer the run as planned took to establish the connection that was the latest in this, at both ends.
     fn delay(&self) -> Duration {
         let (Ok(tcp), Ok(ours)) = (&self.tcp, &self.ours) else {
             return Duration::ZERO;
         };
         let both = tcp.report.connections.iter().zip(&ours.report.connections);
-        let later = both.filter_map(|(tcp, ours)| Some(ours.connect_time? - tcp.connect_time?));
+        let later = both.flat_map(|(tcp, ours)| {
+            let connected = (tcp.connect_time, ours.connect_time);
+            let ends = [connected, (tcp.accept_time, ours.accept_time)];
+            ends.into_iter()
+                .filter_map(|(tcp, ours)| Some(ours? - tcp?))
+        });
         Duration::from_micros((later.fold(0.0, f64::max) * 1e6) as u64)
     }
 
@@ -265,8 +270,9 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
     Ok(false)
 }
 
-/// Where a box drops SYNs for their options, a second passes until one goes without. What happens to the network meanwhile befalls
-/// whoever is there then: TCP that begins as late is the measure as well.
+/// Where a box drops SYNs for their options, a second passes until one goes without, and where it drops the keys, 0.3 s until who
+/// listens may send. What happens to the network meanwhile befalls whoever is there then: TCP that begins as late is the measure as
+/// well.
 fn is_as_tcp_begun_later(
     scenario: &Scenario,
     seed: Option<u64>,
@@ -274,7 +280,7 @@ fn is_as_tcp_begun_later(
     ours: Duration,
 ) -> Result<bool, ScenarioError> {
     let delay = twin.delay();
-    if delay < SYN_DROPPED {
+    if delay < HANDSHAKE_DROPPED {
         return Ok(false);
     }
     let mut later = plain_tcp(scenario);
