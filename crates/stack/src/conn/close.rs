@@ -278,8 +278,10 @@ impl Conn {
         if end != SubflowEnd::ConnectionClosed {
             self.seeks_another_way(cx);
         }
+        // Of a DATA_FIN without Data ACK the peer may not know, and it waits for a join. // rfc8684:F2
+        let plain = !self.lattice.speaks_multipath();
         let all_said = matches!(self.send.fin, FinState::Acked)
-            || self.recv.finished() && self.send.una() == self.send.end();
+            || plain && self.recv.finished() && self.send.una() == self.send.end();
         if self.may_join() && !(self.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
