@@ -48,6 +48,8 @@ pub(crate) struct Failing {
     pub(super) since: Instant,
     again_at: Instant,
     sent: u8,
+    /// The peer said something since then that was not under way, and that tells nothing against its hearing us.
+    heard: bool,
     /// The peer, which once had other subflows, said MP_FAIL. Whether it goes on or begins again, its infinite mapping says.
     answered: bool,
 }
@@ -144,6 +146,7 @@ impl Conn {
             since: cx.now,
             again_at: cx.now,
             sent: 0,
+            heard: false,
             answered: false,
         });
         self.fail_due(cx);
@@ -171,12 +174,10 @@ impl Conn {
             return;
         };
         let rto = self.subflows[i].tcp.rto();
-        // A peer of which nothing came but what was under way has not refused to answer: its path is down.
-        let heard = self.subflows[i].quiet.heard_at() > failing.since + rto;
-        // Or it does not hear options, or does not say them any more: then it goes on as TCP.
+        // It does not hear options, or does not say them any more, or is not heard at all: then it goes on as TCP.
         let bare = self.subflows[i].bareness.heard && !self.joined;
         let bare = bare || failing.answered;
-        if failing.sent > 0 && bare || failing.sent >= UNHEARD_FAILS && !heard {
+        if failing.sent > 0 && bare || failing.sent >= UNHEARD_FAILS && !failing.heard {
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
@@ -192,6 +193,16 @@ impl Conn {
             ..failing
         });
         self.say_fail(i, failing.at, cx);
+    }
+
+    /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
+    /// what was under way has not refused to answer: its path is down. Nor has one that repeats what is acknowledged: it does not
+    /// hear that either.
+    pub(crate) fn heard_while_failing(&mut self, i: usize, again: bool, now: Instant) {
+        let sf = &self.subflows[i];
+        if let Some(failing) = self.failing.as_mut().filter(|f| f.subflow == sf.id()) {
+            failing.heard |= !again && now > failing.since + sf.tcp.rto();
+        }
     }
 
     /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
