@@ -20,9 +20,6 @@ use super::subflow::{Explanation, Greeting, Subflow};
 /// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
 
-/// Time-outs of a join's SYN after which it says nothing that no standard has.
-const SAYS_RECORDS: u8 = 1;
-
 fn add(list: &mut MptcpOptions, option: MptcpOption) {
     let taken = list.push(option);
     debug_assert!(taken, "no segment wants more options than it can hold");
@@ -125,8 +122,8 @@ impl Conn {
                             nonce: *nonce,
                         }),
                     );
-                    // A box may drop what it does not know.
-                    if self.opts.records && sf.tcp.backoffs() <= SAYS_RECORDS {
+                    // A box may drop what it does not know: see `persuade`.
+                    if self.opts.records && !sf.plain {
                         add(list, MptcpOption::Private(KNOWS_RECORDS));
                     }
                 }

@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// are lost by chance in one of a hundred handshakes, and the connection would be one of plain TCP for good. // rfc8684:C32
 const OFFERS: u8 = 3;
 
+/// Time-outs of a join's SYN after which each one is followed by one without what no standard has.
+const JOINS: u8 = 1;
+
 /// So soon after the last of them comes the first without. Where both arrive, they arrive in this order, and who answers the
 /// first one first speaks Multipath TCP.
 const BEHIND: Duration = Duration::from_millis(10);
@@ -69,8 +72,13 @@ impl Conn {
     /// A retransmission timer fired: the offer goes once more by itself. // rfc8684:C32,H5
     pub(crate) fn nothing_came_back(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.greeting == Greeting::CapableSyn {
-            sf.offer_again(cx.now + PATIENCE);
+        match sf.greeting {
+            Greeting::CapableSyn => sf.offer_again(cx.now + PATIENCE),
+            // A box may drop what it does not know, or the path was silent: one that works again is to know of records.
+            Greeting::JoinSyn { .. } if self.opts.records && sf.tcp.backoffs() > JOINS => {
+                (sf.plain, sf.plain_at) = (false, Some(cx.now + BEHIND));
+            }
+            _ => {}
         }
     }
 
@@ -88,6 +96,10 @@ impl Conn {
                         true => sf.offer_again(cx.now + BEHIND),
                         false => sf.plain = true,
                     }
+                    sf.tcp.repeat_syn();
+                }
+                Greeting::JoinSyn { .. } => {
+                    sf.plain = true;
                     sf.tcp.repeat_syn();
                 }
                 Greeting::CapableAck => {

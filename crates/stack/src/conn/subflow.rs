@@ -177,7 +177,7 @@ pub(crate) struct Subflow {
     pub(crate) bytes_received: u64,
     /// When an unanswered liveness probe ends it. // rfc8684:A17
     pub(crate) probe_until: Option<Instant>,
-    /// The handshake goes on without options: a box may drop packets that have them.
+    /// The handshake goes on without options, a join without the one of no standard: a box may drop packets that have them.
     pub(crate) plain: bool,
     /// When that is tried, unless an answer comes before.
     pub(crate) plain_at: Option<Instant>,
