@@ -120,7 +120,8 @@ impl Conn {
         // A mapping may have come before its data, on a segment without.
         let unknown = sf.rx.first().is_none();
         // A peer that knows our keys does not end its only subflow without a word. // rfc8684:B13
-        let gone = outcome.fin && sf.greeting == Greeting::CapableAck;
+        let keys_only = matches!(sf.greeting, Greeting::CapableAck | Greeting::CapableKeys);
+        let gone = outcome.fin && keys_only;
         let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.data_came_mapped;
         if outcome.verdict != Verdict::Acceptable {
             return;
