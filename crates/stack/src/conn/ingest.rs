@@ -270,7 +270,11 @@ impl Conn {
         }
         if data_fin {
             cx.count.data_fin_received += 1;
+            let again = len == 1 && at < self.recv.next();
             self.note_stream_end(i, at + u64::from(len), cx);
+            if again {
+                self.answer_fin_on_data();
+            }
         }
     }
 

@@ -253,6 +253,16 @@ impl Conn {
         }
     }
 
+    /// The peer's DATA_FIN rode on its last byte once more: options do not pass without data, so neither did our Data ACK of it nor
+    /// our DATA_FIN. Between hosts that know records those ride on our last byte in answer. Who says it so by its own timer does
+    /// not answer, or there were no end of answers. // rfc8684:F2
+    pub(super) fn answer_fin_on_data(&mut self) {
+        let begins = self.data_timer.repeats() || self.holds_something();
+        if self.falls_by_record() && self.send.end() > self.tx_start && !begins {
+            self.send.repeat_last();
+        }
+    }
+
     /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
     /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked.
     fn ask_for_window(&mut self, now: Instant) {
