@@ -212,7 +212,7 @@ impl Conn {
 
     /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
     /// last subflow says as much. Nothing would be sent after it. // rfc8684:F4,B13
-    fn finish_with_data_fin(&mut self) {
+    pub(super) fn finish_with_data_fin(&mut self) {
         let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
         let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
