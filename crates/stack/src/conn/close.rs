@@ -219,7 +219,7 @@ impl Conn {
         }
         self.reinject_all(i);
         self.restart_elsewhere(self.subflows[i].id(), cx);
-        self.proposal_without(self.subflows[i].id(), end, cx);
+        self.goes_on_without(self.subflows[i].id(), end, cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;

@@ -288,7 +288,7 @@ impl Conn {
         });
         self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
         self.rescue_from_stale(i);
-        if seat.origin == SubflowOrigin::Recreated {
+        if seat.origin == SubflowOrigin::Recreated && !self.fell_by_record() {
             self.replaces(i, cx);
         }
     }

@@ -62,10 +62,6 @@ pub(crate) struct Restart {
     code: Option<Box<Code>>,
     /// We fell: what we say goes on this subflow, and what comes counts from the peer's record on.
     pub(super) on: Option<SubflowId>,
-    /// Our record, until it is acknowledged.
-    pub(super) ours: Option<Box<Record>>,
-    /// The peer's came on another subflow than ours goes on: where, what it says and where it ends.
-    pub(super) elsewhere: Option<(SubflowId, Said, Ssn)>,
     /// The peer's record is here.
     pub(super) came: bool,
     /// What was read since the first one of all came.
@@ -75,8 +71,8 @@ pub(crate) struct Restart {
     /// It is silent, and another way is looked for.
     pub(super) seeks: bool,
     /// A way on beside the silent one, while both ends make sure of each other.
-    pub(super) proposed: Option<Box<Proposal>>,
-    /// The peer read something else than what was sent, or has seen that we did: there is no way on but the one that there is.
+    pub(super) proposed: Option<Proposal>,
+    /// One end read something else than the other one sent: there is no way on but the one that there is.
     pub(super) refuted: bool,
     /// How far we had sent when we fell.
     pub(super) sent: Offset,
@@ -91,7 +87,6 @@ pub(crate) struct Restart {
 /// Our record on its way.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) on: SubflowId,
     ssn: Ssn,
     bytes: [u8; RECORD],
     sent: usize,
@@ -99,9 +94,20 @@ pub(super) struct Record {
 
 impl Record {
     /// Where what follows it begins.
-    pub(super) fn end(&self) -> Ssn {
+    fn end(&self) -> Ssn {
         self.ssn + RECORD as u32
     }
+}
+
+/// What the peer's record says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// The stream goes on here.
+    On(Offset),
+    /// Something that was true once.
+    Old,
+    /// The peer read something else than what was sent, or says what cannot be.
+    None,
 }
 
 /// How long a path of such a time-out has to be silent to be no reason any more not to go on elsewhere.
@@ -110,28 +116,9 @@ pub(super) fn long_silence(rto: Duration) -> Duration {
 }
 
 impl Restart {
-    /// So many bytes of our record on this subflow were sent for the first time.
-    pub(super) fn sent(&mut self, on: SubflowId, bytes: u32, cx: &mut Cx<'_>) {
-        let proposed = self
-            .proposed
-            .as_deref_mut()
-            .map(|proposal| &mut proposal.ours);
-        let mut ours = self.ours.as_deref_mut().into_iter().chain(proposed);
-        if let Some(record) = ours.find(|record| record.on == on) {
-            record.sent += bytes as usize;
-            cx.count.record_sent += u64::from(record.sent == RECORD);
-        }
-    }
-
     /// The connection goes on as TCP on this subflow.
     pub(super) fn is_on(&self, id: SubflowId) -> bool {
         self.on == Some(id)
-    }
-
-    /// Those of our records that are on their way.
-    fn records(&self) -> impl Iterator<Item = &Record> {
-        let proposed = self.proposed.as_deref().map(|proposal| &proposal.ours);
-        self.ours.as_deref().into_iter().chain(proposed)
     }
 
     /// When the peer's record is waited for no more, or the other subflows are asked, or a proposal is dropped.
@@ -152,6 +139,16 @@ impl Restart {
     /// The peer's record is waited for no more.
     fn is_over(&mut self) {
         (self.until, self.ask_at, self.asked) = (None, None, None);
+    }
+}
+
+impl Subflow {
+    /// So many bytes of our record were sent for the first time.
+    pub(super) fn record_sent(&mut self, bytes: u32, cx: &mut Cx<'_>) {
+        if let Some(record) = &mut self.record {
+            record.sent += bytes as usize;
+            cx.count.record_sent += u64::from(record.sent == RECORD);
+        }
     }
 }
 
@@ -296,31 +293,33 @@ impl Conn {
         }
     }
 
-    /// Our record, as the next bytes of a subflow.
-    pub(super) fn record_on(&mut self, i: usize) -> Option<Record> {
+    /// Makes our record the next bytes of a subflow. Says where what follows it begins.
+    pub(super) fn put_record(&mut self, i: usize) -> Option<Ssn> {
         let (keys, numbers) = (self.keys()?, self.rx_numbers?);
-        let sf = &self.subflows[i];
         let said = Said {
             ack: numbers.dsn(self.recv.data_ack()),
             digest: self.restart.read.value(),
         };
-        Some(Record {
-            on: sf.id(),
+        let sf = &mut self.subflows[i];
+        let record = Record {
             ssn: sf.tcp.snd_nxt_ssn(),
             bytes: Code::of(keys).record(said),
             sent: 0,
-        })
+        };
+        let end = record.end();
+        sf.record = Some(Box::new(record));
+        Some(end)
     }
 
     /// Puts our record on a subflow, on which everything goes on.
     fn go_on_with(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Some(record) = self.record_on(i) {
-            self.go_on_behind(i, record, cx);
+        if let Some(end) = self.put_record(i) {
+            self.go_on_behind(i, end, cx);
         }
     }
 
-    /// Everything goes on on a subflow, behind our record there.
-    pub(super) fn go_on_behind(&mut self, i: usize, record: Record, cx: &mut Cx<'_>) {
+    /// Everything goes on on a subflow, behind our record there, which ends here.
+    pub(super) fn go_on_behind(&mut self, i: usize, end: Ssn, cx: &mut Cx<'_>) {
         for sf in &mut self.subflows {
             sf.unexplained = None;
         }
@@ -329,9 +328,8 @@ impl Conn {
             self.restart.awaits(cx.now, sf.tcp.base_rto());
         }
         self.restart.on = Some(sf.id());
-        self.restart.seeks = false;
-        self.again_from = Some(record.end());
-        self.restart.ours = Some(Box::new(record));
+        (self.restart.seeks, self.restart.refuted) = (false, false);
+        self.again_from = Some(end);
         sf.has_mappings_again();
         sf.rx.clear();
         self.send.rewind();
@@ -375,13 +373,13 @@ impl Conn {
         rest: &[u8],
         cx: &mut Cx<'_>,
     ) {
-        if self.restart.proposed.is_some() {
+        if self.fell_elsewhere(i) && self.may_stay() {
             self.proposal_answered(i, said, ssn, rest, cx);
             return;
         }
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
             // It will follow, unless ours is lost with its subflow.
-            self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
+            self.subflows[i].said = Some((said, ssn));
             return;
         }
         if self.fell_elsewhere(i) {
@@ -408,11 +406,11 @@ impl Conn {
         } else {
             self.fall_by_record(i, FallbackCause::PeerInfinite, cx);
         }
-        let sent = self.restart.sent;
-        match self
-            .goes_on_at(said, sent)
-            .filter(|_| self.fell_by_record())
-        {
+        let at = match self.goes_on_at(said) {
+            Way::On(at) => Some(at).filter(|_| self.fell_by_record()),
+            Way::Old | Way::None => None,
+        };
+        match at {
             Some(at) => {
                 self.send.go_on_from(at);
                 self.unsettled = true;
@@ -424,13 +422,22 @@ impl Conn {
         }
     }
 
-    /// Where our stream goes on by what the peer's record says, if it can be, of what was sent up to `sent`.
-    pub(super) fn goes_on_at(&self, said: Said, sent: Offset) -> Option<Offset> {
+    /// Where our stream goes on by what the peer's record says.
+    pub(super) fn goes_on_at(&self, said: Said) -> Way {
         let una = self.send.una();
-        let at = self.tx_numbers?.offset(said.ack, una)?;
-        let same = |read| read == said.digest;
-        let possible = (una..=sent).contains(&at) && self.send.read_upto(at).is_none_or(same);
-        possible.then_some(at)
+        let at = self
+            .tx_numbers
+            .and_then(|numbers| numbers.offset(said.ack, una));
+        let same = |at: Offset| {
+            self.send
+                .read_upto(at)
+                .is_none_or(|read| read == said.digest)
+        };
+        match at {
+            Some(at) if at < una => Way::Old,
+            Some(at) if at <= self.restart.sent && same(at) => Way::On(at),
+            _ => Way::None,
+        }
     }
 
     /// What a reset says after a fall by a record, where the peer would look for another way on else.
@@ -477,9 +484,7 @@ impl Conn {
     /// We go on with another subflow than we fell on.
     pub(super) fn restart_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.go_on_with(i, cx);
-        let id = self.subflows[i].id();
-        let known = self.restart.elsewhere.take_if(|(on, ..)| *on == id);
-        if let Some((_, said, ssn)) = known {
+        if let Some((said, ssn)) = self.subflows[i].said.take() {
             self.follow_record(i, said, ssn, &[], cx);
         }
     }
@@ -501,7 +506,8 @@ impl Conn {
             return;
         };
         let waits = |i: usize| self.subflows[i].tcp.backoffs() == 0;
-        let in_peace = self.position(on).is_some_and(waits) && self.restart.elsewhere.is_none();
+        let elsewhere = self.subflows.iter().any(|sf| sf.said.is_some());
+        let in_peace = self.position(on).is_some_and(waits) && !elsewhere;
         if self.record_due().is_some() && in_peace {
             self.restart.ask_at = Some(cx.now + ASKED_EVERY);
             return;
@@ -530,10 +536,13 @@ impl Conn {
     pub(super) fn record_overdue(&mut self, cx: &mut Cx<'_>) {
         let over = self.restart.until.take_if(|until| *until <= cx.now);
         let on = self.restart.on.filter(|_| over.is_some());
-        if on.is_some() && self.restart.ours.is_some() {
+        let Some(i) = on.and_then(|on| self.position(on)) else {
+            return;
+        };
+        if self.subflows[i].record.is_some() {
             // The peer has no room for ours, or its path is silent: that is for TCP to judge.
             self.restart.until = Some(cx.now + PATIENCE);
-        } else if let Some(i) = on.and_then(|on| self.position(on)) {
+        } else {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }
@@ -541,10 +550,10 @@ impl Conn {
     /// A subflow's data was acknowledged: it need not repeat our record any more. Who has it answers at once, so the silence of the
     /// path is waited for no longer: without an answer in the time for one, the other subflows are asked.
     pub(super) fn record_acked(&mut self, i: usize, now: Instant) {
-        let sf = &self.subflows[i];
+        let sf = &mut self.subflows[i];
         let una = sf.tcp.snd_una_ssn();
-        let all = |record: &mut Box<Record>| record.on == sf.id() && !una.before(record.end());
-        if self.restart.ours.take_if(all).is_some() {
+        let all = |record: &mut Box<Record>| !una.before(record.end());
+        if sf.record.take_if(all).is_some() && self.restart.is_on(sf.id()) {
             let due = now + self.data_rto();
             self.restart.ask_at = self.restart.ask_at.map(|at| at.min(due));
         }
@@ -552,20 +561,24 @@ impl Conn {
 
     /// Nothing but our record may be sent, or it is yet to come.
     pub(super) fn sends_record_only(&self) -> bool {
-        self.awaits_record() || self.restart.proposed.is_some() || self.record_due().is_some()
+        self.awaits_record() || self.is_proposing() || self.record_due().is_some()
     }
 
-    /// What of our record was not sent yet, and on which subflow it goes.
+    /// What of our record was not sent yet, and on which subflow it goes: that of a proposal first, for the other one may be silent.
     pub(super) fn record_due(&self) -> Option<(SubflowId, u64)> {
-        let left = |record: &Record| (record.on, (RECORD - record.sent) as u64);
-        self.restart.records().map(left).find(|(_, left)| *left > 0)
+        let proposed = self.restart.proposed.as_ref().map(|proposal| proposal.on);
+        let left = |id: SubflowId| {
+            let record = self.subflows[self.position(id)?].record.as_ref()?;
+            let left = (RECORD - record.sent) as u64;
+            (left > 0).then_some((id, left))
+        };
+        proposed.into_iter().chain(self.restart.on).find_map(left)
     }
 
     /// The part of our record from this byte of the subflow on, if it lies there.
     pub(super) fn record_from(&self, i: usize, ssn: Ssn) -> Option<&[u8]> {
-        let on = self.subflows[i].id();
-        let here = |record: &&Record| record.on == on && ssn.within(record.ssn, RECORD as u32);
-        let record = self.restart.records().find(here)?;
-        Some(&record.bytes[ssn.since(record.ssn) as usize..])
+        let record = self.subflows[i].record.as_ref()?;
+        let here = ssn.within(record.ssn, RECORD as u32);
+        here.then(|| &record.bytes[ssn.since(record.ssn) as usize..])
     }
 }

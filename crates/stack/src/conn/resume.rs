@@ -7,17 +7,15 @@
 //!
 //! Owns the way on after the way down. Must never leave a subflow that may answer again for one that cannot carry on.
 
-use alloc::boxed::Box;
-
 use manypath_tcp::time::Instant;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::ResetReason;
 
-use super::ingest::interference;
+use super::join::mptcp_specific;
 use super::offset::Offset;
 use super::record::Said;
-use super::restart::{Record, long_silence};
+use super::restart::{Way, long_silence};
 use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
@@ -25,12 +23,12 @@ use crate::api::{Role, SubflowEnd};
 use crate::ids::SubflowId;
 use crate::pm;
 
-/// A way on beside the silent one.
+/// A way on beside the silent one: our record is there.
 #[derive(Debug)]
 pub(super) struct Proposal {
-    pub(super) ours: Record,
-    /// What the peer's says, and where what follows it begins.
-    theirs: Option<(Said, Ssn)>,
+    pub(super) on: SubflowId,
+    /// Where what follows our record begins.
+    end: Ssn,
     /// It is dropped then.
     pub(super) until: Instant,
 }
@@ -58,9 +56,16 @@ impl Conn {
         }
     }
 
-    /// How far the peer can have come.
+    /// How far the peer can have come: we may have begun again elsewhere, and not have got as far there.
     fn said_upto(&self) -> Offset {
-        self.send.next() + u64::from(self.send.fin != FinState::Open)
+        let said = self.send.next() + u64::from(self.send.fin != FinState::Open);
+        said.max(self.restart.sent)
+    }
+
+    /// Both go on where they still are, if silently.
+    pub(super) fn may_stay(&self) -> bool {
+        let here = |on| self.position(on).is_some();
+        self.goes_on_by_record() && self.restart.on.is_some_and(here)
     }
 
     /// The subflow on which both go on is silent for so long that another one is better, if there is one.
@@ -101,17 +106,10 @@ impl Conn {
         }
     }
 
-    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more. What a
-    /// middlebox does, or a peer that has no place at present, tells nothing.
+    /// The peer wants no join after the subflow ended on which both had gone on: it does not know the connection any more, or the
+    /// streams are not what they were.
     pub(super) fn is_forgotten(&self, end: SubflowEnd) -> bool {
-        let refused = matches!(
-            end,
-            SubflowEnd::ResetByPeer {
-                reason: Some(ResetReason::MptcpSpecific),
-                transient: false,
-            }
-        );
-        self.restart.again && self.restarts_anew() && refused
+        self.restart.again && self.restarts_anew() && refuses(end)
     }
 
     /// A subflow came up beside the one that we fell on, or after it: the peer, which made it or took it, wants to go on there.
@@ -122,10 +120,7 @@ impl Conn {
             return;
         }
         match old {
-            // There is no way on but that one.
-            Some(_) if self.restart.refuted => {
-                self.reset_subflow(i, SubflowEnd::ProtocolError, interference(), cx);
-            }
+            Some(_) if self.restart.refuted => self.refuse(i, cx),
             Some(_) if self.is_proposing() => {}
             Some(_) => self.propose(i, cx),
             None => {
@@ -150,23 +145,21 @@ impl Conn {
 
     /// Puts our record on a new subflow, while the one where we are is silent and may answer again.
     fn propose(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let Some(ours) = self.record_on(i) else {
+        let Some(end) = self.put_record(i) else {
             return;
         };
-        let elsewhere = &mut self.restart.elsewhere;
-        let known = elsewhere.take_if(|(on, ..)| *on == ours.on);
-        self.restart.proposed = Some(Box::new(Proposal {
-            ours,
-            theirs: None,
-            until: cx.now + long_silence(self.subflows[i].tcp.base_rto()),
-        }));
+        let sf = &self.subflows[i];
+        self.restart.sent = self.said_upto();
+        self.restart.proposed = Some(Proposal {
+            on: sf.id(),
+            end,
+            until: cx.now + long_silence(sf.tcp.base_rto()),
+        });
         self.unsettled = true;
-        if let Some((_, said, ssn)) = known {
-            self.proposal_answered(i, said, ssn, &[], cx);
-        }
     }
 
-    /// The peer's record came on a new subflow, beside the silent one.
+    /// The peer's record came on another subflow than the one where both are. Of two that were proposed at once, that of who opened
+    /// the connection counts.
     pub(super) fn proposal_answered(
         &mut self,
         i: usize,
@@ -175,116 +168,144 @@ impl Conn {
         rest: &[u8],
         cx: &mut Cx<'_>,
     ) {
-        if !self.is_proposed(i) && self.role == Role::Initiator {
+        if self.restart.refuted {
+            self.refuse(i, cx);
+            return;
+        }
+        self.subflows[i].said = Some((said, ssn));
+        let elsewhere = self.is_proposing() && !self.is_proposed(i);
+        if elsewhere && self.role == Role::Initiator {
             // It will follow.
-            self.restart.elsewhere = Some((self.subflows[i].id(), said, ssn));
             return;
         }
         if !self.is_proposed(i) {
             self.propose(i, cx);
         }
-        if self.goes_on_at(said, self.said_upto()).is_none() {
-            self.is_refuted(cx);
-            return;
+        match self.goes_on_at(said) {
+            Way::On(_) => self.moves_if_agreed(i, rest, cx),
+            Way::Old => self.drops_proposal(i, cx),
+            Way::None => self.is_refuted(cx),
         }
-        if let Some(proposal) = &mut self.restart.proposed {
-            proposal.theirs = Some((said, ssn));
-        }
-        self.moves_if_agreed(i, rest, cx);
     }
 
     fn is_proposed(&self, i: usize) -> bool {
         let id = self.subflows[i].id();
         let proposal = self.restart.proposed.as_ref();
-        proposal.is_some_and(|proposal| proposal.ours.on == id)
+        proposal.is_some_and(|proposal| proposal.on == id)
     }
 
-    /// Moves where the peer's record is here and it has ours: that is acknowledged, or something `rest` follows its own.
+    /// Moves where the peer's record is here and right, and it has ours: that is acknowledged, or something, `rest`, follows its own.
     pub(super) fn moves_if_agreed(&mut self, i: usize, rest: &[u8], cx: &mut Cx<'_>) {
+        if !self.is_proposed(i) {
+            return;
+        }
         let sf = &self.subflows[i];
-        let una = sf.tcp.snd_una_ssn();
-        let agreed = |proposal: &mut Box<Proposal>| {
-            let acked = !rest.is_empty() || !una.before(proposal.ours.end());
-            proposal.ours.on == sf.id() && proposal.theirs.is_some() && acked
+        let has_ours = sf.record.is_none() || !rest.is_empty();
+        let Some((said, _)) = sf.said.filter(|_| has_ours && sf.carries_data()) else {
+            return;
         };
-        if let Some(proposal) = self.restart.proposed.take_if(agreed) {
-            self.moves_to(i, *proposal, rest, cx);
+        match self.goes_on_at(said) {
+            Way::On(_) => self.moves_to(i, rest, cx),
+            Way::Old => self.drops_proposal(i, cx),
+            Way::None => self.is_refuted(cx),
         }
     }
 
     /// Goes on on the subflow that was proposed.
-    fn moves_to(&mut self, i: usize, proposal: Proposal, rest: &[u8], cx: &mut Cx<'_>) {
+    fn moves_to(&mut self, i: usize, rest: &[u8], cx: &mut Cx<'_>) {
+        let Some(proposal) = self.restart.proposed.take() else {
+            return;
+        };
         let old = self.restart.on.and_then(|on| self.position(on));
         self.begins_once_more();
-        self.go_on_behind(i, proposal.ours, cx);
-        self.record_acked(i, cx.now);
+        self.go_on_behind(i, proposal.end, cx);
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
         }
-        if let Some((said, ssn)) = proposal.theirs {
+        if let Some((said, ssn)) = self.subflows[i].said.take() {
             self.follow_record(i, said, ssn, rest, cx);
         }
     }
 
-    /// What one end read is not what the other one sent: both stay where they are.
+    /// What one end read is not what the other one sent: both stay where they are, and no other way is looked for.
     fn is_refuted(&mut self, cx: &mut Cx<'_>) {
-        self.stays(cx);
-        for i in 0..self.subflows.len() {
-            if self.fell_elsewhere(i) {
-                self.reset_subflow(i, SubflowEnd::ProtocolError, interference(), cx);
-            }
-        }
-    }
-
-    /// No other way is looked for while there is this one.
-    fn stays(&mut self, cx: &mut Cx<'_>) {
-        (self.restart.proposed, self.restart.elsewhere) = (None, None);
+        self.restart.proposed = None;
         (self.restart.seeks, self.restart.refuted) = (false, true);
         self.tell_manager(pm::Event::Stop, cx);
-    }
-
-    /// A subflow ends while another one is proposed, or is the one that is.
-    pub(super) fn proposal_without(&mut self, ended: SubflowId, end: SubflowEnd, cx: &mut Cx<'_>) {
-        let here = |proposal: &mut Box<Proposal>| proposal.ours.on == ended;
-        if self.restart.proposed.take_if(here).is_some() {
-            let refuted = matches!(
-                end,
-                SubflowEnd::ResetByPeer {
-                    reason: Some(ResetReason::MiddleboxInterference),
-                    ..
-                }
-            );
-            match refuted {
-                true => self.stays(cx),
-                false => self.proposes_another(ended, cx),
-            }
-        } else if self.restart.is_on(ended) {
-            let proposal = self.restart.proposed.take();
-            let to =
-                proposal.and_then(|proposal| Some((self.position(proposal.ours.on)?, *proposal)));
-            if let Some((i, proposal)) = to {
-                self.moves_to(i, proposal, &[], cx);
+        for i in 0..self.subflows.len() {
+            if self.fell_elsewhere(i) {
+                self.refuse(i, cx);
             }
         }
     }
 
-    /// Nothing came of what was proposed on one; there may be another one.
+    /// There is no way on here. Who has no other one any more is told by this that the connection ended.
+    fn refuse(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.reset_subflow(i, SubflowEnd::ProtocolError, mptcp_specific(), cx);
+    }
+
+    /// Nothing came of what was proposed on one, or what was said there is true no more: there may be another one.
+    fn drops_proposal(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let id = self.subflows[i].id();
+        self.restart.proposed.take_if(|proposal| proposal.on == id);
+        self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+        self.proposes_another(id, cx);
+    }
+
     fn proposes_another(&mut self, instead: SubflowId, cx: &mut Cx<'_>) {
         let usable = |i: &usize| self.fell_elsewhere(*i) && self.takes_record(*i, instead);
-        if let Some(i) = (0..self.subflows.len()).find(usable) {
+        if self.may_stay()
+            && !self.is_proposing()
+            && let Some(i) = (0..self.subflows.len()).find(usable)
+        {
             self.propose(i, cx);
         }
     }
 
     /// Nothing came of what was proposed in time.
     pub(super) fn proposal_overdue(&mut self, cx: &mut Cx<'_>) {
-        let over = |proposal: &mut Box<Proposal>| proposal.until <= cx.now;
+        let over = |proposal: &mut Proposal| proposal.until <= cx.now;
         let Some(proposal) = self.restart.proposed.take_if(over) else {
             return;
         };
-        if let Some(i) = self.position(proposal.ours.on) {
-            self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+        if let Some(i) = self.position(proposal.on) {
+            self.drops_proposal(i, cx);
         }
-        self.proposes_another(proposal.ours.on, cx);
     }
+
+    /// A subflow is about to be gone: the one where both are, or the one that was proposed instead.
+    pub(super) fn goes_on_without(&mut self, ended: SubflowId, end: SubflowEnd, cx: &mut Cx<'_>) {
+        let here = |proposal: &mut Proposal| proposal.on == ended;
+        if self.restart.proposed.take_if(here).is_some() {
+            match refuses(end) {
+                true => self.is_refuted(cx),
+                false => self.proposes_another(ended, cx),
+            }
+        } else if self.may_stay() && self.restart.is_on(ended) && !self.both_said_all() {
+            let proposed = self.restart.proposed.as_ref().map(|proposal| proposal.on);
+            let proposed = proposed.and_then(|on| self.position(on));
+            let usable = |i: &usize| self.takes_record(*i, ended);
+            if let Some(i) = proposed {
+                self.moves_to(i, &[], cx);
+            } else if let Some(i) = (0..self.subflows.len()).find(usable) {
+                self.begins_once_more();
+                self.restart_on(i, cx);
+            }
+        }
+    }
+
+    fn both_said_all(&self) -> bool {
+        self.recv.finished() && self.send.fin == FinState::Acked
+    }
+}
+
+/// The peer wants nothing there, now or later. What a middlebox does, or a peer that has no place at present, tells nothing.
+fn refuses(end: SubflowEnd) -> bool {
+    matches!(
+        end,
+        SubflowEnd::ResetByPeer {
+            reason: Some(ResetReason::MptcpSpecific),
+            transient: false,
+        }
+    )
 }

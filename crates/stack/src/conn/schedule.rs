@@ -146,7 +146,8 @@ impl Conn {
             sf.tcp.can_send_new(cx.now, &offer)
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
-        if congested || !sf.carries_data() || self.schedule.full.contains(&sf.seat.iface) {
+        let carries = sf.carries_data() && !self.fell_elsewhere(i);
+        if congested || !carries || self.schedule.full.contains(&sf.seat.iface) {
             return 0;
         }
         can_send()

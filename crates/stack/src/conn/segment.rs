@@ -164,9 +164,9 @@ impl Conn {
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);
         }
+        self.record_acked(i, cx.now);
         if !self.lattice.speaks_multipath() && !self.fell_elsewhere(i) {
             self.withheld_answered(i);
-            self.record_acked(i, cx.now);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
             let counts = self.again_from.is_none_or(|from| !una.before(from));

@@ -25,8 +25,9 @@ use super::offset::Offset;
 use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
 use super::record::Finder;
+use super::record::Said;
 use super::rescue::Question;
-use super::restart::LITTLE;
+use super::restart::{LITTLE, Record};
 use super::swallowed::Swallowed;
 use super::unmapped::Unexplained;
 use super::watched::Watched;
@@ -160,6 +161,10 @@ pub(crate) struct Subflow {
     pub(crate) rests: bool,
     /// Where the peer's record may begin.
     pub(crate) finder: Finder,
+    /// Our record on it, until it is acknowledged.
+    pub(super) record: Option<Box<Record>>,
+    /// What the peer's said on it while both go on elsewhere, and where what follows it begins.
+    pub(super) said: Option<(Said, Ssn)>,
     /// Payload without mapping since the last mapped byte; since when, and how much had come with mappings then.
     pub(crate) unmapped: u64,
     pub(crate) unmapped_since: Option<(Instant, u64)>,
@@ -237,6 +242,8 @@ impl Subflow {
             unexplained: None,
             rests: false,
             finder: Finder::default(),
+            record: None,
+            said: None,
             unmapped: 0,
             unmapped_since: None,
             lacks: false,

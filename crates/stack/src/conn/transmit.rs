@@ -11,7 +11,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 use super::mapping::TxMapping;
 use super::offset::Offset;
 use super::send::FinState;
-use super::subflow::{Greeting, Subflow};
+use super::subflow::Greeting;
 use super::{Conn, Cx, packet};
 use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::ids::SubflowId;
@@ -279,8 +279,12 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let due = |sf: &&Subflow| sf.carries_data() && sf.tcp.window_probe_due();
-        match self.subflows.iter().find(due).map(Subflow::id) {
+        let due = |i: &usize| {
+            let sf = &self.subflows[*i];
+            sf.carries_data() && sf.tcp.window_probe_due() && !self.fell_elsewhere(*i)
+        };
+        let asked = (0..self.subflows.len()).find(due);
+        match asked.map(|i| self.subflows[i].id()) {
             Some(id) => self.send_on(id, bytes, source, slots, cx),
             None => Progress::Nothing,
         }
@@ -548,7 +552,7 @@ impl Conn {
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Record if again => cx.count.retransmitted += 1,
-            Source::Record => self.restart.sent(sf.id(), plan.len, cx),
+            Source::Record => sf.record_sent(plan.len, cx),
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Farewell(_) => {
                 cx.count.retransmitted += 1;
