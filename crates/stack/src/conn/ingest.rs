@@ -378,7 +378,9 @@ impl Conn {
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
         if self.awaits_record() || self.fell_elsewhere(i) {
-            self.comes_by_record(i, ssn, bytes, cx);
+            if !self.comes_by_record(i, ssn, bytes, cx) {
+                self.comes_behind_record(i, ssn, bytes, cx);
+            }
             return;
         }
         if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {

@@ -293,33 +293,35 @@ impl Conn {
         }
     }
 
-    /// Makes our record the next bytes of a subflow. Says where what follows it begins.
-    pub(super) fn put_record(&mut self, i: usize) -> Option<Ssn> {
-        let (keys, numbers) = (self.keys()?, self.rx_numbers?);
+    /// Makes our record the next bytes of a subflow. False: without keys there is none.
+    pub(super) fn put_record(&mut self, i: usize) -> bool {
+        let (Some(keys), Some(numbers)) = (self.keys(), self.rx_numbers) else {
+            return false;
+        };
         let said = Said {
             ack: numbers.dsn(self.recv.data_ack()),
             digest: self.restart.read.value(),
         };
         let sf = &mut self.subflows[i];
-        let record = Record {
-            ssn: sf.tcp.snd_nxt_ssn(),
+        let ssn = sf.tcp.snd_nxt_ssn();
+        sf.record_end = Some(ssn + RECORD as u32);
+        sf.record = Some(Box::new(Record {
+            ssn,
             bytes: Code::of(keys).record(said),
             sent: 0,
-        };
-        let end = record.end();
-        sf.record = Some(Box::new(record));
-        Some(end)
+        }));
+        true
     }
 
     /// Puts our record on a subflow, on which everything goes on.
     fn go_on_with(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Some(end) = self.put_record(i) {
-            self.go_on_behind(i, end, cx);
+        if self.put_record(i) {
+            self.go_on_behind(i, cx);
         }
     }
 
-    /// Everything goes on on a subflow, behind our record there, which ends here.
-    pub(super) fn go_on_behind(&mut self, i: usize, end: Ssn, cx: &mut Cx<'_>) {
+    /// Everything goes on on a subflow, behind our record there.
+    pub(super) fn go_on_behind(&mut self, i: usize, cx: &mut Cx<'_>) {
         for sf in &mut self.subflows {
             sf.unexplained = None;
         }
@@ -329,7 +331,7 @@ impl Conn {
         }
         self.restart.on = Some(sf.id());
         (self.restart.seeks, self.restart.refuted) = (false, false);
-        self.again_from = Some(end);
+        self.again_from = sf.record_end;
         sf.has_mappings_again();
         sf.rx.clear();
         self.send.rewind();
@@ -378,8 +380,9 @@ impl Conn {
             return;
         }
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
-            // It will follow, unless ours is lost with its subflow.
+            // It will follow, unless ours is lost with its subflow: the peer is asked.
             self.subflows[i].said = Some((said, ssn));
+            self.restart.ask_at.get_or_insert(cx.now);
             return;
         }
         if self.fell_elsewhere(i) {
@@ -417,6 +420,9 @@ impl Conn {
                 // Some of the record itself may be still to come.
                 self.peer_again = Some((ssn, 0));
                 self.take_plain(i, ssn, rest, cx);
+                if self.subflows[i].peer_finished {
+                    self.ends_with_subflow(i);
+                }
             }
             None => self.is_contradicted_by_record(cx),
         }
@@ -489,10 +495,16 @@ impl Conn {
         }
     }
 
-    /// Our record could go on this subflow instead of that one.
+    /// Our record could go on this subflow instead of that one. A second one there might be taken for what follows the first.
     pub(super) fn takes_record(&self, i: usize, instead: SubflowId) -> bool {
         let sf = &self.subflows[i];
-        sf.id() != instead && sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
+        sf.id() != instead && sf.record_end.is_none() && self.may_go_on_with(i)
+    }
+
+    /// Both directions of a subflow are open.
+    pub(super) fn may_go_on_with(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        sf.carries_data() && !sf.tcp.fin_sent() && !sf.peer_finished
     }
 
     /// The peer's record is late. Who has ours answers at once and ends all other subflows; so while another one answers what it

@@ -19,7 +19,7 @@ use super::restart::{Way, long_silence};
 use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
-use crate::api::{Role, SubflowEnd};
+use crate::api::{CloseCause, Role, SubflowEnd};
 use crate::ids::SubflowId;
 use crate::pm;
 
@@ -27,8 +27,6 @@ use crate::pm;
 #[derive(Debug)]
 pub(super) struct Proposal {
     pub(super) on: SubflowId,
-    /// Where what follows our record begins.
-    end: Ssn,
     /// It is dropped then.
     pub(super) until: Instant,
 }
@@ -145,16 +143,19 @@ impl Conn {
 
     /// Puts our record on a new subflow, while the one where we are is silent and may answer again.
     fn propose(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let Some(end) = self.put_record(i) else {
+        if !self.put_record(i) {
             return;
-        };
-        let sf = &self.subflows[i];
+        }
         self.restart.sent = self.said_upto();
-        self.restart.proposed = Some(Proposal {
+        let sf = &self.subflows[i];
+        let replaced = self.restart.proposed.replace(Proposal {
             on: sf.id(),
-            end,
             until: cx.now + long_silence(sf.tcp.base_rto()),
         });
+        let replaced = replaced.and_then(|proposal| self.position(proposal.on));
+        if let Some(other) = replaced {
+            self.reset_subflow(other, SubflowEnd::Replaced, None, cx);
+        }
         self.unsettled = true;
     }
 
@@ -170,6 +171,10 @@ impl Conn {
     ) {
         if self.restart.refuted {
             self.refuse(i, cx);
+            return;
+        }
+        if !self.is_proposed(i) && self.subflows[i].record_end.is_some() {
+            // It was proposed once, and given up.
             return;
         }
         self.subflows[i].said = Some((said, ssn));
@@ -211,14 +216,30 @@ impl Conn {
         }
     }
 
+    /// What comes behind the peer's record says that it has moved, and is the stream.
+    pub(super) fn comes_behind_record(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &[u8],
+        cx: &mut Cx<'_>,
+    ) {
+        let from = self.subflows[i].said.map(|(_, from)| from);
+        let behind = |from: Ssn| match from.after(ssn) {
+            true => bytes.get(from.since(ssn) as usize..),
+            false => Some(bytes),
+        };
+        if let Some(rest) = from.and_then(behind).filter(|rest| !rest.is_empty()) {
+            self.moves_if_agreed(i, rest, cx);
+        }
+    }
+
     /// Goes on on the subflow that was proposed.
     fn moves_to(&mut self, i: usize, rest: &[u8], cx: &mut Cx<'_>) {
-        let Some(proposal) = self.restart.proposed.take() else {
-            return;
-        };
+        self.restart.proposed = None;
         let old = self.restart.on.and_then(|on| self.position(on));
         self.begins_once_more();
-        self.go_on_behind(i, proposal.end, cx);
+        self.go_on_behind(i, cx);
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
         }
@@ -281,21 +302,44 @@ impl Conn {
                 true => self.is_refuted(cx),
                 false => self.proposes_another(ended, cx),
             }
-        } else if self.may_stay() && self.restart.is_on(ended) && !self.both_said_all() {
-            let proposed = self.restart.proposed.as_ref().map(|proposal| proposal.on);
-            let proposed = proposed.and_then(|on| self.position(on));
-            let usable = |i: &usize| self.takes_record(*i, ended);
-            if let Some(i) = proposed {
-                self.moves_to(i, &[], cx);
-            } else if let Some(i) = (0..self.subflows.len()).find(usable) {
-                self.begins_once_more();
-                self.restart_on(i, cx);
+        } else if self.may_stay() && self.restart.is_on(ended) {
+            match end == SubflowEnd::Finished && self.recv.finished() {
+                true => self.is_over_before_it_moves(cx),
+                false => self.moves_from(ended, cx),
             }
         }
     }
 
-    fn both_said_all(&self) -> bool {
-        self.recv.finished() && self.send.fin == FinState::Acked
+    /// Both ends said all they had where they were.
+    fn is_over_before_it_moves(&mut self, cx: &mut Cx<'_>) {
+        self.restart.proposed = None;
+        self.finish(CloseCause::Finished, cx);
+        for i in 0..self.subflows.len() {
+            if self.fell_elsewhere(i) {
+                self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+            }
+        }
+    }
+
+    /// The subflow is about to be gone on which both are: the one that is proposed is the way on, or another one that is there.
+    fn moves_from(&mut self, ended: SubflowId, cx: &mut Cx<'_>) {
+        let proposed = self.restart.proposed.take();
+        let proposed = proposed.and_then(|proposal| self.position(proposal.on));
+        let old = |said| matches!(self.goes_on_at(said), Way::Old);
+        let works = |i: &usize| {
+            let said = self.subflows[*i].said.map(|(said, _)| said);
+            self.may_go_on_with(*i) && !said.is_some_and(old)
+        };
+        let usable = |i: &usize| self.takes_record(*i, ended);
+        if let Some(i) = proposed.filter(works) {
+            self.moves_to(i, &[], cx);
+        } else if let Some(i) = (0..self.subflows.len()).find(usable) {
+            self.begins_once_more();
+            self.restart_on(i, cx);
+        }
+        if let Some(i) = proposed.filter(|i| self.fell_elsewhere(*i)) {
+            self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+        }
     }
 }
 

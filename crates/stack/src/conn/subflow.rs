@@ -163,6 +163,8 @@ pub(crate) struct Subflow {
     pub(crate) finder: Finder,
     /// Our record on it, until it is acknowledged.
     pub(super) record: Option<Box<Record>>,
+    /// Where what follows our record on it begins.
+    pub(super) record_end: Option<Ssn>,
     /// What the peer's said on it while both go on elsewhere, and where what follows it begins.
     pub(super) said: Option<(Said, Ssn)>,
     /// Payload without mapping since the last mapped byte; since when, and how much had come with mappings then.
@@ -243,6 +245,7 @@ impl Subflow {
             rests: false,
             finder: Finder::default(),
             record: None,
+            record_end: None,
             said: None,
             unmapped: 0,
             unmapped_since: None,
@@ -411,12 +414,13 @@ impl Subflow {
         self.up_since.is_some()
     }
 
-    /// Bytes a second that it brought since the first could come.
+    /// Bytes a second that it brought since the first could come. Within half a round trip of that, nobody knows yet.
     pub(super) fn brings(&self, now: Instant) -> u64 {
         let (Some(since), Some(rtt)) = (self.up_since, self.handshake_rtt) else {
             return 0;
         };
-        let took = now.since(since + rtt).max(Duration::from_millis(1));
+        let least = rtt.over(2).max(Duration::from_millis(1));
+        let took = now.since(since + rtt).max(least);
         Rate::per(self.bytes_received + self.unmapped, took).as_bytes_per_sec()
     }
 
