@@ -291,9 +291,13 @@ impl Peer {
     pub(super) fn record(&mut self, flow: usize, ack: u64, wrong: u8) -> Vec<u8> {
         let code = RestartCode::compute(self.keys().reversed()).0;
         let number = self.other_dsn(ack).get().to_be_bytes();
-        let halves = [&code[..16], &number, &NOTHING_READ, &code[16..], &number, &NOTHING_READ].concat();
-        let nibbles = halves.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
-        let mut payload: Vec<u8> = nibbles.map(|nibble| 0x80 | nibble).collect();
+        let numbers = spell(&[number, NOTHING_READ].concat());
+        let half = |code: &[u8]| {
+            let code = spell(code);
+            let check = spell(&check(&[&code[..], &numbers].concat()).to_be_bytes());
+            [code, check, numbers.clone()].concat()
+        };
+        let mut payload = [half(&code[..12]), half(&code[16..28])].concat();
         if let Some(byte) = payload.get_mut(usize::from(wrong)) {
             *byte ^= 0x10;
         }
@@ -445,10 +449,32 @@ fn syn_options(option: MptcpOption) -> Options {
 
 /// The digest of a record behind which nothing came.
 const NOTHING_READ: [u8; 8] = [0; 8];
+
+/// Each half of these bytes as one.
+fn spell(bytes: &[u8]) -> Vec<u8> {
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
+    halves.map(|half| 0x80 | half).collect()
+}
+
+/// The check of half a record: whole words, of which the stack makes its digest, folded.
+fn check(half: &[u8]) -> u32 {
+    let words = half
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
+    let whole = words.chain([0, half.len() as u64]).fold(0u64, |sum, word| {
+        (sum ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    });
+    (whole ^ whole >> 32) as u32
+}
+
 /// Says besides that its sender knows records, unless this bit is set.
 fn knowing(mut options: Options, bits: u8) -> Options {
     if bits & 0x80 == 0 {
-        let fits = options.mptcp.push(MptcpOption::Private(Private::new(0x152)));
+        let fits = options
+            .mptcp
+            .push(MptcpOption::Private(Private::new(0x152)));
         assert!(fits, "a join has room");
     }
     options

@@ -9,14 +9,17 @@ use alloc::vec::Vec;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::seq::Ssn;
 
+use super::digest::Digest;
 use crate::crypto::mac::{Keys, RestartCode, equal};
 
 /// Bytes of a code, each half of a byte written as one.
-const CODE: usize = 32;
+const CODE: usize = 24;
+/// Bytes of a check of what it says: half a record counts, so damage has to show in either.
+const CHECK: usize = 8;
 /// Bytes of a number.
 const NUMBER: usize = 16;
 /// Bytes of one half.
-const HALF: usize = CODE + 2 * NUMBER;
+const HALF: usize = CODE + CHECK + 2 * NUMBER;
 /// Bytes of a record.
 pub(super) const RECORD: usize = 2 * HALF;
 /// The part of a code that is looked for; the rest is compared in a time that says nothing about it.
@@ -33,7 +36,7 @@ pub(super) struct Said {
     pub(super) digest: u64,
 }
 
-/// What the halves of a record begin with: 128 bits each that only the holders of both keys can compute.
+/// What the halves of a record begin with: 96 bits each that only the holders of both keys can compute.
 #[derive(Debug)]
 pub(super) struct Code([[u8; CODE]; 2]);
 
@@ -42,7 +45,8 @@ impl Code {
     pub(super) fn of(keys: Keys) -> Self {
         let whole = RestartCode::compute(keys).0;
         let (first, second) = whole.split_at(whole.len() / 2);
-        Self([spell(first), spell(second)])
+        let code = |half: &[u8]| spell(&half[..CODE / 2]);
+        Self([code(first), code(second)])
     }
 
     /// The record that says this.
@@ -52,7 +56,8 @@ impl Code {
             [what.ack.get(), what.digest].map(|number| spell::<NUMBER>(&number.to_be_bytes()));
         for (half, code) in bytes.chunks_exact_mut(HALF).zip(&self.0) {
             half[..CODE].copy_from_slice(code);
-            half[CODE..].copy_from_slice(numbers.as_flattened());
+            half[CODE..][..CHECK].copy_from_slice(&check(code, numbers.as_flattened()));
+            half[CODE + CHECK..].copy_from_slice(numbers.as_flattened());
         }
         bytes
     }
@@ -72,13 +77,26 @@ impl Code {
 
 /// What half a record says, if it begins with this code and is whole.
 fn said(code: &[u8; CODE], half: &[u8; HALF]) -> Option<Said> {
-    let (found, numbers) = half.split_first_chunk::<CODE>()?;
+    let (found, rest) = half.split_first_chunk::<CODE>()?;
+    let (sum, numbers) = rest.split_first_chunk::<CHECK>()?;
+    if *sum != check(code, numbers) {
+        return None;
+    }
     let (ack, digest) = numbers.split_first_chunk::<NUMBER>()?;
     let what = Said {
         ack: Dsn::new(read(ack)?),
         digest: read(digest)?,
     };
     equal(found, code).then_some(what)
+}
+
+/// The check of numbers as they are written behind a code.
+fn check(code: &[u8; CODE], numbers: &[u8]) -> [u8; CHECK] {
+    let mut digest = Digest::default();
+    digest.feed(code);
+    digest.feed(numbers);
+    let whole = digest.value();
+    spell(&((whole ^ whole >> 32) as u32).to_be_bytes())
 }
 
 /// The number that is spelt here.
@@ -202,7 +220,7 @@ mod tests {
     fn either_half_is_enough() {
         for damaged in 0..RECORD {
             let mut record = PLAIN.record(says(u64::MAX - 5, 6));
-            record[damaged] ^= 0x10;
+            record[damaged] ^= 1 << (damaged % 8);
             let found = found_in(&PLAIN, &[&record, b"data"]);
             assert_eq!(found, Some((says(u64::MAX - 5, 6), RECORD)), "{damaged}");
         }

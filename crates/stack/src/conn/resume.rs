@@ -177,7 +177,31 @@ impl Conn {
             // It was proposed once, and given up.
             return;
         }
-        self.subflows[i].said = Some((said, ssn));
+        match self.subflows[i].said.replace((said, ssn)) {
+            // The other half says the same.
+            Some(known) if known == (said, ssn) => {
+                self.moves_if_agreed(i, rest, cx);
+                return;
+            }
+            Some(_) => {
+                self.drops_proposal(i, cx);
+                return;
+            }
+            None => {}
+        }
+        // What is acknowledged here lets the peer move.
+        self.restart.sent = self.said_upto();
+        match self.goes_on_at(said) {
+            Way::On(_) => {}
+            Way::Old => {
+                self.drops_proposal(i, cx);
+                return;
+            }
+            Way::None => {
+                self.is_refuted(cx);
+                return;
+            }
+        }
         let elsewhere = self.is_proposing() && !self.is_proposed(i);
         if elsewhere && self.role == Role::Initiator {
             // It will follow.
@@ -186,11 +210,13 @@ impl Conn {
         if !self.is_proposed(i) {
             self.propose(i, cx);
         }
-        match self.goes_on_at(said) {
-            Way::On(_) => self.moves_if_agreed(i, rest, cx),
-            Way::Old => self.drops_proposal(i, cx),
-            Way::None => self.is_refuted(cx),
-        }
+        self.moves_if_agreed(i, rest, cx);
+    }
+
+    /// What the peer's record said on a subflow, if it did, is not true any more.
+    fn is_overtaken(&self, i: usize) -> bool {
+        let said = self.subflows[i].said;
+        said.is_some_and(|(said, _)| !matches!(self.goes_on_at(said), Way::On(_)))
     }
 
     fn is_proposed(&self, i: usize) -> bool {
@@ -274,7 +300,9 @@ impl Conn {
     }
 
     fn proposes_another(&mut self, instead: SubflowId, cx: &mut Cx<'_>) {
-        let usable = |i: &usize| self.fell_elsewhere(*i) && self.takes_record(*i, instead);
+        let usable = |i: &usize| {
+            self.fell_elsewhere(*i) && self.takes_record(*i, instead) && !self.is_overtaken(*i)
+        };
         if self.may_stay()
             && !self.is_proposing()
             && let Some(i) = (0..self.subflows.len()).find(usable)
@@ -325,12 +353,8 @@ impl Conn {
     fn moves_from(&mut self, ended: SubflowId, cx: &mut Cx<'_>) {
         let proposed = self.restart.proposed.take();
         let proposed = proposed.and_then(|proposal| self.position(proposal.on));
-        let old = |said| matches!(self.goes_on_at(said), Way::Old);
-        let works = |i: &usize| {
-            let said = self.subflows[*i].said.map(|(said, _)| said);
-            self.may_go_on_with(*i) && !said.is_some_and(old)
-        };
-        let usable = |i: &usize| self.takes_record(*i, ended);
+        let works = |i: &usize| self.may_go_on_with(*i) && !self.is_overtaken(*i);
+        let usable = |i: &usize| self.takes_record(*i, ended) && !self.is_overtaken(*i);
         if let Some(i) = proposed.filter(works) {
             self.moves_to(i, &[], cx);
         } else if let Some(i) = (0..self.subflows.len()).find(usable) {
