@@ -29,9 +29,13 @@ pub enum Complaint {
 }
 
 /// The message to the sender of `packet`. The router speaks with the packet's destination as its own address: routers
-/// here have none, and no stack may draw conclusions from an ICMP message's source.
+/// here have none, and no stack may draw conclusions from an ICMP message's source. Nobody complains of a complaint (RFC 1122
+/// section 3.2.2, RFC 4443 section 2.4): two that did would never come to an end.
 #[must_use]
 pub fn message(packet: &[u8], complaint: Complaint, pool: &mut Pool) -> Option<Box<Packet>> {
+    if is_complaint(packet) {
+        return None;
+    }
     match addresses(packet)? {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let quote = &packet[..packet.len().min(QUOTE_V4)];
@@ -77,11 +81,36 @@ pub fn message(packet: &[u8], complaint: Complaint, pool: &mut Pool) -> Option<B
     }
 }
 
+/// An ICMP error: type 3 to 5, 11 or 12 (RFC 1122 section 3.2.2), or below 128 (RFC 4443 section 2.1).
+fn is_complaint(packet: &[u8]) -> bool {
+    let byte = |at: usize| packet.get(at).copied().unwrap_or_default();
+    match byte(0) >> 4 {
+        4 if byte(9) == ICMP => {
+            let kind = byte(usize::from(byte(0) & 0x0f) * 4);
+            matches!(kind, 3..=5 | 11 | 12)
+        }
+        6 if byte(6) == ICMP_V6 => byte(40) < 128,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::view::tests::packet;
     use crate::view::{ACK, get_u16, get_u32};
+
+    #[test]
+    fn nobody_complains_of_a_complaint() {
+        let mut pool = Pool::default();
+        for ipv6 in [false, true] {
+            let packet = packet(ipv6, ACK, 5, &[], b"data");
+            for complaint in [Complaint::NoRoute, Complaint::TooBig { mtu: 1280 }] {
+                let first = message(&packet, complaint, &mut pool).unwrap();
+                assert!(message(first.bytes(), complaint, &mut pool).is_none());
+            }
+        }
+    }
 
     #[test]
     fn a_complaint_quotes_the_packet_and_goes_back() {
