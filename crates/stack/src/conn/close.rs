@@ -417,7 +417,7 @@ impl Conn {
         }
         for i in 0..self.subflows.len() {
             let sf = &self.subflows[i];
-            if sf.was_asked() {
+            if sf.was_asked() || sf.fin_waits.is_some() {
                 continue;
             }
             if sf.peer_finished && sf.tx.is_empty() && (self.owes_nothing() || self.has_other(i)) {

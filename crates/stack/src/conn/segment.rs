@@ -6,6 +6,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::ingest::interference;
+use super::send::FinState;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
@@ -106,7 +107,8 @@ impl Conn {
         }
         self.explain(i, cx);
         if outcome.fin {
-            self.on_subflow_fin(i, cx);
+            let bare = !seg.header.flags.fin() || seg.options.mptcp.is_empty();
+            self.on_subflow_fin(i, bare, cx);
             self.withhold_no_more();
             // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
             // has fallen to TCP already. // rfc8684:B13
@@ -226,8 +228,13 @@ impl Conn {
     }
 
     /// A FIN ends one direction of this one subflow; the stream goes on elsewhere. // rfc8684:S1
-    fn on_subflow_fin(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.subflows[i].peer_finished = true;
+    fn on_subflow_fin(&mut self, i: usize, bare: bool, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        sf.peer_finished = true;
+        // Of who fell to TCP it ends the stream, and ours would end what the application has not written yet.
+        let may_be_plain = bare && self.lattice.speaks_multipath() && !self.joined;
+        let open = self.send.fin == FinState::Open && !self.recv.finished();
+        sf.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
         if self.fell_elsewhere(i) {
             return;
         }

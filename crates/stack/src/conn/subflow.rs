@@ -138,6 +138,8 @@ pub(crate) struct Subflow {
     pub(crate) finish: bool,
     /// The peer sent its FIN.
     pub(crate) peer_finished: bool,
+    /// Until when that is not answered: the peer may have fallen to TCP, and what says so may be late.
+    pub(super) fin_waits: Option<Instant>,
     /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
     pub(crate) data_came_mapped: bool,
     /// Mappings that came, and those that had come before the segment at hand.
@@ -232,6 +234,7 @@ impl Subflow {
             hinted: None,
             finish: false,
             peer_finished: false,
+            fin_waits: None,
             data_came_mapped: false,
             mappings: 0,
             mappings_before: 0,

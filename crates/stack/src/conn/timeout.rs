@@ -97,6 +97,7 @@ impl Conn {
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
             soonest.consider(sf.plain_at);
+            soonest.consider(sf.fin_waits);
             soonest.consider(sf.answered_by.deadline());
             soonest.consider(sf.quiet.deadline());
             soonest.consider(sf.signal_deadline());
@@ -122,6 +123,7 @@ impl Conn {
             if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
                 sf.signals_welcome();
             }
+            self.unsettled |= sf.fin_waits.take_if(|at| *at <= cx.now).is_some();
         }
         self.proof_due(cx);
         self.plain_due(cx);
