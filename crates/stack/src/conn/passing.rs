@@ -32,6 +32,8 @@ pub(crate) struct Bareness {
     others_tried: bool,
     pub(super) acks: u8,
     pub(super) since: Option<Instant>,
+    /// What was acknowledged then ends here.
+    upto: Option<Offset>,
     pub(super) repeats: u8,
     pub(super) repeated: Option<Instant>,
 }
@@ -78,25 +80,38 @@ impl Told {
 impl Conn {
     /// A subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
     pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
+        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
         sf.bareness.acks = sf.bareness.acks.saturating_add(1);
-        sf.bareness.since.get_or_insert(cx.now);
-        if sf.bareness.is_rule(cx.now, sf.tcp.rto()) {
+        if sf.bareness.since.is_none() {
+            sf.bareness.since = Some(cx.now);
+            sf.bareness.upto = Some(sf.swallowed.end().unwrap_or(una));
+        }
+        // A Data ACK on another subflow may wait there for what that one brings.
+        let rto = sf.tcp.rto();
+        let long = match self.falls_by_record() && self.others(i) == Others::Proven {
+            true => self.data_rto().max(rto),
+            false => rto,
+        };
+        if self.subflows[i].bareness.is_rule(cx.now, long) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
     }
 
-    /// All that a subflow acknowledged has its Data ACK, which came on another one: its data arrives with mappings, and only
-    /// acknowledgements lose their options. Between hosts that know records it goes on as it is; else it is left. // rfc8684:B3
+    /// All that a subflow had acknowledged when the first came without options has its Data ACK, which came on another one: its data
+    /// arrives with mappings, and only acknowledgements lose their options. Between hosts that know records it goes on as it is;
+    /// else it is left. // rfc8684:B3
     pub(super) fn is_answered_elsewhere(&mut self, i: usize) -> bool {
-        if !self.falls_by_record() || !self.subflows[i].swallowed.is_empty() {
+        let sf = &self.subflows[i];
+        let una = self.send.una();
+        let answered = sf.swallowed.is_empty() || sf.bareness.upto.is_some_and(|upto| upto <= una);
+        if !(self.falls_by_record() && answered) {
             return false;
         }
         let tells = |j: usize| j != i && self.is_proven(j) && self.subflows[j].carries_data();
         let answered = (0..self.subflows.len()).any(tells);
         if answered {
             let bareness = &mut self.subflows[i].bareness;
-            (bareness.acks, bareness.since) = (0, None);
+            (bareness.acks, bareness.since, bareness.upto) = (0, None, None);
         }
         answered
     }
