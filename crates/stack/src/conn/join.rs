@@ -86,7 +86,7 @@ impl Conn {
         // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
             .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
-            .find(|id| self.position(*id).is_none() && !self.fell_on(*id))
+            .find(|id| self.position(*id).is_none() && !self.restart.is_on(*id))
     }
 
     /// The path manager hears of a subflow as soon as its SYN exists.

@@ -116,7 +116,7 @@ pub(super) fn long_silence(rto: Duration) -> Duration {
 }
 
 impl Restart {
-    /// The connection goes on as TCP on this subflow.
+    /// The connection goes on as TCP on this subflow, which may be gone.
     pub(super) fn is_on(&self, id: SubflowId) -> bool {
         self.on == Some(id)
     }
@@ -181,11 +181,6 @@ impl Conn {
     /// What comes is no part of the stream until the peer's record does.
     pub(crate) fn awaits_record(&self) -> bool {
         self.fell_by_record() && !self.restart.came
-    }
-
-    /// We fell by a record, and on this subflow, which may be gone.
-    pub(super) fn fell_on(&self, id: SubflowId) -> bool {
-        self.restart.is_on(id)
     }
 
     /// We fell by a record, and not on this subflow.
@@ -362,26 +357,26 @@ impl Conn {
             return false;
         };
         let rest = bytes.get(end..).unwrap_or_default();
-        self.follow_record(i, said, ssn + end as u32, rest, cx);
+        self.follow_record(i, (said, ssn + end as u32), rest, cx);
         true
     }
 
-    /// The peer has everything that it says, and its stream goes on with the byte at `ssn`.
+    /// The peer has everything that its record says, and its stream goes on where that ends.
     pub(super) fn follow_record(
         &mut self,
         i: usize,
-        said: Said,
-        ssn: Ssn,
+        heard: (Said, Ssn),
         rest: &[u8],
         cx: &mut Cx<'_>,
     ) {
+        let (said, ssn) = heard;
         if self.fell_elsewhere(i) && self.may_stay() {
-            self.proposal_answered(i, said, ssn, rest, cx);
+            self.proposal_answered(i, heard, rest, cx);
             return;
         }
         if self.fell_elsewhere(i) && self.role == Role::Initiator {
             // It will follow, unless ours is lost with its subflow: the peer is asked.
-            self.subflows[i].said = Some((said, ssn));
+            self.subflows[i].said = Some(heard);
             self.restart.ask_at.get_or_insert(cx.now);
             return;
         }
@@ -490,8 +485,8 @@ impl Conn {
     /// We go on with another subflow than we fell on.
     pub(super) fn restart_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.go_on_with(i, cx);
-        if let Some((said, ssn)) = self.subflows[i].said.take() {
-            self.follow_record(i, said, ssn, &[], cx);
+        if let Some(heard) = self.subflows[i].said.take() {
+            self.follow_record(i, heard, &[], cx);
         }
     }
 
@@ -571,9 +566,14 @@ impl Conn {
         }
     }
 
+    /// The peer's record has to come before the stream goes on.
+    pub(super) fn waits_for_record(&self) -> bool {
+        self.awaits_record() || self.is_proposing()
+    }
+
     /// Nothing but our record may be sent, or it is yet to come.
     pub(super) fn sends_record_only(&self) -> bool {
-        self.awaits_record() || self.is_proposing() || self.record_due().is_some()
+        self.waits_for_record() || self.record_due().is_some()
     }
 
     /// What of our record was not sent yet, and on which subflow it goes: that of a proposal first, for the other one may be silent.

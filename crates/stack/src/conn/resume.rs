@@ -113,11 +113,9 @@ impl Conn {
     /// A subflow came up beside the one that we fell on, or after it: the peer, which made it or took it, wants to go on there.
     pub(super) fn restart_on_new(&mut self, i: usize, cx: &mut Cx<'_>) {
         let old = self.restart.on.and_then(|on| self.position(on));
-        if self.awaits_record() && old.is_some() {
-            // Where the peer goes on, its record will say.
-            return;
-        }
         match old {
+            // Where the peer goes on, its record will say.
+            Some(_) if self.awaits_record() => {}
             Some(_) if self.restart.refuted => self.refuse(i, cx),
             Some(_) if self.is_proposing() => {}
             Some(_) => self.propose(i, cx),
@@ -164,8 +162,7 @@ impl Conn {
     pub(super) fn proposal_answered(
         &mut self,
         i: usize,
-        said: Said,
-        ssn: Ssn,
+        heard: (Said, Ssn),
         rest: &[u8],
         cx: &mut Cx<'_>,
     ) {
@@ -177,9 +174,9 @@ impl Conn {
             // It was proposed once, and given up.
             return;
         }
-        match self.subflows[i].said.replace((said, ssn)) {
+        match self.subflows[i].said.replace(heard) {
             // The other half says the same.
-            Some(known) if known == (said, ssn) => {
+            Some(known) if known == heard => {
                 self.moves_if_agreed(i, rest, cx);
                 return;
             }
@@ -191,7 +188,7 @@ impl Conn {
         }
         // What is acknowledged here lets the peer move.
         self.restart.sent = self.said_upto();
-        match self.goes_on_at(said) {
+        match self.goes_on_at(heard.0) {
             Way::On(_) => {}
             Way::Old => {
                 self.drops_proposal(i, cx);
@@ -269,8 +266,8 @@ impl Conn {
         if let Some(old) = old {
             self.reset_subflow(old, SubflowEnd::Replaced, None, cx);
         }
-        if let Some((said, ssn)) = self.subflows[i].said.take() {
-            self.follow_record(i, said, ssn, rest, cx);
+        if let Some(heard) = self.subflows[i].said.take() {
+            self.follow_record(i, heard, rest, cx);
         }
     }
 

@@ -114,7 +114,7 @@ impl Conn {
         let window = self.recv.window(step);
         if !self.lattice.speaks_multipath() {
             // A full buffer must not keep the record out that we wait for: what comes before it is not kept.
-            let least = match self.awaits_record() || self.is_proposing() {
+            let least = match self.waits_for_record() {
                 true => 2 * self.window_step(),
                 false => 0,
             };
@@ -219,7 +219,7 @@ impl Conn {
         if let Some((subflow, bytes)) = self.record_due() {
             return self.send_on(subflow, bytes, Source::Record, slots, cx);
         }
-        if self.awaits_record() || self.is_proposing() {
+        if self.waits_for_record() {
             return Progress::Nothing;
         }
         self.note_schedule();
