@@ -100,6 +100,20 @@ fn holes_are_told_at_once_with_the_newest_block_first() {
 }
 
 #[test]
+fn below_what_came_too_early_each_segment_is_acknowledged_at_once() {
+    // RFC 5681 4.2: the peer repairs, one segment after the other, and has a hole here that nothing is kept behind.
+    let (mut s, n) = warmed(Script::config());
+    s.inject(n + 900_000, A, 1, &[0; 1000]);
+    assert_eq!(s.expect(Kind::Ack).sack(), []);
+    for i in 0..40 {
+        s.inject(n + 1000 * i, A, 1, &[0; 1000]);
+        assert_eq!(s.expect(Kind::Ack).ack(), n + 1000 * (i + 1));
+        s.m.set_recv_window(30_000);
+        s.drain();
+    }
+}
+
+#[test]
 fn timestamps_leave_room_for_three_blocks() {
     let mut s = Script::established(Config {
         timestamps: true,

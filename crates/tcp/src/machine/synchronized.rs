@@ -124,6 +124,9 @@ impl Machine {
             out.duplicate_data = !seg.payload.is_empty();
             return Some(out);
         }
+        if !starts_in_reach && !seg.payload.is_empty() {
+            self.recv.note_beyond(end);
+        }
         self.counters.rejected_sequence += 1;
         Some(Outcome::rejected(Reject::Sequence))
     }
@@ -204,7 +207,7 @@ impl Machine {
         }
         // A SYN takes the number before the first byte.
         let seq = seg.header.seq + u32::from(seg.header.flags.syn());
-        let had_hole = self.recv.has_hole();
+        let had_hole = self.recv.is_repaired();
         let got = self.recv.payload(seq, seg.payload, fin);
         if got.after_fin {
             self.counters.rejected_other += 1;

@@ -69,6 +69,8 @@ pub(crate) struct Receiver {
     told: SeqNum,
     /// Of what arrived last, so many bytes are not acknowledged.
     withheld: u32,
+    /// The end of data that came from beyond the window: the peer has it to send again.
+    beyond: Option<SeqNum>,
     /// Memory granted for out-of-order payload.
     memory: usize,
     pub(crate) window: RecvWindow,
@@ -96,6 +98,7 @@ impl Receiver {
             last_ack_sent: zero,
             told: zero,
             withheld: 0,
+            beyond: None,
             memory: grant(largest_window),
             window: RecvWindow::new(zero, largest_window, WindowScale::NONE),
             ack: AckPolicy::new(),
@@ -315,6 +318,17 @@ impl Receiver {
     /// True when there is a hole in what arrived.
     pub(crate) fn has_hole(&self) -> bool {
         self.assembler.first().is_some()
+    }
+
+    /// Data that ends at `end` came from beyond the window and is dropped.
+    pub(crate) fn note_beyond(&mut self, end: SeqNum) {
+        self.beyond = Some(self.beyond.map_or(end, |beyond| beyond.max(end)));
+    }
+
+    /// What comes next fills a hole, below what is kept or below what came too early to be kept: the peer waits for the answer
+    /// to send the next piece.
+    pub(crate) fn is_repaired(&self) -> bool {
+        self.has_hole() || self.beyond.is_some_and(|beyond| beyond.after(self.next))
     }
 
     /// There is something to report by SACK.

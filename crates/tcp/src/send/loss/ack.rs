@@ -196,7 +196,10 @@ impl LossRecovery {
                 return;
             }
         }
-        if let Some(rtt) = report.rtt.or(echoed) {
+        // Without SACK what arrived behind a hole is acknowledged with it, long after it came; the echo knows better. Where both
+        // are of one segment, the echo is the longer one, by part of a tick.
+        let both = report.rtt.zip(echoed).map(|(rtt, echoed)| rtt.min(echoed));
+        if let Some(rtt) = both.or(report.rtt).or(echoed) {
             self.outage_seen = false;
             let samples = self
                 .round

@@ -511,6 +511,38 @@ fn without_sack_every_partial_acknowledgement_shows_the_next_hole() {
 }
 
 #[test]
+fn what_waited_behind_a_hole_is_no_round_trip() {
+    // Two acknowledgements, as a proxy makes of one: of what was sent again, and of what had arrived long before.
+    let mut sender = LossRecovery::new(ISN, &setup(Algorithm::Reno, false));
+    sender.negotiated(false, MSS);
+    let at = Instant::from_millis;
+    let none = Control::default();
+    sender.sent(at(1_000), ISN, MSS, none, Sent::New);
+    sender.sent(at(1_000), ISN + MSS, MSS, none, Sent::New);
+    let fired = sender.deadline().unwrap();
+    assert!(sender.on_timeout(fired).rto_fired);
+    sender.next_retransmit(MSS, 0).unwrap();
+    sender.sent(at(9_000), ISN, MSS, none, Sent::Retransmit);
+    for (ack, millis) in [(ISN + MSS, 9_020), (ISN + 2 * MSS, 9_021)] {
+        let ack = AckIn {
+            ack,
+            sack: &[],
+            ts: Some(at(9_001)),
+            ts_rtt: Some(at(millis).since(at(9_000))),
+            duplicate: false,
+            ece: false,
+            app_limited: true,
+        };
+        sender.on_ack(at(millis), &ack, &GroupView::ALONE);
+    }
+    assert!(
+        sender.rto() < Duration::from_millis(300),
+        "{:?}",
+        sender.rto()
+    );
+}
+
+#[test]
 fn without_sack_limited_transmit_makes_small_windows_recover() {
     // Three segments out, the first lost: two duplicates let two more out, which bring the third.
     let mut world = World::new(6 * MSS, drops(&[0])).without_sack();
