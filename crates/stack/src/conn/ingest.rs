@@ -410,6 +410,10 @@ impl Conn {
                 return;
             }
             if let Some(failing) = self.failing {
+                // A peer that had our proof falls by a record, whether we know that it has or not.
+                if self.comes_by_record(i, ssn, rest, cx) {
+                    return;
+                }
                 match failing.subflow() == self.subflows[i].id() {
                     true => self.hold(i, failing, rest, cx),
                     // What is held is in the order of the other one.
