@@ -38,6 +38,7 @@ pub use ack_check::{AckCheck, AckCheckSpec, WrongAck};
 pub use blackhole::{Blackhole, BlackholeSpec};
 pub use coalesce::{Coalesce, CoalesceSpec, JoinedOptions};
 pub use corrupt::{Corrupt, CorruptSpec};
+pub(crate) use edit::MPTCP;
 pub use hole::{DropAfterHole, DropAfterHoleSpec};
 pub use isn::{Isn, IsnSpec};
 pub use nat::{Nat, NatSpec, Unknown};

@@ -2,6 +2,7 @@
 //! for it from then on: what gets lost behind it, it sends again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::SeqNum;
@@ -51,10 +52,25 @@ impl Default for ProxySpec {
 /// A segment that the proxy answers for.
 #[derive(Debug)]
 struct Stored {
+    first: SeqNum,
     end: SeqNum,
     sent: Instant,
     again: bool,
+    /// Sent again in this recovery.
+    repaired: bool,
+    /// The receiver says that it has it, above a hole.
+    held: bool,
     bytes: Vec<u8>,
+}
+
+/// What a receiver says.
+struct Heard {
+    ack: SeqNum,
+    /// The right edge of its window.
+    edge: SeqNum,
+    /// The packet brings nothing else.
+    bare: bool,
+    sacks: Vec<(SeqNum, SeqNum)>,
 }
 
 /// Data in one direction.
@@ -74,7 +90,8 @@ struct Stream {
     tries: u32,
     duplicates: u32,
     srtt: Option<Duration>,
-    /// Something was sent again: what was kept then may have more holes (RFC 6582).
+    /// Something was sent again: what was kept then may have more holes (RFC 6582). Each is filled by one acknowledgement where
+    /// the receiver says by SACK which there are, else by one round trip.
     recover: Option<SeqNum>,
 }
 
@@ -88,47 +105,79 @@ impl Stream {
             .min(MOST_RTO)
     }
 
-    /// The receiver acknowledges. Says whether the first segment should be sent again at once.
-    fn acknowledge(&mut self, ack: SeqNum, edge: SeqNum, bare: bool, now: Instant) -> bool {
+    /// The receiver acknowledges. Says which of the segments that are kept should be sent again at once.
+    fn acknowledge(&mut self, heard: &Heard, now: Instant) -> Option<usize> {
+        let ack = heard.ack;
         let before = *self.acked.get_or_insert(ack);
         self.next = Some(self.next.map_or(ack, |next| next.max(ack)));
-        self.edge = Some(edge);
+        self.edge = Some(heard.edge);
         if ack.after(before) {
-            self.acked = Some(ack);
-            self.duplicates = 0;
-            self.tries = 0;
-            while self
-                .store
-                .front()
-                .is_some_and(|first| first.end.before_eq(ack))
-            {
-                let Some(done) = self.store.pop_front() else {
-                    break;
-                };
-                self.stored -= done.bytes.len() as u64;
-                if !done.again {
-                    let took = now - done.sent;
-                    let blend = |srtt: Duration| srtt.ratio(7, 8) + took.over(8);
-                    self.srtt = Some(self.srtt.map_or(took, blend));
-                }
-            }
-            self.due = (!self.store.is_empty()).then(|| now + self.rto());
-            self.recover = self.recover.filter(|recover| ack.before(*recover));
-            return self.recover.is_some() && !self.store.is_empty();
-        } else if ack == before && bare && !self.store.is_empty() {
+            self.advance(ack, now);
+        } else if ack == before && heard.bare {
             self.duplicates += 1;
-            return self.duplicates == DUPLICATES;
         }
-        false
+        for kept in &mut self.store {
+            let within = |&(first, end): &(SeqNum, SeqNum)| {
+                kept.first.after_eq(first) && kept.end.before_eq(end)
+            };
+            kept.held |= heard.sacks.iter().any(within);
+        }
+        if self.recover.is_none() && self.duplicates == DUPLICATES {
+            self.recovers();
+        }
+        self.recover.and_then(|_| self.next_hole())
+    }
+
+    /// The receiver has everything before `ack`.
+    fn advance(&mut self, ack: SeqNum, now: Instant) {
+        self.acked = Some(ack);
+        self.duplicates = 0;
+        self.tries = 0;
+        // What arrived behind a hole is acknowledged with it, long after it came: that is no round trip (Karn's rule).
+        let mut took = None;
+        let mut repaired = false;
+        while let Some(done) = self.store.front() {
+            if done.end.after(ack) {
+                break;
+            }
+            self.stored -= done.bytes.len() as u64;
+            repaired |= done.again;
+            took = Some(now - done.sent);
+            self.store.pop_front();
+        }
+        if let Some(took) = took.filter(|_| !repaired) {
+            let blend = |srtt: Duration| srtt.ratio(7, 8) + took.over(8);
+            self.srtt = Some(self.srtt.map_or(took, blend));
+        }
+        self.due = (!self.store.is_empty()).then(|| now + self.rto());
+        self.recover = self.recover.filter(|recover| ack.before(*recover));
+    }
+
+    /// Something is lost: everything that is kept may be.
+    fn recovers(&mut self) {
+        self.recover = self.store.back().map(|last| last.end);
+        for kept in &mut self.store {
+            kept.repaired = false;
+        }
+    }
+
+    /// The next segment that is missing for certain: the first one, and whatever lies below one that arrived (RFC 6675).
+    fn next_hole(&self) -> Option<usize> {
+        let top = self.store.iter().rposition(|kept| kept.held).unwrap_or(0);
+        let mut below = self.store.iter().take(top.max(1));
+        below.position(|kept| !kept.held && !kept.repaired)
     }
 
     /// Keeps a segment until the receiver acknowledges it.
-    fn keep(&mut self, packet: &[u8], end: SeqNum, sent: Instant) {
+    fn keep(&mut self, packet: &[u8], (first, end): (SeqNum, SeqNum), sent: Instant) {
         self.stored += packet.len() as u64;
         self.store.push_back(Stored {
+            first,
             end,
             sent,
             again: false,
+            repaired: false,
+            held: false,
             bytes: packet.to_vec(),
         });
         self.next = Some(end);
@@ -137,14 +186,12 @@ impl Stream {
         }
     }
 
-    /// The first segment once more.
-    fn again(&mut self, now: Instant) -> Option<&[u8]> {
+    /// A segment that is kept once more.
+    fn again(&mut self, at: usize, now: Instant) -> Option<&[u8]> {
         self.due = Some(now + self.rto());
-        let last = self.store.back().map(|last| last.end);
-        self.recover = self.recover.or(last);
-        let first = self.store.front_mut()?;
-        first.again = true;
-        Some(&first.bytes)
+        let kept = self.store.get_mut(at)?;
+        (kept.again, kept.repaired) = (true, true);
+        Some(&kept.bytes)
     }
 
     fn give_up(&mut self) {
@@ -183,6 +230,21 @@ fn stamp_at(packet: &[u8], view: &TcpView) -> Option<usize> {
     let mut options = view.options(packet);
     let (_, at) = options.find(|(kind, at)| *kind == TIMESTAMPS && at.len() == 10)?;
     Some(at.start + 2)
+}
+
+/// The blocks of SACK options that are at these places.
+fn sacks(packet: &[u8], options: &[Range<usize>]) -> Vec<(SeqNum, SeqNum)> {
+    let numbers = |pair: &[u8]| {
+        let [first, end] = [0, 4].map(|at| SeqNum::new(get_u32(pair, at)));
+        (first, end)
+    };
+    let blocks = options
+        .iter()
+        .filter_map(|at| packet.get(at.start + 2..at.end));
+    blocks
+        .flat_map(|blocks| blocks.chunks_exact(8))
+        .map(numbers)
+        .collect()
 }
 
 /// The value of the timestamp option.
@@ -239,23 +301,29 @@ impl Proxy {
     }
 
     /// Looks at the acknowledgement in a packet that goes `way`, and makes it say what the proxy has said already. Says
-    /// whether the first segment that is kept for this receiver should be sent again.
+    /// which of the segments that are kept for this receiver should be sent again.
     fn read_ack(
         flow: &mut Flow,
         way: Way,
         packet: &mut Packet,
         view: &TcpView,
         now: Instant,
-    ) -> bool {
-        let Some(ack) = view.ack(packet.bytes()).map(SeqNum::new) else {
-            return false;
-        };
+    ) -> Option<usize> {
+        let ack = view.ack(packet.bytes()).map(SeqNum::new)?;
         let is_syn = view.flags & SYN != 0;
         let shift = if is_syn { 0 } else { shift(flow, way) };
         let window = u32::from(view.window(packet.bytes())) << shift;
-        let bare = view.sequence_len() == 0;
+        let options = view.options(packet.bytes());
+        let options = options.filter(|(kind, _)| *kind == SACK);
+        let blocks: Vec<_> = options.map(|(_, at)| at).collect();
+        let heard = Heard {
+            ack,
+            edge: ack + window,
+            bare: view.sequence_len() == 0,
+            sacks: sacks(packet.bytes(), &blocks),
+        };
         let stream = &mut flow[way.reversed().index()].stream;
-        let again = stream.acknowledge(ack, ack + window, bare, now);
+        let again = stream.acknowledge(&heard, now);
         let said = stream.next.map_or(ack, |next| next.max(ack));
         if said != ack {
             let bytes = packet.bytes_mut();
@@ -266,8 +334,6 @@ impl Proxy {
                 window_field(ack + window, said, shift),
             );
             // What the receiver misses is the proxy's affair.
-            let options = view.options(bytes).filter(|(kind, _)| *kind == SACK);
-            let blocks: Vec<_> = options.map(|(_, at)| at).collect();
             pad_over(bytes, &blocks);
             view.fix_checksums(bytes);
         }
@@ -275,12 +341,12 @@ impl Proxy {
         again
     }
 
-    /// The first segment that is kept of what goes `way`, once more, with an acknowledgement and timestamps of today: with old
+    /// One of the segments that are kept of what goes `way`, once more, with an acknowledgement and timestamps of today: with old
     /// ones it could be refused (RFC 5961 section 5.2, RFC 7323 section 5.3).
-    fn again(flow: &mut Flow, way: Way, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
+    fn again(flow: &mut Flow, at: usize, way: Way, desk: &mut Desk<'_>) -> Option<Box<Packet>> {
         let said = flow[way.index()].said;
         let stamps = [way, way.reversed()].map(|way| flow[way.index()].stamp);
-        let bytes = flow[way.index()].stream.again(desk.now)?;
+        let bytes = flow[way.index()].stream.again(at, desk.now)?;
         let mut copy = desk.pool.copy_of(bytes);
         if let (Some((ack, window)), Some(view)) = (said, TcpView::of(copy.bytes())) {
             let at = stamp_at(copy.bytes(), &view);
@@ -322,7 +388,7 @@ impl Proxy {
         if stream.stored + packet.len() as u64 > room {
             return Data::Passes;
         }
-        stream.keep(packet, end, sent);
+        stream.keep(packet, (first, end), sent);
         Data::Taken
     }
 
@@ -395,8 +461,9 @@ impl Middlebox for Proxy {
         let passed = &mut end.stream.passed;
         *passed = Some(passed.map_or(after, |passed| passed.max(after)));
         let back = way.reversed();
-        if back.is_meant_by(spec.way) && Self::read_ack(flow, way, &mut packet, &view, desk.now) {
-            if let Some(copy) = Self::again(flow, back, desk) {
+        if back.is_meant_by(spec.way) {
+            let again = Self::read_ack(flow, way, &mut packet, &view, desk.now);
+            if let Some(copy) = again.and_then(|at| Self::again(flow, at, back, desk)) {
                 self.touched += 1;
                 hand_on(&spec, desk, back, copy);
             }
@@ -433,9 +500,10 @@ impl Middlebox for Proxy {
                     continue;
                 }
                 stream.tries += 1;
+                stream.recovers();
                 if stream.tries > MOST_TRIES {
                     stream.give_up();
-                } else if let Some(copy) = Self::again(flow, way, desk) {
+                } else if let Some(copy) = Self::again(flow, 0, way, desk) {
                     self.touched += 1;
                     hand_on(&self.spec, desk, way, copy);
                 } else {
@@ -539,6 +607,32 @@ mod tests {
         let all = bench.until(Instant::from_secs(1000));
         assert!(all.len() < 20, "{}", all.len());
         assert_eq!((bench.middlebox.deadline(), bench.kept()), (None, 0));
+    }
+
+    #[test]
+    fn what_the_receiver_misses_by_sack_it_sends_again_within_a_round_trip() {
+        let mut bench = bench(false, ProxySpec::default());
+        for seq in [100, 104, 108, 112, 116] {
+            bench.pass(Way::Out, &data(false, seq, b"0123"));
+        }
+        // The second and the last one arrived.
+        let sack = |first: u32, end: u32| {
+            let mut options = vec![1, 1, SACK, 10];
+            options.extend(first.to_be_bytes());
+            options.extend(end.to_be_bytes());
+            acking(reversed(packet(false, ACK, 900, &options, b"")), 100)
+        };
+        let again = |out: Vec<(Way, Vec<u8>)>| -> Vec<u32> {
+            let out = seen(out).into_iter().filter(|one| one.0 == Way::Out);
+            out.map(|one| one.1).collect()
+        };
+        assert_eq!(again(bench.pass(Way::In, &sack(104, 108))), []);
+        assert_eq!(again(bench.pass(Way::In, &sack(116, 120))), []);
+        assert_eq!(again(bench.pass(Way::In, &sack(116, 120))), [100]);
+        assert_eq!(again(bench.pass(Way::In, &sack(116, 120))), [108]);
+        assert_eq!(again(bench.pass(Way::In, &sack(116, 120))), [112]);
+        // Once each.
+        assert_eq!(again(bench.pass(Way::In, &sack(116, 120))), []);
     }
 
     #[test]
