@@ -7,7 +7,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::judge::{self, Fault};
 use crate::endpoint::Endpoint;
-use crate::middlebox::BoxSpec;
+use crate::middlebox::{BoxSpec, MPTCP, Phase};
 use crate::oracle::Violation;
 use crate::record::Digest;
 use crate::report::{ConnectionReport, LinkReport, Report};
@@ -23,6 +23,9 @@ const HANDSHAKE_DROPPED: Duration = Duration::from_millis(300);
 
 /// Round trips from the first SYN until a join is there.
 const JOIN_ROUND_TRIPS: f64 = 4.0;
+
+/// The subtype of a join (RFC 8684 section 8.1).
+const MP_JOIN: u8 = 1;
 
 /// One of the two runs.
 #[derive(Debug)]
@@ -174,8 +177,8 @@ pub(super) fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
-/// Paths of the host that has the most at that time: links that have not ended for good, and whose ends at hosts have addresses or
-/// come to some.
+/// Paths of the host that has the most at that time: links that let Multipath TCP join and have not ended for good, and whose ends
+/// at hosts have addresses or come to some.
 fn paths(scenario: &Scenario, at: Duration) -> usize {
     let comes = |end: &String| {
         let mut events = scenario.events.iter();
@@ -200,7 +203,8 @@ fn paths(scenario: &Scenario, at: Duration) -> usize {
     }
     let links = scenario.links.iter();
     let usable: Vec<&LinkSpec> = links
-        .filter(|link| !has_ended(scenario, link, at) && !touches(link, &dead))
+        .filter(|link| !refuses_joins(link) && !has_ended(scenario, link, at))
+        .filter(|link| !touches(link, &dead))
         .collect();
     let hosts = scenario.hosts.iter().map(ends);
     let of = |own: Vec<String>| usable.iter().filter(|link| touches(link, &own)).count();
@@ -218,6 +222,25 @@ fn has_ended(scenario: &Scenario, link: &LinkSpec, at: Duration) -> bool {
     };
     matches!(last, Some(Action::Cut { at: then, .. }) if then.0 <= at)
         || link.boxes.iter().any(swallows)
+}
+
+/// A box on the link takes the option away from what makes a join, or drops that for it, from the beginning on: Multipath TCP can
+/// begin there, as TCP, but never come to it.
+fn refuses_joins(link: &LinkSpec) -> bool {
+    const HANDSHAKE: [Phase; 3] = [Phase::Syn, Phase::SynAck, Phase::ThirdAck];
+    let handshake = |phases: &[Phase]| HANDSHAKE.iter().any(|phase| phases.contains(phase));
+    link.boxes.iter().any(|placed| match &placed.spec {
+        BoxSpec::DropUnknown(firewall) => {
+            handshake(&firewall.phases) && !firewall.known.contains(&MPTCP)
+        }
+        BoxSpec::Strip(strip) => {
+            let joins = |kinds: &Vec<u8>| kinds.contains(&MP_JOIN);
+            let at_once =
+                strip.after == 0 && strip.after_bytes.0 == 0 && strip.after_time.0.is_zero();
+            at_once && handshake(&strip.phases) && strip.subtypes.as_ref().is_none_or(joins)
+        }
+        _ => false,
+    })
 }
 
 /// Both runs have no choice but the same boxes, and nothing on the way damages payload at random.
