@@ -212,7 +212,8 @@ impl Conn {
     }
 
     /// The others together would be much slower to send on, as far as is known from here. One that still grows may come to the
-    /// same window. What a proxy acknowledges tells nothing.
+    /// same window. What a proxy acknowledges tells nothing. As long as little was said, each word waits for one of them alone: who
+    /// asks and answers gains nothing by the other ones.
     fn outdoes_others(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let counts = |other: &&Subflow| other.id() != sf.id() && other.answers() && !other.rests;
@@ -220,14 +221,19 @@ impl Conn {
             true => other.rate().max(other.rate_of(sf.tcp.cwnd())),
             false => other.rate(),
         };
-        let others: u64 = self.subflows.iter().filter(counts).map(worth).sum();
+        let others = self.subflows.iter().filter(counts).map(worth);
+        let little = self.mapped + sf.unmapped <= LITTLE && self.send.next().0 <= LITTLE;
+        let others: u64 = match little {
+            true => others.max().unwrap_or(0),
+            false => others.sum(),
+        };
         !sf.is_answered_on_the_way() && sf.rate() > others * MUCH_MORE
     }
 
     /// It brought much more without mappings than all others with them meanwhile: our windows say nothing about what a peer
     /// sends. Of little, which waited for round trips, they say enough. And so it has to have been all the time, for a sender serves
     /// one path after the other, and where something is lost a path brings nothing for a while. What one will bring that just came
-    /// up nobody knows.
+    /// up nobody knows; if it is this one, it will bring twice as much.
     pub(super) fn outbrings_others(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let meanwhile = sf.unmapped_since.map_or(0, |(_, at)| self.mapped - at);
@@ -240,7 +246,11 @@ impl Conn {
         }
         let before: u64 = others().map(|other| other.brings(now)).sum();
         let much = |here: u64, there: u64| here > there.saturating_mul(MUCH_MORE);
-        much(sf.unmapped, meanwhile) && much(sf.brings(now), before)
+        let all_the_time = match sf.grows_freely(now) {
+            true => sf.brings(now) > before,
+            false => much(sf.brings(now), before),
+        };
+        much(sf.unmapped, meanwhile) && all_the_time
     }
 
     /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever. Their windows,
