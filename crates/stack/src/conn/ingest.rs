@@ -205,6 +205,7 @@ impl Conn {
         // The window counts only beside a Data ACK, and relative to it: the one of this very segment, not the one that
         // the subflow goes by, which an older segment may have set. // rfc8684:D20,W2
         let window = u64::from(self.subflows[i].tcp.peer_window_of(window));
+        let before = self.send.una();
         let done = self.send.data_ack(at, window);
         if done.impossible {
             cx.count.data_ack_invalid += 1;
@@ -218,6 +219,7 @@ impl Conn {
             self.unsettled = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
+            self.peer_has_more(before, cx);
             let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
             self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
             self.repeat_next();

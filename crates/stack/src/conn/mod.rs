@@ -17,6 +17,7 @@ mod handshake;
 mod info;
 mod ingest;
 mod join;
+mod lag;
 mod mapping;
 mod memory;
 mod offset;

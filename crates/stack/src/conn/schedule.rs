@@ -55,6 +55,12 @@ impl Schedule {
         self.moved = true;
     }
 
+    /// Something that the views tell changed, and no machine did.
+    pub(super) fn forget(&mut self) {
+        self.views.clear();
+        self.in_view = 0;
+    }
+
     /// The subflows in view.
     fn seen(&mut self) -> &mut [PathView] {
         &mut self.views[..self.in_view]
@@ -192,9 +198,10 @@ impl Conn {
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.pace(i);
         let delivery = delivery(&pace, inflight);
+        let lag = sf.lag.get();
         PathView {
             subflow: sf.id(),
-            srtt: sf.tcp.srtt(),
+            srtt: sf.tcp.srtt().map(|srtt| srtt + lag),
             rttvar: sf.tcp.rttvar(),
             rto: sf.tcp.rto(),
             cwnd,
@@ -204,8 +211,8 @@ impl Conn {
             cwnd_room: cwnd.saturating_sub(inflight),
             window: sf.tcp.peer_window_field_scaled(),
             can_send: 0,
-            delivery: delivery.queued,
-            least: delivery.empty,
+            delivery: delivery.queued + lag,
+            least: delivery.empty + lag,
             capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,

@@ -5,12 +5,19 @@ use manypath_tcp::machine::{Context, Reject, Verdict};
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
+use super::answered::AnsweredBy;
 use super::ingest::interference;
 use super::send::FinState;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
 use crate::ids::SubflowId;
+
+/// It has a Data ACK.
+fn has_data_ack(seg: &Segment<'_>) -> bool {
+    let mut options = seg.options.mptcp.iter();
+    options.any(|option| matches!(option, MptcpOption::Dss(dss) if dss.data_ack.is_some()))
+}
 
 impl Conn {
     /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
@@ -70,7 +77,7 @@ impl Conn {
             self.join_confirmed(i, cx);
         }
         if outcome.acked > 0 || outcome.fin_acked {
-            self.on_subflow_acked(i, cx);
+            self.on_subflow_acked(i, has_data_ack(seg), cx);
         } else if outcome.acceptable() {
             self.on_sign_of_life(i, cx);
         }
@@ -150,7 +157,7 @@ impl Conn {
         }
     }
 
-    fn on_subflow_acked(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn on_subflow_acked(&mut self, i: usize, says_data_ack: bool, cx: &mut Cx<'_>) {
         let una = self.send.una();
         self.subflows[i].swallowed.acked(una);
         if self.subflows[i].bareness.acks > 0 {
@@ -158,9 +165,15 @@ impl Conn {
             self.is_answered_elsewhere(i);
         }
         let sf = &mut self.subflows[i];
-        let swallowed = &mut sf.swallowed;
-        sf.tx
-            .acked(sf.tcp.snd_una_ssn(), |part| swallowed.note(part, una));
+        let (swallowed, lag) = (&mut sf.swallowed, &mut sf.lag);
+        // Of who lost its options nobody knows what it waits for.
+        let counts = says_data_ack || sf.answered_by != AnsweredBy::Peer;
+        sf.tx.acked(sf.tcp.snd_una_ssn(), |part| {
+            if counts && part.end > una {
+                lag.acknowledged(part.end, cx.now);
+            }
+            swallowed.note(part, una);
+        });
         sf.copies.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
         if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {

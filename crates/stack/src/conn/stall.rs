@@ -230,10 +230,10 @@ impl Conn {
         }
     }
 
-    /// How long what is sent on a subflow now needs until it is acknowledged.
+    /// How long what is sent on a subflow now needs until it is acknowledged, by the connection at the other end.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
-        let tcp = &self.subflows[i].tcp;
-        delivery(&self.pace(i), tcp.inflight()).queued
+        let sf = &self.subflows[i];
+        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.lag.get()
     }
 
     /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.

@@ -20,6 +20,7 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use super::answered::AnsweredBy;
 use super::close::LastAck;
 use super::copies::Copies;
+use super::lag::Lag;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use super::passing::{Bareness, Told};
@@ -176,6 +177,8 @@ pub(crate) struct Subflow {
     pub(crate) lacks: bool,
     /// What it acknowledged and that has no Data ACK.
     pub(crate) swallowed: Swallowed,
+    /// How much later than it the connection at the other end acknowledges.
+    pub(crate) lag: Lag,
     /// Why it is being reset, and with which option.
     pub(crate) reset_with: Option<Explanation>,
     /// The cause to report when it is gone.
@@ -254,6 +257,7 @@ impl Subflow {
             unmapped_since: None,
             lacks: false,
             swallowed: Swallowed::default(),
+            lag: Lag::default(),
             reset_with: None,
             end: None,
             opened: now,
@@ -456,6 +460,7 @@ impl Subflow {
             + self.unexplained.as_ref().map_or(0, Unexplained::memory)
             + self.finder.memory()
             + self.swallowed.memory()
+            + self.lag.memory()
     }
 
     /// Forgets what it no longer has to repeat.
