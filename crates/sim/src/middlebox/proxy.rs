@@ -56,8 +56,8 @@ struct Stored {
     end: SeqNum,
     sent: Instant,
     again: bool,
-    /// Sent again in this recovery.
-    repaired: bool,
+    /// Which of all transmissions the last one was.
+    turn: u64,
     /// The receiver says that it has it, above a hole.
     held: bool,
     bytes: Vec<u8>,
@@ -89,6 +89,10 @@ struct Stream {
     due: Option<Instant>,
     tries: u32,
     duplicates: u32,
+    /// How often something was sent.
+    turns: u64,
+    /// The last of what arrived, by its turn.
+    arrived: u64,
     srtt: Option<Duration>,
     /// Something was sent again: what was kept then may have more holes (RFC 6582). Each is filled by one acknowledgement where
     /// the receiver says by SACK which there are, else by one round trip.
@@ -120,10 +124,14 @@ impl Stream {
             let within = |&(first, end): &(SeqNum, SeqNum)| {
                 kept.first.after_eq(first) && kept.end.before_eq(end)
             };
-            kept.held |= heard.sacks.iter().any(within);
+            if !kept.held && heard.sacks.iter().any(within) {
+                kept.held = true;
+                self.arrived = self.arrived.max(kept.turn);
+            }
         }
         if self.recover.is_none() && self.duplicates == DUPLICATES {
             self.recovers();
+            return Some(0);
         }
         self.recover.and_then(|_| self.next_hole())
     }
@@ -143,6 +151,7 @@ impl Stream {
             self.stored -= done.bytes.len() as u64;
             repaired |= done.again;
             took = Some(now - done.sent);
+            self.arrived = self.arrived.max(done.turn);
             self.store.pop_front();
         }
         if let Some(took) = took.filter(|_| !repaired) {
@@ -156,27 +165,36 @@ impl Stream {
     /// Something is lost: everything that is kept may be.
     fn recovers(&mut self) {
         self.recover = self.store.back().map(|last| last.end);
-        for kept in &mut self.store {
-            kept.repaired = false;
-        }
     }
 
-    /// The next segment that is missing for certain: the first one, and whatever lies below one that arrived (RFC 6675).
+    /// Nothing was heard of what is kept for as long as a time-out.
+    fn all_is_lost(&mut self) {
+        self.recovers();
+        self.arrived = self.turns;
+    }
+
+    /// The next segment that is missing: something that was sent later arrived (RFC 8985 section 6.2, on a path that keeps order).
     fn next_hole(&self) -> Option<usize> {
-        let top = self.store.iter().rposition(|kept| kept.held).unwrap_or(0);
-        let mut below = self.store.iter().take(top.max(1));
-        below.position(|kept| !kept.held && !kept.repaired)
+        let mut kept = self.store.iter();
+        kept.position(|kept| !kept.held && kept.turn < self.arrived)
+    }
+
+    /// The next transmission's place among all.
+    fn turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
     }
 
     /// Keeps a segment until the receiver acknowledges it.
     fn keep(&mut self, packet: &[u8], (first, end): (SeqNum, SeqNum), sent: Instant) {
+        let turn = self.turn();
         self.stored += packet.len() as u64;
         self.store.push_back(Stored {
             first,
             end,
             sent,
             again: false,
-            repaired: false,
+            turn,
             held: false,
             bytes: packet.to_vec(),
         });
@@ -189,8 +207,9 @@ impl Stream {
     /// A segment that is kept once more.
     fn again(&mut self, at: usize, now: Instant) -> Option<&[u8]> {
         self.due = Some(now + self.rto());
+        let turn = self.turn();
         let kept = self.store.get_mut(at)?;
-        (kept.again, kept.repaired) = (true, true);
+        (kept.again, kept.turn) = (true, turn);
         Some(&kept.bytes)
     }
 
@@ -500,7 +519,7 @@ impl Middlebox for Proxy {
                     continue;
                 }
                 stream.tries += 1;
-                stream.recovers();
+                stream.all_is_lost();
                 if stream.tries > MOST_TRIES {
                     stream.give_up();
                 } else if let Some(copy) = Self::again(flow, 0, way, desk) {
