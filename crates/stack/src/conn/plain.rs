@@ -177,7 +177,12 @@ impl Conn {
         // It does not hear options, or does not say them any more, or is not heard at all: then it goes on as TCP.
         let bare = self.subflows[i].bareness.heard && !self.joined;
         let bare = bare || failing.answered;
-        if failing.sent > 0 && bare || failing.sent >= UNHEARD_FAILS && !failing.heard {
+        let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
+        if unheard && self.may_be_answered_by_record() {
+            self.fall_by_record(i, FallbackCause::Checksum, cx);
+            return;
+        }
+        if failing.sent > 0 && bare || unheard {
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }

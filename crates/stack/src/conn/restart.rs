@@ -32,7 +32,7 @@ use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
 use super::resume::Proposal;
 use super::send::FinState;
-use super::subflow::Subflow;
+use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
 use crate::api::{CloseCause, FallbackCause, ProtocolLevel, Role, SubflowEnd};
 use crate::ids::SubflowId;
@@ -166,6 +166,16 @@ impl Conn {
     /// The way down is by records: both ends know that both know them, since a join that said so came up.
     pub(crate) fn falls_by_record(&self) -> bool {
         self.restart.agreed && self.joined
+    }
+
+    /// We have the peer's proof on a join that says that it knows records, and it may have ours: then it falls by one, and takes
+    /// one in any case.
+    pub(super) fn may_be_answered_by_record(&self) -> bool {
+        let knows = |sf: &Subflow| match sf.greeting {
+            Greeting::JoinAck { knows_records, .. } => knows_records,
+            _ => false,
+        };
+        self.subflows.iter().any(knows)
     }
 
     /// We fell by a record.
