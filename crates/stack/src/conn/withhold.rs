@@ -30,22 +30,19 @@ fn fewer_than(len: usize, bytes: u32) -> u32 {
 
 /// Repetitions of the same bytes after which some of them are acknowledged: the peer's retransmission timer begins anew, long
 /// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the
-/// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged.
-const REPEATS: [u8; 4] = [1, 2, 4, 8];
+/// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged. On a
+/// path of which the queue is full it may lose it more than once.
+const REPEATS: [u8; 7] = [1, 1, 1, 1, 2, 4, 8];
 
-/// What is still withheld after some was given. The first time that is half, for a peer whose window is one segment after its
-/// time-out (RFC 5681 section 3.1) counts bytes: what is acknowledged is added to the window and taken off what is in flight, and
-/// only so much makes room for one segment of what follows, which may be lost. Then it is a byte at a time. Pure.
-fn after_giving(bytes: u32, given: usize) -> u32 {
-    match given {
-        0 => bytes / 2,
-        _ => bytes.saturating_sub(1),
-    }
-    .max(1)
+/// What is still withheld after some was given: half, for a peer whose window is one segment after its time-out (RFC 5681 section
+/// 3.1) counts bytes. What is acknowledged is added to the window and taken off what is in flight, and only so much makes room
+/// for one segment of what follows, which may be lost. Pure.
+fn after_giving(bytes: u32) -> u32 {
+    (bytes / 2).max(1)
 }
 
 /// How often some was given, or there was but one byte left, before that one is given as well: who types has sent no more.
-const GIVEN_BEFORE_ALL: usize = 1;
+const GIVEN_BEFORE_ALL: usize = 2;
 
 /// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
 /// withhold as well.
@@ -56,6 +53,8 @@ const ANSWERED_TIMEOUTS: u8 = 2;
 pub(crate) struct Withheld {
     subflow: SubflowId,
     bytes: u32,
+    /// What had come when the peer repeated it last: if more has come since, it got on, and all begins anew.
+    upto: Ssn,
     repeats: u8,
     /// How often some of it was acknowledged after so many repetitions.
     given: usize,
@@ -75,6 +74,7 @@ impl Conn {
             self.withheld = Some(Withheld {
                 subflow,
                 bytes,
+                upto: sf.tcp.rcv_nxt_ssn(),
                 repeats: 0,
                 given: 0,
                 fell: None,
@@ -131,6 +131,11 @@ impl Conn {
         if seg.payload.is_empty() || !sf.tcp.repeats_withheld(seg) {
             return false;
         }
+        let upto = sf.tcp.rcv_nxt_ssn();
+        if upto.after(held.upto) {
+            (held.upto, held.repeats, held.given) = (upto, 0, 0);
+            held.bytes = BYTES;
+        }
         let fewer = fewer_than(seg.payload.len(), held.bytes);
         if fewer < held.bytes {
             held.bytes = fewer;
@@ -140,7 +145,7 @@ impl Conn {
         held.repeats += 1;
         if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] {
             held.repeats = 0;
-            held.bytes = after_giving(held.bytes, held.given);
+            held.bytes = after_giving(held.bytes);
             held.given += 1;
             sf.tcp.withhold(held.bytes);
             if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
@@ -156,16 +161,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_time_half_is_given() {
-        for (bytes, given, expected) in [
-            (512, 0, 256),
-            (256, 1, 255),
-            (3, 0, 1),
-            (1, 0, 1),
-            (2, 5, 1),
-            (1, 5, 1),
-        ] {
-            assert_eq!(after_giving(bytes, given), expected, "{bytes} {given}");
+    fn half_is_given() {
+        for (bytes, expected) in [(512, 256), (256, 128), (3, 1), (2, 1), (1, 1)] {
+            assert_eq!(after_giving(bytes), expected, "{bytes}");
         }
     }
 
