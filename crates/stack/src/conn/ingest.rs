@@ -579,6 +579,9 @@ impl Conn {
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
+        if sf.damaged.is_some() {
+            return;
+        }
         sf.unmapped += bytes as u64;
         sf.unmapped_since.get_or_insert((cx.now, self.mapped));
         let many = sf.unmapped >= MOST_UNMAPPED;

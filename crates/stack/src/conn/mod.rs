@@ -9,6 +9,7 @@ mod ask;
 mod close;
 mod control;
 mod copies;
+mod damaged;
 mod digest;
 mod early;
 mod fallback;

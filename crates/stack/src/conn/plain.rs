@@ -114,20 +114,14 @@ impl Conn {
     /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
-        let by_record = self.falls_by_record();
-        let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        let goes_on = match by_record {
-            true => self.is_worth_silent(i, cx.now),
-            false => contiguous,
-        };
-        if !(self.is_left(i) && !self.awaits_proof() && goes_on) {
-            self.recv.discard(self.subflows[i].id());
-            self.fail_subflow(i, m.at, cx);
+        if self.falls_by_record() {
+            self.is_damaged(i, m.at, cx);
             return;
         }
-        if by_record {
-            self.fall_by_record(i, FallbackCause::Checksum, cx);
-            self.say_fail(i, m.at, cx); // rfc8684:B9
+        let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
+        if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
+            self.recv.discard(self.subflows[i].id());
+            self.fail_subflow(i, m.at, cx);
             return;
         }
         // The subflow has acknowledged these bytes: nobody will send them again below.
@@ -153,7 +147,7 @@ impl Conn {
     }
 
     /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
-    fn fail_subflow(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+    pub(super) fn fail_subflow(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
         cx.count.fail_sent += 1;
         let option = self.fail_option(at);
         self.reset_subflow(i, SubflowEnd::Checksum, option, cx);

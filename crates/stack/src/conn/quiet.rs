@@ -123,6 +123,7 @@ impl Conn {
             self.unsettled = true;
             self.refresh_sample(i);
             self.try_siblings_at_once(i, cx);
+            self.damaged_due(cx);
         }
         if !payload {
             return;

@@ -155,6 +155,7 @@ impl Conn {
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
             self.defends_its_place(i, cx);
         }
+        self.damaged_due(cx);
         if was_stale {
             if !healthy {
                 self.rescue_from_stale(i);

@@ -338,7 +338,7 @@ impl Conn {
     /// Everything goes on on a subflow, behind our record there.
     pub(super) fn go_on_behind(&mut self, i: usize, cx: &mut Cx<'_>) {
         for sf in &mut self.subflows {
-            sf.unexplained = None;
+            (sf.unexplained, sf.damaged) = (None, None);
         }
         let sf = &mut self.subflows[i];
         if !self.restart.came {

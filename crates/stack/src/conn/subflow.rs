@@ -20,6 +20,7 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use super::answered::AnsweredBy;
 use super::close::LastAck;
 use super::copies::Copies;
+use super::damaged::Damaged;
 use super::lag::Lag;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
@@ -162,6 +163,8 @@ pub(crate) struct Subflow {
     pub(crate) unexplained: Option<Unexplained>,
     /// Options stopped passing on it while they pass elsewhere: it is for when nothing else is left.
     pub(crate) rests: bool,
+    /// Its payload is damaged, and the others, which are silent, are asked once more.
+    pub(crate) damaged: Option<Damaged>,
     /// Where the peer's record may begin.
     pub(crate) finder: Finder,
     /// Our record on it, until it is acknowledged.
@@ -249,6 +252,7 @@ impl Subflow {
             behind: false,
             unexplained: None,
             rests: false,
+            damaged: None,
             finder: Finder::default(),
             record: None,
             record_end: None,

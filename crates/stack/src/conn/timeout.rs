@@ -94,6 +94,7 @@ impl Conn {
         soonest.consider(self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
             soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
+            soonest.consider(sf.damaged.map(|damaged| damaged.deadline()));
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
             soonest.consider(sf.plain_at);
@@ -132,6 +133,7 @@ impl Conn {
         self.quiet_due(cx);
         self.fast_close_due(cx);
         self.fail_due(cx);
+        self.damaged_due(cx);
         self.unmapped_due(cx);
         self.answered_due(cx);
         self.record_unanswered(cx);

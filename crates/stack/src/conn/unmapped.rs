@@ -238,6 +238,10 @@ impl Conn {
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        if self.subflows[i].damaged.is_some() {
+            // What is rewritten may be longer than its mapping.
+            return;
+        }
         let only = self.goes_on_with_stream(i);
         let others = self.others(i);
         let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
