@@ -11,6 +11,9 @@ use crate::time::{Duration, Instant};
 /// Duplicate acknowledgements that mean a loss when the peer has no SACK (RFC 5681 section 3.2).
 const DUP_THRESH: u32 = 3;
 
+/// So many holes are repaired one in a round trip where the peer has no SACK.
+const FEW_HOLES: u32 = 8;
+
 /// Timeouts in a row after which a path was not congested, but out of order. The next acknowledgement finds it empty.
 const OUTAGE: u8 = 3;
 
@@ -364,6 +367,7 @@ impl LossRecovery {
         self.tlp_timer.stop();
         self.probe_due = false;
         self.recover = self.flight.nxt();
+        self.many_holes = None;
         self.phase = Phase::Recovery {
             until: self.flight.nxt(),
             prr: Prr::begin(undelivered, self.cc.ssthresh()),
@@ -479,6 +483,26 @@ impl LossRecovery {
         true
     }
 
+    /// The timer is not set anew by this acknowledgement, although it shows something new.
+    ///
+    /// A peer without SACK shows one hole a round trip. RFC 6582 section 3.2 step 3 has the first partial acknowledgement of a
+    /// recovery set the timer and no further one: who lost fifty segments begins again when it expires, and does not need fifty
+    /// round trips for them (gauntlet 1012134). Not where few are missing, as far as duplicates tell: on a long path each is
+    /// soon repaired, and to begin again costs the window.
+    fn is_impatient(&mut self) -> bool {
+        let Phase::Recovery { until, .. } = self.phase else {
+            return false;
+        };
+        if self.setup.sack {
+            return false;
+        }
+        let missing = until.since(self.flight.una());
+        let missing = missing.saturating_sub(self.duplicate_bytes);
+        let many = missing > self.mss.saturating_mul(FEW_HOLES);
+        let first = self.many_holes.is_none();
+        *self.many_holes.get_or_insert(many) && !first
+    }
+
     /// Sets the timers anew after an acknowledgement (RFC 6298 section 5, RFC 8985 section 7.2).
     fn rearm(&mut self, now: Instant, report: &AckReport) {
         if self.flight.is_empty() {
@@ -491,7 +515,7 @@ impl LossRecovery {
             self.duplicate_bytes = 0;
             return;
         }
-        if report.acked > 0 {
+        if report.acked > 0 && !self.is_impatient() {
             self.rto_timer.set(now + self.rto());
         }
         if report.delivered > 0 {

@@ -160,6 +160,8 @@ pub(crate) struct LossRecovery {
     round: Round,
     /// Duplicate acknowledgements in a row of a peer without SACK.
     duplicates: u32,
+    /// The first partial acknowledgement of this recovery, from a peer without SACK, tells of many holes.
+    many_holes: Option<bool>,
     /// Bytes that those duplicates say have arrived.
     duplicate_bytes: u32,
     /// No second fast retransmit before this is acknowledged (RFC 6582 section 3.2).
@@ -205,6 +207,7 @@ impl LossRecovery {
             pacer: Pacer::new(),
             round: Round::default(),
             duplicates: 0,
+            many_holes: None,
             duplicate_bytes: 0,
             recover: isn,
             last_sent: None,

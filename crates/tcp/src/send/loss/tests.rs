@@ -543,6 +543,24 @@ fn what_waited_behind_a_hole_is_no_round_trip() {
 }
 
 #[test]
+fn without_sack_many_holes_do_not_take_a_round_trip_each() {
+    // Every other segment from the eightieth on. A round trip takes 40 ms, and the timer 240.
+    for (holes, rtos, within) in [(8, 0, 500), (20, 1, 700), (30, 1, 750)] {
+        let fates = move |n: u32, _: Instant| match (80..80 + 2 * holes).contains(&n) {
+            true if n % 2 == 0 => Fate::Drop,
+            _ => Fate::Pass,
+        };
+        let mut world = World::new(300 * MSS, fates).without_sack();
+        let began = world.now;
+        world.run();
+        assert_eq!((world.rtos, world.recoveries), (rtos, 1), "{holes}");
+        assert!(world.retransmissions <= holes + 1, "{holes}");
+        let took = world.now.since(began).as_millis();
+        assert!(took < within, "{took} ms for {holes}");
+    }
+}
+
+#[test]
 fn without_sack_limited_transmit_makes_small_windows_recover() {
     // Three segments out, the first lost: two duplicates let two more out, which bring the third.
     let mut world = World::new(6 * MSS, drops(&[0])).without_sack();
