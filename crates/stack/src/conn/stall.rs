@@ -295,7 +295,7 @@ impl Conn {
         for (i, sf) in self.subflows.iter().enumerate() {
             // Between the same addresses both stand in the same queue, as far as anybody knows, and one seems quicker for having
             // been measured earlier. Where nobody may be waiting, repeating only makes that queue longer.
-            let in_one_queue = stall == Stall::Pause && self.are_twins(i, carrier);
+            let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
             if i == carrier || !sf.answers() || in_one_queue {
                 continue;
             }
@@ -337,6 +337,16 @@ impl Conn {
             from: at,
             bytes,
         })
+    }
+
+    /// Two subflows are between the same addresses, whatever the ports: who accepts them sees them differ in the peer's.
+    fn in_one_queue(&self, i: usize, j: usize) -> bool {
+        let of = |j: usize| {
+            let seat = &self.subflows[j].seat;
+            let tuple = &seat.tuple;
+            (seat.iface, tuple.local.ip(), tuple.remote.ip())
+        };
+        of(i) == of(j)
     }
 
     /// The oldest part that a proxy near by acknowledged, that has no Data ACK, and that neither was repeated nor is in flight on
