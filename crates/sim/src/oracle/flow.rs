@@ -32,7 +32,7 @@ pub(crate) struct FlowWatch {
     pub(crate) conn: Option<usize>,
     /// Mappings that we declared, oldest first, for what the peer has not acknowledged.
     pub(crate) maps: super::conn::Maps,
-    /// The host lost its address meanwhile.
+    /// The host lost its address meanwhile, or ended it by a reset.
     pub(crate) gone: bool,
     /// An infinite mapping was sent or received, or Multipath TCP was given up on it.
     pub(crate) infinite: bool,

@@ -117,6 +117,9 @@ impl Watch {
             return Ok(());
         };
         if packet.flags.rst() {
+            // Who ends it with an acknowledgement forgets it, and a SYN that comes again begins another one. (One without is an
+            // answer to something stray.)
+            flow.gone |= packet.flags.ack();
             return Ok(());
         }
         flow.sent(packet)?;
