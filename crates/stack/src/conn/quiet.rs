@@ -59,7 +59,7 @@ impl Quiet {
     }
 
     /// It is to be asked at once, unless it is being asked.
-    fn doubt(&mut self, now: Instant) {
+    pub(super) fn doubt(&mut self, now: Instant) {
         if !self.doubted {
             (self.doubted, self.look_at) = (true, Some(now));
         }

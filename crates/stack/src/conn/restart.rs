@@ -46,6 +46,9 @@ const MUCH_MORE: u64 = 2;
 /// An initial window (RFC 6928): what is less came one round trip after the other, at whatever rate.
 pub(super) const LITTLE: u64 = 10 * 1460;
 
+/// An outage of the path on which the connection began seldom lasts longer. Who goes on elsewhere with damage does so for good.
+const OUTAGE: Duration = Duration::from_secs(10);
+
 /// How long the peer's record may take before the subflow is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The other subflows are asked again so often.
@@ -265,10 +268,13 @@ impl Conn {
 
     /// The others, which are silent, were not worth much more when they answered: they may return, if not for ever. Their windows,
     /// which shrink with each time-out, say nothing about that: what they carried does, and what they would begin with again. And our
-    /// windows say nothing about what a peer sends: what came does.
+    /// windows say nothing about what a peer sends: what came does. The first one is waited for longer, as TCP would wait.
     pub(super) fn is_worth_silent(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
-        let lately = |other: &Subflow| now < other.is_silent_from();
+        let lately = |other: &Subflow| match other.is_first() {
+            true => now < other.is_silent_from().max(other.quiet.heard_at() + OUTAGE),
+            false => now < other.is_silent_from(),
+        };
         let counts = |other: &&Subflow| {
             other.id() != sf.id() && other.was_up() && !other.rests && lately(other)
         };
