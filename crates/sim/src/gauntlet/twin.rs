@@ -10,7 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::middlebox::{BoxSpec, MPTCP, Phase};
 use crate::oracle::Violation;
 use crate::record::Digest;
-use crate::report::{ConnectionReport, LinkReport, Report};
+use crate::report::{ConnectionReport, Report};
 use crate::scenario::units::{Span, Speed};
 use crate::scenario::{Action, HostSpec, LinkSpec, PlacedBox, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
@@ -271,14 +271,7 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
     let Some(end) = tcp.whole else {
         return Ok(false);
     };
-    let used = |link: &&LinkReport| link.out.delivered + link.back.delivered > 0;
-    let used: Vec<&str> = tcp
-        .report
-        .links
-        .iter()
-        .filter(used)
-        .map(|link| &*link.name)
-        .collect();
+    let used = used_by(tcp);
     for from in beginnings(scenario, &used, end) {
         if undelivered && twin.could_go_on(scenario, from) && seconds(from) >= twin.joined_by() {
             return Ok(false);
@@ -293,6 +286,13 @@ fn succeeds_without_the_rest(scenario: &Scenario, twin: &Twin) -> Result<bool, S
     Ok(false)
 }
 
+/// The links that carried something.
+fn used_by(arm: &Arm) -> Vec<&str> {
+    let links = arm.report.links.iter();
+    let used = links.filter(|link| link.out.delivered + link.back.delivered > 0);
+    used.map(|link| &*link.name).collect()
+}
+
 /// Where a box drops SYNs for their options, a second passes until one goes without, and where it drops the keys, 0.3 s until who
 /// listens may send. What happens to the network meanwhile befalls whoever is there then: TCP that begins as late is the measure as
 /// well.
@@ -302,9 +302,15 @@ fn is_as_tcp_begun_later(
     twin: &Twin,
     ours: Duration,
 ) -> Result<bool, ScenarioError> {
-    let delay = twin.delay();
+    let mut delay = twin.delay();
     if delay < HANDSHAKE_DROPPED {
         return Ok(false);
+    }
+    let tcp = twin.tcp.as_ref().ok();
+    if let Some((tcp, end)) = tcp.and_then(|tcp| Some((tcp, tcp.whole?))) {
+        // What happened when TCP was done may have put the handshake off further, which is no part of that second.
+        let seen = without_what_follows(scenario, &used_by(tcp), end, end);
+        delay = delay.min(Twin::once(&seen, RunOptions::default())?.delay());
     }
     let mut later = plain_tcp(scenario);
     for app in &mut later.apps {
