@@ -36,12 +36,14 @@ impl Conn {
     }
 
     /// How long they may take where the subflows have acknowledged everything. Nothing that is slow is waited for: what the peer
-    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long. (Where
-    /// acknowledgements come without options, that is to be looked into first.)
+    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long, nor does it keep
+    /// a DATA_FIN to itself, which TCP would repeat as soon. (Where acknowledgements come without options, that is to be looked
+    /// into first.)
     fn swallowed_data_rto(&self) -> Duration {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
-        let sure = carrying().nth(1).is_some() && !carrying().any(|sf| sf.bareness.heard);
+        let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
+        let sure = at_once && !carrying().any(|sf| sf.bareness.heard);
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
