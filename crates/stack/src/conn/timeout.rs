@@ -270,17 +270,17 @@ impl Conn {
     }
 
     /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
-    /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, and one that did not answer the
-    /// last question has to answer the next ones.
+    /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, for as long as it takes, and one that
+    /// did not answer the last question has to answer the next ones, or another subflow is made.
     fn ask_for_window(&mut self, now: Instant) {
         let silent_too = !self.has_healthy();
         let again = self.data_timer.repeats();
         let began = self.data_timer.began().unwrap_or(now);
         let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
         for sf in self.subflows.iter_mut().filter(asked) {
-            match again && sf.quiet.heard_at() < began {
-                true => sf.quiet.doubt(now),
-                false => sf.tcp.probe_liveness(now),
+            sf.tcp.probe_liveness(now);
+            if again && sf.quiet.heard_at() < began {
+                sf.quiet.doubt(now);
             }
         }
     }
