@@ -48,6 +48,7 @@ mod timeout;
 mod timers;
 mod transmit;
 mod tune;
+mod unanswered;
 mod unmapped;
 mod watched;
 mod withhold;

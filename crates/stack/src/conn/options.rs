@@ -69,6 +69,9 @@ impl Conn {
             }
             return;
         }
+        if plan.kind == Kind::KeepAlive && sf.bare_question.is_asked() {
+            return;
+        }
         match &sf.greeting {
             Greeting::Plain => match (mapping, sf.signals.front()) {
                 (Some(mapping), _) if self.wants_infinite(mapping) => {

@@ -31,6 +31,7 @@ use super::record::Said;
 use super::rescue::Question;
 use super::restart::{LITTLE, Record};
 use super::swallowed::Swallowed;
+use super::unanswered::BareQuestion;
 use super::unmapped::Unexplained;
 use super::watched::Watched;
 use crate::api::{
@@ -196,6 +197,8 @@ pub(crate) struct Subflow {
     pub(crate) plain: bool,
     /// When that is tried, unless an answer comes before.
     pub(crate) plain_at: Option<Instant>,
+    /// Whether the path carries what has no options.
+    pub(crate) bare_question: BareQuestion,
     /// SYNs that offered Multipath TCP.
     pub(crate) offers: u8,
     /// Bare segments alternate between what introduces us and what closes.
@@ -235,6 +238,7 @@ impl Subflow {
             penalised: None,
             plain: false,
             plain_at: None,
+            bare_question: BareQuestion::None,
             offers: 1,
             quiet: Quiet::new(now),
             hinted: None,

@@ -100,6 +100,7 @@ impl Conn {
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
             soonest.consider(sf.plain_at);
+            soonest.consider(sf.bare_question.deadline());
             soonest.consider(sf.fin_waits);
             soonest.consider(sf.answered_by.deadline());
             soonest.consider(sf.quiet.deadline());
@@ -130,6 +131,7 @@ impl Conn {
         }
         self.proof_due(cx);
         self.plain_due(cx);
+        self.bare_questions_due(cx);
         self.repeat_proofs(cx);
         self.probes_due(cx);
         self.quiet_due(cx);
@@ -185,7 +187,7 @@ impl Conn {
                 self.wants_replacement(i, cx);
             }
             self.silence_lasts(i, cx);
-            self.try_without_options(i, cx);
+            self.wants_bare_answer(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
             let sf = &self.subflows[i];
             let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());

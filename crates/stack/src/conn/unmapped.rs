@@ -43,8 +43,6 @@ const RECENT: usize = 16;
 const STARTS: usize = 256;
 /// Repeated data without options in a row that makes a rule.
 const BARE_REPEATS: u8 = 2;
-/// Time-outs without any acknowledgement of first data, after which it is tried without options.
-const SILENT_TIMEOUTS: u8 = 3;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
 /// Mappings that come for each one that is lost, where losses are repaired. Each costs a time-out at data level.
@@ -507,21 +505,6 @@ impl Conn {
         self.unheard = None;
         let known = self.remote.is_some() && self.subflows[i].is_first();
         if known && self.lattice.speaks_multipath() && self.is_straight(i) {
-            self.fall_silently(i, cx);
-        }
-    }
-
-    /// First data was sent again and again and nothing of it was ever acknowledged, although the handshake went well: there
-    /// are middleboxes that drop data with options that they do not know. It is tried without. // rfc8684:B4,H5
-    pub(crate) fn try_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
-            && !sf.data_was_acked
-            && self.send.una() == self.tx_start
-            && self.send.next() > self.tx_start;
-        let known = self.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
-        let only = self.is_certainly_alone(i) && self.lattice.speaks_multipath();
-        if silent && known && only && self.is_straight(i) {
             self.fall_silently(i, cx);
         }
     }

@@ -226,6 +226,14 @@ impl Machine {
         }
     }
 
+    /// Sends one probe that the peer has to answer, whatever is in flight.
+    pub fn probe(&mut self, now: Instant) {
+        self.tick(now);
+        if self.state.is_synchronized() {
+            self.prober.request();
+        }
+    }
+
     /// While another subflow can carry the data, a silent path is asked at least this often whether it works again: the
     /// back-off of the retransmission timer ends there, unless the path's own round trip needs longer. `None`: RFC 6298.
     pub fn set_probe_interval(&mut self, now: Instant, longest: Option<Duration>) {

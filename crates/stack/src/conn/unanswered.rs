@@ -1,0 +1,93 @@
+//! First data that nothing answers: it is dropped for its options, or the path is silent.
+//!
+//! There are middleboxes that drop data with options that they do not know, although the handshake passed. Then it goes on as TCP.
+//! But that is for good, and a path that is silent for some seconds right at the beginning drops everything: two ends that fall
+//! each by itself, with data under way, cannot go on at all (gauntlet 1454964). So who has sent its data in vain asks without
+//! options, and falls when that is answered.
+//!
+//! Owns the question and what follows from the answer. Must never ask where data was ever acknowledged.
+
+use manypath_tcp::time::Instant;
+
+use super::{Conn, Cx};
+
+/// Time-outs without any acknowledgement of first data, after which it is asked without options.
+const SILENT_TIMEOUTS: u8 = 3;
+
+/// Whether a path carries what has no options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BareQuestion {
+    /// Nobody wants to know.
+    #[default]
+    None,
+    /// It is asked then, unless what was sent again with options is answered.
+    Due(Instant),
+    /// It was asked then.
+    Asked(Instant),
+}
+
+impl BareQuestion {
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Due(at) => Some(at),
+            Self::None | Self::Asked(_) => None,
+        }
+    }
+
+    /// A probe now is that question, and must not have options.
+    pub(crate) fn is_asked(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+}
+
+impl Conn {
+    /// First data was sent again and again and nothing of it was ever acknowledged, although the handshake went well.
+    fn is_unanswered(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
+            && !sf.data_was_acked
+            && self.send.una() == self.tx_start
+            && self.send.next() > self.tx_start;
+        let known = self.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
+        let only = self.is_certainly_alone(i) && self.lattice.speaks_multipath();
+        silent && known && only && self.is_straight(i)
+    }
+
+    /// A retransmission timer fired. What goes again has a time-out to be answered. // rfc8684:B4,H5
+    pub(super) fn wants_bare_answer(&mut self, i: usize, cx: &Cx<'_>) {
+        if self.is_unanswered(i) {
+            let sf = &mut self.subflows[i];
+            sf.bare_question = BareQuestion::Due(cx.now + sf.tcp.base_rto());
+        }
+    }
+
+    /// Asks whose time has come.
+    pub(super) fn bare_questions_due(&mut self, cx: &Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let due = self.subflows[i].bare_question.deadline();
+            if due.is_none_or(|at| at > cx.now) {
+                continue;
+            }
+            let asks = self.is_unanswered(i);
+            let sf = &mut self.subflows[i];
+            sf.bare_question = BareQuestion::None;
+            if asks {
+                sf.bare_question = BareQuestion::Asked(cx.now);
+                sf.tcp.probe(cx.now);
+            }
+        }
+    }
+
+    /// Something came on a subflow. In time, it is the answer: the path works, and not for what has options. // rfc8684:B4,H5
+    pub(super) fn bare_question_answered(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let BareQuestion::Asked(at) = sf.bare_question else {
+            return;
+        };
+        if cx.now < at + sf.tcp.base_rto() && self.is_unanswered(i) {
+            self.subflows[i].bare_question = BareQuestion::None;
+            self.fall_silently(i, cx);
+            self.try_at_once(i, cx);
+        }
+    }
+}
