@@ -223,6 +223,11 @@ impl SendQueue {
         self.next == self.end
     }
 
+    /// So many new bytes are the last ones of the stream.
+    pub(crate) fn ends_behind(&self, bytes: u64) -> bool {
+        self.fin != FinState::Open && self.next + bytes == self.end
+    }
+
     /// The DATA_FIN is to be said now, behind all data. // rfc8684:F1
     pub(crate) fn owes_fin(&self) -> bool {
         let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();
@@ -661,6 +666,16 @@ mod tests {
         q.sent(50);
         assert!(q.data_ack(Offset(51), 1 << 30).impossible);
         assert_eq!((q.una(), q.edge()), (Offset::ZERO, Some(Offset(10_000))));
+    }
+
+    #[test]
+    fn what_is_written_last_is_known_once_the_writer_ended() {
+        let mut q = filled(30);
+        assert!(!q.ends_behind(30), "more may be written");
+        q.fin = FinState::Queued;
+        assert!(q.ends_behind(30) && !q.ends_behind(20));
+        q.sent(20);
+        assert!(q.ends_behind(10));
     }
 
     #[test]

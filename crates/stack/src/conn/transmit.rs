@@ -182,8 +182,9 @@ impl Conn {
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
-            // What was a whole segment elsewhere is often none here, and nothing will join it.
-            no_nagle: again || idle,
+            // What was a whole segment elsewhere is often none here, and nothing will join it; nor what the writer ended with, which
+            // goes at once with a FIN as well.
+            no_nagle: again || idle || self.send.ends_behind(available),
         }
     }
 
