@@ -8,6 +8,7 @@ use manypath_wire::ids::Nonce;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
+use super::ingest::interference;
 use super::restart::KNOWS_RECORDS;
 use super::subflow::{Greeting, Seat, Subflow};
 use super::{Conn, Cx};
@@ -154,6 +155,10 @@ impl Conn {
         ) {
             cx.count.join_syn_ack_bad_hmac += 1; // rfc8684:J13
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            return;
+        }
+        if self.was_told_to_go_on() {
+            self.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
             return;
         }
         let knows_records = self.opts.records && seg.options.mptcp.has_private(KNOWS_RECORDS);

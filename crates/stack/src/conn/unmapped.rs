@@ -234,6 +234,14 @@ impl Conn {
         sf.unmapped_since.is_some_and(|(since, _)| long(since)) && sf.rx.next_start().is_none()
     }
 
+    /// The peer was told by MP_FAIL that the order of the only subflow is the stream's. When it hears that it goes on there as TCP and
+    /// ends all others, by a word that may not get through where they are: with another one up, we could not tell any more that
+    /// nothing of the stream went that way. So none comes up.
+    pub(super) fn was_told_to_go_on(&self) -> bool {
+        let told = |sf: &Subflow| sf.unexplained.as_ref().is_some_and(|held| held.told);
+        self.subflows.iter().any(told)
+    }
+
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         if self.subflows[i].damaged.is_some() {
