@@ -1,10 +1,12 @@
 //! A receiver's view of a path that falls silent.
 //!
 //! Who only receives has nothing in flight whose time-out would tell that a path is dead, and cannot make the sender try
-//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers.
+//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers; or, where
+//! the connection fell by a record, one on another path, which who sends often cannot make.
 
 use manypath_tcp::time::{Duration, Instant};
 
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::PathManager;
 
@@ -114,6 +116,13 @@ impl Conn {
         self.opts.path_manager != PathManager::Passive && self.may_join()
     }
 
+    /// The connection goes on as TCP on this subflow, more is to come, and a join would be the way on if nothing comes any more.
+    fn may_resume(&self, i: usize) -> bool {
+        let wanted = self.opts.path_manager != PathManager::Passive && self.may_seek();
+        let here = self.restart.is_on(self.subflows[i].id());
+        wanted && here && !self.recv.finished() && self.closed.is_none()
+    }
+
     /// The peer was heard on a subflow, perhaps with payload.
     pub(crate) fn note_heard(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
@@ -122,6 +131,7 @@ impl Conn {
             sf.suspect = false;
             self.unsettled = true;
             self.refresh_sample(i);
+            self.silence_is_over(i, cx);
             self.try_siblings_at_once(i, cx);
             self.damaged_due(cx);
         }
@@ -131,10 +141,13 @@ impl Conn {
         self.fed = cx.now;
         let quiet = &mut self.subflows[i].quiet;
         quiet.answered = 0;
-        if (quiet.look_at.is_none() || self.resting) && self.may_replace() {
+        let due = quiet.look_at.is_none() || self.resting;
+        if due && (self.may_replace() || self.may_resume(i)) {
             self.resting = false;
             // It is a lazy clock: what is heard meanwhile moves the moment when it is looked at, not the clock.
-            for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
+            let on = self.restart.on;
+            let brings = |sf: &&mut Subflow| sf.carries_data() || on == Some(sf.id());
+            for sf in self.subflows.iter_mut().filter(brings) {
                 let look_at = cx.now + sf.tcp.rto().times(2);
                 sf.quiet.look_at.get_or_insert(look_at);
             }
@@ -166,14 +179,23 @@ impl Conn {
             }
             sf.quiet.look_at = None;
             // What is in flight finds out by itself whether the path works.
-            if sf.stale || !sf.carries_data() || sf.tcp.has_outstanding() {
+            let brings = sf.carries_data() || self.restart.is_on(sf.id());
+            if sf.stale || !brings || sf.tcp.has_outstanding() {
                 self.resting = true;
                 continue;
             }
             let rto = sf.tcp.rto();
-            // Where another path waits for this one to fail, it is asked although nobody delivers.
+            // Where another path waits for this one to fail, it is asked although nobody delivers; and so it is where all goes on
+            // as TCP, but no sooner than another way would be looked for.
+            let alone = self.may_resume(i);
+            let sf = &mut self.subflows[i];
+            let silent_from = sf.is_silent_from();
+            if alone && silent_from > cx.now {
+                sf.quiet.look_at = Some(silent_from);
+                continue;
+            }
             let manager = self.manager.as_ref();
-            let elsewhere = match manager.is_some_and(|m| m.ledger().has_last_resort()) {
+            let elsewhere = match alone || manager.is_some_and(|m| m.ledger().has_last_resort()) {
                 true => cx.now,
                 false => self.fed,
             };
@@ -192,6 +214,7 @@ impl Conn {
                     cx.count.subflow_deaf += 1;
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
+                    self.silence_lasts(i, cx);
                 }
                 Step::Rest => self.resting = true,
             }

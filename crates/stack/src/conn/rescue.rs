@@ -222,7 +222,8 @@ impl Conn {
     /// path works again, and which carries new data at once when it does.
     pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.carries_data() && !sf.silence_told {
+        let waited_for = sf.carries_data() || self.restart.is_on(sf.id());
+        if waited_for && !sf.silence_told {
             sf.silence_told = true;
             let (subflow, silent) = (sf.id(), true);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);

@@ -66,12 +66,17 @@ impl Conn {
         self.goes_on_by_record() && self.restart.on.is_some_and(here)
     }
 
+    /// Both go on as TCP, and if that falls silent another way may be looked for.
+    pub(super) fn may_seek(&self) -> bool {
+        let seeks = self.restart.seeks || self.restart.refuted;
+        self.goes_on_by_record() && !seeks
+    }
+
     /// The subflow on which both go on is silent for so long that another one is better, if there is one.
     pub(super) fn silence_lasts(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let lasts = cx.now >= sf.is_silent_from() && self.restart.is_on(sf.id());
-        let seeks = self.restart.seeks || self.restart.refuted;
-        if lasts && self.goes_on_by_record() && !seeks {
+        if lasts && self.may_seek() {
             self.restart.seeks = true;
             self.tell_manager(pm::Event::Resume, cx);
         }
