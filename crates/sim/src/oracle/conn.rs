@@ -359,7 +359,8 @@ impl ConnWatch {
         }
         if let Some(map) = map {
             if map.is_infinite() {
-                flow.infinite = true;
+                // With bytes that are here already it may be overheard: TCP drops those, and so Linux knows nothing of it.
+                flow.infinite |= !flow.repeats(packet);
                 self.fell_back = true;
             } else {
                 let end = map.dsn.expand(self.received_end) + u64::from(map.len);

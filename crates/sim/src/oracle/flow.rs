@@ -34,7 +34,7 @@ pub(crate) struct FlowWatch {
     pub(crate) maps: super::conn::Maps,
     /// The host lost its address meanwhile, or ended it by a reset.
     pub(crate) gone: bool,
-    /// An infinite mapping was sent or received, or Multipath TCP was given up on it.
+    /// An infinite mapping was sent, or received with new data, or Multipath TCP was given up on it.
     pub(crate) infinite: bool,
     /// It opened its connection.
     pub(crate) is_first: bool,
@@ -57,6 +57,12 @@ impl FlowWatch {
             (Some(edge), Some(isn)) => u64::from(edge.since(isn + 1)),
             _ => 0,
         }
+    }
+
+    /// A packet that arrives with bytes all of which we have acknowledged already.
+    pub(crate) fn repeats(&self, packet: &Summary) -> bool {
+        let here = |acked| packet.payload_end().before_eq(acked);
+        packet.payload > 0 && self.acked.is_some_and(here)
     }
 
     /// What a window field of ours, or of the peer's, means in bytes.
