@@ -117,7 +117,8 @@ impl Stream {
         self.edge = Some(heard.edge);
         if ack.after(before) {
             self.advance(ack, now);
-        } else if ack == before && heard.bare {
+        } else if ack == before && heard.bare && !self.store.is_empty() {
+            // With nothing on its way the same number says nothing of a loss (RFC 5681 section 2).
             self.duplicates += 1;
         }
         for kept in &mut self.store {
@@ -681,6 +682,19 @@ mod tests {
             (view.seq(again), get_u32(again, at), get_u32(again, at + 4)),
             (100, 9, 77)
         );
+    }
+
+    #[test]
+    fn the_same_number_before_anything_is_on_its_way_is_no_duplicate() {
+        let mut bench = bench(false, ProxySpec::default());
+        for _ in 0..2 {
+            bench.pass(Way::In, &ack(false, 100));
+        }
+        bench.pass(Way::Out, &data(false, 100, b"0123"));
+        for round in 0..3 {
+            let out = bench.pass(Way::In, &ack(false, 100));
+            assert_eq!(out.len(), if round == 2 { 2 } else { 1 });
+        }
     }
 
     #[test]
