@@ -20,6 +20,8 @@ pub struct Rto {
     in_a_row: u8,
     /// The back-off goes no further than this while somebody else carries the data.
     ceiling: Option<Duration>,
+    /// The running timer was set by a ceiling that has been lifted since.
+    hastened: bool,
 }
 
 impl Rto {
@@ -36,6 +38,7 @@ impl Rto {
             shift: 0,
             in_a_row: 0,
             ceiling: None,
+            hastened: false,
         }
     }
 
@@ -48,6 +51,12 @@ impl Rto {
         let changed = self.ceiling != ceiling;
         self.ceiling = ceiling;
         changed
+    }
+
+    /// Lifts the bound while the timer runs. If that was sooner due by it, its expiry doubles nothing: it came out of turn.
+    pub fn lift_ceiling(&mut self, rtt: &Rtt) {
+        let bounded = self.current(rtt);
+        self.hastened |= self.set_ceiling(None) && bounded < self.current(rtt);
     }
 
     /// The timeout without back-off.
@@ -71,10 +80,9 @@ impl Rto {
     /// The timer expired: the next timeout is twice as long (section 5.5), as far as the ceiling lets it. Beyond that
     /// nothing is doubled, so that the end of the ceiling does not reveal a timeout of minutes.
     pub fn back_off(&mut self, rtt: &Rtt) {
-        if self
-            .ceiling
-            .is_none_or(|ceiling| self.current(rtt) < ceiling)
-        {
+        let hastened = core::mem::take(&mut self.hastened);
+        let bounded = |ceiling| self.current(rtt) >= ceiling;
+        if !hastened && !self.ceiling.is_some_and(bounded) {
             self.shift = self.shift.saturating_add(1).min(32);
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
@@ -82,7 +90,7 @@ impl Rto {
 
     /// The peer acknowledged something new.
     pub fn on_progress(&mut self) {
-        self.in_a_row = 0;
+        (self.in_a_row, self.hastened) = (0, false);
     }
 
     /// A measurement that cannot be of a retransmission's original: the back-off ends.
@@ -190,5 +198,28 @@ mod tests {
         assert_eq!(rto.current(&slow), rto.base(&slow));
         rto.back_off(&slow);
         assert_eq!(rto.current(&slow), rto.base(&slow));
+    }
+
+    #[test]
+    fn what_expires_out_of_turn_by_a_ceiling_that_was_lifted_doubles_nothing() {
+        let mut rtt = Rtt::new();
+        rtt.sample(Instant::ZERO, ms(100), 1);
+        let mut rto = Rto::new(ms(200), Duration::from_secs(60));
+        for _ in 0..3 {
+            rto.back_off(&rtt);
+        }
+        assert_eq!(rto.current(&rtt), ms(2_400));
+        rto.set_ceiling(Some(ms(1_000)));
+        rto.lift_ceiling(&rtt);
+        rto.back_off(&rtt);
+        assert_eq!((rto.backoffs(), rto.current(&rtt)), (4, ms(2_400)));
+        rto.back_off(&rtt);
+        assert_eq!(rto.current(&rtt), ms(4_800), "as ever from then on");
+        // Where the ceiling did not bind, nothing came out of turn.
+        rto.on_sample();
+        rto.set_ceiling(Some(ms(1_000)));
+        rto.lift_ceiling(&rtt);
+        rto.back_off(&rtt);
+        assert_eq!(rto.current(&rtt), ms(600));
     }
 }

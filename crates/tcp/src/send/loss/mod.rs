@@ -424,7 +424,10 @@ impl LossRecovery {
 
     /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.
     pub(crate) fn set_rto_ceiling(&mut self, now: Instant, ceiling: Option<Duration>) {
-        if self.rto.set_ceiling(ceiling) && self.rto_timer.is_set() {
+        let runs = self.rto_timer.is_set();
+        if runs && ceiling.is_none() {
+            self.rto.lift_ceiling(&self.rtt);
+        } else if self.rto.set_ceiling(ceiling) && runs {
             self.rto_timer.set_at_latest(now + self.rto());
         }
     }
