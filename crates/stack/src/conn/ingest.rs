@@ -185,6 +185,9 @@ impl Conn {
         if let Some(mapping) = dss.mapping {
             self.on_mapping(i, &mapping, dss.data_fin, cx);
         }
+        if dss.data_ack.is_some() {
+            self.outdone_by_resting(i, cx);
+        }
     }
 
     fn on_data_ack(&mut self, i: usize, ack: DataAck, window: u16, cx: &mut Cx<'_>) {

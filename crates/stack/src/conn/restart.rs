@@ -27,6 +27,7 @@ use manypath_wire::tcp::mptcp::{MptcpOption, Private};
 
 use super::answered::AnsweredBy;
 use super::digest::Digest;
+use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
 use super::record::{Code, RECORD, Said};
@@ -221,6 +222,23 @@ impl Conn {
         if sf.rests && sf.first_end.is_some_and(|end| una >= end) {
             sf.rests = false;
             sf.answered_by = AnsweredBy::Proxy;
+        }
+    }
+
+    /// A Data ACK came on the subflow. What it is worth is known better by now than when another one was let rest for it, which
+    /// may have been a guess: if it lost something or has a long queue, that one goes on alone after all.
+    pub(super) fn outdone_by_resting(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.falls_by_record() || !self.subflows[i].answers() || self.subflows[i].rests {
+            return;
+        }
+        let rests = |j: &usize| {
+            let sf = &self.subflows[*j];
+            sf.rests && sf.answers() && sf.unexplained.is_none()
+        };
+        let outdoes = |j: &usize| self.others(*j) == Others::Proven && self.outdoes_others(*j);
+        let resting = (0..self.subflows.len()).find(|j| rests(j) && outdoes(j));
+        if let Some(j) = resting {
+            self.rest(j, cx);
         }
     }
 
