@@ -71,8 +71,8 @@ impl Conn {
         };
         // Some of what failed may have come elsewhere meanwhile.
         let at = damaged.at.max(self.recv.next());
-        if !self.lattice.speaks_multipath() {
-            // It has gone down for another reason.
+        if !self.lattice.speaks_multipath() || self.subflows[i].reset_with.is_some() {
+            // It has gone down for another reason, or the subflow has.
         } else if goes_on {
             self.fall_by_record(i, FallbackCause::Checksum, cx);
             self.say_fail(i, at, cx);

@@ -48,8 +48,9 @@ impl Lag {
         }
     }
 
-    /// There are Data ACKs up to `una`. `counts`: they waited for nothing but this subflow. True if that told something new.
-    fn answered(&mut self, una: Offset, counts: bool, now: Instant) -> bool {
+    /// There are Data ACKs up to `una`. `counts`: they waited for nothing but this subflow. What took longer than `most` waited for
+    /// the reader, or was repeated. True if that told something new.
+    fn answered(&mut self, una: Offset, counts: bool, most: Duration, now: Instant) -> bool {
         let before = self.smoothed;
         if !before.is_zero() && now.since(self.known) >= HALF_LIFE {
             self.smoothed = before.over(2);
@@ -62,7 +63,7 @@ impl Lag {
             self.awaited.pop_front();
             if counts {
                 let old = self.smoothed.ratio(SHARE - 1, SHARE);
-                self.smoothed = old + now.since(since).over(SHARE);
+                self.smoothed = old + now.since(since).min(most).over(SHARE);
                 self.known = now;
             }
         }
@@ -84,9 +85,10 @@ impl Conn {
     /// The Data ACK went on from `before`.
     pub(super) fn peer_has_more(&mut self, before: Offset, cx: &Cx<'_>) {
         let una = self.send.una();
+        let most = self.data_rto();
         for sf in &mut self.subflows {
             let counts = sf.has_swallowed(before);
-            if sf.lag.answered(una, counts, cx.now) {
+            if sf.lag.answered(una, counts, most, cx.now) {
                 self.schedule.forget();
             }
         }
@@ -97,6 +99,8 @@ impl Conn {
 mod tests {
     use super::*;
 
+    const MOST_LAG: Duration = Duration::from_secs(1);
+
     const fn ms(ms: u64) -> Instant {
         Instant::from_millis(ms)
     }
@@ -106,16 +110,16 @@ mod tests {
         let mut lag = Lag::default();
         lag.acknowledged(Offset(1_400), ms(2));
         lag.acknowledged(Offset(2_800), ms(3));
-        assert!(!lag.answered(Offset(1_399), true, ms(10)));
+        assert!(!lag.answered(Offset(1_399), true, MOST_LAG, ms(10)));
         assert_eq!(lag.get(), Duration::ZERO);
-        assert!(lag.answered(Offset(1_400), true, ms(18)));
+        assert!(lag.answered(Offset(1_400), true, MOST_LAG, ms(18)));
         assert_eq!(lag.get(), Duration::from_millis(2));
-        assert!(lag.answered(Offset(9_000), true, ms(83)));
+        assert!(lag.answered(Offset(9_000), true, MOST_LAG, ms(83)));
         assert_eq!(lag.get(), Duration::from_micros(11_750));
-        assert!(!lag.answered(Offset(9_000), true, ms(90)));
+        assert!(!lag.answered(Offset(9_000), true, MOST_LAG, ms(90)));
         // The next ones come at once.
         lag.acknowledged(Offset(9_100), ms(90));
-        assert!(lag.answered(Offset(9_100), true, ms(90)));
+        assert!(lag.answered(Offset(9_100), true, MOST_LAG, ms(90)));
         assert!(lag.get() < Duration::from_millis(11));
     }
 
@@ -123,9 +127,9 @@ mod tests {
     fn what_waited_for_others_tells_nothing() {
         let mut lag = Lag::default();
         lag.acknowledged(Offset(1_400), ms(2));
-        assert!(!lag.answered(Offset(1_400), false, ms(900)));
+        assert!(!lag.answered(Offset(1_400), false, MOST_LAG, ms(900)));
         lag.acknowledged(Offset(2_800), ms(902));
-        assert!(lag.answered(Offset(2_800), true, ms(910)));
+        assert!(lag.answered(Offset(2_800), true, MOST_LAG, ms(910)));
         assert_eq!(lag.get(), Duration::from_millis(1));
     }
 
@@ -133,10 +137,10 @@ mod tests {
     fn what_was_long_ago_fades() {
         let mut lag = Lag::default();
         lag.acknowledged(Offset(1_400), ms(0));
-        assert!(lag.answered(Offset(1_400), true, ms(800)));
-        assert!(!lag.answered(Offset(2_800), false, ms(10_799)));
-        assert!(lag.answered(Offset(4_200), false, ms(10_800)));
-        assert!(!lag.answered(Offset(5_600), false, ms(10_900)));
+        assert!(lag.answered(Offset(1_400), true, MOST_LAG, ms(800)));
+        assert!(!lag.answered(Offset(2_800), false, MOST_LAG, ms(10_799)));
+        assert!(lag.answered(Offset(4_200), false, MOST_LAG, ms(10_800)));
+        assert!(!lag.answered(Offset(5_600), false, MOST_LAG, ms(10_900)));
         assert_eq!(lag.get(), Duration::from_millis(50));
     }
 

@@ -69,7 +69,7 @@ impl Conn {
             }
             return;
         }
-        if plan.kind == Kind::KeepAlive && sf.bare_question.is_asked() {
+        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.bare_question.is_asked() {
             return;
         }
         match &sf.greeting {

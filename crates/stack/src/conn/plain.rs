@@ -172,12 +172,8 @@ impl Conn {
         let bare = self.subflows[i].bareness.heard && !self.joined;
         let bare = bare || failing.answered;
         let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
-        if unheard && self.may_be_answered_by_record() {
-            self.fall_by_record(i, FallbackCause::Checksum, cx);
-            return;
-        }
         if failing.sent > 0 && bare || unheard {
-            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            self.goes_on_damaged(i, cx);
             return;
         }
         if failing.sent >= MOST_FAILS {
@@ -192,6 +188,14 @@ impl Conn {
             ..failing
         });
         self.say_fail(i, failing.at, cx);
+    }
+
+    /// Goes on as TCP with what is rewritten; by a record if the peer may have begun with one already.
+    fn goes_on_damaged(&mut self, i: usize, cx: &mut Cx<'_>) {
+        match self.may_be_answered_by_record() {
+            true => self.fall_by_record(i, FallbackCause::Checksum, cx),
+            false => self.fall_to_infinite(i, FallbackCause::Checksum, cx),
+        }
     }
 
     /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
@@ -279,7 +283,7 @@ impl Conn {
         }
         if self.failing.is_some() {
             // The answer: from here on bytes count as they come.
-            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            self.goes_on_damaged(i, cx);
             return;
         }
         let Some(from) = self
@@ -625,6 +629,7 @@ impl Conn {
     /// In-order bytes after the fall: they are the stream.
     pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let bytes = self.new_part(ssn, bytes);
+        self.withhold_anew(i, bytes.len());
         self.subflows[i].bytes_received += bytes.len() as u64;
         // The subflow kept to its own window, which is this one.
         self.recv.told(self.recv.room());

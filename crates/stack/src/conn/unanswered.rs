@@ -20,23 +20,23 @@ pub(crate) enum BareQuestion {
     /// Nobody wants to know.
     #[default]
     None,
-    /// It is asked then, unless what was sent again with options is answered.
-    Due(Instant),
-    /// It was asked then.
+    /// It was asked, together with the data once more; what that leads to is seen then.
     Asked(Instant),
+    /// Something came since. The answer to the data may be right behind.
+    Answered(Instant),
 }
 
 impl BareQuestion {
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
-            Self::Due(at) => Some(at),
-            Self::None | Self::Asked(_) => None,
+            Self::Asked(until) | Self::Answered(until) => Some(until),
+            Self::None => None,
         }
     }
 
     /// A probe now is that question, and must not have options.
     pub(crate) fn is_asked(self) -> bool {
-        matches!(self, Self::Asked(_))
+        self != Self::None
     }
 }
 
@@ -53,41 +53,37 @@ impl Conn {
         silent && known && only && self.is_straight(i)
     }
 
-    /// A retransmission timer fired. What goes again has a time-out to be answered. // rfc8684:B4,H5
+    /// A retransmission timer fired, and the data goes again: behind it goes the question. // rfc8684:B4,H5
     pub(super) fn wants_bare_answer(&mut self, i: usize, cx: &Cx<'_>) {
         if self.is_unanswered(i) {
             let sf = &mut self.subflows[i];
-            sf.bare_question = BareQuestion::Due(cx.now + sf.tcp.base_rto());
+            sf.bare_question = BareQuestion::Asked(cx.now + sf.tcp.base_rto());
+            sf.tcp.probe(cx.now);
         }
     }
 
-    /// Asks whose time has come.
-    pub(super) fn bare_questions_due(&mut self, cx: &Cx<'_>) {
+    /// Something came on a subflow: the path works.
+    pub(super) fn bare_question_answered(&mut self, i: usize) {
+        let question = &mut self.subflows[i].bare_question;
+        if let BareQuestion::Asked(until) = *question {
+            *question = BareQuestion::Answered(until);
+        }
+    }
+
+    /// The data and the question have had a time-out. If only that was answered, nothing with options gets through.
+    // rfc8684:B4,H5
+    pub(super) fn bare_questions_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            let due = self.subflows[i].bare_question.deadline();
-            if due.is_none_or(|at| at > cx.now) {
+            let question = self.subflows[i].bare_question;
+            if question.deadline().is_none_or(|until| until > cx.now) {
                 continue;
             }
-            let asks = self.is_unanswered(i);
-            let sf = &mut self.subflows[i];
-            sf.bare_question = BareQuestion::None;
-            if asks {
-                sf.bare_question = BareQuestion::Asked(cx.now);
-                sf.tcp.probe(cx.now);
-            }
-        }
-    }
-
-    /// Something came on a subflow. In time, it is the answer: the path works, and not for what has options. // rfc8684:B4,H5
-    pub(super) fn bare_question_answered(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let BareQuestion::Asked(at) = sf.bare_question else {
-            return;
-        };
-        if cx.now < at + sf.tcp.base_rto() && self.is_unanswered(i) {
             self.subflows[i].bare_question = BareQuestion::None;
-            self.fall_silently(i, cx);
-            self.try_at_once(i, cx);
+            let answered = matches!(question, BareQuestion::Answered(_));
+            if answered && self.is_unanswered(i) {
+                self.fall_silently(i, cx);
+                self.try_at_once(i, cx);
+            }
         }
     }
 }

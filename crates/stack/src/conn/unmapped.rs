@@ -256,6 +256,7 @@ impl Conn {
         };
         if only {
             self.withhold(i, bytes.len(), cx);
+            self.withhold_anew(i, bytes.len());
         }
         let patience = self.patience(i);
         let sf = &mut self.subflows[i];
@@ -488,7 +489,7 @@ impl Conn {
         outcome: &Outcome,
         cx: &mut Cx<'_>,
     ) {
-        if self.withheld_again(i, seg) {
+        if outcome.in_order.is_none() && self.withheld_again(i, seg) {
             return;
         }
         if !seg.options.mptcp.is_empty() {

@@ -34,11 +34,19 @@ fn fewer_than(len: usize, bytes: u32) -> u32 {
 /// path of which the queue is full it may lose it more than once.
 const REPEATS: [u8; 7] = [1, 1, 1, 1, 2, 4, 8];
 
-/// What is still withheld after some was given: half, for a peer whose window is one segment after its time-out (RFC 5681 section
-/// 3.1) counts bytes. What is acknowledged is added to the window and taken off what is in flight, and only so much makes room
-/// for one segment of what follows, which may be lost. Pure.
-fn after_giving(bytes: u32) -> u32 {
-    (bytes / 2).max(1)
+/// So many bytes are given by halves, again and again.
+const MANY: u32 = 64;
+
+/// What is still withheld after some was given. The first time that is half, for a peer whose window is one segment after its
+/// time-out (RFC 5681 section 3.1) counts bytes: what is acknowledged is added to the window and taken off what is in flight, and
+/// only so much makes room for one segment of what follows, which may be lost, and more than once. Then it is a byte at a time, or a
+/// peer that has nothing more to send would have everything soon. Pure.
+fn after_giving(bytes: u32, given: usize) -> u32 {
+    match given == 0 || bytes >= MANY {
+        true => bytes / 2,
+        false => bytes.saturating_sub(1),
+    }
+    .max(1)
 }
 
 /// How often some was given, or there was but one byte left, before that one is given as well: who types has sent no more.
@@ -53,8 +61,6 @@ const ANSWERED_TIMEOUTS: u8 = 2;
 pub(crate) struct Withheld {
     subflow: SubflowId,
     bytes: u32,
-    /// What had come when the peer repeated it last: if more has come since, it got on, and all begins anew.
-    upto: Ssn,
     repeats: u8,
     /// How often some of it was acknowledged after so many repetitions.
     given: usize,
@@ -74,11 +80,21 @@ impl Conn {
             self.withheld = Some(Withheld {
                 subflow,
                 bytes,
-                upto: sf.tcp.rcv_nxt_ssn(),
                 repeats: 0,
                 given: 0,
                 fell: None,
             });
+        }
+    }
+
+    /// So many new bytes came: the peer got on, and of these as many are withheld as of the first ones.
+    pub(super) fn withhold_anew(&mut self, i: usize, len: usize) {
+        let sf = &mut self.subflows[i];
+        let held = self.withheld.as_mut();
+        if let Some(held) = held.filter(|held| held.subflow == sf.id() && len > 0) {
+            held.bytes = fewer_than(len, BYTES);
+            (held.repeats, held.given) = (0, 0);
+            sf.tcp.withhold(held.bytes);
         }
     }
 
@@ -131,11 +147,6 @@ impl Conn {
         if seg.payload.is_empty() || !sf.tcp.repeats_withheld(seg) {
             return false;
         }
-        let upto = sf.tcp.rcv_nxt_ssn();
-        if upto.after(held.upto) {
-            (held.upto, held.repeats, held.given) = (upto, 0, 0);
-            held.bytes = BYTES;
-        }
         let fewer = fewer_than(seg.payload.len(), held.bytes);
         if fewer < held.bytes {
             held.bytes = fewer;
@@ -145,7 +156,7 @@ impl Conn {
         held.repeats += 1;
         if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] {
             held.repeats = 0;
-            held.bytes = after_giving(held.bytes);
+            held.bytes = after_giving(held.bytes, held.given);
             held.given += 1;
             sf.tcp.withhold(held.bytes);
             if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
@@ -161,9 +172,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_is_given() {
-        for (bytes, expected) in [(512, 256), (256, 128), (3, 1), (2, 1), (1, 1)] {
-            assert_eq!(after_giving(bytes), expected, "{bytes}");
+    fn much_is_given_by_halves() {
+        for (bytes, given, expected) in [
+            (512, 0, 256),
+            (256, 1, 128),
+            (64, 3, 32),
+            (32, 4, 31),
+            (50, 0, 25),
+            (25, 1, 24),
+            (3, 0, 1),
+            (1, 0, 1),
+            (2, 5, 1),
+            (1, 5, 1),
+        ] {
+            assert_eq!(after_giving(bytes, given), expected, "{bytes} {given}");
         }
     }
 

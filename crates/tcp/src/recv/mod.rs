@@ -27,6 +27,9 @@ pub struct Chunk {
     pub bytes: Box<[u8]>,
 }
 
+/// Data that is as far ahead is noise: no window is as large (RFC 7323 section 2.3).
+const FAR_BEYOND: u32 = 1 << 30;
+
 /// What became of a segment's payload and FIN.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Received {
@@ -269,6 +272,7 @@ impl Receiver {
         got.advanced = (reached - self.offset) as u32;
         self.next += got.advanced;
         self.offset = reached;
+        self.beyond = self.beyond.filter(|beyond| beyond.after(self.next));
     }
 
     fn keep(&mut self, at: u64, data: &[u8], got: &mut Received) {
@@ -320,15 +324,17 @@ impl Receiver {
         self.assembler.first().is_some()
     }
 
-    /// Data that ends at `end` came from beyond the window and is dropped.
+    /// Data that ends at `end` came from beyond the window and is dropped. What is very far ahead is no honest peer's.
     pub(crate) fn note_beyond(&mut self, end: SeqNum) {
-        self.beyond = Some(self.beyond.map_or(end, |beyond| beyond.max(end)));
+        if end.after(self.next) && end.since(self.next) < FAR_BEYOND {
+            self.beyond = Some(self.beyond.map_or(end, |beyond| beyond.max(end)));
+        }
     }
 
     /// What comes next fills a hole, below what is kept or below what came too early to be kept: the peer waits for the answer
     /// to send the next piece.
     pub(crate) fn is_repaired(&self) -> bool {
-        self.has_hole() || self.beyond.is_some_and(|beyond| beyond.after(self.next))
+        self.has_hole() || self.beyond.is_some()
     }
 
     /// There is something to report by SACK.
