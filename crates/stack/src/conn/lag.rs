@@ -8,12 +8,14 @@
 //! round trips such a path would stay the quickest. So from the subflow's acknowledgement until the Data ACK is how much longer
 //! data takes on it, and that is smoothed as a round trip is.
 //!
-//! A Data ACK may also wait for what other subflows carry. It counts if what was missing was on this one. And it may be missing
+//! A Data ACK may also wait for what other subflows carry. So only of the part that was missing it is known that it waited for
+//! nothing else. And it may be missing
 //! because acknowledgements lose their options, which says nothing about the data.
 //!
 //! Owns that measurement. Must never know what follows from it.
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use manypath_tcp::time::{Duration, Instant};
 
@@ -33,41 +35,41 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// What is known of it on one subflow.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// Ends of parts that the subflow acknowledged, and when it did.
-    awaited: VecDeque<(Offset, Instant)>,
+    /// Parts that the subflow acknowledged, and when it did.
+    awaited: VecDeque<(Range<Offset>, Instant)>,
     smoothed: Duration,
     /// When that was last measured, or halved.
     known: Instant,
 }
 
 impl Lag {
-    /// The subflow acknowledged what ends here.
-    pub(crate) fn acknowledged(&mut self, end: Offset, now: Instant) {
+    /// The subflow acknowledged this part.
+    pub(crate) fn acknowledged(&mut self, part: Range<Offset>, now: Instant) {
         if self.awaited.len() < MOST {
-            self.awaited.push_back((end, now));
+            self.awaited.push_back((part, now));
         }
     }
 
-    /// There are Data ACKs up to `una`. `counts`: they waited for nothing but this subflow. What took longer than `most` waited for
-    /// the reader, or was repeated. True if that told something new.
-    fn answered(&mut self, una: Offset, counts: bool, most: Duration, now: Instant) -> bool {
-        let before = self.smoothed;
-        if !before.is_zero() && now.since(self.known) >= HALF_LIFE {
-            self.smoothed = before.over(2);
+    /// There are Data ACKs up to `una`, and were up to `before`. What was missing then is what they waited for; what lies behind
+    /// that waited for it. What took longer than `most` waited for the reader, or was repeated. True if that told something new.
+    fn answered(&mut self, before: Offset, una: Offset, most: Duration, now: Instant) -> bool {
+        let known = self.smoothed;
+        if !known.is_zero() && now.since(self.known) >= HALF_LIFE {
+            self.smoothed = known.over(2);
             self.known = now;
         }
-        while let Some(&(end, since)) = self.awaited.front() {
-            if end > una {
+        while let Some((part, since)) = self.awaited.front() {
+            if part.end > una {
                 break;
             }
-            self.awaited.pop_front();
-            if counts {
+            if part.contains(&before) {
                 let old = self.smoothed.ratio(SHARE - 1, SHARE);
-                self.smoothed = old + now.since(since).min(most).over(SHARE);
+                self.smoothed = old + now.since(*since).min(most).over(SHARE);
                 self.known = now;
             }
+            self.awaited.pop_front();
         }
-        self.smoothed != before
+        self.smoothed != known
     }
 
     /// How much later, as far as is known.
@@ -77,7 +79,7 @@ impl Lag {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.awaited.capacity() * size_of::<(Offset, Instant)>()
+        self.awaited.capacity() * size_of::<(Range<Offset>, Instant)>()
     }
 }
 
@@ -87,8 +89,7 @@ impl Conn {
         let una = self.send.una();
         let most = self.data_rto();
         for sf in &mut self.subflows {
-            let counts = sf.has_swallowed(before);
-            if sf.lag.answered(una, counts, most, cx.now) {
+            if sf.lag.answered(before, una, most, cx.now) {
                 self.schedule.forget();
             }
         }
@@ -105,42 +106,52 @@ mod tests {
         Instant::from_millis(ms)
     }
 
+    const fn part(from: u64, to: u64) -> Range<Offset> {
+        Offset(from)..Offset(to)
+    }
+
     #[test]
     fn the_peer_answers_so_much_later() {
         let mut lag = Lag::default();
-        lag.acknowledged(Offset(1_400), ms(2));
-        lag.acknowledged(Offset(2_800), ms(3));
-        assert!(!lag.answered(Offset(1_399), true, MOST_LAG, ms(10)));
+        lag.acknowledged(part(0, 1_400), ms(2));
+        lag.acknowledged(part(1_400, 2_800), ms(3));
+        assert!(!lag.answered(Offset(0), Offset(1_399), MOST_LAG, ms(10)));
         assert_eq!(lag.get(), Duration::ZERO);
-        assert!(lag.answered(Offset(1_400), true, MOST_LAG, ms(18)));
+        assert!(lag.answered(Offset(1_399), Offset(1_400), MOST_LAG, ms(18)));
         assert_eq!(lag.get(), Duration::from_millis(2));
-        assert!(lag.answered(Offset(9_000), true, MOST_LAG, ms(83)));
+        assert!(lag.answered(Offset(1_400), Offset(9_000), MOST_LAG, ms(83)));
         assert_eq!(lag.get(), Duration::from_micros(11_750));
-        assert!(!lag.answered(Offset(9_000), true, MOST_LAG, ms(90)));
+        assert!(!lag.answered(Offset(2_800), Offset(9_000), MOST_LAG, ms(90)));
         // The next ones come at once.
-        lag.acknowledged(Offset(9_100), ms(90));
-        assert!(lag.answered(Offset(9_100), true, MOST_LAG, ms(90)));
+        lag.acknowledged(part(9_000, 9_100), ms(90));
+        assert!(lag.answered(Offset(9_000), Offset(9_100), MOST_LAG, ms(90)));
+        assert!(lag.get() < Duration::from_millis(11));
+        // One that takes for ever counts as so much.
+        lag.acknowledged(part(9_100, 9_200), ms(100));
+        assert!(lag.answered(Offset(9_100), Offset(9_200), Duration::ZERO, ms(90_000)));
         assert!(lag.get() < Duration::from_millis(11));
     }
 
     #[test]
     fn what_waited_for_others_tells_nothing() {
         let mut lag = Lag::default();
-        lag.acknowledged(Offset(1_400), ms(2));
-        assert!(!lag.answered(Offset(1_400), false, MOST_LAG, ms(900)));
-        lag.acknowledged(Offset(2_800), ms(902));
-        assert!(lag.answered(Offset(2_800), true, MOST_LAG, ms(910)));
+        lag.acknowledged(part(1_400, 2_800), ms(2));
+        assert!(!lag.answered(Offset(0), Offset(2_800), MOST_LAG, ms(900)));
+        // What was missing came here, at last, as well: only of that it is known how long it took.
+        lag.acknowledged(part(4_200, 5_600), ms(900));
+        lag.acknowledged(part(2_800, 4_200), ms(1_900));
+        assert!(lag.answered(Offset(2_800), Offset(5_600), MOST_LAG, ms(1_908)));
         assert_eq!(lag.get(), Duration::from_millis(1));
     }
 
     #[test]
     fn what_was_long_ago_fades() {
         let mut lag = Lag::default();
-        lag.acknowledged(Offset(1_400), ms(0));
-        assert!(lag.answered(Offset(1_400), true, MOST_LAG, ms(800)));
-        assert!(!lag.answered(Offset(2_800), false, MOST_LAG, ms(10_799)));
-        assert!(lag.answered(Offset(4_200), false, MOST_LAG, ms(10_800)));
-        assert!(!lag.answered(Offset(5_600), false, MOST_LAG, ms(10_900)));
+        lag.acknowledged(part(0, 1_400), ms(0));
+        assert!(lag.answered(Offset(0), Offset(1_400), MOST_LAG, ms(800)));
+        assert!(!lag.answered(Offset(1_400), Offset(2_800), MOST_LAG, ms(10_799)));
+        assert!(lag.answered(Offset(2_800), Offset(4_200), MOST_LAG, ms(10_800)));
+        assert!(!lag.answered(Offset(4_200), Offset(5_600), MOST_LAG, ms(10_900)));
         assert_eq!(lag.get(), Duration::from_millis(50));
     }
 
@@ -148,8 +159,8 @@ mod tests {
     fn memory_is_bounded() {
         let mut lag = Lag::default();
         for i in 0..1_000 {
-            lag.acknowledged(Offset(i), ms(i));
+            lag.acknowledged(part(i, i + 1), ms(i));
         }
-        assert!(lag.memory() <= 2 * MOST * size_of::<(Offset, Instant)>());
+        assert!(lag.memory() <= 2 * MOST * size_of::<(Range<Offset>, Instant)>());
     }
 }

@@ -171,7 +171,7 @@ impl Conn {
         let counts = says_data_ack || sf.answered_by != AnsweredBy::Peer;
         sf.tx.acked(sf.tcp.snd_una_ssn(), |part| {
             if counts && part.end > una {
-                lag.acknowledged(part.end, cx.now);
+                lag.acknowledged(part.clone(), cx.now);
             }
             swallowed.note(part, una);
         });
