@@ -316,6 +316,10 @@ fn is_as_tcp_begun_later(
     for app in &mut later.apps {
         app.start = Span(app.start.0 + delay);
     }
+    // Boxes count from the first packet, which comes later as well.
+    for placed in later.links.iter_mut().flat_map(|link| &mut link.boxes) {
+        begins_sooner(&mut placed.spec, delay);
+    }
     let options = RunOptions {
         seed,
         ..RunOptions::default()
@@ -323,6 +327,18 @@ fn is_as_tcp_begun_later(
     let tcp = arm(later, options)?.ok();
     let whole = tcp.and_then(|tcp| tcp.whole);
     Ok(whole.is_some_and(|whole| ours <= judge::allowed(whole - delay)))
+}
+
+/// Has a box begin its work by so much sooner after its first packet.
+fn begins_sooner(spec: &mut BoxSpec, by: Duration) {
+    let after = match spec {
+        BoxSpec::Blackhole(hole) => &mut hole.after,
+        BoxSpec::ShrinkWindow(shrink) => &mut shrink.after,
+        BoxSpec::Strip(strip) => &mut strip.after_time,
+        BoxSpec::Reset(reset) => &mut reset.after,
+        _ => return,
+    };
+    after.0 = after.0.excess_over(by);
 }
 
 /// When a box begins its work, if that is not at the first packet, nor, for one that takes options away, before `end`.
