@@ -173,7 +173,11 @@ impl Conn {
         let bare = bare || failing.answered;
         let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
         if failing.sent > 0 && bare || unheard {
-            self.goes_on_damaged(i, cx);
+            // What came without mappings is the stream of who has gone on already, and was no record.
+            match failing.bare == 0 && self.may_be_answered_by_record() {
+                true => self.fall_by_record(i, FallbackCause::Checksum, cx),
+                false => self.fall_to_infinite(i, FallbackCause::Checksum, cx),
+            }
             return;
         }
         if failing.sent >= MOST_FAILS {
@@ -188,14 +192,6 @@ impl Conn {
             ..failing
         });
         self.say_fail(i, failing.at, cx);
-    }
-
-    /// Goes on as TCP with what is rewritten; by a record if the peer may have begun with one already.
-    fn goes_on_damaged(&mut self, i: usize, cx: &mut Cx<'_>) {
-        match self.may_be_answered_by_record() {
-            true => self.fall_by_record(i, FallbackCause::Checksum, cx),
-            false => self.fall_to_infinite(i, FallbackCause::Checksum, cx),
-        }
     }
 
     /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
@@ -282,8 +278,8 @@ impl Conn {
             return;
         }
         if self.failing.is_some() {
-            // The answer: from here on bytes count as they come.
-            self.goes_on_damaged(i, cx);
+            // The answer: from here on bytes count as they come. Who falls by a record says that instead.
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
         let Some(from) = self

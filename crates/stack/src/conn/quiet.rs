@@ -180,8 +180,13 @@ impl Conn {
             sf.quiet.look_at = None;
             // What is in flight finds out by itself whether the path works.
             let brings = sf.carries_data() || self.restart.is_on(sf.id());
-            if sf.stale || !brings || sf.tcp.has_outstanding() {
-                self.resting = true;
+            let busy = sf.tcp.has_outstanding();
+            if sf.stale || !brings || busy {
+                // Where all goes on as TCP, the path may die behind the answer to it, and nobody else would notice.
+                let again = cx.now + sf.tcp.rto();
+                let alone = busy && self.may_resume(i);
+                self.subflows[i].quiet.look_at = Some(again).filter(|_| alone);
+                self.resting |= !alone;
                 continue;
             }
             let rto = sf.tcp.rto();

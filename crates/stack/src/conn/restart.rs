@@ -176,7 +176,7 @@ impl Conn {
     /// one in any case.
     pub(super) fn may_be_answered_by_record(&self) -> bool {
         let knows = |sf: &Subflow| match sf.greeting {
-            Greeting::JoinAck { knows_records, .. } => knows_records,
+            Greeting::JoinAck { knows_records, .. } => knows_records && sf.reset_with.is_none(),
             _ => false,
         };
         self.subflows.iter().any(knows)
@@ -228,7 +228,10 @@ impl Conn {
     /// A Data ACK came on the subflow. What it is worth is known better by now than when another one was let rest for it, which
     /// may have been a guess: if it lost something or has a long queue, that one goes on alone after all.
     pub(super) fn outdone_by_resting(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.falls_by_record() || !self.subflows[i].answers() || self.subflows[i].rests {
+        let sf = &self.subflows[i];
+        // Right after a time-out or in a loss it seems worth less than it is.
+        let settled = !sf.tcp.in_slow_start() && !sf.tcp.in_recovery();
+        if !self.falls_by_record() || !settled || !sf.answers() || sf.rests {
             return;
         }
         let rests = |j: &usize| {

@@ -85,7 +85,7 @@ impl Conn {
             self.take_repeated_infinite(i, seg, cx);
         }
         self.note_heard(i, outcome.in_order.is_some(), cx);
-        self.bare_question_answered(i);
+        self.bare_question_answered(i, seg);
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
         self.heard_while_failing(i, again, cx.now);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);

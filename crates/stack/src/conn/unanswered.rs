@@ -8,6 +8,7 @@
 //! Owns the question and what follows from the answer. Must never ask where data was ever acknowledged.
 
 use manypath_tcp::time::Instant;
+use manypath_wire::segment::Segment;
 
 use super::{Conn, Cx};
 
@@ -62,10 +63,10 @@ impl Conn {
         }
     }
 
-    /// Something came on a subflow: the path works.
-    pub(super) fn bare_question_answered(&mut self, i: usize) {
+    /// Something came on a subflow. Without payload, which comes by itself, it is the answer: the path works.
+    pub(super) fn bare_question_answered(&mut self, i: usize, seg: &Segment<'_>) {
         let question = &mut self.subflows[i].bare_question;
-        if let BareQuestion::Asked(until) = *question {
+        if let (BareQuestion::Asked(until), true) = (*question, seg.payload.is_empty()) {
             *question = BareQuestion::Answered(until);
         }
     }
