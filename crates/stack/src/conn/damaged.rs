@@ -64,6 +64,9 @@ impl Conn {
 
     /// Decides about a subflow whose payload is damaged, when another one answers or none did in time.
     fn settle_damaged(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self.subflows[i].damaged.is_none() {
+            return;
+        }
         let goes_on = self.may_go_on_damaged(i, cx.now);
         let over = |damaged: &mut Damaged| !goes_on || damaged.until <= cx.now;
         let Some(damaged) = self.subflows[i].damaged.take_if(over) else {

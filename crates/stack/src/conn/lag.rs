@@ -9,8 +9,7 @@
 //! data takes on it, and that is smoothed as a round trip is.
 //!
 //! A Data ACK may also wait for what other subflows carry. So only of the part that was missing it is known that it waited for
-//! nothing else. And it may be missing
-//! because acknowledgements lose their options, which says nothing about the data.
+//! nothing else. And it may be missing because acknowledgements lose their options, which says nothing about the data.
 //!
 //! Owns that measurement. Must never know what follows from it.
 

@@ -15,8 +15,8 @@ use crate::ids::SubflowId;
 
 /// It has a Data ACK.
 fn has_data_ack(seg: &Segment<'_>) -> bool {
-    let mut options = seg.options.mptcp.iter();
-    options.any(|option| matches!(option, MptcpOption::Dss(dss) if dss.data_ack.is_some()))
+    let dss = seg.options.mptcp.dss();
+    dss.is_some_and(|dss| dss.data_ack.is_some())
 }
 
 impl Conn {

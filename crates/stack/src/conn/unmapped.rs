@@ -256,7 +256,6 @@ impl Conn {
         };
         if only {
             self.withhold(i, bytes.len(), cx);
-            self.withhold_anew(i, bytes.len());
         }
         let patience = self.patience(i);
         let sf = &mut self.subflows[i];

@@ -71,20 +71,18 @@ pub(crate) struct Withheld {
 impl Conn {
     /// The peer may not know that its mappings do not arrive; `len` bytes came without.
     pub(crate) fn withhold(&mut self, i: usize, len: usize, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        let subflow = sf.id();
+        let subflow = self.subflows[i].id();
         if self.withheld.is_none_or(|held| held.subflow != subflow) {
             cx.count.ack_withheld += 1;
-            let bytes = fewer_than(len, BYTES);
-            sf.tcp.withhold(bytes);
             self.withheld = Some(Withheld {
                 subflow,
-                bytes,
+                bytes: BYTES,
                 repeats: 0,
                 given: 0,
                 fell: None,
             });
         }
+        self.withhold_anew(i, len);
     }
 
     /// So many new bytes came: the peer got on, and of these as many are withheld as of the first ones.
