@@ -31,6 +31,10 @@ impl Conn {
             self.sends_again(i);
             self.count_fallback(cause, cx);
             self.rest_is_plain(i, cx);
+            if self.joined {
+                // A peer that does not know goes on with what it took for the next part, or says again what others brought.
+                self.asks_at_need(i, cx);
+            }
         }
     }
 

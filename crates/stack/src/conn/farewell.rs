@@ -19,16 +19,19 @@ impl Conn {
         let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
-        // Else it was the peer who said so.
-        let alone_knows = matches!(
-            self.lattice.cause(),
-            Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
-        );
         let last = self.send.fin == FinState::Queued && self.send.all_sent();
         let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
         let unsaid = self.lattice.infinite_due() && !(self.infinite_said || self.took_leave);
         let known = self.remote.is_some() && !self.joined && !self.fell_by_record();
-        alone_knows && known && unsaid && last && arrived
+        self.alone_knows() && known && unsaid && last && arrived
+    }
+
+    /// The peer may not know that we fell: else it was the peer who said so.
+    pub(super) fn alone_knows(&self) -> bool {
+        matches!(
+            self.lattice.cause(),
+            Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
+        )
     }
 
     /// Has it sent. True: the FIN waits for that.

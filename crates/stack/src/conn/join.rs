@@ -72,10 +72,19 @@ impl Conn {
     /// The peer may join now. After a fall by a record, that is its way on where the subflow ended on which it had gone on, which it
     /// may have heard before us.
     pub(crate) fn accepts_joins(&self) -> bool {
+        self.takes_joins() && !self.holds_something()
+    }
+
+    /// Whether the connection stays one of Multipath TCP is in the balance, and a join has to wait for that. A refusal would be for
+    /// good (RFC 8684 section 3.6), and what is held is a matter of a moment as a rule.
+    pub(crate) fn keeps_joins_waiting(&self) -> bool {
+        self.takes_joins() && self.holds_something()
+    }
+
+    fn takes_joins(&self) -> bool {
         (self.lattice.may_join() || self.fell_by_record())
             && self.established
             && self.closed.is_none()
-            && !self.holds_something()
             && self.remote.is_some()
     }
 
@@ -157,7 +166,7 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
-        if self.was_told_to_go_on() {
+        if self.was_told_to_go_on(cx.now) {
             self.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
             return;
         }

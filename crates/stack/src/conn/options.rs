@@ -319,7 +319,10 @@ impl Conn {
 
     /// No new data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
     fn says_end_as_tcp(&self, plan: &Plan) -> bool {
-        (plan.fin && self.joined || says_farewell(plan)) && self.lattice.infinite_due()
+        // The farewell may be lost, and the FIN is repeated.
+        let alone_knows = self.alone_knows() && self.remote.is_some();
+        let fin = plan.fin && (self.joined || alone_knows);
+        (fin || says_farewell(plan)) && self.lattice.infinite_due()
     }
 
     /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before

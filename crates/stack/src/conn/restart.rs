@@ -582,8 +582,12 @@ impl Conn {
             self.subflows[*i].tcp.probe_liveness(cx.now);
             cx.count.subflow_asked += 1;
         }
-        self.restart.asked.get_or_insert(cx.now);
-        self.restart.ask_at = Some(cx.now + ASKED_EVERY).filter(|_| !others.is_empty());
+        if others.is_empty() {
+            self.looks_for_another(on, cx);
+        } else {
+            self.restart.asked.get_or_insert(cx.now);
+        }
+        self.restart.ask_at = Some(cx.now + ASKED_EVERY);
     }
 
     /// The peer's record did not come in time.

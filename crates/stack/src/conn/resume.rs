@@ -82,6 +82,15 @@ impl Conn {
         }
     }
 
+    /// The peer's record does not come here, and there is nobody else to ask: if this one is silent, another way has to be made.
+    pub(super) fn looks_for_another(&mut self, on: SubflowId, cx: &mut Cx<'_>) {
+        let silent = |i: &usize| cx.now >= self.subflows[*i].is_silent_from();
+        if self.position(on).filter(silent).is_some() && !self.restart.seeks {
+            self.restart.seeks = true;
+            self.tell_manager(pm::Event::Resume, cx);
+        }
+    }
+
     /// It answers again: the other ways are not wanted any more.
     pub(super) fn silence_is_over(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self.restart.is_on(self.subflows[i].id()) && core::mem::take(&mut self.restart.seeks) {

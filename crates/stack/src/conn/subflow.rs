@@ -179,6 +179,9 @@ pub(crate) struct Subflow {
     pub(crate) unmapped_since: Option<(Instant, u64)>,
     /// The last mapping did not count, though the subflow acknowledged it.
     pub(crate) lacks: bool,
+    /// When the peer was told last, by MP_FAIL, that the order of this subflow is the stream's. It falls when it hears that, even
+    /// if a mapping has explained by then what it was told about.
+    pub(super) told_to_go_on: Option<Instant>,
     /// What it acknowledged and that has no Data ACK.
     pub(crate) swallowed: Swallowed,
     /// How much later than it the connection at the other end acknowledges.
@@ -264,6 +267,7 @@ impl Subflow {
             unmapped: 0,
             unmapped_since: None,
             lacks: false,
+            told_to_go_on: None,
             swallowed: Swallowed::default(),
             lag: Lag::default(),
             reset_with: None,

@@ -21,6 +21,7 @@ use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
+use super::restart::long_silence;
 use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
@@ -63,8 +64,6 @@ pub(crate) struct Unexplained {
     pub(super) tell: Option<Instant>,
     pub(super) until: Instant,
     pub(super) since: Instant,
-    /// The peer was told by MP_FAIL, and falls when it hears that.
-    told: bool,
     /// The peer was asked to begin anew.
     pub(super) asked: bool,
     /// More came than can be held.
@@ -83,7 +82,6 @@ impl Unexplained {
             tell: Some(now),
             until,
             since: now,
-            told: false,
             asked: true,
             is_full: false,
         }
@@ -237,9 +235,19 @@ impl Conn {
     /// The peer was told by MP_FAIL that the order of the only subflow is the stream's. When it hears that it goes on there as TCP and
     /// ends all others, by a word that may not get through where they are: with another one up, we could not tell any more that
     /// nothing of the stream went that way. So none comes up.
-    pub(super) fn was_told_to_go_on(&self) -> bool {
-        let told = |sf: &Subflow| sf.unexplained.as_ref().is_some_and(|held| held.told);
-        self.subflows.iter().any(told)
+    /// But a peer that has not fallen so long after did not hear it.
+    pub(crate) fn was_told_to_go_on(&self, now: Instant) -> bool {
+        let lately = |sf: &Subflow| {
+            let heard_by = |told: Instant| told + long_silence(sf.tcp.base_rto());
+            sf.told_to_go_on.is_some_and(|told| now < heard_by(told))
+        };
+        self.subflows.iter().any(lately)
+    }
+
+    /// About a round trip of the subflow.
+    fn short_wait(&self, i: usize) -> Duration {
+        let srtt = self.subflows[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
+        srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
     }
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
@@ -257,11 +265,9 @@ impl Conn {
         if only {
             self.withhold(i, bytes.len(), cx);
         }
-        let patience = self.patience(i);
+        let (patience, short) = (self.patience(i), self.short_wait(i));
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
-        let short = srtt.unwrap_or(SHORT_WAIT.1);
-        let short = short.max(SHORT_WAIT.0).min(SHORT_WAIT.1);
         let (tell, wait) = if sf.data_came_mapped && only {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
@@ -282,7 +288,6 @@ impl Conn {
             tell,
             until: cx.now + wait,
             since: cx.now,
-            told: false,
             asked: false,
             is_full: false,
         });
@@ -322,7 +327,7 @@ impl Conn {
         };
         let ssn = held.ssn;
         let passed_since = sf.mappings > held.mappings;
-        let (told, asked) = (held.told, held.asked);
+        let (told, asked) = (sf.told_to_go_on.is_some(), held.asked);
         let covered = sf.rx.current(ssn).is_some();
         // While something before the next mapping is missing, it may bring the mapping of what is held.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
@@ -385,23 +390,27 @@ impl Conn {
     /// No mapping came in time. // rfc8684:B5
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            let rto = self.subflows[i].tcp.rto();
+            let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
             let Some(held) = &mut self.subflows[i].unexplained else {
                 continue;
             };
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
             let (asked, over) = (held.asked, held.until <= cx.now);
-            if tell && asked {
-                held.tell = Some(cx.now + rto);
+            if tell {
+                // What says it may be lost, and the peer would say everything again, as new bytes.
+                let pause = if asked {
+                    rto
+                } else {
+                    short.max(cx.now.since(held.since))
+                };
+                held.tell = Some(cx.now + pause);
             }
             if over {
                 self.settle_unmapped(i, cx);
             } else if tell && (asked || self.goes_on_with_stream(i)) {
                 // A peer that hears this falls to TCP and sends nothing twice.
                 self.say_fail(i, self.recv.next(), cx);
-                if let Some(held) = &mut self.subflows[i].unexplained {
-                    held.told = true;
-                }
+                self.subflows[i].told_to_go_on = Some(cx.now);
             }
         }
     }

@@ -145,6 +145,8 @@ pub enum NotCreated {
     NoPort,
     /// The connection has no number left for another subflow.
     NoSlot,
+    /// The connection takes none at the moment: it may be about to fall back.
+    NotNow,
 }
 
 /// One line of the decision log.
@@ -553,6 +555,7 @@ impl fmt::Display for Reason {
             }
             Self::NotCreated(NotCreated::NoPort) => f.write_str("no local port is free"),
             Self::NotCreated(NotCreated::NoSlot) => f.write_str("no subflow number is free"),
+            Self::NotCreated(NotCreated::NotNow) => f.write_str("the connection takes none now"),
             Self::Controller(why) => f.write_str(why),
             Self::Asked => f.write_str("on request"),
             Self::AskedInVain => f.write_str("on request, and refused"),

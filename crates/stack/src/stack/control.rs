@@ -149,7 +149,7 @@ impl Stack {
             .map(Done::Subflow)
             .map_err(|why| match why {
                 pm::NotCreated::NoPort => StackError::NoPorts,
-                pm::NotCreated::NoSlot => StackError::TooMany,
+                pm::NotCreated::NoSlot | pm::NotCreated::NotNow => StackError::TooMany,
             })
     }
 

@@ -263,6 +263,11 @@ impl Stack {
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };
+        if conn.keeps_joins_waiting() {
+            // The peer says its SYN again.
+            self.counters.join_too_early += 1;
+            return;
+        }
         if !conn.accepts_joins() {
             self.counters.join_too_early += 1;
             self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
@@ -342,11 +347,10 @@ impl Stack {
             .ok_or(pm::NotCreated::NoPort)?;
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let opts = entry.conn.opts.clone();
-        let subflow = entry
-            .conn
-            .free_subflow()
-            .filter(|_| entry.conn.may_join())
-            .ok_or(pm::NotCreated::NoSlot)?;
+        if !entry.conn.may_join() || entry.conn.was_told_to_go_on(self.now) {
+            return Err(pm::NotCreated::NotNow);
+        }
+        let subflow = entry.conn.free_subflow().ok_or(pm::NotCreated::NoSlot)?;
         let again = create.origin == SubflowOrigin::Recreated;
         let preferred = match ports {
             PortChoice::Like(port) | PortChoice::Exactly(port) => Some(port),

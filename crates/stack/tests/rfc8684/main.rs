@@ -2,6 +2,7 @@
 
 mod script;
 
+mod balance;
 mod close;
 mod commands;
 mod cookies;

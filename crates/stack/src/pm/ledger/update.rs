@@ -21,6 +21,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// How soon a failed attempt for lack of a local resource is repeated.
 const RESOURCE_PAUSE: Duration = Duration::from_secs(5);
+/// The same where the connection was about to fall back, which is decided soon.
+const UNSETTLED_PAUSE: Duration = Duration::from_millis(500);
 
 impl Ledger {
     /// The connection is fully established. // rfc8684:C15
@@ -358,9 +360,13 @@ impl Ledger {
         self.issued.swap_remove(at);
         let pair = self.pairs.entry(create.local_id, create.remote);
         pair.declined = Some(Reason::NotCreated(why));
+        let pause = match why {
+            NotCreated::NoPort | NotCreated::NoSlot => RESOURCE_PAUSE,
+            NotCreated::NotNow => UNSETTLED_PAUSE,
+        };
         pair.standing = Standing::Until {
             end: SubflowEnd::Administrative,
-            at: now + RESOURCE_PAUSE,
+            at: now + pause,
         };
         Noted::Accepted
     }
