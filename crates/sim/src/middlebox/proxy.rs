@@ -97,6 +97,9 @@ struct Stream {
     /// Something was sent again: what was kept then may have more holes (RFC 6582). Each is filled by one acknowledgement where
     /// the receiver says by SACK which there are, else by one round trip.
     recover: Option<SeqNum>,
+    /// That was by a time-out: what fills a hole has two more sent, as in slow start (RFC 5681 section 3.1), for nothing else is on
+    /// its way where what lies behind a hole is dropped.
+    begins_anew: bool,
 }
 
 impl Stream {
@@ -110,7 +113,7 @@ impl Stream {
     }
 
     /// The receiver acknowledges. Says which of the segments that are kept should be sent again at once.
-    fn acknowledge(&mut self, heard: &Heard, now: Instant) -> Option<usize> {
+    fn acknowledge(&mut self, heard: &Heard, now: Instant) -> Vec<usize> {
         let ack = heard.ack;
         let before = *self.acked.get_or_insert(ack);
         self.next = Some(self.next.map_or(ack, |next| next.max(ack)));
@@ -132,9 +135,12 @@ impl Stream {
         }
         if self.recover.is_none() && self.duplicates == DUPLICATES {
             self.recovers();
-            return Some(0);
+            return vec![0];
         }
-        self.recover.and_then(|_| self.next_hole())
+        match (self.recover, self.begins_anew && ack.after(before)) {
+            (None, _) => Vec::new(),
+            (Some(_), fills) => self.next_holes(1 + usize::from(fills)),
+        }
     }
 
     /// The receiver has everything before `ack`.
@@ -166,18 +172,23 @@ impl Stream {
     /// Something is lost: everything that is kept may be.
     fn recovers(&mut self) {
         self.recover = self.store.back().map(|last| last.end);
+        self.begins_anew = false;
     }
 
     /// Nothing was heard of what is kept for as long as a time-out.
     fn all_is_lost(&mut self) {
         self.recovers();
+        self.begins_anew = true;
         self.arrived = self.turns;
     }
 
-    /// The next segment that is missing: something that was sent later arrived (RFC 8985 section 6.2, on a path that keeps order).
-    fn next_hole(&self) -> Option<usize> {
-        let mut kept = self.store.iter();
-        kept.position(|kept| !kept.held && kept.turn < self.arrived)
+    /// The next segments that are missing: something that was sent later arrived (RFC 8985 section 6.2, on a path that keeps
+    /// order).
+    fn next_holes(&self, most: usize) -> Vec<usize> {
+        let missing = |kept: &Stored| !kept.held && kept.turn < self.arrived;
+        let kept = self.store.iter().enumerate();
+        let holes = kept.filter(|(_, kept)| missing(kept)).map(|(at, _)| at);
+        holes.take(most).collect()
     }
 
     /// The next transmission's place among all.
@@ -328,8 +339,10 @@ impl Proxy {
         packet: &mut Packet,
         view: &TcpView,
         now: Instant,
-    ) -> Option<usize> {
-        let ack = view.ack(packet.bytes()).map(SeqNum::new)?;
+    ) -> Vec<usize> {
+        let Some(ack) = view.ack(packet.bytes()).map(SeqNum::new) else {
+            return Vec::new();
+        };
         let is_syn = view.flags & SYN != 0;
         let shift = if is_syn { 0 } else { shift(flow, way) };
         let window = u32::from(view.window(packet.bytes())) << shift;
@@ -483,9 +496,11 @@ impl Middlebox for Proxy {
         let back = way.reversed();
         if back.is_meant_by(spec.way) {
             let again = Self::read_ack(flow, way, &mut packet, &view, desk.now);
-            if let Some(copy) = again.and_then(|at| Self::again(flow, at, back, desk)) {
-                self.touched += 1;
-                hand_on(&spec, desk, back, copy);
+            for at in again {
+                if let Some(copy) = Self::again(flow, at, back, desk) {
+                    self.touched += 1;
+                    hand_on(&spec, desk, back, copy);
+                }
             }
         }
         if view.sequence_len() == 0 || view.flags & SYN != 0 || !way.is_meant_by(spec.way) {
@@ -704,9 +719,13 @@ mod tests {
             bench.pass(Way::Out, &data(true, 100 + n * 4, b"0123"));
         }
         assert_eq!(seen(bench.until(Instant::from_secs(1)))[0].1, 100);
-        // The first hole is filled, and the answer shows the next.
-        let out = seen(bench.pass(Way::In, &ack(true, 108)));
-        assert_eq!((out.len(), out[0].0, out[0].1), (2, Way::Out, 108));
+        // The first hole is filled: two more are sent, as in slow start.
+        let out = seen(bench.pass(Way::In, &ack(true, 104)));
+        let sent: Vec<_> = out.iter().map(|one| (one.0, one.1)).collect();
+        assert_eq!(sent, [(Way::Out, 104), (Way::Out, 108), (Way::In, 900)]);
+        // An acknowledgement that brings nothing new makes room for one.
+        let out = seen(bench.pass(Way::In, &ack(true, 104)));
+        assert_eq!((out.len(), out[0].0, out[0].1), (2, Way::Out, 112));
         // Everything kept then has arrived.
         assert_eq!(bench.pass(Way::In, &ack(true, 116)).len(), 1);
         bench.pass(Way::Out, &data(true, 116, b"0123"));
