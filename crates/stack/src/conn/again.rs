@@ -2,6 +2,8 @@
 //!
 //! The infinite mapping says where that begins. Owns both sides of it. Must never deliver a byte twice.
 
+use core::ops::Range;
+
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
@@ -9,6 +11,14 @@ use super::ingest::interference;
 use super::unmapped::Unexplained;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+
+/// Where this number is among bytes that begin with `ssn`, or the end of them next to it. Pure.
+fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
+    match number.after(ssn) {
+        true => (number.since(ssn) as usize).min(bytes.len()),
+        false => 0,
+    }
+}
 
 impl Conn {
     /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
@@ -176,11 +186,37 @@ impl Conn {
         self.say_where_it_goes_on(i);
     }
 
+    /// These numbers bring what came before. The peer repeats in order, so whatever lies between two such parts does, too.
+    pub(super) fn comes_again(&mut self, i: usize, part: Range<Ssn>) {
+        let known = &mut self.subflows[i].repeated_after_fall;
+        match known {
+            Some(known) if part.end.after(known.end) => known.end = part.end,
+            Some(_) => {}
+            None => *known = Some(part),
+        }
+    }
+
+    /// In-order bytes without those that a mapping says to come again, in whatever pieces: a box may have joined them with new ones.
+    pub(super) fn without_repeated<'a>(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &'a [u8],
+    ) -> [(Ssn, &'a [u8]); 2] {
+        let sf = &mut self.subflows[i];
+        let Some(known) = &sf.repeated_after_fall else {
+            return [(ssn, bytes), (ssn, &[])];
+        };
+        let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
+        if end < bytes.len() {
+            // Numbers come round.
+            sf.repeated_after_fall = None;
+        }
+        [(ssn, &bytes[..begin]), (ssn + end as u32, &bytes[end..])]
+    }
+
     /// What of in-order bytes after the fall did not come before.
     pub(super) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
-        if self.repeated_after_fall && self.delivered_ssn == Some(ssn) {
-            return &[];
-        }
         let Some((from, known)) = &mut self.peer_again else {
             return bytes;
         };

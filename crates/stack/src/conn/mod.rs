@@ -226,8 +226,6 @@ pub(crate) struct Conn {
     writer_has_more: bool,
     /// Where the payload of the segment at hand starts, while it is being taken in.
     delivered_ssn: Option<Ssn>,
-    /// It only repeats what came before the fall. // rfc8684:R3
-    repeated_after_fall: bool,
     /// The same, whether it is in order or not.
     segment_ssn: Option<Ssn>,
     /// When payload last arrived on any subflow.
@@ -329,7 +327,6 @@ impl Conn {
             write_blocked: false,
             writer_has_more: false,
             delivered_ssn: None,
-            repeated_after_fall: false,
             segment_ssn: None,
             fed: now,
             resting: false,

@@ -624,6 +624,12 @@ impl Conn {
 
     /// In-order bytes after the fall: they are the stream.
     pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        for (ssn, part) in self.without_repeated(i, ssn, bytes) {
+            self.take_new(i, ssn, part, cx);
+        }
+    }
+
+    fn take_new(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let bytes = self.new_part(ssn, bytes);
         self.withhold_anew(i, bytes.len());
         self.subflows[i].bytes_received += bytes.len() as u64;

@@ -93,7 +93,6 @@ impl Conn {
         let tcp = &self.subflows[i].tcp;
         let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
         self.segment_ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
-        self.repeated_after_fall = false;
         if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
             self.take_options(i, seg, &outcome, cx);
         }

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{Kind, Machine, Plan, State};
@@ -158,6 +159,8 @@ pub(crate) struct Subflow {
     pub(crate) bareness: Bareness,
     /// What the peer's mappings told, in its own numbers.
     pub(crate) told: Told,
+    /// Numbers on which a peer that did not notice our fall repeats what came before. // rfc8684:R3
+    pub(super) repeated_after_fall: Option<Range<Ssn>>,
     /// The peer stands behind data that did not get here.
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
@@ -256,6 +259,7 @@ impl Subflow {
             first_end: None,
             bareness: Bareness::default(),
             told: Told::default(),
+            repeated_after_fall: None,
             behind: false,
             unexplained: None,
             rests: false,

@@ -557,10 +557,14 @@ impl Conn {
         }
         let (ssn, len) = (mapping.ssn, mapping.len - u16::from(dss.data_fin));
         let at = numbers.place(mapping.dsn, self.recv.next());
-        if let Some(at) = at.filter(|_| len > 0 && self.delivered_ssn.is_some()) {
-            let told = &mut self.subflows[i].told;
-            self.repeated_after_fall = told.repeats(ssn, at, len);
-            told.note(ssn, at, len);
+        if let Some(at) = at.filter(|_| len > 0) {
+            if self.subflows[i].told.repeats(ssn, at, len) {
+                self.comes_again(i, ssn..ssn + u32::from(len));
+            }
+            // What lies behind a hole says nothing about what fills it.
+            if self.delivered_ssn.is_some() {
+                self.subflows[i].told.note(ssn, at, len);
+            }
         }
         if !(dss.data_fin && self.unheard.is_some()) {
             return;

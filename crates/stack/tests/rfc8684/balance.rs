@@ -1,7 +1,9 @@
 //! Whether a connection stays one of Multipath TCP is in the balance: bytes wait for a mapping, and the peer may be falling already.
 
 use manypath_stack::{ConnOptions, FallbackCause, ProtocolLevel};
+use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
+use crate::fallback::options_lost;
 use crate::script::packet::{Seg, ack, data, rst};
 use crate::script::plain_options;
 use crate::script::session::Session;
@@ -107,4 +109,26 @@ fn who_begins_again_asks_where_what_comes_belongs() {
     // What the reset subflow was to bring comes later than this.
     s.send(0, 14, b"what follows");
     assert_eq!(s.read(), b"", "{}", s.w.log());
+}
+
+#[test]
+fn what_is_said_again_after_the_fall_is_known_in_whatever_pieces() {
+    // rfc8684:R3,B4: the peer has not heard that we fell, and misses Data ACKs
+    for (joined, divided) in [(true, false), (false, true)] {
+        let mut s = options_lost();
+        // It says again, as new bytes of the subflow, what came mapped, and goes on without mappings.
+        let again = MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping: Some(s.map(0, 0, b"mapped ")),
+            data_fin: false,
+        });
+        if joined {
+            s.w.inject(0, &data(b"mapped and new").opt(again));
+        } else if divided {
+            let behind = s.w.flows[0].nxt + 3;
+            s.w.inject(0, &data(b"ped and new").seq(behind));
+            s.w.inject(0, &data(b"map").opt(again));
+        }
+        assert_eq!(s.read(), b"and new", "{}", s.w.log());
+    }
 }

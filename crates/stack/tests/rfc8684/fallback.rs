@@ -352,7 +352,7 @@ fn an_infinite_mapping_counts_although_checksums_were_agreed_on() {
 }
 
 /// Options stop passing in mid-connection; the bytes that came since are told as the stream's.
-fn options_lost() -> Session {
+pub(crate) fn options_lost() -> Session {
     let mut s = Session::accepted_with(1, without_checksums());
     s.send(0, 0, b"mapped ");
     assert_eq!(s.read(), b"mapped ");
