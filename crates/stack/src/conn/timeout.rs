@@ -251,12 +251,13 @@ impl Conn {
         // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
         let others = self.joined && !self.holds_something();
         let said = self.send.end() > self.tx_start && self.send.lacks_fin_only();
-        if !(others && said && self.send.fin_is_unheard()) {
+        if !(others && said) {
             return;
         }
-        if heard {
+        if heard && self.send.fin_is_unheard() {
             self.send.repeat_last();
         } else if let Some(i) = self.best_subflow() {
+            // The next time it is known whether the peer is heard.
             self.subflows[i].tcp.probe_liveness(cx.now);
         }
     }
