@@ -4,7 +4,7 @@
 //! infinite mapping where the stream goes on (RFC 8684 section 3.7). If no option passes any more, the subflow ends.
 //! Owns the question. Must never count a byte of which the place is not certain.
 
-use super::fallback::{Standing, WayDown, way_down};
+use super::fallback::{Others, Standing, WayDown, way_down};
 use super::ingest::interference;
 use super::unmapped::SHORT_WAIT;
 use super::{Conn, Cx};
@@ -17,13 +17,14 @@ impl Conn {
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
         let proof_is_old = self.proof_is_old(i, others, cx.now);
-        if !mapped && self.subflows[i].bareness.awaits_option {
+        let by_record = self.falls_by_record();
+        let useless = others != Others::None || !by_record;
+        if !mapped && self.subflows[i].bareness.awaits_option && useless {
             // rfc8684:B3
             self.subflows[i].unexplained = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
-        let by_record = self.falls_by_record();
         let Some(held) = &mut self.subflows[i].unexplained else {
             return;
         };

@@ -222,6 +222,14 @@ impl Conn {
         self.goes_on_without(self.subflows[i].id(), end, cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
+        let refused = matches!(end, SubflowEnd::ResetByPeer { .. });
+        if let (&Greeting::JoinAck { knows_records, .. }, false) = (&sf.greeting, refused) {
+            // Our proof may have arrived: then there was another subflow for the peer, who takes records since its SYN/ACK.
+            self.joined = true;
+            if knows_records {
+                self.agree_on_records();
+            }
+        }
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
             .failing

@@ -158,6 +158,10 @@ impl Conn {
             (false, _) if !bare => self.answered_by_somebody(i, cx),
             // A piece of a segment may have come without its option, which then follows.
             (false, _) if certain && !empty => self.subflows[i].bareness.awaits_option = true,
+            // No other carries what it would lose, and both ends know how to go on.
+            (false, _) if certain && self.falls_by_record() && self.is_left(i) => {
+                self.options_stopped(i, FallbackCause::OptionsLost, cx);
+            }
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)

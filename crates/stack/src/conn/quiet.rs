@@ -87,9 +87,10 @@ impl Quiet {
     /// What to do at `now`, when other subflows last delivered payload at `elsewhere`. `rto` is the subflow's time-out. Pure.
     ///
     /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers, or at once when
-    /// it is doubted; and given up one time-out after the last unanswered question.
-    fn step(&self, now: Instant, elsewhere: Instant, rto: Duration) -> Step {
-        let due_some_time = elsewhere > self.heard && self.answered < ANSWERED;
+    /// it is doubted; and given up one time-out after the last unanswered question. If it is `alone`, nobody else would find out, and
+    /// it is asked for ever.
+    fn step(&self, now: Instant, elsewhere: Instant, rto: Duration, alone: bool) -> Step {
+        let due_some_time = elsewhere > self.heard && (alone || self.answered < ANSWERED);
         if self.deaf || !(self.doubted || due_some_time) {
             return Step::Rest;
         }
@@ -98,7 +99,7 @@ impl Quiet {
         } else if self.doubted {
             now
         } else {
-            self.heard + rto.times(2 << self.answered)
+            self.heard + rto.times(2 << self.answered.min(ANSWERED))
         };
         if now < due {
             Step::Wait(due)
@@ -205,7 +206,7 @@ impl Conn {
                 false => self.fed,
             };
             let sf = &mut self.subflows[i];
-            match sf.quiet.step(cx.now, elsewhere, rto) {
+            match sf.quiet.step(cx.now, elsewhere, rto, alone) {
                 Step::Wait(until) => sf.quiet.look_at = Some(until),
                 Step::Ask => {
                     sf.quiet.unanswered += 1;
@@ -242,19 +243,25 @@ mod tests {
         let mut quiet = Quiet::new(at(1_000));
         let elsewhere = at(9_000);
         assert_eq!(
-            quiet.step(at(1_300), at(900), RTO),
+            quiet.step(at(1_300), at(900), RTO, false),
             Step::Rest,
             "nobody delivers"
         );
-        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Wait(at(1_400)));
-        assert_eq!(quiet.step(at(1_400), elsewhere, RTO), Step::Ask);
+        assert_eq!(
+            quiet.step(at(1_300), elsewhere, RTO, false),
+            Step::Wait(at(1_400))
+        );
+        assert_eq!(quiet.step(at(1_400), elsewhere, RTO, false), Step::Ask);
         (quiet.unanswered, quiet.asked_at) = (1, at(1_400));
-        assert_eq!(quiet.step(at(1_599), elsewhere, RTO), Step::Wait(at(1_600)));
-        assert_eq!(quiet.step(at(1_600), elsewhere, RTO), Step::Ask);
+        assert_eq!(
+            quiet.step(at(1_599), elsewhere, RTO, false),
+            Step::Wait(at(1_600))
+        );
+        assert_eq!(quiet.step(at(1_600), elsewhere, RTO, false), Step::Ask);
         (quiet.unanswered, quiet.asked_at) = (2, at(1_600));
-        assert_eq!(quiet.step(at(1_800), elsewhere, RTO), Step::GiveUp);
+        assert_eq!(quiet.step(at(1_800), elsewhere, RTO, false), Step::GiveUp);
         quiet.deaf = true;
-        assert_eq!(quiet.step(at(2_000), elsewhere, RTO), Step::Rest);
+        assert_eq!(quiet.step(at(2_000), elsewhere, RTO, false), Step::Rest);
         assert!(quiet.heard(at(3_000)) && !quiet.heard(at(3_001)));
     }
 
@@ -264,13 +271,13 @@ mod tests {
         quiet.answered = ANSWERED;
         quiet.doubt(at(1_100));
         assert_eq!(quiet.deadline(), Some(at(1_100)));
-        assert_eq!(quiet.step(at(1_100), elsewhere, RTO), Step::Ask);
+        assert_eq!(quiet.step(at(1_100), elsewhere, RTO, false), Step::Ask);
         (quiet.unanswered, quiet.asked_at, quiet.look_at) = (1, at(1_100), Some(at(1_300)));
         quiet.doubt(at(1_200));
         assert_eq!(quiet.deadline(), Some(at(1_300)), "it is being asked");
-        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Ask);
+        assert_eq!(quiet.step(at(1_300), elsewhere, RTO, false), Step::Ask);
         assert!(!quiet.heard(at(1_350)));
-        assert_eq!(quiet.step(at(1_500), elsewhere, RTO), Step::Rest);
+        assert_eq!(quiet.step(at(1_500), elsewhere, RTO, false), Step::Rest);
     }
 
     #[test]
@@ -279,7 +286,7 @@ mod tests {
         let elsewhere = at(1_000_000);
         let (mut now, mut pauses) = (at(0), alloc::vec::Vec::new());
         loop {
-            match quiet.step(now, elsewhere, RTO) {
+            match quiet.step(now, elsewhere, RTO, false) {
                 Step::Wait(until) => {
                     pauses.push(until.since(now).as_millis());
                     now = until;

@@ -211,6 +211,9 @@ impl Conn {
     fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let joining = |j: usize| self.subflows[j].question() == Question::Rejoin;
+        if self.restart.seeks && cx.now >= sf.is_silent_from() {
+            return;
+        }
         if !sf.stale && !sf.quiet.deaf && !self.twins(i).any(joining) {
             self.subflows[i].silence_told = false;
             let (subflow, silent) = (self.subflows[i].id(), false);

@@ -582,11 +582,10 @@ impl Conn {
             self.subflows[*i].tcp.probe_liveness(cx.now);
             cx.count.subflow_asked += 1;
         }
-        if others.is_empty() {
-            self.looks_for_another(on, cx);
-        } else {
+        if !others.is_empty() {
             self.restart.asked.get_or_insert(cx.now);
         }
+        self.looks_for_another(on, cx);
         self.restart.ask_at = Some(cx.now + ASKED_EVERY);
     }
 

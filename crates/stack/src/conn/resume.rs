@@ -77,17 +77,26 @@ impl Conn {
         let sf = &self.subflows[i];
         let lasts = cx.now >= sf.is_silent_from() && self.restart.is_on(sf.id());
         if lasts && self.may_seek() {
-            self.restart.seeks = true;
-            self.tell_manager(pm::Event::Resume, cx);
+            self.seek(cx);
         }
     }
 
-    /// The peer's record does not come here, and there is nobody else to ask: if this one is silent, another way has to be made.
+    /// The peer's record does not come here, and there is nobody else to ask who is not silent as well: another way has to be made.
     pub(super) fn looks_for_another(&mut self, on: SubflowId, cx: &mut Cx<'_>) {
-        let silent = |i: &usize| cx.now >= self.subflows[*i].is_silent_from();
-        if self.position(on).filter(silent).is_some() && !self.restart.seeks {
-            self.restart.seeks = true;
-            self.tell_manager(pm::Event::Resume, cx);
+        let silent = |sf: &Subflow| cx.now >= sf.is_silent_from();
+        if self.position(on).is_some() && self.subflows.iter().all(silent) && !self.restart.seeks {
+            self.seek(cx);
+        }
+    }
+
+    /// Another way is looked for, from whatever address to whatever other one: what is silent does not count for one that works.
+    fn seek(&mut self, cx: &mut Cx<'_>) {
+        self.restart.seeks = true;
+        self.tell_manager(pm::Event::Resume, cx);
+        for i in 0..self.subflows.len() {
+            if cx.now >= self.subflows[i].is_silent_from() {
+                self.wants_replacement(i, cx);
+            }
         }
     }
 

@@ -256,9 +256,9 @@ impl Conn {
         }
         if heard && self.send.fin_is_unheard() {
             self.send.repeat_last();
-        } else if let Some(i) = self.best_subflow() {
-            // The next time it is known whether the peer is heard.
-            self.subflows[i].tcp.probe_liveness(cx.now);
+        } else {
+            // The next time it is known where the peer is heard.
+            self.ask_all(cx.now);
         }
     }
 
@@ -275,7 +275,7 @@ impl Conn {
     /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
     /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, for as long as it takes, and one that
     /// did not answer the last question has to answer the next ones, or another subflow is made.
-    fn ask_for_window(&mut self, now: Instant) {
+    fn ask_all(&mut self, now: Instant) {
         let silent_too = !self.has_healthy();
         let again = self.data_timer.repeats();
         let began = self.data_timer.began().unwrap_or(now);
@@ -310,7 +310,7 @@ impl Conn {
             self.repeat_fin_on_data(cx);
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
-            self.ask_for_window(cx.now);
+            self.ask_all(cx.now);
         }
     }
 }
