@@ -222,8 +222,11 @@ impl Conn {
         self.goes_on_without(self.subflows[i].id(), end, cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
-        let refused = matches!(end, SubflowEnd::ResetByPeer { .. });
-        if let (&Greeting::JoinAck { knows_records, .. }, false) = (&sf.greeting, refused) {
+        let silently = matches!(
+            end,
+            SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
+        );
+        if let (&Greeting::JoinAck { knows_records, .. }, true) = (&sf.greeting, silently) {
             // Our proof may have arrived: then there was another subflow for the peer, who takes records since its SYN/ACK.
             self.joined = true;
             if knows_records {
