@@ -133,6 +133,14 @@ impl Law {
         }
     }
 
+    /// Something else than a loss made the window so small because the path needs no more. A curve must not lead back to where it
+    /// was.
+    pub(super) fn cut(&mut self, cwnd: u32) {
+        if let Self::Cubic(cubic) = self {
+            cubic.start_flat(cwnd);
+        }
+    }
+
     /// An acknowledgement while the window is held where it is: time that counts for no growth, but measures the path.
     pub(super) fn capped(&mut self, window: &mut Window, ack: &AckSample) {
         match self {

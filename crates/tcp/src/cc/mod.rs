@@ -323,6 +323,7 @@ impl Congestion {
     pub fn cap_to(&mut self, bytes: u32) {
         let bytes = bytes.min(self.window.cwnd());
         self.window.set_cwnd(bytes);
+        self.law.cut(bytes);
         if self.window.in_slow_start() {
             self.window.leave_slow_start();
         }

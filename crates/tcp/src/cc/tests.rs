@@ -98,3 +98,28 @@ fn the_time_of_a_cap_does_not_count_for_the_curve() {
     };
     assert_eq!(window_after(5_000), window_after(0));
 }
+
+#[test]
+fn growth_begins_flat_where_a_cap_has_cut() {
+    for &algorithm in Algorithm::ALL {
+        // A loss far above, so that there is a curve to return to.
+        let mut cc = avoiding(algorithm, 200_000);
+        cc.on_loss(Instant::from_millis(1_040), 200_000);
+        cc.on_recovered();
+        cc.on_ack(&ack(20), &GroupView::ALONE);
+        cc.on_ack(&ack(21), &GroupView::ALONE);
+        cc.cap_to(20_000);
+        assert_eq!((cc.cwnd(), cc.in_slow_start()), (20_000, false));
+        // BBR's model says how large the window is.
+        if algorithm == Algorithm::Bbr {
+            continue;
+        }
+        for round in 1..=10 {
+            for step in 0..20 {
+                cc.on_ack(&ack(2 + 20 * round + step), &GroupView::ALONE);
+            }
+            let most = 20_000 + (round as u32 + 1) * MSS;
+            assert!(cc.cwnd() <= most, "{algorithm}, {round}: {}", cc.cwnd());
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What an acknowledgement means.
 
+use super::capping::View;
 use super::{AckEffect, AckIn, LossRecovery, Phase};
 use crate::cc::{AckSample, GroupView, cap};
 use crate::recovery::prr::Prr;
@@ -432,7 +433,7 @@ impl LossRecovery {
         if settled || delivered == 0 || report.acked == 0 || report.syn_acked || ack.ece {
             return;
         }
-        if self.is_capped() {
+        if self.is_capped(sample.rtt.is_some()) {
             self.cc.on_capped(&sample);
             return;
         }
@@ -467,20 +468,29 @@ impl LossRecovery {
         }
     }
 
-    /// The queues on the path are excessive and the window must not grow. Once a round trip it shrinks to what the path
-    /// needs.
-    fn is_capped(&mut self) -> bool {
+    /// The queues on the path are excessive and the window must not grow. When the last cut has shown its effect, it shrinks to
+    /// what the path needs. `measured`: this acknowledgement told a round trip.
+    fn is_capped(&mut self, measured: bool) -> bool {
+        if !self.capping.is_on() {
+            return false;
+        }
+        let may_cut = self.capping.may_cut(&View {
+            inflight: self.inflight(),
+            cwnd: self.cc.cwnd(),
+            acked_total: self.flight.acked_total(),
+            sent_total: self.flight.sent_total(),
+            measured,
+        });
         let base = self.rtt.min().unwrap_or(Duration::ZERO);
-        let bound = match self.capping {
-            true => cap(self.cc.cwnd(), self.mss, self.srtt_or_zero(), base),
-            false => None,
-        };
-        let Some(bytes) = bound else { return false };
-        if self.flight.acked_total() >= self.cap_again {
-            self.cap_again = self.flight.sent_total();
+        let bound = |rtt| cap(self.cc.cwnd(), self.mss, rtt, base);
+        let srtt = self.srtt_or_zero();
+        let held = bound(srtt).is_some();
+        // The smoothed round trip lags behind: where the last one is shorter, the queue is draining.
+        if let Some(bytes) = bound(srtt.min(self.rtt.latest())).filter(|_| held && may_cut) {
+            self.capping.cut();
             self.cc.cap_to(bytes);
         }
-        true
+        held
     }
 
     /// The timer is not set anew by this acknowledgement, although it shows something new.
