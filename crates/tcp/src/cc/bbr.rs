@@ -83,6 +83,8 @@ pub struct Bbr {
     filled: bool,
     /// The window before ProbeRTT.
     saved: u32,
+    /// Sending has started again after silence, and nothing was delivered since.
+    restarted: bool,
 }
 
 impl Default for Bbr {
@@ -98,6 +100,7 @@ impl Default for Bbr {
             rounds_without_growth: 0,
             filled: false,
             saved: 0,
+            restarted: false,
         }
     }
 }
@@ -106,6 +109,11 @@ impl Bbr {
     /// Nothing measured yet.
     pub fn new() -> Bbr {
         Bbr::default()
+    }
+
+    /// Sending starts again after nothing was in flight (section 4.3.4.4).
+    pub fn on_restart(&mut self) {
+        self.restarted = true;
     }
 
     /// The bottleneck's bandwidth; zero before the first measurement.
@@ -190,7 +198,7 @@ impl Bbr {
         }
     }
 
-    /// Section 4.3.4.3: any phase but the one that drains.
+    /// Section 4.3.4.2: any phase but the one that drains.
     fn enter_probe_bw(&mut self, now: Instant) {
         let phase = match (now.as_micros() % (CYCLE.len() as u64 - 1)) as usize {
             0 => 0,
@@ -199,7 +207,7 @@ impl Bbr {
         self.state = State::ProbeBw { phase, since: now };
     }
 
-    /// Section 4.3.4.4: a round trip; more while the probe has not filled its flight, less once the queue is empty.
+    /// Section 4.3.4.3: a round trip; more while the probe has not filled its flight, less once the queue is empty.
     fn phase_ends(&self, phase: usize, since: Instant, window: &Window, ack: &AckSample) -> bool {
         let whole = ack.now.since(since) > self.round_trip.unwrap_or(Duration::ZERO);
         let gain = CYCLE[phase];
@@ -223,7 +231,9 @@ impl Bbr {
                 self.measured = ack.now;
             }
         }
-        if expired && !matches!(self.state, State::ProbeRtt { .. }) {
+        // Section 4.3.5: silence drained the queue as well as a probe would.
+        let restarted = core::mem::take(&mut self.restarted);
+        if expired && !restarted && !matches!(self.state, State::ProbeRtt { .. }) {
             self.saved = window.cwnd();
             self.state = State::ProbeRtt {
                 until: None,
@@ -257,6 +267,8 @@ impl Bbr {
         match self.state {
             State::Startup => Gain::HIGH,
             State::Drain => Gain::DRAIN,
+            // Section 4.3.4.4: exactly the bandwidth, which fills an empty path in a round trip.
+            State::ProbeBw { .. } if self.restarted => Gain::UNIT,
             State::ProbeBw { phase, .. } => CYCLE[phase],
             State::ProbeRtt { .. } => Gain::UNIT,
         }

@@ -157,6 +157,14 @@ impl Law {
         }
     }
 
+    /// Sending starts again at `now` after nothing was outstanding.
+    pub(super) fn on_restart(&mut self, now: Instant) {
+        match self {
+            Self::Bbr(bbr) => bbr.on_restart(),
+            _ => self.on_idle_until(now),
+        }
+    }
+
     /// The window was not used until `now`.
     pub(super) fn on_idle_until(&mut self, now: Instant) {
         if let Self::Cubic(cubic) = self {

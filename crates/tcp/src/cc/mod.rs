@@ -354,7 +354,7 @@ impl Congestion {
         if self.algorithm() != Algorithm::Bbr {
             self.window.decay(now.since(since), rto);
         }
-        self.law.on_idle_until(now);
+        self.law.on_restart(now);
     }
 
     /// How fast to send: the window over the round trip, doubled in slow start so that the next window's growth fits,

@@ -123,3 +123,45 @@ fn growth_begins_flat_where_a_cap_has_cut() {
         }
     }
 }
+
+/// BBR that knows its path: a megabyte a second and 20 ms, after so many acknowledgements.
+fn bbr_after(steps: u64) -> Congestion {
+    let mut cc = Congestion::new(Algorithm::Bbr, MSS, 10);
+    for step in 0..steps {
+        cc.observe(&ack(step), false);
+        cc.on_ack(&ack(step), &GroupView::ALONE);
+    }
+    cc
+}
+
+#[test]
+fn bbr_starts_again_at_its_bandwidth_after_a_pause() {
+    let (known, rtt) = (
+        Rate::from_bytes_per_sec(1_000_000),
+        Duration::from_millis(20),
+    );
+    assert!(bbr_after(200).pacing_rate(rtt) > known, "it probes");
+    let mut cc = bbr_after(200);
+    let window = cc.cwnd();
+    let last = ack(200).now;
+    let again = last + Duration::from_secs(12);
+    cc.on_idle(again, last, Duration::from_millis(200));
+    // Section 4.3.4.4: window as it is, and exactly the bandwidth.
+    assert_eq!((cc.pacing_rate(rtt), cc.cwnd()), (known, window));
+    let first = AckSample {
+        now: again + rtt,
+        ..ack(200)
+    };
+    cc.on_ack(&first, &GroupView::ALONE);
+    assert!(
+        cc.cwnd() >= window,
+        "section 4.3.5: the pause was the probe"
+    );
+    // Without a pause it is not.
+    let later = AckSample {
+        now: again + rtt + Duration::from_secs(12),
+        ..ack(201)
+    };
+    cc.on_ack(&later, &GroupView::ALONE);
+    assert_eq!(cc.cwnd(), 4 * MSS);
+}
