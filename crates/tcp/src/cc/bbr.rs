@@ -64,12 +64,26 @@ enum State {
     ProbeRtt { until: Option<Instant>, round: u64 },
 }
 
+/// The largest rate that a round measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measured {
+    round: u64,
+    rate: Rate,
+}
+
+impl Measured {
+    const NOTHING: Self = Self {
+        round: 0,
+        rate: Rate::ZERO,
+    };
+}
+
 /// The law of one subflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr {
     state: State,
-    /// Largest rate of each of the last rounds, by the round's number.
-    rates: [Rate; BANDWIDTH_ROUNDS],
+    /// Those of the last rounds that measured something.
+    rates: [Measured; BANDWIDTH_ROUNDS],
     /// Number of the present round.
     round: u64,
     /// It ends when this many bytes are acknowledged in total.
@@ -91,7 +105,7 @@ impl Default for Bbr {
     fn default() -> Self {
         Self {
             state: State::Startup,
-            rates: [Rate::ZERO; BANDWIDTH_ROUNDS],
+            rates: [Measured::NOTHING; BANDWIDTH_ROUNDS],
             round: 0,
             round_end: 0,
             round_trip: None,
@@ -118,7 +132,8 @@ impl Bbr {
 
     /// The bottleneck's bandwidth; zero before the first measurement.
     pub fn bandwidth(&self) -> Rate {
-        self.rates.into_iter().max().unwrap_or(Rate::ZERO)
+        let rates = self.rates.iter().map(|measured| measured.rate);
+        rates.max().unwrap_or(Rate::ZERO)
     }
 
     /// An acknowledgement outside of fast recovery: measures, and sets the window (section 4.2.3).
@@ -147,13 +162,11 @@ impl Bbr {
         if new_round {
             self.round += 1;
             self.round_end = ack.sent_total.max(ack.acked_total + 1);
-            self.rates[self.slot()] = Rate::ZERO;
         }
         if let Some(rate) = ack.rate {
-            // Section 4.1.1.5: what the application held down counts only if it is more all the same.
+            // Section 4.1.1.4: what the application held down counts only if it is more all the same.
             if !ack.rate_app_limited || rate >= self.bandwidth() {
-                let slot = self.slot();
-                self.rates[slot] = self.rates[slot].max(rate);
+                self.note_rate(rate);
             }
         }
         if new_round && !self.filled && !ack.rate_app_limited {
@@ -163,8 +176,21 @@ impl Bbr {
         self.measure_round_trip(window, ack);
     }
 
-    fn slot(&self) -> usize {
-        (self.round % BANDWIDTH_ROUNDS as u64) as usize
+    /// Section 4.1.1.5: the window of rounds moves on with what is measured. Rounds without a measurement, however many, forget
+    /// nothing.
+    fn note_rate(&mut self, rate: Rate) {
+        let rounds = BANDWIDTH_ROUNDS as u64;
+        for old in &mut self.rates {
+            if self.round - old.round >= rounds {
+                *old = Measured::NOTHING;
+            }
+        }
+        // What is left in this place is of this very round.
+        let place = &mut self.rates[(self.round % rounds) as usize];
+        *place = Measured {
+            round: self.round,
+            rate: rate.max(place.rate),
+        };
     }
 
     /// Section 4.3.2.2: three rounds without a quarter more mean that the pipe is full.
@@ -504,5 +530,28 @@ mod tests {
         pipe.law.on_ack(&mut pipe.window, &limited);
         assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 80_000);
         assert!(!pipe.law.filled);
+    }
+
+    #[test]
+    fn rounds_that_measure_nothing_forget_nothing() {
+        let mut pipe = Pipe::new();
+        pipe.acked = 1;
+        let fast = pipe.ack(1, 10_000, pipe.base, 900_000);
+        pipe.law.on_ack(&mut pipe.window, &fast);
+        for round in 1..=30 {
+            pipe.acked += 20_000;
+            let mut limited = pipe.ack(1, 10_000, pipe.base, 100_000);
+            limited.rate_app_limited = true;
+            if round % 2 == 0 {
+                limited.rate = None;
+            }
+            pipe.law.on_ack(&mut pipe.window, &limited);
+            assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
+        }
+        // What is measured next replaces what is as old as that.
+        pipe.acked += 20_000;
+        let slow = pipe.ack(1, 10_000, pipe.base, 100_000);
+        pipe.law.on_ack(&mut pipe.window, &slow);
+        assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 100_000);
     }
 }
