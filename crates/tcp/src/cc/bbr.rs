@@ -156,6 +156,11 @@ impl Bbr {
         }
     }
 
+    /// The flight is kept small: what is delivered of it says nothing about the bandwidth (section 4.3.5).
+    pub fn holds_rate_down(&self) -> bool {
+        matches!(self.state, State::ProbeRtt { .. })
+    }
+
     /// Updates the model and the state (section 4.2.2); in fast recovery, too.
     pub fn observe(&mut self, window: &mut Window, ack: &AckSample) {
         let new_round = ack.acked_total >= self.round_end;
@@ -165,7 +170,8 @@ impl Bbr {
         }
         if let Some(rate) = ack.rate {
             // Section 4.1.1.4: what the application held down counts only if it is more all the same.
-            if !ack.rate_app_limited || rate >= self.bandwidth() {
+            let limited = ack.rate_app_limited || self.holds_rate_down();
+            if !limited || rate >= self.bandwidth() {
                 self.note_rate(rate);
             }
         }
@@ -259,7 +265,7 @@ impl Bbr {
         }
         // Section 4.3.5: silence drained the queue as well as a probe would.
         let restarted = core::mem::take(&mut self.restarted);
-        if expired && !restarted && !matches!(self.state, State::ProbeRtt { .. }) {
+        if expired && !restarted && !self.holds_rate_down() {
             self.saved = window.cwnd();
             self.state = State::ProbeRtt {
                 until: None,

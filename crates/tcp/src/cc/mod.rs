@@ -346,6 +346,12 @@ impl Congestion {
         self.prior = None;
     }
 
+    /// The law keeps the flight small to measure something else than the rate: what is sent now shows less than the path takes,
+    /// as if the application had had no more.
+    pub fn holds_rate_down(&self) -> bool {
+        matches!(&self.law, Law::Bbr(bbr) if bbr.holds_rate_down())
+    }
+
     /// Sending starts again after nothing was outstanding since `since`: the window decays by half for every
     /// retransmission timeout that passed, down to the restart window, and the threshold remembers three quarters of it
     /// (RFC 5681 section 4.1, RFC 7661 section 4.4).

@@ -118,6 +118,9 @@ impl LossRecovery {
             settled,
         };
         self.adapt_window(now, &news, group);
+        if self.cc.holds_rate_down() {
+            self.flight.on_app_limited();
+        }
         if report.acked > 0 && !report.syn_acked && silence >= OUTAGE && !undone {
             self.cc.after_outage(self.setup.initial_window);
         }
