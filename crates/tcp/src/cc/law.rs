@@ -106,15 +106,17 @@ impl Law {
 
     /// The window after a reduction, when `flight` bytes of it were outstanding.
     pub(super) fn reduce(&mut self, window: &mut Window, flight: u32) -> u32 {
+        // What the floor of two segments (RFC 5681 equation 4) gives back must not be earned as well.
+        let least = window.mss().saturating_mul(2);
         match self {
             Self::Reno(_) => flight / 2,
-            Self::Lia(_) => window.in_segments(flight / 2),
+            Self::Lia(_) => window.in_segments((flight / 2).max(least)),
             Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
             Self::Olia(olia) => {
                 olia.lost();
-                window.in_segments(flight / 2)
+                window.in_segments((flight / 2).max(least))
             }
-            Self::Balia(balia) => window.in_segments(balia.reduce(flight)),
+            Self::Balia(balia) => window.in_segments(balia.reduce(flight).max(least)),
             Self::WVegas(vegas) => {
                 vegas.lost();
                 flight / 2

@@ -124,6 +124,19 @@ fn growth_begins_flat_where_a_cap_has_cut() {
     }
 }
 
+#[test]
+fn a_loss_that_leaves_two_segments_earns_nothing() {
+    for algorithm in [Algorithm::Lia, Algorithm::Olia, Algorithm::Balia] {
+        let mut cc = avoiding(algorithm, 3_000);
+        let mut expected = cc.window.clone();
+        expected.set_ssthresh(2_000);
+        expected.set_cwnd(2_000);
+        cc.on_loss(Instant::from_millis(2_000), 3_000);
+        cc.on_recovered();
+        assert_eq!(cc.window, expected, "{algorithm}");
+    }
+}
+
 /// BBR that knows its path: a megabyte a second and 20 ms, after so many acknowledgements.
 fn bbr_after(steps: u64) -> Congestion {
     let mut cc = Congestion::new(Algorithm::Bbr, MSS, 10);
