@@ -60,6 +60,15 @@ impl Law {
         }
     }
 
+    /// An acknowledgement outside of fast recovery, before it changes the window: what a loss is judged by is known anew.
+    pub(super) fn compare(&mut self, window: &Window, ack: &AckSample, group: &GroupView<'_>) {
+        match self {
+            Self::Balia(balia) => balia.compare(window, ack.srtt, group),
+            Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) | Self::Olia(_) => {}
+            Self::WVegas(_) | Self::Bbr(_) => {}
+        }
+    }
+
     /// The laws that do without the common slow start take the whole acknowledgement. True if so.
     pub(super) fn takes_over(
         &mut self,

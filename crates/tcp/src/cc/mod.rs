@@ -208,6 +208,7 @@ impl Congestion {
 
     /// An acknowledgement of new data outside of fast recovery. Grows the window where the sender uses it.
     pub fn on_ack(&mut self, ack: &AckSample, group: &GroupView<'_>) {
+        self.law.compare(&self.window, ack, group);
         if self.law.takes_over(&mut self.window, ack, group) {
             return;
         }
@@ -314,7 +315,8 @@ impl Congestion {
     }
 
     /// The window is capped and must not grow, whatever this acknowledgement would have it do.
-    pub fn on_capped(&mut self, ack: &AckSample) {
+    pub fn on_capped(&mut self, ack: &AckSample, group: &GroupView<'_>) {
+        self.law.compare(&self.window, ack, group);
         self.law.capped(&mut self.window, ack);
     }
 

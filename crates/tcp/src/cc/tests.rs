@@ -83,7 +83,7 @@ fn the_time_of_a_cap_does_not_count_for_the_curve() {
         let later = |cc: &mut Congestion, step: u64, held: bool| {
             let sample = ack(100 + step);
             match held {
-                true => cc.on_capped(&sample),
+                true => cc.on_capped(&sample, &GroupView::ALONE),
                 false => cc.on_ack(&sample, &GroupView::ALONE),
             }
         };
@@ -134,6 +134,40 @@ fn a_loss_that_leaves_two_segments_earns_nothing() {
         cc.on_loss(Instant::from_millis(2_000), 3_000);
         cc.on_recovered();
         assert_eq!(cc.window, expected, "{algorithm}");
+    }
+}
+
+#[test]
+fn balia_judges_the_loss_that_ends_slow_start_by_the_other_paths() {
+    let path = |cwnd| PathSample {
+        cwnd,
+        srtt: Duration::from_millis(20),
+        mss: MSS,
+        usable: true,
+        interloss: 0,
+    };
+    let after = |other, capped| {
+        let mut cc = Congestion::new(Algorithm::Balia, MSS, 20);
+        let paths = [path(20_000), path(other)];
+        let group = GroupView {
+            paths: &paths,
+            me: 0,
+        };
+        let idle = AckSample {
+            max_inflight: 0,
+            ..ack(0)
+        };
+        match capped {
+            true => cc.on_capped(&idle, &group),
+            false => cc.on_ack(&idle, &group),
+        }
+        assert!(cc.in_slow_start());
+        cc.on_loss(Instant::from_millis(2_000), 20_000);
+        cc.ssthresh()
+    };
+    for capped in [false, true] {
+        assert_eq!(after(10_000, capped), 10_000);
+        assert_eq!(after(100_000, capped), 5_000);
     }
 }
 

@@ -437,7 +437,7 @@ impl LossRecovery {
             return;
         }
         if self.is_capped(sample.rtt.is_some()) {
-            self.cc.on_capped(&sample);
+            self.cc.on_capped(&sample, group);
             return;
         }
         self.cc.on_ack(&sample, group);
