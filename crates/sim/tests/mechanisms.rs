@@ -179,9 +179,9 @@ fn capping_halves_the_memory_where_the_network_buffers_much() {
     );
 }
 
-/// Sends for a minute over a path of 2 Mbit/s and 150 ms, with a buffer of two seconds. The goodput in megabits a second, and
+/// Sends so many seconds over a path of 2 Mbit/s and 150 ms, with a buffer of two seconds. The goodput in megabits a second, and
 /// the most bytes that were in flight after the first twenty seconds.
-fn over_3g_alone(congestion: &str, mechanisms: &str) -> (f64, u32) {
+fn over_3g_alone(congestion: &str, mechanisms: &str, seconds: u64) -> (f64, u32) {
     let text = format!(
         "title = \"one path\"\n\
          [[host]]\nname = \"client\"\ninterface = [{{ name = \"3g\", addresses = [\"10.2.0.2\"] }}]\n\
@@ -195,7 +195,7 @@ fn over_3g_alone(congestion: &str, mechanisms: &str) -> (f64, u32) {
     let scenario = Scenario::parse(&text).expect("the test writes well-formed scenarios");
     let mut sim = Simulation::new(scenario, RunOptions::default()).expect("and sensible ones");
     let (mut now, mut most) = (Instant::ZERO, 0);
-    while now < Instant::from_secs(60) {
+    while now < Instant::from_secs(seconds) {
         now += Duration::from_millis(50);
         sim.run_until(now);
         let host = &sim.hosts()[0];
@@ -209,18 +209,29 @@ fn over_3g_alone(congestion: &str, mechanisms: &str) -> (f64, u32) {
         }
     }
     let read = sim.hosts()[1].endpoints()[0].record.read;
-    (read as f64 * 8.0 / 60e6, most)
+    (read as f64 * 8.0 / 1e6 / seconds as f64, most)
 }
 
 #[test]
 fn a_capped_path_stays_busy_and_its_queue_short_with_every_law() {
     // The two others keep no queue that could be capped.
     for congestion in ["reno", "cubic", "lia", "olia", "balia"] {
-        let (free, _) = over_3g_alone(congestion, "none");
-        let (capped, most) = over_3g_alone(congestion, "cap");
+        let (free, _) = over_3g_alone(congestion, "none", 60);
+        let (capped, most) = over_3g_alone(congestion, "cap", 60);
         assert!(capped >= 0.97 * free, "{congestion}: {capped} and {free}");
         // Twice the 37.5 kB that the path holds, and what the smoothed round trip is late by.
         assert!(most <= 86_250, "{congestion}: {most} bytes in flight");
+    }
+}
+
+#[test]
+fn a_capped_queue_is_not_taken_for_the_path() {
+    // The shortest round trip is remembered for five minutes at most, and what fills the queue does not show it.
+    for congestion in ["reno", "cubic"] {
+        let (capped, most) = over_3g_alone(congestion, "cap", 700);
+        assert!(capped >= 0.97 * 1.89, "{congestion}: {capped}");
+        // A window that grows comes from below: the smoothed round trip is eight round trips late, each of a segment.
+        assert!(most <= 93_750, "{congestion}: {most} bytes in flight");
     }
 }
 

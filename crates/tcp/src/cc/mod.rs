@@ -331,6 +331,12 @@ impl Congestion {
         }
     }
 
+    /// A cap that went further than it had to, for a moment, ends: the window is `bytes` again.
+    pub fn return_to(&mut self, bytes: u32) {
+        self.window.set_cwnd(bytes.max(self.window.cwnd()));
+        self.law.cut(self.window.cwnd());
+    }
+
     /// The last reduction answered a loss that was none: window and threshold return to what they were (RFC 4015
     /// section 4).
     pub fn on_undo(&mut self) {

@@ -436,7 +436,7 @@ impl LossRecovery {
         if settled || delivered == 0 || report.acked == 0 || report.syn_acked || ack.ece {
             return;
         }
-        if self.is_capped(sample.rtt.is_some()) {
+        if self.is_capped(now, sample.rtt.is_some()) {
             self.cc.on_capped(&sample, group);
             return;
         }
@@ -473,7 +473,7 @@ impl LossRecovery {
 
     /// The queues on the path are excessive and the window must not grow. When the last cut has shown its effect, it shrinks to
     /// what the path needs. `measured`: this acknowledgement told a round trip.
-    fn is_capped(&mut self, measured: bool) -> bool {
+    fn is_capped(&mut self, now: Instant, measured: bool) -> bool {
         if !self.capping.is_on() {
             return false;
         }
@@ -484,13 +484,16 @@ impl LossRecovery {
             sent_total: self.flight.sent_total(),
             measured,
         });
+        if let Some(bytes) = self.capping.dip_ends(self.cc.cwnd()) {
+            self.cc.return_to(bytes);
+        }
         let base = self.rtt.min().unwrap_or(Duration::ZERO);
         let bound = |rtt| cap(self.cc.cwnd(), self.mss, rtt, base);
         let srtt = self.srtt_or_zero();
         let held = bound(srtt).is_some();
         // The smoothed round trip lags behind: where the last one is shorter, the queue is draining.
         if let Some(bytes) = bound(srtt.min(self.rtt.latest())).filter(|_| held && may_cut) {
-            self.capping.cut();
+            let bytes = self.capping.cut(now, bytes);
             self.cc.cap_to(bytes);
         }
         held

@@ -3,6 +3,14 @@
 //! What a cut did shows late: first the queue has to drain until no more is in flight than the window, then something that was
 //! sent after that has to come back. A round trip measured before tells of the old queue, and to cut by it again would leave
 //! the path without data.
+//!
+//! A path that is held at a full queue never shows its round trip without one, and what is remembered of it ends after some
+//! minutes: the queue would then count as the path, and be doubled. So the queue is emptied for a round trip before that.
+
+use crate::time::{Duration, Instant};
+
+/// How often the queue is emptied: sooner than the smallest round trip may be forgotten ([`Rtt::min`](super::Rtt::min)).
+const EMPTIED_EVERY: Duration = Duration::from_secs(120);
 
 /// Where the sender stands.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +38,21 @@ enum Await {
     Measured(u64),
 }
 
+/// A window that is small for a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dip {
+    small: u32,
+    back: u32,
+}
+
 /// Whether queues are kept short, and how far the last cut's effect is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Capping {
     on: bool,
     awaits: Await,
+    /// When the queue was last emptied, or the first cut was.
+    emptied: Option<Instant>,
+    dip: Option<Dip>,
 }
 
 impl Capping {
@@ -42,7 +60,7 @@ impl Capping {
     pub(super) fn set(&mut self, on: bool) {
         *self = Self {
             on,
-            awaits: Await::Nothing,
+            ..Self::default()
         };
     }
 
@@ -50,9 +68,25 @@ impl Capping {
         self.on
     }
 
-    /// The window was cut.
-    pub(super) fn cut(&mut self) {
+    /// The window shall be `bytes`, which is a full queue: what it is cut to. Three quarters of what the path holds empty the
+    /// queue.
+    pub(super) fn cut(&mut self, now: Instant, bytes: u32) -> u32 {
         self.awaits = Await::Drained;
+        if now.since(*self.emptied.get_or_insert(now)) < EMPTIED_EVERY {
+            return bytes;
+        }
+        self.emptied = Some(now);
+        let small = bytes / 8 * 3;
+        self.dip = Some(Dip { small, back: bytes });
+        small
+    }
+
+    /// The window to return to, once the queue was emptied and the round trip without it is known. A loss in between has
+    /// decided otherwise.
+    pub(super) fn dip_ends(&mut self, cwnd: u32) -> Option<u32> {
+        let known = self.awaits == Await::Nothing;
+        let dip = self.dip.take_if(|_| known)?;
+        (cwnd >= dip.small).then_some(dip.back)
     }
 
     /// Takes an acknowledgement in. True if the round trip that is known is one of the present window.
@@ -85,7 +119,7 @@ mod tests {
             measured: true,
         };
         assert!(capping.may_cut(&view));
-        capping.cut();
+        assert_eq!(capping.cut(Instant::ZERO, 50_000), 50_000);
         for (inflight, acked_total, measured, may) in [
             (99_000, 501_000, true, false),
             // All that was in flight at the cut is acknowledged, but more was sent again.
@@ -107,7 +141,7 @@ mod tests {
             };
             assert_eq!(capping.may_cut(&view), may, "{view:?}");
         }
-        capping.cut();
+        capping.cut(Instant::ZERO, 50_000);
         let draining = View {
             inflight: 50_001,
             cwnd: 50_000,
@@ -116,5 +150,31 @@ mod tests {
         assert!(!capping.may_cut(&draining));
         capping.set(true);
         assert!(capping.is_on() && capping.may_cut(&draining));
+    }
+
+    #[test]
+    fn the_queue_is_emptied_now_and_then() {
+        let at = |secs| Instant::ZERO + Duration::from_secs(secs);
+        let view = |cwnd, acked_total| View {
+            inflight: cwnd,
+            cwnd,
+            acked_total,
+            sent_total: 1_000,
+            measured: true,
+        };
+        // What is sent after the loss, if there is one, is of a smaller window still.
+        for (cwnd, back) in [(30_000, Some(80_000)), (20_000, None)] {
+            let mut capping = Capping::default();
+            assert_eq!(capping.cut(at(5), 80_000), 80_000, "the first cut");
+            assert_eq!(capping.cut(at(124), 80_000), 80_000);
+            assert_eq!(capping.cut(at(125), 80_000), 30_000);
+            assert_eq!(capping.cut(at(244), 80_000), 80_000);
+            assert_eq!(capping.cut(at(245), 80_000), 30_000);
+            assert!(!capping.may_cut(&view(cwnd, 900)));
+            assert_eq!(capping.dip_ends(cwnd), None, "not measured yet");
+            assert!(capping.may_cut(&view(cwnd, 1_001)));
+            assert_eq!(capping.dip_ends(cwnd), back);
+            assert_eq!(capping.dip_ends(cwnd), None, "once");
+        }
     }
 }
