@@ -172,7 +172,8 @@ impl Law {
     pub(super) fn on_restart(&mut self, now: Instant) {
         match self {
             Self::Bbr(bbr) => bbr.on_restart(),
-            _ => self.on_idle_until(now),
+            Self::Cubic(cubic) => cubic.on_idle_until(now),
+            Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
         }
     }
 

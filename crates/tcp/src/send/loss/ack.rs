@@ -1,8 +1,7 @@
 //! What an acknowledgement means.
 
-use super::capping::View;
 use super::{AckEffect, AckIn, LossRecovery, Phase};
-use crate::cc::{AckSample, GroupView, cap};
+use crate::cc::{AckSample, GroupView};
 use crate::recovery::prr::Prr;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
 use crate::recovery::spurious::{Frto, FrtoVerdict};
@@ -469,34 +468,6 @@ impl LossRecovery {
             rate: report.rate.map(|sample| sample.rate()),
             rate_app_limited: report.rate.is_some_and(|sample| sample.app_limited),
         }
-    }
-
-    /// The queues on the path are excessive and the window must not grow. When the last cut has shown its effect, it shrinks to
-    /// what the path needs. `measured`: this acknowledgement told a round trip.
-    fn is_capped(&mut self, now: Instant, measured: bool) -> bool {
-        if !self.capping.is_on() {
-            return false;
-        }
-        let may_cut = self.capping.may_cut(&View {
-            inflight: self.inflight(),
-            cwnd: self.cc.cwnd(),
-            acked_total: self.flight.acked_total(),
-            sent_total: self.flight.sent_total(),
-            measured,
-        });
-        if let Some(bytes) = self.capping.dip_ends(self.cc.cwnd()) {
-            self.cc.return_to(bytes);
-        }
-        let base = self.rtt.min().unwrap_or(Duration::ZERO);
-        let bound = |rtt| cap(self.cc.cwnd(), self.mss, rtt, base);
-        let srtt = self.srtt_or_zero();
-        let held = bound(srtt).is_some();
-        // The smoothed round trip lags behind: where the last one is shorter, the queue is draining.
-        if let Some(bytes) = bound(srtt.min(self.rtt.latest())).filter(|_| held && may_cut) {
-            let bytes = self.capping.cut(now, bytes);
-            self.cc.cap_to(bytes);
-        }
-        held
     }
 
     /// The timer is not set anew by this acknowledgement, although it shows something new.

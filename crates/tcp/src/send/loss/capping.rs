@@ -7,6 +7,8 @@
 //! A path that is held at a full queue never shows its round trip without one, and what is remembered of it ends after some
 //! minutes: the queue would then count as the path, and be doubled. So the queue is emptied for a round trip before that.
 
+use super::LossRecovery;
+use crate::cc::cap;
 use crate::time::{Duration, Instant};
 
 /// How often the queue is emptied: sooner than the smallest round trip may be forgotten ([`Rtt::min`](super::Rtt::min)).
@@ -14,17 +16,17 @@ const EMPTIED_EVERY: Duration = Duration::from_secs(120);
 
 /// Where the sender stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View {
+struct View {
     /// Bytes held to be in the network.
-    pub(super) inflight: u32,
+    inflight: u32,
     /// The congestion window.
-    pub(super) cwnd: u32,
+    cwnd: u32,
     /// All bytes ever acknowledged.
-    pub(super) acked_total: u64,
+    acked_total: u64,
     /// All bytes ever sent for the first time.
-    pub(super) sent_total: u64,
+    sent_total: u64,
     /// This acknowledgement measured a round trip.
-    pub(super) measured: bool,
+    measured: bool,
 }
 
 /// What is still to come before the next cut.
@@ -64,13 +66,13 @@ impl Capping {
         };
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         self.on
     }
 
     /// The window shall be `bytes`, which is a full queue: what it is cut to. Three quarters of what the path holds empty the
     /// queue.
-    pub(super) fn cut(&mut self, now: Instant, bytes: u32) -> u32 {
+    fn cut(&mut self, now: Instant, bytes: u32) -> u32 {
         self.awaits = Await::Drained;
         if now.since(*self.emptied.get_or_insert(now)) < EMPTIED_EVERY {
             return bytes;
@@ -83,14 +85,14 @@ impl Capping {
 
     /// The window to return to, once the queue was emptied and the round trip without it is known. A loss in between has
     /// decided otherwise.
-    pub(super) fn dip_ends(&mut self, cwnd: u32) -> Option<u32> {
+    fn dip_ends(&mut self, cwnd: u32) -> Option<u32> {
         let known = self.awaits == Await::Nothing;
         let dip = self.dip.take_if(|_| known)?;
         (cwnd >= dip.small).then_some(dip.back)
     }
 
     /// Takes an acknowledgement in. True if the round trip that is known is one of the present window.
-    pub(super) fn may_cut(&mut self, view: &View) -> bool {
+    fn may_cut(&mut self, view: &View) -> bool {
         match self.awaits {
             Await::Drained if view.inflight <= view.cwnd => {
                 self.awaits = Await::Measured(view.sent_total);
@@ -101,6 +103,36 @@ impl Capping {
             Await::Nothing | Await::Drained | Await::Measured(_) => {}
         }
         self.awaits == Await::Nothing
+    }
+}
+
+impl LossRecovery {
+    /// The queues on the path are excessive and the window must not grow. When the last cut has shown its effect, it shrinks to
+    /// what the path needs. `measured`: this acknowledgement told a round trip.
+    pub(super) fn is_capped(&mut self, now: Instant, measured: bool) -> bool {
+        if !self.capping.is_on() {
+            return false;
+        }
+        let may_cut = self.capping.may_cut(&View {
+            inflight: self.inflight(),
+            cwnd: self.cc.cwnd(),
+            acked_total: self.flight.acked_total(),
+            sent_total: self.flight.sent_total(),
+            measured,
+        });
+        if let Some(bytes) = self.capping.dip_ends(self.cc.cwnd()) {
+            self.cc.return_to(bytes);
+        }
+        let base = self.rtt.min().unwrap_or(Duration::ZERO);
+        let bound = |rtt| cap(self.cc.cwnd(), self.mss, rtt, base);
+        let srtt = self.srtt_or_zero();
+        let held = bound(srtt).is_some();
+        // The smoothed round trip lags behind: where the last one is shorter, the queue is draining.
+        if let Some(bytes) = bound(srtt.min(self.rtt.latest())).filter(|_| held && may_cut) {
+            let bytes = self.capping.cut(now, bytes);
+            self.cc.cap_to(bytes);
+        }
+        held
     }
 }
 
