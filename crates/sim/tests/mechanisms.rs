@@ -179,6 +179,62 @@ fn capping_halves_the_memory_where_the_network_buffers_much() {
     );
 }
 
+/// Sends so many seconds over a path of 2 Mbit/s and 150 ms, with a buffer of two seconds. The goodput in megabits a second, and
+/// the most bytes that were in flight after the first twenty seconds.
+fn over_3g_alone(congestion: &str, mechanisms: &str, seconds: u64) -> (f64, u32) {
+    let text = format!(
+        "title = \"one path\"\n\
+         [[host]]\nname = \"client\"\ninterface = [{{ name = \"3g\", addresses = [\"10.2.0.2\"] }}]\n\
+         [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
+         [[link]]\nname = \"3g\"\nends = [\"client.3g\", \"server.eth0\"]\nrate = \"2Mbit/s\"\ndelay = \"75ms\"\n\
+         buffer = \"2s\"\n\
+         [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n\
+         options = {{ congestion = \"{congestion}\", mechanisms = \"{mechanisms}\", send-buffer = \"2MB\", \
+         recv-buffer = \"2MB\" }}\n"
+    );
+    let scenario = Scenario::parse(&text).expect("the test writes well-formed scenarios");
+    let mut sim = Simulation::new(scenario, RunOptions::default()).expect("and sensible ones");
+    let (mut now, mut most) = (Instant::ZERO, 0);
+    while now < Instant::from_secs(seconds) {
+        now += Duration::from_millis(50);
+        sim.run_until(now);
+        let host = &sim.hosts()[0];
+        let info = host.stack.info(host.endpoints()[0].conn);
+        let subflows = info.map_or(Vec::new(), |info| info.subflows);
+        if now > Instant::from_secs(20) {
+            most = subflows
+                .iter()
+                .map(|sf| sf.tcp.inflight)
+                .fold(most, u32::max);
+        }
+    }
+    let read = sim.hosts()[1].endpoints()[0].record.read;
+    (read as f64 * 8.0 / 1e6 / seconds as f64, most)
+}
+
+#[test]
+fn a_capped_path_stays_busy_and_its_queue_short_with_every_law() {
+    // The two others keep no queue that could be capped.
+    for congestion in ["reno", "cubic", "lia", "olia", "balia"] {
+        let (free, _) = over_3g_alone(congestion, "none", 60);
+        let (capped, most) = over_3g_alone(congestion, "cap", 60);
+        assert!(capped >= 0.97 * free, "{congestion}: {capped} and {free}");
+        // Twice the 37.5 kB that the path holds, and what the smoothed round trip is late by.
+        assert!(most <= 86_250, "{congestion}: {most} bytes in flight");
+    }
+}
+
+#[test]
+fn a_capped_queue_is_not_taken_for_the_path() {
+    // The shortest round trip is remembered for five minutes at most, and what fills the queue does not show it.
+    for congestion in ["reno", "cubic"] {
+        let (capped, most) = over_3g_alone(congestion, "cap", 700);
+        assert!(capped >= 0.97 * 1.89, "{congestion}: {capped}");
+        // A window that grows comes from below: the smoothed round trip is eight round trips late, each of a segment.
+        assert!(most <= 93_750, "{congestion}: {most} bytes in flight");
+    }
+}
+
 #[test]
 fn the_guard_keeps_the_window_from_filling() {
     let (m12, guarded) = (

@@ -101,6 +101,8 @@ fn failure(error: FigureError) -> Failure {
         FigureError::Knob(_) | FigureError::Arm { .. } => {
             Failure::usage(message).hint("`manypath lab list ID` shows parameters and arms")
         }
+        FigureError::NoFolder(_) => Failure::usage(message)
+            .hint("name another one with --out; it is made if it is not there"),
         FigureError::Network(error) => namespace_failure(&error),
         FigureError::Program(source) => Failure::from_io(message, source.kind()),
         FigureError::File { path, source } => Failure::file(&path, &source),

@@ -212,6 +212,14 @@ pub enum KnobError {
         /// What it is in.
         unit: Unit,
     },
+    /// Two values for one run.
+    #[error(
+        "{name} has one value: give --set {name}=VALUE once, or several values with --sweep {name}=A,B"
+    )]
+    Twice {
+        /// The parameter.
+        name: String,
+    },
     /// What lies on the horizontal axis has no single value.
     #[error(
         "{name} is the horizontal axis here: give its points with --sweep {name}=A..B or {name}=A,B,C"

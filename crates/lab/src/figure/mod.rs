@@ -278,6 +278,9 @@ pub enum FigureError {
     /// Our own program could not be found.
     #[error("cannot find our own program: {0}")]
     Program(std::io::Error),
+    /// Results cannot go there.
+    #[error("{} is no folder", .0.display())]
+    NoFolder(PathBuf),
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     File {

@@ -99,8 +99,13 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
         }
     }
     let mut knobs = Knobs::of_speed(figure.knobs, request.quick);
-    for words in &request.set {
+    for (n, words) in request.set.iter().enumerate() {
         knobs.set(figure.id, words)?;
+        let (name, _) = words.split_once('=').unwrap_or((words, ""));
+        if request.set[..n].iter().any(|before| sets(before, name)) {
+            let name = name.to_owned();
+            return Err(knob::KnobError::Twice { name }.into());
+        }
     }
     let places = places(figure, request, &knobs)?;
     let mut runs = Vec::new();
@@ -244,6 +249,17 @@ mod tests {
         assert!(!other.own, "nor about this");
         let error = set("buffer=300k").expect_err("it lies on the axis");
         assert!(error.to_string().contains("--sweep buffer="), "{error}");
+        let twice = Request {
+            set: ["time=1s", "wifi.rate=20mbit", "time=2s"]
+                .map(str::to_owned)
+                .into(),
+            ..Request::default()
+        };
+        let error = of(figure(), &twice).expect_err("which of them?");
+        assert!(
+            error.to_string().contains("--set time=VALUE once"),
+            "{error}"
+        );
         let own = Request {
             sweep: Some("buffer=50k..1m".to_owned()),
             ..Request::default()

@@ -48,6 +48,9 @@ impl Store {
         fresh: bool,
     ) -> Result<Self, FigureError> {
         let path = folder.join(format!("{id}.runs.jsonl"));
+        if folder.exists() && !folder.is_dir() {
+            return Err(FigureError::NoFolder(folder.to_owned()));
+        }
         let failed = |source| FigureError::File {
             path: path.clone(),
             source,
@@ -112,6 +115,13 @@ pub(super) fn build(program: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_no_folder() {
+        let file = tempfile::NamedTempFile::new().expect("a place for temporary files");
+        let error = Store::open(file.path(), "x", "one", false).expect_err("it is a file");
+        assert!(error.to_string().contains("is no folder"), "{error}");
+    }
 
     #[test]
     fn what_is_kept_is_found_by_the_same_build_alone() {

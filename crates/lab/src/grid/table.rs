@@ -90,8 +90,11 @@ impl Report {
     }
 }
 
-/// A variant's quantiles and how many values are below a bound.
-fn quantile_line(f: &mut fmt::Formatter<'_>, name: &str, all: &[f64], bound: f64) -> fmt::Result {
+/// A variant's quantiles and how many values are below a bound, if there are any.
+fn quantile_line(f: &mut impl fmt::Write, name: &str, all: &[f64], bound: f64) -> fmt::Result {
+    if all.is_empty() {
+        return writeln!(f, "{name:<24}{:>7}", "none");
+    }
     let cells = QUANTILES
         .iter()
         .map(|q| format!("{:7.3}", quantile(all, *q)));
@@ -190,5 +193,17 @@ mod tests {
         let got = [0, 50, 100].map(|percent| quantile(&values, percent));
         assert_eq!(got, [1.0, 3.0, 5.0]);
         assert!(quantile(&[], 50).is_nan());
+    }
+
+    #[test]
+    fn where_no_network_counts_there_is_no_number() {
+        let line = |all: &[f64]| {
+            let mut text = String::new();
+            quantile_line(&mut text, "default", all, 0.9).expect("text takes everything");
+            text
+        };
+        assert_eq!(line(&[]), "default                    none\n");
+        assert!(line(&[0.5]).starts_with("default                   0.500"));
+        assert!(line(&[0.5]).ends_with("   1\n"));
     }
 }

@@ -29,16 +29,15 @@ impl Balia {
         Balia::default()
     }
 
-    /// `acked` bytes were acknowledged in congestion avoidance.
-    pub fn avoid(
-        &mut self,
-        window: &mut Window,
-        acked: u32,
-        srtt: Duration,
-        group: &GroupView<'_>,
-    ) {
+    /// An acknowledgement, in whatever phase, whether or not the window grows: how the path compares is known anew.
+    pub fn compare(&mut self, window: &Window, srtt: Duration, group: &GroupView<'_>) {
         let me = PathSample::of(window, srtt, 0);
         self.alpha = Rates::of(&me, group).best;
+    }
+
+    /// `acked` bytes were acknowledged in congestion avoidance.
+    pub fn avoid(&self, window: &mut Window, acked: u32, srtt: Duration, group: &GroupView<'_>) {
+        let me = PathSample::of(window, srtt, 0);
         let growth = increase(acked, &me, group);
         window.earn(i64::try_from(growth).unwrap_or(i64::MAX));
     }
@@ -81,6 +80,7 @@ mod tests {
         let mut balia = Balia::new();
         let mut window = Window::new(1_000, 10);
         window.leave_slow_start();
+        balia.compare(&window, Duration::from_millis(100), &GroupView::ALONE);
         balia.avoid(
             &mut window,
             10_000,
@@ -106,8 +106,7 @@ mod tests {
 
     #[test]
     fn slower_paths_give_up_more_at_a_loss() {
-        let mut window = Window::new(1_000, 10);
-        window.leave_slow_start();
+        let window = Window::new(1_000, 10);
         for (other, left) in [
             (10_000, 5_000),
             (12_000, 4_000),
@@ -117,16 +116,11 @@ mod tests {
         ] {
             let mut balia = Balia::new();
             let paths = [path(10_000, 100), path(other, 100)];
-            let mut window = window.clone();
-            balia.avoid(
-                &mut window,
-                0,
-                Duration::from_millis(100),
-                &GroupView {
-                    paths: &paths,
-                    me: 0,
-                },
-            );
+            let group = GroupView {
+                paths: &paths,
+                me: 0,
+            };
+            balia.compare(&window, Duration::from_millis(100), &group);
             assert!(balia.reduce(10_000).abs_diff(left) <= 1, "{other}");
         }
     }

@@ -64,12 +64,26 @@ enum State {
     ProbeRtt { until: Option<Instant>, round: u64 },
 }
 
+/// The largest rate that a round measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measured {
+    round: u64,
+    rate: Rate,
+}
+
+impl Measured {
+    const NOTHING: Self = Self {
+        round: 0,
+        rate: Rate::ZERO,
+    };
+}
+
 /// The law of one subflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr {
     state: State,
-    /// Largest rate of each of the last rounds, by the round's number.
-    rates: [Rate; BANDWIDTH_ROUNDS],
+    /// Those of the last rounds that measured something.
+    rates: [Measured; BANDWIDTH_ROUNDS],
     /// Number of the present round.
     round: u64,
     /// It ends when this many bytes are acknowledged in total.
@@ -83,13 +97,15 @@ pub struct Bbr {
     filled: bool,
     /// The window before ProbeRTT.
     saved: u32,
+    /// Sending has started again after silence, and nothing was delivered since.
+    restarted: bool,
 }
 
 impl Default for Bbr {
     fn default() -> Self {
         Self {
             state: State::Startup,
-            rates: [Rate::ZERO; BANDWIDTH_ROUNDS],
+            rates: [Measured::NOTHING; BANDWIDTH_ROUNDS],
             round: 0,
             round_end: 0,
             round_trip: None,
@@ -98,6 +114,7 @@ impl Default for Bbr {
             rounds_without_growth: 0,
             filled: false,
             saved: 0,
+            restarted: false,
         }
     }
 }
@@ -108,9 +125,15 @@ impl Bbr {
         Bbr::default()
     }
 
+    /// Sending starts again after nothing was in flight (section 4.3.4.4).
+    pub fn on_restart(&mut self) {
+        self.restarted = true;
+    }
+
     /// The bottleneck's bandwidth; zero before the first measurement.
     pub fn bandwidth(&self) -> Rate {
-        self.rates.into_iter().max().unwrap_or(Rate::ZERO)
+        let rates = self.rates.iter().map(|measured| measured.rate);
+        rates.max().unwrap_or(Rate::ZERO)
     }
 
     /// An acknowledgement outside of fast recovery: measures, and sets the window (section 4.2.3).
@@ -133,19 +156,23 @@ impl Bbr {
         }
     }
 
+    /// The flight is kept small: what is delivered of it says nothing about the bandwidth (section 4.3.5).
+    pub fn holds_rate_down(&self) -> bool {
+        matches!(self.state, State::ProbeRtt { .. })
+    }
+
     /// Updates the model and the state (section 4.2.2); in fast recovery, too.
     pub fn observe(&mut self, window: &mut Window, ack: &AckSample) {
         let new_round = ack.acked_total >= self.round_end;
         if new_round {
             self.round += 1;
             self.round_end = ack.sent_total.max(ack.acked_total + 1);
-            self.rates[self.slot()] = Rate::ZERO;
         }
         if let Some(rate) = ack.rate {
-            // Section 4.1.1.5: what the application held down counts only if it is more all the same.
-            if !ack.rate_app_limited || rate >= self.bandwidth() {
-                let slot = self.slot();
-                self.rates[slot] = self.rates[slot].max(rate);
+            // Section 4.1.1.4: what the application held down counts only if it is more all the same.
+            let limited = ack.rate_app_limited || self.holds_rate_down();
+            if !limited || rate >= self.bandwidth() {
+                self.note_rate(rate);
             }
         }
         if new_round && !self.filled && !ack.rate_app_limited {
@@ -155,8 +182,21 @@ impl Bbr {
         self.measure_round_trip(window, ack);
     }
 
-    fn slot(&self) -> usize {
-        (self.round % BANDWIDTH_ROUNDS as u64) as usize
+    /// Section 4.1.1.5: the window of rounds moves on with what is measured. Rounds without a measurement, however many, forget
+    /// nothing.
+    fn note_rate(&mut self, rate: Rate) {
+        let rounds = BANDWIDTH_ROUNDS as u64;
+        for old in &mut self.rates {
+            if self.round - old.round >= rounds {
+                *old = Measured::NOTHING;
+            }
+        }
+        // What is left in this place is of this very round.
+        let place = &mut self.rates[(self.round % rounds) as usize];
+        *place = Measured {
+            round: self.round,
+            rate: rate.max(place.rate),
+        };
     }
 
     /// Section 4.3.2.2: three rounds without a quarter more mean that the pipe is full.
@@ -190,7 +230,7 @@ impl Bbr {
         }
     }
 
-    /// Section 4.3.4.3: any phase but the one that drains.
+    /// Section 4.3.4.2: any phase but the one that drains.
     fn enter_probe_bw(&mut self, now: Instant) {
         let phase = match (now.as_micros() % (CYCLE.len() as u64 - 1)) as usize {
             0 => 0,
@@ -199,7 +239,7 @@ impl Bbr {
         self.state = State::ProbeBw { phase, since: now };
     }
 
-    /// Section 4.3.4.4: a round trip; more while the probe has not filled its flight, less once the queue is empty.
+    /// Section 4.3.4.3: a round trip; more while the probe has not filled its flight, less once the queue is empty.
     fn phase_ends(&self, phase: usize, since: Instant, window: &Window, ack: &AckSample) -> bool {
         let whole = ack.now.since(since) > self.round_trip.unwrap_or(Duration::ZERO);
         let gain = CYCLE[phase];
@@ -223,7 +263,9 @@ impl Bbr {
                 self.measured = ack.now;
             }
         }
-        if expired && !matches!(self.state, State::ProbeRtt { .. }) {
+        // Section 4.3.5: silence drained the queue as well as a probe would.
+        let restarted = core::mem::take(&mut self.restarted);
+        if expired && !restarted && !self.holds_rate_down() {
             self.saved = window.cwnd();
             self.state = State::ProbeRtt {
                 until: None,
@@ -257,6 +299,8 @@ impl Bbr {
         match self.state {
             State::Startup => Gain::HIGH,
             State::Drain => Gain::DRAIN,
+            // Section 4.3.4.4: exactly the bandwidth, which fills an empty path in a round trip.
+            State::ProbeBw { .. } if self.restarted => Gain::UNIT,
             State::ProbeBw { phase, .. } => CYCLE[phase],
             State::ProbeRtt { .. } => Gain::UNIT,
         }
@@ -492,5 +536,28 @@ mod tests {
         pipe.law.on_ack(&mut pipe.window, &limited);
         assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 80_000);
         assert!(!pipe.law.filled);
+    }
+
+    #[test]
+    fn rounds_that_measure_nothing_forget_nothing() {
+        let mut pipe = Pipe::new();
+        pipe.acked = 1;
+        let fast = pipe.ack(1, 10_000, pipe.base, 900_000);
+        pipe.law.on_ack(&mut pipe.window, &fast);
+        for round in 1..=30 {
+            pipe.acked += 20_000;
+            let mut limited = pipe.ack(1, 10_000, pipe.base, 100_000);
+            limited.rate_app_limited = true;
+            if round % 2 == 0 {
+                limited.rate = None;
+            }
+            pipe.law.on_ack(&mut pipe.window, &limited);
+            assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
+        }
+        // What is measured next replaces what is as old as that.
+        pipe.acked += 20_000;
+        let slow = pipe.ack(1, 10_000, pipe.base, 100_000);
+        pipe.law.on_ack(&mut pipe.window, &slow);
+        assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 100_000);
     }
 }

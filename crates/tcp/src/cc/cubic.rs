@@ -52,6 +52,14 @@ impl Cubic {
         scale(flight, 7, 10)
     }
 
+    /// The next stage begins on the plateau of its curve, at `cwnd`, and what was reached before is forgotten: the Reno estimate
+    /// grows as Reno does at once (section 4.3).
+    pub fn start_flat(&mut self, cwnd: u32) {
+        self.epoch = None;
+        self.w_max = cwnd;
+        self.prior = cwnd;
+    }
+
     /// A retransmission timeout: the next stage starts a new curve from where it begins (section 4.8).
     pub fn on_timeout(&mut self) {
         self.epoch = None;

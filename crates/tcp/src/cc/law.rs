@@ -60,6 +60,15 @@ impl Law {
         }
     }
 
+    /// An acknowledgement outside of fast recovery, before it changes the window: what a loss is judged by is known anew.
+    pub(super) fn compare(&mut self, window: &Window, ack: &AckSample, group: &GroupView<'_>) {
+        match self {
+            Self::Balia(balia) => balia.compare(window, ack.srtt, group),
+            Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) | Self::Olia(_) => {}
+            Self::WVegas(_) | Self::Bbr(_) => {}
+        }
+    }
+
     /// The laws that do without the common slow start take the whole acknowledgement. True if so.
     pub(super) fn takes_over(
         &mut self,
@@ -106,15 +115,17 @@ impl Law {
 
     /// The window after a reduction, when `flight` bytes of it were outstanding.
     pub(super) fn reduce(&mut self, window: &mut Window, flight: u32) -> u32 {
+        // What the floor of two segments (RFC 5681 equation 4) gives back must not be earned as well.
+        let least = window.mss().saturating_mul(2);
         match self {
             Self::Reno(_) => flight / 2,
-            Self::Lia(_) => window.in_segments(flight / 2),
+            Self::Lia(_) => window.in_segments((flight / 2).max(least)),
             Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
             Self::Olia(olia) => {
                 olia.lost();
-                window.in_segments(flight / 2)
+                window.in_segments((flight / 2).max(least))
             }
-            Self::Balia(balia) => window.in_segments(balia.reduce(flight)),
+            Self::Balia(balia) => window.in_segments(balia.reduce(flight).max(least)),
             Self::WVegas(vegas) => {
                 vegas.lost();
                 flight / 2
@@ -133,6 +144,14 @@ impl Law {
         }
     }
 
+    /// Something else than a loss made the window so small because the path needs no more. A curve must not lead back to where it
+    /// was.
+    pub(super) fn cut(&mut self, cwnd: u32) {
+        if let Self::Cubic(cubic) = self {
+            cubic.start_flat(cwnd);
+        }
+    }
+
     /// An acknowledgement while the window is held where it is: time that counts for no growth, but measures the path.
     pub(super) fn capped(&mut self, window: &mut Window, ack: &AckSample) {
         match self {
@@ -146,6 +165,15 @@ impl Law {
     pub(super) fn on_timeout(&mut self) {
         if let Self::Cubic(cubic) = self {
             cubic.on_timeout();
+        }
+    }
+
+    /// Sending starts again at `now` after nothing was outstanding.
+    pub(super) fn on_restart(&mut self, now: Instant) {
+        match self {
+            Self::Bbr(bbr) => bbr.on_restart(),
+            Self::Cubic(cubic) => cubic.on_idle_until(now),
+            Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
         }
     }
 

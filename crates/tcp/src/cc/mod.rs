@@ -208,6 +208,7 @@ impl Congestion {
 
     /// An acknowledgement of new data outside of fast recovery. Grows the window where the sender uses it.
     pub fn on_ack(&mut self, ack: &AckSample, group: &GroupView<'_>) {
+        self.law.compare(&self.window, ack, group);
         if self.law.takes_over(&mut self.window, ack, group) {
             return;
         }
@@ -314,7 +315,8 @@ impl Congestion {
     }
 
     /// The window is capped and must not grow, whatever this acknowledgement would have it do.
-    pub fn on_capped(&mut self, ack: &AckSample) {
+    pub fn on_capped(&mut self, ack: &AckSample, group: &GroupView<'_>) {
+        self.law.compare(&self.window, ack, group);
         self.law.capped(&mut self.window, ack);
     }
 
@@ -323,9 +325,16 @@ impl Congestion {
     pub fn cap_to(&mut self, bytes: u32) {
         let bytes = bytes.min(self.window.cwnd());
         self.window.set_cwnd(bytes);
+        self.law.cut(bytes);
         if self.window.in_slow_start() {
             self.window.leave_slow_start();
         }
+    }
+
+    /// A cap that went further than it had to, for a moment, ends: the window is `bytes` again.
+    pub fn return_to(&mut self, bytes: u32) {
+        self.window.set_cwnd(bytes.max(self.window.cwnd()));
+        self.law.cut(self.window.cwnd());
     }
 
     /// The last reduction answered a loss that was none: window and threshold return to what they were (RFC 4015
@@ -345,6 +354,12 @@ impl Congestion {
         self.prior = None;
     }
 
+    /// The law keeps the flight small to measure something else than the rate: what is sent now shows less than the path takes,
+    /// as if the application had had no more.
+    pub fn holds_rate_down(&self) -> bool {
+        matches!(&self.law, Law::Bbr(bbr) if bbr.holds_rate_down())
+    }
+
     /// Sending starts again after nothing was outstanding since `since`: the window decays by half for every
     /// retransmission timeout that passed, down to the restart window, and the threshold remembers three quarters of it
     /// (RFC 5681 section 4.1, RFC 7661 section 4.4).
@@ -353,7 +368,7 @@ impl Congestion {
         if self.algorithm() != Algorithm::Bbr {
             self.window.decay(now.since(since), rto);
         }
-        self.law.on_idle_until(now);
+        self.law.on_restart(now);
     }
 
     /// How fast to send: the window over the round trip, doubled in slow start so that the next window's growth fits,

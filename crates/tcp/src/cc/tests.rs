@@ -83,7 +83,7 @@ fn the_time_of_a_cap_does_not_count_for_the_curve() {
         let later = |cc: &mut Congestion, step: u64, held: bool| {
             let sample = ack(100 + step);
             match held {
-                true => cc.on_capped(&sample),
+                true => cc.on_capped(&sample, &GroupView::ALONE),
                 false => cc.on_ack(&sample, &GroupView::ALONE),
             }
         };
@@ -97,4 +97,118 @@ fn the_time_of_a_cap_does_not_count_for_the_curve() {
         cc.cwnd()
     };
     assert_eq!(window_after(5_000), window_after(0));
+}
+
+#[test]
+fn growth_begins_flat_where_a_cap_has_cut() {
+    for &algorithm in Algorithm::ALL {
+        // A loss far above, so that there is a curve to return to.
+        let mut cc = avoiding(algorithm, 200_000);
+        cc.on_loss(Instant::from_millis(1_040), 200_000);
+        cc.on_recovered();
+        cc.on_ack(&ack(20), &GroupView::ALONE);
+        cc.on_ack(&ack(21), &GroupView::ALONE);
+        cc.cap_to(20_000);
+        assert_eq!((cc.cwnd(), cc.in_slow_start()), (20_000, false));
+        // BBR's model says how large the window is.
+        if algorithm == Algorithm::Bbr {
+            continue;
+        }
+        for round in 1..=10 {
+            for step in 0..20 {
+                cc.on_ack(&ack(2 + 20 * round + step), &GroupView::ALONE);
+            }
+            let most = 20_000 + (round as u32 + 1) * MSS;
+            assert!(cc.cwnd() <= most, "{algorithm}, {round}: {}", cc.cwnd());
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_leaves_two_segments_earns_nothing() {
+    for algorithm in [Algorithm::Lia, Algorithm::Olia, Algorithm::Balia] {
+        let mut cc = avoiding(algorithm, 3_000);
+        let mut expected = cc.window.clone();
+        expected.set_ssthresh(2_000);
+        expected.set_cwnd(2_000);
+        cc.on_loss(Instant::from_millis(2_000), 3_000);
+        cc.on_recovered();
+        assert_eq!(cc.window, expected, "{algorithm}");
+    }
+}
+
+#[test]
+fn balia_judges_the_loss_that_ends_slow_start_by_the_other_paths() {
+    let path = |cwnd| PathSample {
+        cwnd,
+        srtt: Duration::from_millis(20),
+        mss: MSS,
+        usable: true,
+        interloss: 0,
+    };
+    let after = |other, capped| {
+        let mut cc = Congestion::new(Algorithm::Balia, MSS, 20);
+        let paths = [path(20_000), path(other)];
+        let group = GroupView {
+            paths: &paths,
+            me: 0,
+        };
+        let idle = AckSample {
+            max_inflight: 0,
+            ..ack(0)
+        };
+        match capped {
+            true => cc.on_capped(&idle, &group),
+            false => cc.on_ack(&idle, &group),
+        }
+        assert!(cc.in_slow_start());
+        cc.on_loss(Instant::from_millis(2_000), 20_000);
+        cc.ssthresh()
+    };
+    for capped in [false, true] {
+        assert_eq!(after(10_000, capped), 10_000);
+        assert_eq!(after(100_000, capped), 5_000);
+    }
+}
+
+/// BBR that knows its path: a megabyte a second and 20 ms, after so many acknowledgements.
+fn bbr_after(steps: u64) -> Congestion {
+    let mut cc = Congestion::new(Algorithm::Bbr, MSS, 10);
+    for step in 0..steps {
+        cc.observe(&ack(step), false);
+        cc.on_ack(&ack(step), &GroupView::ALONE);
+    }
+    cc
+}
+
+#[test]
+fn bbr_starts_again_at_its_bandwidth_after_a_pause() {
+    let (known, rtt) = (
+        Rate::from_bytes_per_sec(1_000_000),
+        Duration::from_millis(20),
+    );
+    assert!(bbr_after(200).pacing_rate(rtt) > known, "it probes");
+    let mut cc = bbr_after(200);
+    let window = cc.cwnd();
+    let last = ack(200).now;
+    let again = last + Duration::from_secs(12);
+    cc.on_idle(again, last, Duration::from_millis(200));
+    // Section 4.3.4.4: window as it is, and exactly the bandwidth.
+    assert_eq!((cc.pacing_rate(rtt), cc.cwnd()), (known, window));
+    let first = AckSample {
+        now: again + rtt,
+        ..ack(200)
+    };
+    cc.on_ack(&first, &GroupView::ALONE);
+    assert!(
+        cc.cwnd() >= window,
+        "section 4.3.5: the pause was the probe"
+    );
+    // Without a pause it is not.
+    let later = AckSample {
+        now: again + rtt + Duration::from_secs(12),
+        ..ack(201)
+    };
+    cc.on_ack(&later, &GroupView::ALONE);
+    assert_eq!(cc.cwnd(), 4 * MSS);
 }

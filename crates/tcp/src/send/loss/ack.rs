@@ -1,7 +1,7 @@
 //! What an acknowledgement means.
 
 use super::{AckEffect, AckIn, LossRecovery, Phase};
-use crate::cc::{AckSample, GroupView, cap};
+use crate::cc::{AckSample, GroupView};
 use crate::recovery::prr::Prr;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
 use crate::recovery::spurious::{Frto, FrtoVerdict};
@@ -117,6 +117,9 @@ impl LossRecovery {
             settled,
         };
         self.adapt_window(now, &news, group);
+        if self.cc.holds_rate_down() {
+            self.flight.on_app_limited();
+        }
         if report.acked > 0 && !report.syn_acked && silence >= OUTAGE && !undone {
             self.cc.after_outage(self.setup.initial_window);
         }
@@ -432,8 +435,8 @@ impl LossRecovery {
         if settled || delivered == 0 || report.acked == 0 || report.syn_acked || ack.ece {
             return;
         }
-        if self.is_capped() {
-            self.cc.on_capped(&sample);
+        if self.is_capped(now, sample.rtt.is_some()) {
+            self.cc.on_capped(&sample, group);
             return;
         }
         self.cc.on_ack(&sample, group);
@@ -465,22 +468,6 @@ impl LossRecovery {
             rate: report.rate.map(|sample| sample.rate()),
             rate_app_limited: report.rate.is_some_and(|sample| sample.app_limited),
         }
-    }
-
-    /// The queues on the path are excessive and the window must not grow. Once a round trip it shrinks to what the path
-    /// needs.
-    fn is_capped(&mut self) -> bool {
-        let base = self.rtt.min().unwrap_or(Duration::ZERO);
-        let bound = match self.capping {
-            true => cap(self.cc.cwnd(), self.mss, self.srtt_or_zero(), base),
-            false => None,
-        };
-        let Some(bytes) = bound else { return false };
-        if self.flight.acked_total() >= self.cap_again {
-            self.cap_again = self.flight.sent_total();
-            self.cc.cap_to(bytes);
-        }
-        true
     }
 
     /// The timer is not set anew by this acknowledgement, although it shows something new.

@@ -5,6 +5,7 @@
 //! what data there is.
 
 mod ack;
+mod capping;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::recovery::tlp::Tlp;
 use crate::time::{Duration, Instant};
 use crate::timer::{Soonest, Timer};
 use crate::units::Rate;
+use capping::Capping;
 use round::Round;
 
 /// Largest burst when nothing paces: one segmentation-offload transmission.
@@ -168,9 +170,7 @@ pub(crate) struct LossRecovery {
     recover: SeqNum,
     last_sent: Option<Instant>,
     /// The window is capped where queues are as long as the path.
-    capping: bool,
-    /// The next cap waits until this many bytes are acknowledged: a round trip tells what the last one did.
-    cap_again: u64,
+    capping: Capping,
     probe_due: bool,
     /// The timer fired: the head leaves again whatever the window says.
     head_due: bool,
@@ -211,8 +211,7 @@ impl LossRecovery {
             duplicate_bytes: 0,
             recover: isn,
             last_sent: None,
-            capping: false,
-            cap_again: 0,
+            capping: Capping::default(),
             probe_due: false,
             head_due: false,
             rto_timer: Timer::OFF,
@@ -496,7 +495,7 @@ impl LossRecovery {
 
     /// Caps the window where queues are excessive, or no longer (NSDI 2012 section 4.2, mechanism 4).
     pub(crate) fn set_capping(&mut self, on: bool) {
-        self.capping = on;
+        self.capping.set(on);
     }
 
     /// Halves window and threshold because this path holds up others. A recovery under way has done as much.

@@ -44,6 +44,7 @@ struct World {
     left: u32,
     sack: bool,
     stamps: bool,
+    one_way: Duration,
     /// Time one segment takes at the bottleneck.
     per_segment: Duration,
     link_free: Instant,
@@ -85,6 +86,7 @@ impl World {
             left: total,
             sack: true,
             stamps: true,
+            one_way: ONE_WAY,
             per_segment: Duration::from_micros(500),
             link_free: Instant::ZERO,
             fates: Box::new(fates),
@@ -137,7 +139,7 @@ impl World {
             };
             self.packets += 1;
             self.link_free = self.link_free.max(self.now) + self.per_segment;
-            let arrival = self.link_free + ONE_WAY;
+            let arrival = self.link_free + self.one_way;
             let data = Event::Data {
                 seq: seq + at,
                 len: part,
@@ -226,7 +228,7 @@ impl World {
             echo: sent_at,
             ece: marked,
         };
-        self.at(self.now + ONE_WAY, ack);
+        self.at(self.now + self.one_way, ack);
     }
 
     fn acknowledge(&mut self, ack: SeqNum, sack: &[(SeqNum, SeqNum)], echo: Instant, ece: bool) {
@@ -751,4 +753,26 @@ proptest! {
         prop_assert_eq!(world.sender.snd_una(), ISN + segments * MSS + tail);
         prop_assert_eq!(world.next_expected, world.sender.snd_una());
     }
+}
+
+#[test]
+fn what_bbr_sends_to_measure_the_round_trip_says_nothing_about_bandwidth() {
+    // Two megabytes a second and 10.5 ms, of which there are more than ten in the 200 ms of ProbeRTT.
+    let mut world = World::new(60_000 * MSS, drops(&[]));
+    world.one_way = Duration::from_millis(5);
+    world.sender = LossRecovery::new(ISN, &setup(Algorithm::Bbr, true));
+    world.sender.negotiated(true, MSS);
+    let (mut seen, mut slowest) = (false, Rate::MAX);
+    while world.now < Instant::from_secs(13) {
+        assert!(world.step());
+        let probing = world.sender.cwnd() == 4 * MSS;
+        seen |= probing && world.now > Instant::from_secs(6);
+        if seen {
+            let rate = world.sender.cc.pacing_rate(Duration::from_millis(10));
+            slowest = slowest.min(rate);
+        }
+    }
+    assert!(seen && slowest < Rate::MAX, "ProbeRTT was seen");
+    // The gain of the phase that drains is three quarters.
+    assert!(slowest.as_bytes_per_sec() > 1_400_000, "{slowest:?}");
 }
