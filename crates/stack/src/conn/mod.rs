@@ -489,6 +489,7 @@ impl Conn {
             self.answer_fins();
             self.bury_closed(cx);
             self.watch_silence(cx);
+            self.pardon_the_last();
         }
         debug_assert!(!self.has_closed(cx.now), "a subflow ended by data");
         self.free_sent(cx);

@@ -194,6 +194,16 @@ struct Rescue {
 }
 
 impl Conn {
+    /// One subflow alone holds up nobody.
+    pub(super) fn pardon_the_last(&mut self) {
+        let mut answering = self.subflows.iter_mut().filter(|sf| sf.answers());
+        if let (Some(sf), None) = (answering.next(), answering.next()) {
+            if sf.tcp.is_penalised() {
+                sf.tcp.pardon();
+            }
+        }
+    }
+
     /// More waits than the peer's window lets go, and what it lets go is no segment (RFC 9293 section 3.8.6.2.1).
     fn leaves_a_scrap(&self) -> bool {
         let sendable = self.send.sendable();

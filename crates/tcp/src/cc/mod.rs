@@ -135,6 +135,8 @@ pub struct Congestion {
     law: Law,
     prior: Option<Prior>,
     timed_out: bool,
+    /// The threshold before the first of several penalties, unless a loss has lowered it since.
+    unpenalised: Option<u32>,
 }
 
 impl Congestion {
@@ -146,6 +148,7 @@ impl Congestion {
             law: Law::new(algorithm),
             prior: None,
             timed_out: false,
+            unpenalised: None,
         }
     }
 
@@ -238,6 +241,7 @@ impl Congestion {
     /// The threshold after a reduction when `flight` bytes were outstanding (RFC 5681 equation 4, RFC 9438 section 4.6).
     fn reduced(&mut self, flight: u32) -> u32 {
         let flight = flight.min(self.window.cwnd());
+        self.unpenalised = None;
         let target = self.law.reduce(&mut self.window, flight);
         target.max(self.window.mss().saturating_mul(2))
     }
@@ -308,10 +312,23 @@ impl Congestion {
     /// window was (NSDI 2012 section 4.2, mechanism 2).
     pub fn penalise(&mut self) {
         self.law.penalised(self.window.cwnd());
+        self.unpenalised.get_or_insert(self.window.ssthresh());
         let half = (self.window.cwnd() / 2).max(self.window.mss().saturating_mul(2));
         self.window.set_ssthresh(half);
         self.window.set_cwnd(half.min(self.window.cwnd()));
         self.prior = None;
+    }
+
+    /// A penalty holds that nothing has taken back.
+    pub fn is_penalised(&self) -> bool {
+        self.unpenalised.is_some()
+    }
+
+    /// There is no other path any more that this one could hold up: slow start takes back what penalties took.
+    pub fn pardon(&mut self) {
+        if let Some(ssthresh) = self.unpenalised.take() {
+            self.window.set_ssthresh(ssthresh);
+        }
     }
 
     /// The window is capped and must not grow, whatever this acknowledgement would have it do.

@@ -63,6 +63,26 @@ fn a_penalty_halves_window_and_threshold_and_is_no_loss() {
 }
 
 #[test]
+fn a_pardon_gives_back_what_penalties_took_and_no_loss() {
+    for &algorithm in Algorithm::ALL {
+        let mut cc = avoiding(algorithm, 20_000);
+        let before = cc.ssthresh();
+        cc.penalise();
+        cc.penalise();
+        assert!(cc.is_penalised() && cc.cwnd() == 5_000, "{algorithm}");
+        cc.pardon();
+        let now = (cc.ssthresh(), cc.cwnd(), cc.is_penalised());
+        assert_eq!(now, (before, 5_000, false), "{algorithm}: slow start");
+        // What a loss took stays taken.
+        cc.penalise();
+        cc.on_loss(Instant::from_millis(2_000), cc.cwnd());
+        let after = cc.ssthresh();
+        cc.pardon();
+        assert_eq!(cc.ssthresh(), after, "{algorithm}");
+    }
+}
+
+#[test]
 fn a_reduction_that_is_taken_back_leaves_nothing() {
     for &algorithm in Algorithm::ALL {
         let mut cc = avoiding(algorithm, 20_500);

@@ -58,17 +58,17 @@ impl Tally<'_> {
         {
             self.sample = Some((entry.snapshot, entry.sent_at));
         }
-        self.consider_newest(entry);
+        self.consider_newest(entry, cumulative);
     }
 
-    /// RFC 8985 section 6.2 step 2: a retransmission whose acknowledgement may be its original's does not count.
-    fn consider_newest(&mut self, entry: &Entry) {
+    /// RFC 8985 section 6.2 step 2: a retransmission whose acknowledgement may be its original's does not count. The echoed
+    /// timestamp tells which of them arrived only where the acknowledgement advances: above a hole it is that of the last segment
+    /// in order (RFC 7323 section 4.3), older than any.
+    fn consider_newest(&mut self, entry: &Entry, cumulative: bool) {
         let rtt = self.info.now.since(entry.sent_at);
         if entry.retransmitted() {
-            let of_the_original = self
-                .info
-                .echo_before
-                .is_some_and(|before| before <= entry.sent_at);
+            let echoed = self.info.echo_before.filter(|_| cumulative);
+            let of_the_original = echoed.is_some_and(|before| before <= entry.sent_at);
             if of_the_original || rtt < self.info.min_rtt {
                 return;
             }

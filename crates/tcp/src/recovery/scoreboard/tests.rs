@@ -182,6 +182,25 @@ fn the_newest_delivery_is_never_an_ambiguous_retransmission() {
 }
 
 #[test]
+fn above_a_hole_an_old_echo_does_not_make_a_retransmission_ambiguous() {
+    // RFC 7323 section 4.3: the echo is that of the last segment in order, here of the first.
+    for (min_rtt, expected) in [(0, Some(50)), (60, None)] {
+        let mut flight = stream(3);
+        flight.sent_again(at(50), seq(2_000), MSS);
+        let info = AckInfo {
+            now: at(100),
+            ack: seq(1_000),
+            sack: &[(seq(2_000), seq(3_000))],
+            echo_before: Some(at(1)),
+            min_rtt: ms(min_rtt),
+        };
+        let newest = flight.on_ack(&info).newest.map(|newest| newest.sent_at);
+        let first = Some(at(0));
+        assert_eq!(newest, expected.map(at).or(first));
+    }
+}
+
+#[test]
 fn late_originals_are_reordering_and_retransmissions_are_not() {
     let mut flight = stream(6);
     assert!(!take(&mut flight, 100, 1_000, &[(2_000, 3_000)]).reordered);

@@ -508,6 +508,16 @@ impl LossRecovery {
         open
     }
 
+    /// A penalty holds that nothing has taken back.
+    pub(crate) fn is_penalised(&self) -> bool {
+        self.cc.is_penalised()
+    }
+
+    /// Takes penalties back.
+    pub(crate) fn pardon(&mut self) {
+        self.cc.pardon();
+    }
+
     /// The highest delivery rate of the last two round trips.
     pub(crate) fn delivery_rate(&self) -> Option<Rate> {
         self.round.rate()
