@@ -8,7 +8,6 @@ use manypath_tcp::units::Rate;
 use super::offset::Offset;
 use super::send::Reinjection;
 use super::stall::delivery;
-use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::IfaceId;
 use crate::ids::{SubflowId, SubflowSet};
@@ -154,18 +153,10 @@ impl Conn {
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
         let carries = sf.carries_data() && !self.fell_elsewhere(i);
-        let is_full = self.schedule.full.contains(&sf.seat.iface);
-        if congested || !carries || is_full || self.would_hold_up(i) {
+        if congested || !carries || self.schedule.full.contains(&sf.seat.iface) {
             return 0;
         }
         can_send()
-    }
-
-    /// What a subflow sends to judge its time-out by (RFC 5682) waits behind what the time-out is about, and all others would wait
-    /// for it: where there is another one, that one carries it.
-    fn would_hold_up(&self, i: usize) -> bool {
-        let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
-        self.subflows[i].tcp.judges_time_out() && self.subflows.iter().any(another)
     }
 
     /// All subflows come into view, one after the other.

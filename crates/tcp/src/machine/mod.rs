@@ -373,11 +373,6 @@ impl Machine {
         self.send.loss.pardon();
     }
 
-    /// A time-out may have been none, and new data is to show it, which would lie behind a hole until then (RFC 5682).
-    pub fn judges_time_out(&self) -> bool {
-        self.send.loss.prefers_new()
-    }
-
     /// How fast data arrived at the peer lately: the highest rate of the last two round trips. Absent before the first.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.send.loss.delivery_rate()
