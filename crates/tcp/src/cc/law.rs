@@ -123,7 +123,8 @@ impl Law {
             Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
             Self::Olia(olia) => {
                 olia.lost();
-                window.in_segments((flight / 2).max(least))
+                // Here it is: three subflows on a bottleneck took 44 to 45 % of it without.
+                window.in_segments(flight / 2)
             }
             Self::Balia(balia) => window.in_segments(balia.reduce(flight).max(least)),
             Self::WVegas(vegas) => {
