@@ -146,7 +146,7 @@ fn growth_begins_flat_where_a_cap_has_cut() {
 
 #[test]
 fn a_loss_that_leaves_two_segments_earns_nothing() {
-    for algorithm in [Algorithm::Lia, Algorithm::Olia, Algorithm::Balia] {
+    for algorithm in [Algorithm::Lia, Algorithm::Balia] {
         let mut cc = avoiding(algorithm, 3_000);
         let mut expected = cc.window.clone();
         expected.set_ssthresh(2_000);
