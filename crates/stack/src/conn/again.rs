@@ -196,23 +196,25 @@ impl Conn {
         }
     }
 
-    /// In-order bytes without those that a mapping says to come again, in whatever pieces: a box may have joined them with new ones.
+    /// In-order bytes without those that a mapping says to come again, in whatever pieces: a box may have joined them with new ones,
+    /// before them or behind.
     pub(super) fn without_repeated<'a>(
         &mut self,
         i: usize,
         ssn: Ssn,
         bytes: &'a [u8],
-    ) -> [(Ssn, &'a [u8]); 2] {
+    ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
         let sf = &mut self.subflows[i];
         let Some(known) = &sf.repeated_after_fall else {
-            return [(ssn, bytes), (ssn, &[])];
+            return (bytes, None);
         };
         let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
-        if end < bytes.len() {
-            // Numbers come round.
-            sf.repeated_after_fall = None;
+        if end == bytes.len() {
+            return (&bytes[..begin], None);
         }
-        [(ssn, &bytes[..begin]), (ssn + end as u32, &bytes[end..])]
+        // Numbers come round.
+        sf.repeated_after_fall = None;
+        (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
     }
 
     /// What of in-order bytes after the fall did not come before.

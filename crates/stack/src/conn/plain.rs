@@ -624,8 +624,10 @@ impl Conn {
 
     /// In-order bytes after the fall: they are the stream.
     pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        for (ssn, part) in self.without_repeated(i, ssn, bytes) {
-            self.take_new(i, ssn, part, cx);
+        let (before, behind) = self.without_repeated(i, ssn, bytes);
+        self.take_new(i, ssn, before, cx);
+        if let Some((ssn, behind)) = behind {
+            self.take_new(i, ssn, behind, cx);
         }
     }
 

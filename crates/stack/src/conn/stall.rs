@@ -197,10 +197,11 @@ impl Conn {
     /// One subflow alone holds up nobody.
     pub(super) fn pardon_the_last(&mut self) {
         let mut answering = self.subflows.iter_mut().filter(|sf| sf.answers());
-        if let (Some(sf), None) = (answering.next(), answering.next()) {
-            if sf.tcp.is_penalised() {
-                sf.tcp.pardon();
-            }
+        let (only, None) = (answering.next(), answering.next()) else {
+            return;
+        };
+        if let Some(sf) = only.filter(|sf| sf.tcp.is_penalised()) {
+            sf.tcp.pardon();
         }
     }
 

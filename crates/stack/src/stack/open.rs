@@ -263,14 +263,13 @@ impl Stack {
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };
-        if conn.keeps_joins_waiting() {
-            // The peer says its SYN again.
-            self.counters.join_too_early += 1;
-            return;
-        }
         if !conn.accepts_joins() {
+            // Who is kept waiting says its SYN again.
+            let waits = conn.keeps_joins_waiting();
             self.counters.join_too_early += 1;
-            self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            if !waits {
+                self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            }
             return;
         }
         let local_id = conn

@@ -115,15 +115,15 @@ impl Law {
 
     /// The window after a reduction, when `flight` bytes of it were outstanding.
     pub(super) fn reduce(&mut self, window: &mut Window, flight: u32) -> u32 {
-        // What the floor of two segments (RFC 5681 equation 4) gives back must not be earned as well.
-        let least = window.mss().saturating_mul(2);
+        // What that floor gives back must not be earned as well.
+        let least = window.least_reduced();
         match self {
             Self::Reno(_) => flight / 2,
             Self::Lia(_) => window.in_segments((flight / 2).max(least)),
             Self::Cubic(cubic) => cubic.reduce(window.cwnd(), flight),
             Self::Olia(olia) => {
                 olia.lost();
-                // Here it is: three subflows on a bottleneck took 44 to 45 % of it without.
+                // OLIA keeps it all the same: three subflows on a bottleneck took 44 % of it without.
                 window.in_segments(flight / 2)
             }
             Self::Balia(balia) => window.in_segments(balia.reduce(flight).max(least)),

@@ -243,7 +243,7 @@ impl Congestion {
         let flight = flight.min(self.window.cwnd());
         self.unpenalised = None;
         let target = self.law.reduce(&mut self.window, flight);
-        target.max(self.window.mss().saturating_mul(2))
+        target.max(self.window.least_reduced())
     }
 
     fn remember(&mut self) {
@@ -313,7 +313,7 @@ impl Congestion {
     pub fn penalise(&mut self) {
         self.law.penalised(self.window.cwnd());
         self.unpenalised.get_or_insert(self.window.ssthresh());
-        let half = (self.window.cwnd() / 2).max(self.window.mss().saturating_mul(2));
+        let half = (self.window.cwnd() / 2).max(self.window.least_reduced());
         self.window.set_ssthresh(half);
         self.window.set_cwnd(half.min(self.window.cwnd()));
         self.prior = None;

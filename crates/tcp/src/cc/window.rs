@@ -129,6 +129,11 @@ impl Window {
         self.set_cwnd(u32::try_from(cwnd).unwrap_or(u32::MAX));
     }
 
+    /// No reduction goes below two segments (RFC 5681 equation 4).
+    pub fn least_reduced(&self) -> u32 {
+        self.mss.saturating_mul(2)
+    }
+
     /// As many of `bytes` as are whole segments; the rest is earned. What would be cut off here, and again at the next loss,
     /// is much for windows of a few segments.
     pub fn in_segments(&mut self, bytes: u32) -> u32 {
