@@ -47,6 +47,7 @@ mod swallowed;
 mod timeout;
 mod timers;
 mod transmit;
+mod trial;
 mod tune;
 mod unanswered;
 mod unmapped;

@@ -3,11 +3,13 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
 use super::offset::Offset;
 use super::send::Reinjection;
 use super::stall::delivery;
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::IfaceId;
 use crate::ids::{SubflowId, SubflowSet};
@@ -29,6 +31,8 @@ pub(crate) struct Schedule {
     said: usize,
     /// Something else than acknowledgements was sent in this turn.
     moved: bool,
+    /// When to look for a subflow that rests.
+    look_at: Instant,
     /// How the subflows look, in their order. What is their machines' own is kept from one question to the next.
     views: Vec<PathView>,
     /// Space for options that the views count with.
@@ -53,6 +57,15 @@ impl Schedule {
     /// Something else than an acknowledgement was sent.
     pub(crate) fn note_moved(&mut self) {
         self.moved = true;
+    }
+
+    /// It is time to look for a subflow that rests, which is so once in each `span`.
+    pub(super) fn looks_for_rest(&mut self, now: Instant, span: Duration) -> bool {
+        let due = now >= self.look_at;
+        if due {
+            self.look_at = now + span;
+        }
+        due
     }
 
     /// Something that the views tell changed, and no machine did.
@@ -153,10 +166,18 @@ impl Conn {
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
         let carries = sf.carries_data() && !self.fell_elsewhere(i);
-        if congested || !carries || self.schedule.full.contains(&sf.seat.iface) {
+        let is_full = self.schedule.full.contains(&sf.seat.iface);
+        if congested || !carries || is_full || self.would_hold_up(i) {
             return 0;
         }
         can_send()
+    }
+
+    /// What a subflow sends to judge its time-out by (RFC 5682) waits behind what the time-out is about, and all others would wait
+    /// for it: where there is another one, that one carries it.
+    fn would_hold_up(&self, i: usize) -> bool {
+        let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
+        self.subflows[i].tcp.judges_time_out() && self.subflows.iter().any(another)
     }
 
     /// All subflows come into view, one after the other.
@@ -216,6 +237,7 @@ impl Conn {
             capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,
+            unproven: sf.tcp.is_unproven(),
             home: sf.seat.tuple.local.ip() == self.first.local.ip(),
             backup: false,
             stale: false,

@@ -224,6 +224,12 @@ impl Conn {
             return Progress::Nothing;
         }
         self.note_schedule();
+        if let Some(copy) = self.next_trial(cx) {
+            let source = Source::Copied(copy.at);
+            if self.send_on(copy.on, copy.bytes, source, slots, cx) == Progress::Sent {
+                return Progress::Sent;
+            }
+        }
         let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
         let (bytes, purpose, source) = match reinjection {
             Some(r) => {

@@ -21,6 +21,7 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         capacity: 0,
         drain: 0,
         slow_start: false,
+        unproven: false,
         cwnd: 14_000,
         cwnd_room: 14_000,
         inflight: 0,

@@ -126,7 +126,7 @@ fn members(paths: &[PathView], window: u64) -> SubflowSet {
         return fitting;
     }
     let all = paths.iter().filter(|path| fitting.contains(path.subflow));
-    let enough = all.filter(|path| grows(path) || brings(path) >= least);
+    let enough = all.filter(|path| path.unproven || grows(path) || brings(path) >= least);
     enough.map(|path| path.subflow).collect()
 }
 

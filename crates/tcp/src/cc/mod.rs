@@ -180,6 +180,12 @@ impl Congestion {
         self.window.in_slow_start()
     }
 
+    /// No loss, no mark and no queue has ended slow start since the path is new: at most a penalty has. BBR has no threshold.
+    pub fn is_unproven(&self) -> bool {
+        let threshold = self.unpenalised.unwrap_or(self.window.ssthresh());
+        threshold == u32::MAX && self.algorithm() != Algorithm::Bbr
+    }
+
     /// Says whether transmissions are paced: RFC 9406 section 4.2 lets a paced sender count every acknowledged byte in
     /// slow start and holds others to eight segments an acknowledgement.
     pub fn set_paced(&mut self, paced: bool) {
@@ -329,6 +335,18 @@ impl Congestion {
         if let Some(ssthresh) = self.unpenalised.take() {
             self.window.set_ssthresh(ssthresh);
         }
+    }
+
+    /// Nothing was sent for so long that what the path takes is as unknown as on a new connection, of which the first window
+    /// is `segments`. BBR's model forgets by itself.
+    pub fn forget_path(&mut self, segments: u32) {
+        if self.algorithm() == Algorithm::Bbr {
+            return;
+        }
+        (self.unpenalised, self.prior) = (None, None);
+        self.window.restart_initial(segments);
+        self.window.set_ssthresh(u32::MAX);
+        self.law.on_timeout();
     }
 
     /// The window is capped and must not grow, whatever this acknowledgement would have it do.

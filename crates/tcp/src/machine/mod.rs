@@ -373,6 +373,22 @@ impl Machine {
         self.send.loss.pardon();
     }
 
+    /// How long nothing was sent that wants an acknowledgement. Absent while something is in flight, and before anything was sent.
+    pub fn rests(&self, now: Instant) -> Option<Duration> {
+        self.send.loss.rests(now)
+    }
+
+    /// Nothing was sent for so long that what was seen of the path counts no more: it is like a new one, of which the round trip
+    /// is known.
+    pub fn forget_path(&mut self) {
+        self.send.loss.forget_path();
+    }
+
+    /// A time-out may have been none, and new data is to show it, which would lie behind a hole until then (RFC 5682).
+    pub fn judges_time_out(&self) -> bool {
+        self.send.loss.prefers_new()
+    }
+
     /// How fast data arrived at the peer lately: the highest rate of the last two round trips. Absent before the first.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.send.loss.delivery_rate()
@@ -413,6 +429,11 @@ impl Machine {
     /// The congestion window is below its threshold.
     pub fn in_slow_start(&self) -> bool {
         self.send.loss.in_slow_start()
+    }
+
+    /// Nothing of the path has ended its first slow start: no loss, no mark, no queue; at most a penalty has.
+    pub fn is_unproven(&self) -> bool {
+        self.send.loss.is_unproven()
     }
 
     /// Changes the law of congestion avoidance and keeps the window.

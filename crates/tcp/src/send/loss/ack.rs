@@ -509,7 +509,10 @@ impl LossRecovery {
             self.probe_due = false;
         }
         self.head_due &= report.acked == 0;
-        self.schedule_probe(now);
+        // RFC 8985 section 7.2: what acknowledges nothing does not put the probe off.
+        if report.acked > 0 || report.delivered > 0 {
+            self.schedule_probe(now);
+        }
     }
 
     pub(super) fn schedule_probe(&mut self, now: Instant) {

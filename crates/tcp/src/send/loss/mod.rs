@@ -405,6 +405,19 @@ impl LossRecovery {
         }
     }
 
+    /// How long nothing was sent. Absent while something is in flight.
+    pub(crate) fn rests(&self, now: Instant) -> Option<Duration> {
+        let since = self.last_sent.filter(|_| self.flight.is_empty())?;
+        Some(now.since(since))
+    }
+
+    /// What was seen of the path counts no more, but its round trip.
+    pub(crate) fn forget_path(&mut self) {
+        self.round.forget_rates();
+        self.end_episode();
+        self.cc.forget_path(self.setup.initial_window);
+    }
+
     /// A router says that a segment with payload `size` is the largest that its link carries; the number `seq` that it
     /// quotes is outstanding. True if segments are smaller from now on; what was too large is then held to be lost, which
     /// says nothing about congestion (RFC 8201 section 5.4).
@@ -500,7 +513,9 @@ impl LossRecovery {
 
     /// Halves window and threshold because this path holds up others. A recovery under way has done as much.
     pub(crate) fn penalise(&mut self) -> bool {
-        let open = self.phase == Phase::Open;
+        // Who uses less than half of its window has nothing that this could take from it.
+        let fills = self.round.max_inflight() > self.cc.cwnd() / 2;
+        let open = self.phase == Phase::Open && fills;
         if open {
             self.end_episode();
             self.cc.penalise();
@@ -550,6 +565,11 @@ impl LossRecovery {
 
     pub(crate) fn in_slow_start(&self) -> bool {
         self.cc.in_slow_start()
+    }
+
+    /// Only a penalty has ended slow start, or nothing.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.cc.is_unproven()
     }
 
     pub(crate) fn ssthresh(&self) -> u32 {

@@ -126,6 +126,13 @@ impl Round {
         }
     }
 
+    /// What the path carried was too long ago.
+    pub(super) fn forget_rates(&mut self) {
+        (self.now, self.last) = (Counts::default(), Counts::default());
+        (self.peak, self.sustained) = (Peak::default(), Peak::default());
+        self.mean = Mean::default();
+    }
+
     /// The highest rate of the last seconds that lasted for one.
     pub(super) fn sustained(&self) -> Option<Rate> {
         self.sustained.now.max(self.sustained.last)

@@ -776,3 +776,42 @@ fn what_bbr_sends_to_measure_the_round_trip_says_nothing_about_bandwidth() {
     // The gain of the phase that drains is three quarters.
     assert!(slowest.as_bytes_per_sec() > 1_400_000, "{slowest:?}");
 }
+
+/// A sender whose first window is ten segments, with so many in flight.
+fn with_in_flight(segments: u32) -> LossRecovery {
+    let mut sender = LossRecovery::new(ISN, &setup(Algorithm::Reno, true));
+    sender.negotiated(true, MSS);
+    for n in 0..segments {
+        let now = Instant::from_millis(u64::from(n));
+        sender.sent(now, ISN + n * MSS, MSS, Control::default(), Sent::New);
+    }
+    sender
+}
+
+#[test]
+fn a_penalty_takes_only_what_is_used() {
+    for (segments, penalised) in [(1, false), (5, false), (6, true), (10, true)] {
+        let mut sender = with_in_flight(segments);
+        assert_eq!(sender.penalise(), penalised, "{segments}");
+        assert_eq!(sender.cc.cwnd() == 5_000, penalised, "{segments}");
+        assert_eq!(sender.cc.in_slow_start(), !penalised, "{segments}");
+    }
+}
+
+#[test]
+fn a_path_that_rested_is_like_a_new_one() {
+    let mut world = World::new(200_000, |n, _| if n == 90 { Fate::Drop } else { Fate::Pass });
+    world.run();
+    let mut sender = world.sender;
+    let last = sender.last_sent.expect("it sent");
+    let later = last + Duration::from_secs(10);
+    assert_eq!(sender.rests(later), Some(Duration::from_secs(10)));
+    assert!(!sender.cc.in_slow_start() && sender.sustained_rate().is_some());
+    let round_trip = sender.min_rtt();
+    sender.forget_path();
+    assert!(sender.cc.in_slow_start() && sender.cc.cwnd() == 10 * MSS);
+    let rates = (sender.sustained_rate(), sender.peak_rate(), sender.delivery_rate());
+    assert_eq!(rates, (None, None, None));
+    assert_eq!(sender.min_rtt(), round_trip);
+    assert_eq!(with_in_flight(1).rests(later), None, "it waits for an answer");
+}

@@ -1,0 +1,48 @@
+//! A path that the guard lets rest is tried again now and then.
+//!
+//! The guard judges a path by what was seen of it, and of one that rests nothing is seen: a path that was slow once, behind the
+//! data of somebody else, would rest for as long as the connection lives. What was seen ten seconds ago counts no more. The
+//! subflow then gets a copy of what others have in flight, for which nobody waits, and is like a new one from then on, whose round
+//! trip that copy tells.
+
+use manypath_tcp::time::{Duration, Instant};
+
+use super::schedule::Copy;
+use super::subflow::Subflow;
+use super::{Conn, Cx};
+
+/// As long as what a path carries is remembered at most.
+const RESTED: Duration = Duration::from_secs(10);
+
+/// Time between looks for subflows that rest.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// It could carry data, and has carried none for long.
+fn has_rested(sf: &Subflow, now: Instant) -> bool {
+    sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(|span| span >= RESTED)
+}
+
+impl Conn {
+    /// What to copy to a subflow that rests, if one has rested long enough while the others were busy.
+    pub(super) fn next_trial(&mut self, cx: &Cx<'_>) -> Option<Copy> {
+        if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
+            return None;
+        }
+        let guarded = self.opts.mechanisms.guard && self.opts.scheduler.spreads();
+        if !guarded || !self.lattice.speaks_multipath() || !self.send.is_busy() {
+            return None;
+        }
+        let rested = |sf: &Subflow| has_rested(sf, cx.now);
+        let i = self.subflows.iter().position(rested)?;
+        let part = self.copy_for(i)?;
+        let sf = &mut self.subflows[i];
+        sf.tcp.forget_path();
+        let on = sf.id();
+        self.refresh_sample(i);
+        Some(Copy {
+            on,
+            at: part.start,
+            bytes: part.end.since(part.start),
+        })
+    }
+}
