@@ -306,6 +306,8 @@ impl Conn {
             SubflowEnd::Refused => CloseCause::Refused,
             SubflowEnd::TimedOut => CloseCause::TimedOut,
             SubflowEnd::Unreachable => CloseCause::Unreachable,
+            // Nobody reset it: our end of the only path went before another one could be made.
+            SubflowEnd::AddressGone => CloseCause::NoSubflow,
             SubflowEnd::ConnectionClosed => CloseCause::Aborted,
             // The end of a subflow is not that of the stream, which may lack something. // rfc8684:F10
             SubflowEnd::Finished if self.recv.finished() => CloseCause::Finished,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use manypath_stack::{IfaceId, SubflowEnd};
+use manypath_stack::{CloseCause, IfaceId, SubflowEnd};
 use manypath_wire::checksum::Sum;
 use manypath_wire::tcp::mptcp::{AddrIds, MptcpOption, RemoveAddr};
 
@@ -83,6 +83,15 @@ fn what_was_on_its_way_does_not_speak_for_a_withdrawn_address() {
     s.send(flow, 0, b"sent before");
     s.w.advance_ms(5000);
     assert_eq!(s.read(), b"sent before");
+    let end = s.info().ended.last().map(|e| e.end);
+    assert_eq!(end, Some(SubflowEnd::AddressGone), "{}", s.w.log());
+}
+
+#[test]
+fn whose_only_address_goes_before_the_peer_answered_is_not_told_of_a_reset() {
+    let mut s = Session::greeted(1, plain_options());
+    s.w.path_down(0);
+    assert_eq!(s.info().closed, Some(CloseCause::NoSubflow));
     let end = s.info().ended.last().map(|e| e.end);
     assert_eq!(end, Some(SubflowEnd::AddressGone), "{}", s.w.log());
 }
