@@ -104,8 +104,8 @@ fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
 
 /// The subflows that take part: those that fit, without those that bring less than a narrow window risks for them. A loss on
 /// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
-/// each must carry its part, up to an eighth with none to spare. What a path brings that still grows says nothing about that: held
-/// back, it would never show it. Pure.
+/// each must carry its part, up to an eighth with none to spare. What a path brings that still grows, or that only a penalty
+/// keeps from growing, says nothing about that: held back, it would never show it. Pure.
 fn members(paths: &[PathView], window: u64) -> SubflowSet {
     let (mut fitting, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
     for path in paths.iter().filter(|path| in_play(path)) {
@@ -335,6 +335,10 @@ mod tests {
             capacity: 20_000,
             ..path(1, 30, 3_000)
         };
+        let unproven = PathView {
+            unproven: true,
+            ..tiny
+        };
         let most = PathView {
             capacity: 5_000_000,
             delivery: Duration::from_millis(200),
@@ -410,6 +414,12 @@ mod tests {
                 alloc::vec![wifi, tiny],
                 56_300,
                 alloc::vec![0],
+            ),
+            (
+                "nobody knows whether it is all it can",
+                alloc::vec![wifi, unproven],
+                56_300,
+                alloc::vec![0, 1],
             ),
             (
                 "a window that makes up for it",
