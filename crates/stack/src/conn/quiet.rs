@@ -165,6 +165,14 @@ impl Conn {
         }
     }
 
+    /// A reset arrived that may be anybody's (RFC 5961 section 3.2). If it was the peer's last word before its address went, nobody
+    /// answers the challenge, and who only reads would wait for ever: the subflow is asked whether it works.
+    pub(crate) fn doubt_after_reset(&mut self, i: usize, now: Instant) {
+        if self.subflows[i].carries_data() && self.may_replace() {
+            self.subflows[i].quiet.doubt(now);
+        }
+    }
+
     /// The peer was heard on the subflow within a time-out before `since`, or after.
     pub(crate) fn heard_lately(&self, j: usize, since: Instant) -> bool {
         let sf = &self.subflows[j];

@@ -67,6 +67,9 @@ impl Conn {
         if let Verdict::Rejected(why) = outcome.verdict {
             cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
+            if why == Reject::Reset {
+                self.doubt_after_reset(i, cx.now);
+            }
             return why == Reject::Handshake;
         }
         self.probe_answered(i, seg, cx);
