@@ -166,10 +166,11 @@ pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool
     }
 }
 
-/// A subflow that stands still carries more than the one it waits for, as far as is known: the other one should have less.
-/// Otherwise that one would lose more than there is to gain. Pure.
+/// A subflow that stands still is known to carry more than the one it waits for: the other one should have less. Otherwise that
+/// one would lose more than there is to gain; and one of which nothing is known yet would lose its slow start for a first segment.
+/// Pure.
 pub(crate) fn worth_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
-    holder.is_none() || blocked > holder
+    holder.is_some() && blocked > holder
 }
 
 /// A round trip has passed since the last penalty, at which the subflow had sent what is before `upto`: that is acknowledged.
@@ -524,7 +525,7 @@ mod tests {
         for (blocked, holder, penalised) in [
             (rate(1_000_000), rate(250_000), true),
             (rate(250_000), rate(1_000_000), false),
-            (rate(250_000), None, true),
+            (rate(250_000), None, false),
             (None, rate(250_000), false),
         ] {
             assert_eq!(worth_more(blocked, holder), penalised, "{blocked:?}");

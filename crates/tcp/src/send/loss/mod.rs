@@ -513,9 +513,7 @@ impl LossRecovery {
 
     /// Halves window and threshold because this path holds up others. A recovery under way has done as much.
     pub(crate) fn penalise(&mut self) -> bool {
-        // Who uses less than half of its window has nothing that this could take from it.
-        let fills = self.round.max_inflight() > self.cc.cwnd() / 2;
-        let open = self.phase == Phase::Open && fills;
+        let open = self.phase == Phase::Open;
         if open {
             self.end_episode();
             self.cc.penalise();
