@@ -208,6 +208,12 @@ impl Endpoint {
         }
     }
 
+    /// When it got something last, or began.
+    #[must_use]
+    pub fn last_read(&self) -> Instant {
+        self.last_read
+    }
+
     /// A hash of everything that it has read, as it came. Where the network alters nothing, each byte was compared with
     /// what was sent, and their number says as much.
     #[must_use]

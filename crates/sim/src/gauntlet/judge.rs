@@ -165,6 +165,9 @@ mod tests {
             altered: 0,
             fell_back: false,
             lost_subflows: 0,
+            last_read: Duration::ZERO,
+            found_damage: false,
+            pairs: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@
 mod apps;
 mod boxes;
 mod dice;
+mod elsewhere;
 mod events;
 mod judge;
 mod network;

@@ -1,10 +1,12 @@
 //! The pair of runs: the same network, boxes, events and applications, once with Multipath TCP off and once as planned.
 
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use manypath_stack::api::{ProtocolLevel, SubflowEnd};
+use manypath_stack::api::{ConnInfo, ProtocolLevel, SubflowEnd};
 use manypath_tcp::time::{Duration, Instant};
 
+use super::elsewhere::{Pair, is_as_tcp_elsewhere};
 use super::judge::{self, Fault};
 use crate::endpoint::Endpoint;
 use crate::middlebox::{BoxSpec, MPTCP, Phase};
@@ -44,6 +46,12 @@ pub struct Arm {
     pub fell_back: bool,
     /// Subflows that something ended before their connection.
     pub lost_subflows: usize,
+    /// When a reader got something last.
+    pub last_read: Duration,
+    /// One ended for a wrong checksum.
+    pub found_damage: bool,
+    /// Pairs of addresses between which something was carried, the client's first.
+    pub pairs: Vec<(IpAddr, IpAddr)>,
 }
 
 /// Both runs of a scenario.
@@ -56,7 +64,7 @@ pub struct Twin {
     /// What is wrong.
     pub fault: Option<Fault>,
     /// The run as planned came too late or not at all, but with other losses, or without what happened on plain TCP's path
-    /// after it was done, it does not.
+    /// after it was done, it does not; or TCP does no better on the paths to which damage has Multipath TCP go.
     pub unlucky: bool,
     /// A hash of everything that both runs delivered.
     pub hash: u64,
@@ -71,9 +79,13 @@ impl Twin {
             Some(Fault::Late { ours, .. }) => {
                 succeeds_without_the_rest(scenario, &twin)?
                     || is_as_tcp_begun_later(scenario, seed, &twin, ours)?
+                    || is_as_tcp_elsewhere(scenario, seed, &twin, Some(ours))?
                     || !is_usually_late(scenario)?
             }
-            Some(Fault::Undelivered(_)) => succeeds_without_the_rest(scenario, &twin)?,
+            Some(Fault::Undelivered(_)) => {
+                succeeds_without_the_rest(scenario, &twin)?
+                    || is_as_tcp_elsewhere(scenario, seed, &twin, None)?
+            }
             _ => false,
         };
         if excused {
@@ -157,8 +169,7 @@ impl Twin {
         };
         report.notes.push(format!("plain TCP {tcp}"));
         if self.unlucky {
-            let note =
-                "not as TCP, but only with these losses, or for what happened after TCP was done";
+            let note = "not as TCP, but only with these losses, for what happened after TCP was done, or for damage that TCP delivers";
             report.notes.push(note.to_owned());
         }
         match self.fault {
@@ -252,7 +263,7 @@ fn has_one_way(scenario: &Scenario) -> bool {
 }
 
 /// The scenario with Multipath TCP off at both ends.
-fn plain_tcp(scenario: &Scenario) -> Scenario {
+pub(super) fn plain_tcp(scenario: &Scenario) -> Scenario {
     let mut plain = scenario.clone();
     for app in &mut plain.apps {
         app.options.plain_tcp = Some(true);
@@ -446,7 +457,10 @@ fn is_usually_late(scenario: &Scenario) -> Result<bool, ScenarioError> {
 }
 
 /// Runs one way. The inner error is the text of a panic.
-fn arm(scenario: Scenario, options: RunOptions) -> Result<Result<Arm, String>, ScenarioError> {
+pub(super) fn arm(
+    scenario: Scenario,
+    options: RunOptions,
+) -> Result<Result<Arm, String>, ScenarioError> {
     let run = || -> Result<Arm, ScenarioError> {
         let mut simulation = Simulation::new(scenario, options)?;
         simulation.run();
@@ -462,6 +476,13 @@ fn arm(scenario: Scenario, options: RunOptions) -> Result<Result<Arm, String>, S
 }
 
 impl Arm {
+    /// Some end of a connection was told that it failed.
+    pub(super) fn failed(&self) -> bool {
+        let connections = self.report.connections.iter();
+        let mut ends = connections.flat_map(|one| [Some(&one.client), one.server.as_ref()]);
+        ends.any(|end| end.is_some_and(|end| end.failure.is_some()))
+    }
+
     fn of(simulation: &Simulation) -> Self {
         let ends = || simulation.hosts.iter().flat_map(|host| host.endpoints());
         let mut readers: Vec<&Endpoint> = ends().collect();
@@ -486,8 +507,19 @@ impl Arm {
             let level = end.record.level;
             end.record.fell_back.is_some() || level.is_some_and(|l| l != ProtocolLevel::Multipath)
         };
+        let damaged = |info: &ConnInfo| {
+            let mut ended = info.ended.iter();
+            ended.any(|gone| gone.end == SubflowEnd::Checksum)
+        };
         let report = simulation.report();
         Self {
+            last_read: ends()
+                .map(Endpoint::last_read)
+                .max()
+                .unwrap_or(Instant::ZERO)
+                - Instant::ZERO,
+            found_damage: ends().filter_map(info).any(|info| damaged(&info)),
+            pairs: pairs(&readers),
             violations: simulation.broken_rules(),
             whole: whole(simulation),
             streams: readers.iter().map(|end| end.hash_of_stream()).collect(),
@@ -500,6 +532,25 @@ impl Arm {
             report,
         }
     }
+}
+
+/// Pairs of addresses between which something was carried, the client's first.
+fn pairs(ends: &[&Endpoint]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for end in ends.iter().filter(|end| end.is_client) {
+        let Some(info) = &end.record.info else {
+            continue;
+        };
+        let living = info.subflows.iter();
+        let living = living.map(|sf| (sf.tuple, sf.bytes_sent + sf.bytes_received));
+        let ended = info.ended.iter();
+        let ended = ended.map(|sf| (sf.tuple, sf.bytes_sent + sf.bytes_received));
+        let carried = living.chain(ended).filter(|(_, bytes)| *bytes > 0);
+        pairs.extend(carried.map(|(tuple, _)| (tuple.local.ip(), tuple.remote.ip())));
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
 }
 
 /// When every reader of every connection that was to be had everything.

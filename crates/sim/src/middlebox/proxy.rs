@@ -97,8 +97,8 @@ struct Stream {
     /// Something was sent again: what was kept then may have more holes (RFC 6582). Each is filled by one acknowledgement where
     /// the receiver says by SACK which there are, else by one round trip.
     recover: Option<SeqNum>,
-    /// That was by a time-out: what fills a hole has two more sent, as in slow start (RFC 5681 section 3.1), for nothing else is on
-    /// its way where what lies behind a hole is dropped.
+    /// That was by a time-out: what fills holes has as many sent and one more, as in slow start (RFC 5681 section 3.1), for nothing
+    /// else is on its way where what lies behind a hole is dropped.
     begins_anew: bool,
 }
 
@@ -118,8 +118,9 @@ impl Stream {
         let before = *self.acked.get_or_insert(ack);
         self.next = Some(self.next.map_or(ack, |next| next.max(ack)));
         self.edge = Some(heard.edge);
+        let mut filled = 0;
         if ack.after(before) {
-            self.advance(ack, now);
+            filled = self.advance(ack, now);
         } else if ack == before && heard.bare && !self.store.is_empty() {
             // With nothing on its way the same number says nothing of a loss (RFC 5681 section 2).
             self.duplicates += 1;
@@ -137,36 +138,38 @@ impl Stream {
             self.recovers();
             return vec![0];
         }
-        match (self.recover, self.begins_anew && ack.after(before)) {
+        match (self.recover, self.begins_anew) {
             (None, _) => Vec::new(),
-            (Some(_), fills) => self.next_holes(1 + usize::from(fills)),
+            (Some(_), true) => self.next_holes(1 + filled),
+            (Some(_), false) => self.next_holes(1),
         }
     }
 
-    /// The receiver has everything before `ack`.
-    fn advance(&mut self, ack: SeqNum, now: Instant) {
+    /// The receiver has everything before `ack`. Says how many holes that filled.
+    fn advance(&mut self, ack: SeqNum, now: Instant) -> usize {
         self.acked = Some(ack);
         self.duplicates = 0;
         self.tries = 0;
         // What arrived behind a hole is acknowledged with it, long after it came: that is no round trip (Karn's rule).
         let mut took = None;
-        let mut repaired = false;
+        let mut filled = 0;
         while let Some(done) = self.store.front() {
             if done.end.after(ack) {
                 break;
             }
             self.stored -= done.bytes.len() as u64;
-            repaired |= done.again;
+            filled += usize::from(done.again);
             took = Some(now - done.sent);
             self.arrived = self.arrived.max(done.turn);
             self.store.pop_front();
         }
-        if let Some(took) = took.filter(|_| !repaired) {
+        if let Some(took) = took.filter(|_| filled == 0) {
             let blend = |srtt: Duration| srtt.ratio(7, 8) + took.over(8);
             self.srtt = Some(self.srtt.map_or(took, blend));
         }
         self.due = (!self.store.is_empty()).then(|| now + self.rto());
         self.recover = self.recover.filter(|recover| ack.before(*recover));
+        filled
     }
 
     /// Something is lost: everything that is kept may be.

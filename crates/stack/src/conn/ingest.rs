@@ -248,7 +248,7 @@ impl Conn {
         }
         if let Some(failing) = self.failing {
             if !self.works_beside_failing(i, &failing, cx.now) {
-                self.said_again_while_failing(i, mapping);
+                self.said_again_while_failing(i, mapping, data_fin);
                 return;
             }
             // It seemed to be the only one that works, and is not.

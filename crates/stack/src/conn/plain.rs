@@ -331,8 +331,9 @@ impl Conn {
     }
 
     /// A mapping while an MP_FAIL waits for its answer: a peer that has not heard that says again, as new bytes of the subflow,
-    /// what failed. Then only the latter count. // rfc8684:B9,R3
-    pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping) {
+    /// what failed. Then only the latter count; and an infinite mapping that names them has them go on, and does not begin behind
+    /// them. // rfc8684:B9,R3
+    pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
         let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
             return;
         };
@@ -345,6 +346,10 @@ impl Conn {
         if new && at == Some(failing.at) && failing.subflow == self.subflows[i].id() {
             (failing.ssn, failing.held) = (mapping.ssn, 0);
             self.recv.discard(failing.subflow);
+        }
+        let len = mapping.len.saturating_sub(u16::from(fin));
+        if let Some(at) = at.filter(|_| self.delivered_ssn.is_some() && len > 0) {
+            self.subflows[i].told.note(mapping.ssn, at, len);
         }
     }
 

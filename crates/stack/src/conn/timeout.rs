@@ -10,7 +10,7 @@ use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::timers::Outstanding;
 use super::{Conn, Cx};
-use crate::api::{CloseCause, EventKind, SubflowEnd};
+use crate::api::{CloseCause, EventKind, FallbackCause, SubflowEnd};
 use crate::pm;
 
 /// How much longer than a time-out a peer of ours may keep data to itself.
@@ -231,10 +231,11 @@ impl Conn {
             .began()
             .is_some_and(|began| self.fed > began);
         let last = last.filter(|_| self.recv.finished() || !fed);
-        // Where there were others, the peer cannot take the FIN for the end of the stream. Nothing could follow it: neither data on
-        // which the DATA_FIN rides, nor our answer if the peer goes on as TCP.
+        // Where there were others, or may be for the peer by a proof of ours, it cannot take the FIN for the end of the stream. Nothing
+        // could follow it: neither data on which the DATA_FIN rides, nor our answer if the peer goes on as TCP.
         let sent = self.send.end() > self.tx_start;
-        let last = last.filter(|_| !(self.joined && sent) || self.data_timer.repeats_in_vain());
+        let others = self.joined || self.is_proving();
+        let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
         // A peer that does not know us yet would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
@@ -244,8 +245,8 @@ impl Conn {
     }
 
     /// The peer is heard, and yet has not acknowledged a DATA_FIN that was said by itself more than once: where options do not
-    /// pass without data, it rides on the last byte once more. Not sooner: Linux (6.18) is deaf to a DATA_FIN after one on
-    /// data that it has. // rfc8684:F2
+    /// pass without data, it rides on the last byte once more. Not sooner, but between hosts that know records: Linux (6.18) is deaf
+    /// to a DATA_FIN after one on data that it has. // rfc8684:F2
     fn repeat_fin_on_data(&mut self, cx: &Cx<'_>) {
         let heard = (0..self.subflows.len()).any(|i| self.was_heard_meanwhile(i));
         // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
@@ -254,12 +255,29 @@ impl Conn {
         if !(others && said) {
             return;
         }
-        if heard && self.send.fin_is_unheard() {
+        if heard && (self.falls_by_record() || self.send.fin_is_unheard()) {
             self.send.repeat_last();
         } else {
             // The next time it is known where the peer is heard.
             self.ask_all(cx.now);
         }
+    }
+
+    /// Who never sent anything has no byte for its DATA_FIN to ride on. Where that was said by itself more than once, and the peer is
+    /// heard without options, a record says as much between hosts that know records. True if the connection went down.
+    // rfc8684:B5,F2
+    fn falls_with_data_fin_alone(&mut self, cx: &mut Cx<'_>) -> bool {
+        let nothing_said = self.send.end() == self.tx_start && self.send.fin_is_unheard();
+        if !(self.falls_by_record() && nothing_said) || self.holds_something() {
+            return false;
+        }
+        let bare = |i: &usize| self.subflows[*i].bareness.heard && self.was_heard_meanwhile(*i);
+        let quickest = |i: &usize| (self.subflows[*i].rests, self.subflows[*i].tcp.srtt());
+        let heard = (0..self.subflows.len()).filter(bare).min_by_key(quickest);
+        if let Some(i) = heard {
+            self.fall_by_record(i, FallbackCause::OptionsLost, cx);
+        }
+        !self.lattice.speaks_multipath()
     }
 
     /// The peer's DATA_FIN rode on its last byte once more: options do not pass without data, so neither did our Data ACK of it nor
@@ -292,7 +310,7 @@ impl Conn {
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         self.send.note_fin_unheard();
-        if self.falls_for_want_of_data_acks(cx) {
+        if self.falls_for_want_of_data_acks(cx) || self.falls_with_data_fin_alone(cx) {
             return;
         }
         // Where segments are joined and mappings get lost by it, one alone gets through.

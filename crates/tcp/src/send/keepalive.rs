@@ -80,6 +80,8 @@ impl Prober {
             return Alarm::Dead;
         }
         self.due = true;
+        // Only its own: a question on request, for which nobody waits here, would leave the peer one less.
+        self.unanswered = self.unanswered.saturating_add(1);
         self.timer.set(now + k.interval);
         Alarm::Probe
     }
@@ -95,7 +97,6 @@ impl Prober {
 
     pub(crate) fn sent(&mut self) {
         self.due = false;
-        self.unanswered = self.unanswered.saturating_add(1);
     }
 
     pub(crate) fn stop(&mut self) {
