@@ -274,8 +274,13 @@ impl Ledger {
 
     /// Some subflow carries data and answers.
     pub(in crate::pm) fn has_working(&self) -> bool {
-        let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;
-        self.live.iter().any(works)
+        self.working().next().is_some()
+    }
+
+    /// The subflows that carry data and answer.
+    pub(in crate::pm) fn working(&self) -> impl Iterator<Item = &Live> {
+        let works = |live: &&Live| live.up.is_some() && !live.silent && !live.leaving;
+        self.live.iter().filter(works)
     }
 
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
