@@ -357,7 +357,13 @@ impl Ledger {
                     return Err(Reason::TooManyPending);
                 }
             }
-            Standing::Until { .. } | Standing::Free => {}
+            Standing::OnlyAlone { end, .. } if self.has_working() => {
+                return Err(Reason::GivenUp { end });
+            }
+            Standing::OnlyAlone { end, at } if at > now => {
+                return Err(Reason::BackingOff { end, until: at });
+            }
+            Standing::OnlyAlone { .. } | Standing::Until { .. } | Standing::Free => {}
         }
         if !remote.proven {
             // rfc8684:S3
