@@ -201,6 +201,8 @@ counters! {
         subflow_reset_by_peer,
         /// Subflows given up after too many time-outs.
         subflow_timed_out,
+        /// Subflows given up because they were silent where another one worked that was made since.
+        subflow_outlived,
         /// Subflows declared stale after a time-out.
         subflow_stale,
         /// Subflows on which nothing was acknowledged for two round trips.

@@ -24,6 +24,7 @@ mod memory;
 mod offset;
 mod options;
 mod order;
+mod outlived;
 mod packet;
 mod pages;
 mod passing;

@@ -191,6 +191,7 @@ impl Conn {
             self.silence_lasts(i, cx);
             self.wants_bare_answer(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
+            self.outlived(i, cx);
             let sf = &self.subflows[i];
             let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
             self.push_event(EventKind::Timeout {
