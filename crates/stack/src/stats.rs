@@ -115,6 +115,10 @@ counters! {
         conn_shed,
         /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.
         join_evicted,
+        /// Questions to silent subflows whether they need their places, of which a join found none.
+        place_asked,
+        /// Subflows given up for a join: they had not answered.
+        subflow_evicted,
         /// Fast Open: SYNs of ours that carried payload.
         fast_open_sent,
         /// Fast Open: SYNs of ours of whose payload the peer took something.
@@ -177,7 +181,7 @@ counters! {
         join_received,
         /// MP_JOIN refused: no connection has the token.
         join_unknown_token,
-        /// MP_JOIN refused: policy or limit.
+        /// MP_JOIN refused, or left without an answer for the moment: policy or limit.
         join_refused,
         /// MP_JOIN refused: the connection is not fully established or fell back.
         join_too_early,
@@ -197,6 +201,8 @@ counters! {
         subflow_reset_by_peer,
         /// Subflows given up after too many time-outs.
         subflow_timed_out,
+        /// Subflows given up because they were silent where another one worked that was made since.
+        subflow_outlived,
         /// Subflows declared stale after a time-out.
         subflow_stale,
         /// Subflows on which nothing was acknowledged for two round trips.

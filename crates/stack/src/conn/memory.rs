@@ -9,13 +9,10 @@ use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use super::mapping::RxMaps;
 use super::offset::Offset;
-use super::subflow::{Greeting, Subflow};
+use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{CloseCause, SubflowEnd};
 use crate::ids::SubflowId;
-
-/// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2).
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How far a connection had come when it was last looked at, and when that was: what the application has read, and what
 /// the peer has acknowledged. What merely arrived does not count.
@@ -111,28 +108,6 @@ impl Conn {
     pub(crate) fn lift_restriction(&mut self) {
         self.accepted = true;
         self.recv.set_capacity(self.first_recv_window());
-    }
-
-    /// The oldest join of the peer that has not proved itself in time.
-    pub(crate) fn stale_join(&self, now: Instant) -> Option<usize> {
-        let silent = |(_, sf): &(usize, &Subflow)| {
-            matches!(sf.greeting, Greeting::JoinSynAck { .. })
-                && sf.reset_with.is_none()
-                && now.since(sf.opened) >= PATIENCE
-        };
-        let oldest = self.subflows.iter().enumerate().filter(silent);
-        oldest.min_by_key(|(_, sf)| sf.opened).map(|(i, _)| i)
-    }
-
-    /// Gives up that join.
-    pub(crate) fn evict_join(&mut self, cx: &mut Cx<'_>) {
-        let Some(i) = self.stale_join(cx.now) else {
-            return;
-        };
-        cx.count.join_evicted += 1;
-        let sf = &mut self.subflows[i];
-        sf.end.get_or_insert(SubflowEnd::TimedOut);
-        sf.tcp.forget();
     }
 
     /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1

@@ -24,11 +24,13 @@ mod memory;
 mod offset;
 mod options;
 mod order;
+mod outlived;
 mod packet;
 mod pages;
 mod passing;
 mod paths;
 mod persuade;
+mod places;
 mod plain;
 mod quiet;
 mod record;
@@ -85,6 +87,7 @@ use memory::Advance;
 use offset::{Numbering, Offset};
 pub(crate) use packet::HOP_LIMIT;
 use paths::Announcements;
+pub(crate) use places::Place;
 use plain::Failing;
 use recv::ReceiveQueue;
 pub(crate) use restart::KNOWS_RECORDS;
@@ -160,6 +163,8 @@ pub(crate) struct Conn {
     fully_established: bool,
     /// How long a caller that has sent its keys may take to send more before other paths are looked for.
     proof_until: Option<Instant>,
+    /// Who was asked for a place.
+    places: places::Places,
     /// The caller's first data came before its keys.
     keyless_data: bool,
     /// It was asked for its keys once more, beside what timers do.
@@ -289,6 +294,7 @@ impl Conn {
             established: false,
             fully_established: false,
             proof_until: None,
+            places: places::Places::default(),
             keyless_data: false,
             keys_asked: false,
             no_joins_to_first: birth.no_joins_to_first,

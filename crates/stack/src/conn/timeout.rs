@@ -91,6 +91,7 @@ impl Conn {
         soonest.consider(self.lonely_until);
         soonest.consider(self.memory_check);
         soonest.consider(self.proof_until);
+        soonest.consider(self.places.deadline());
         soonest.consider(self.fast_close.map(|wait| wait.deadline()));
         soonest.consider(self.restart.deadline());
         soonest.consider(self.failing.map(|failing| failing.deadline()));
@@ -134,6 +135,7 @@ impl Conn {
         self.bare_questions_due(cx);
         self.repeat_proofs(cx);
         self.probes_due(cx);
+        self.places_due(cx);
         self.quiet_due(cx);
         self.fast_close_due(cx);
         self.fail_due(cx);
@@ -189,6 +191,7 @@ impl Conn {
             self.silence_lasts(i, cx);
             self.wants_bare_answer(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
+            self.outlived(i, cx);
             let sf = &self.subflows[i];
             let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
             self.push_event(EventKind::Timeout {

@@ -17,6 +17,8 @@ pub enum Retry {
     WhenRefreshed,
     /// After this time, which grows as above, where no other subflow carries data: better than nothing. Else much later.
     AsLastResort(Duration),
+    /// After this time, which grows as above, but only while no other subflow carries data. // rfc8684:T4
+    OnlyAlone(Duration),
     /// Not on this connection, whatever changes. // rfc8684:T4
     Never,
 }
@@ -72,6 +74,14 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
             reason: Some(ResetReason::MiddleboxInterference),
             transient: false,
         } if history.established => last_resort(history),
+        // A peer whose places are all taken may say so (Linux does), and they may be those of dead subflows. To obey means the end
+        // of the connection where there is nothing else.
+        SubflowEnd::ResetByPeer {
+            reason: Some(ResetReason::AdministrativelyProhibited),
+            transient: false,
+        } if !history.established => {
+            Retry::OnlyAlone(grown(Duration::from_secs(1), history.failures))
+        }
         SubflowEnd::ResetByPeer {
             reason: Some(_),
             transient: false,
@@ -245,6 +255,16 @@ mod tests {
             (
                 reset(ResetReason::AdministrativelyProhibited, false),
                 NEVER_WORKED,
+                Retry::OnlyAlone(Duration::from_secs(1)),
+            ),
+            (
+                reset(ResetReason::AdministrativelyProhibited, false),
+                REJOIN_FAILED,
+                Retry::OnlyAlone(Duration::from_secs(4)),
+            ),
+            (
+                reset(ResetReason::AdministrativelyProhibited, false),
+                WAS_UP,
                 Retry::Never,
             ),
             (

@@ -1,3 +1,5 @@
+mod places;
+
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 

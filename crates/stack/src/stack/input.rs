@@ -152,7 +152,8 @@ impl Stack {
         }
         let option = reason.map(|reason| {
             MptcpOption::Reset(Reset {
-                transient: false,
+                // Of what there is not enough now there may be later. // rfc8684:T3
+                transient: reason == ResetReason::LackOfResources,
                 reason,
             })
         });

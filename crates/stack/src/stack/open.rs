@@ -17,7 +17,7 @@ use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
     SubflowOrigin,
 };
-use crate::conn::{Birth, Conn, Cx, Greeting, Seat};
+use crate::conn::{Birth, Conn, Cx, Greeting, Place, Seat};
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
@@ -253,13 +253,7 @@ impl Stack {
         let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
             return;
         };
-        // A place that a silent peer holds is given to the next one: tokens may be overheard, and sources made up.
-        // The connection is only touched where that helps: a turn of it costs as much as all its subflows.
-        let now = self.now;
-        let helps = |conn: &Conn| conn.free_subflow().is_none() && conn.stale_join(now).is_some();
-        if self.conns.at(slot).is_some_and(|entry| helps(&entry.conn)) {
-            self.with_conn(slot, Conn::evict_join);
-        }
+        let taken = self.place_for_join(slot);
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };
@@ -272,13 +266,18 @@ impl Stack {
             }
             return;
         }
+        if taken == Place::Waits {
+            self.counters.join_refused += 1;
+            return;
+        }
         let local_id = conn
             .manager
             .as_mut()
             .and_then(|manager| manager.local_id(iface, path.addr));
         let (Some(subflow), Some(local_id)) = (conn.free_subflow(), local_id) else {
+            // A place may be free later.
             self.counters.join_refused += 1;
-            self.reset_reply(iface, seg, Some(ResetReason::AdministrativelyProhibited));
+            self.reset_reply(iface, seg, Some(ResetReason::LackOfResources)); // rfc8684:T3
             return;
         };
         let opts = conn.opts.clone();
@@ -303,6 +302,29 @@ impl Stack {
             knows_records: offer.knows_records && opts.records,
         };
         self.seat(slot, seat, tcp, greeting);
+    }
+
+    /// Whether a connection has a place for a join. One that a silent peer holds is given to the next one: tokens may be overheard,
+    /// and sources made up. The connection is only touched where that helps: a turn of it costs as much as all its subflows.
+    fn place_for_join(&mut self, slot: u32) -> Place {
+        let Some(entry) = self.conns.at(slot) else {
+            return Place::None;
+        };
+        let place = match entry.conn.accepts_joins() {
+            true => entry.conn.place_for_join(self.now),
+            false => Place::None,
+        };
+        match place {
+            Place::Of(_) => {
+                self.with_conn(slot, Conn::make_room);
+                Place::Free
+            }
+            Place::Ask => {
+                self.with_conn(slot, Conn::make_room);
+                Place::Waits
+            }
+            Place::Free | Place::Waits | Place::None => place,
+        }
     }
 
     /// A subflow that the path manager wants.

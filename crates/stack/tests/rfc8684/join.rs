@@ -181,8 +181,8 @@ fn an_unknown_token_is_answered_by_a_reset_that_says_why() {
 }
 
 #[test]
-fn a_join_too_many_is_refused_by_policy() {
-    // rfc8684:J8,J19
+fn a_join_too_many_is_refused_for_the_time_being() {
+    // rfc8684:J8,J19,T3
     let mut opts = plain_options();
     opts.max_subflows = 1;
     let mut s = Session::accepted_with(2, opts);
@@ -190,8 +190,47 @@ fn a_join_too_many_is_refused_by_policy() {
     let syn = s.join_syn(5, false);
     s.w.inject(flow, &syn);
     let reset = s.w.expect(flow, "a reset", |s| s.is_rst());
-    let reason = ResetReason::AdministrativelyProhibited;
-    assert_eq!(reset.reason(), Some(reason));
+    assert_eq!(reset.reason(), Some(ResetReason::LackOfResources));
+    assert_eq!(reset.raw_option(8), Some(&[30, 4, 0x81, 2][..]));
+}
+
+/// Keepalives that went on the first subflow: what there is beside announcements.
+fn questions(s: &mut Session) -> usize {
+    let sent = s.w.drain(0);
+    sent.iter().filter(|s| s.raw_option(3).is_none()).count()
+}
+
+#[test]
+fn who_answers_keeps_its_place_and_who_is_silent_gives_it_up() {
+    // rfc8684:J19
+    let mut opts = plain_options();
+    opts.max_subflows = 1;
+    let mut s = Session::accepted_with(2, opts);
+    s.w.advance_ms(1_500);
+    let flow = s.w.dial(1, 4001, PORT);
+    let syn = s.join_syn(5, false);
+    s.w.inject(flow, &syn);
+    s.w.quiet(flow);
+    assert_eq!(questions(&mut s), 1);
+    // While it is being asked, further joins have it asked no more.
+    s.w.inject(flow, &syn);
+    s.w.quiet(flow);
+    assert_eq!(questions(&mut s), 0);
+    s.ack(0);
+    s.w.advance_ms(1_000);
+    s.w.inject(flow, &syn);
+    let reset = s.w.expect(flow, "a reset", |s| s.is_rst());
+    assert_eq!(reset.reason(), Some(ResetReason::LackOfResources));
+    assert_eq!(questions(&mut s), 0);
+    s.w.advance_ms(4_000);
+    s.w.inject(flow, &syn);
+    s.w.quiet(flow);
+    s.w.advance_ms(4_000);
+    assert_eq!(questions(&mut s), 3);
+    assert_eq!(s.working(), 1, "nobody needs its place yet");
+    s.w.inject(flow, &syn);
+    s.w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    assert_eq!(s.w.count().subflow_evicted, 1);
 }
 
 fn refused_after(

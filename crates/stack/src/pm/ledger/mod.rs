@@ -274,8 +274,13 @@ impl Ledger {
 
     /// Some subflow carries data and answers.
     pub(in crate::pm) fn has_working(&self) -> bool {
-        let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;
-        self.live.iter().any(works)
+        self.working().next().is_some()
+    }
+
+    /// The subflows that carry data and answer.
+    pub(in crate::pm) fn working(&self) -> impl Iterator<Item = &Live> {
+        let works = |live: &&Live| live.up.is_some() && !live.silent && !live.leaving;
+        self.live.iter().filter(works)
     }
 
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
@@ -291,9 +296,47 @@ impl Ledger {
         if self.peer_forbids_first && remote.addr == self.first_remote {
             return Err(Reason::PeerForbids);
         }
-        if self.subflows() >= usize::from(self.limits.subflows) {
+        if self.is_full() {
             return Err(Reason::TooManySubflows);
         }
+        self.permit_pair(now, local, remote)
+    }
+
+    fn is_full(&self) -> bool {
+        self.subflows() >= usize::from(self.limits.subflows)
+    }
+
+    /// The subflow that makes room for one between these two, if all that there may be are silent: a path that was not tried yet may
+    /// work. One that was up stays, and with it the connection; and one place changes hands at a time.
+    pub(in crate::pm) fn makes_room(
+        &self,
+        now: Instant,
+        local: &Local,
+        remote: &Remote,
+    ) -> Option<SubflowId> {
+        let up = self.live.iter().filter(|live| live.up.is_some()).count();
+        let leaving = self.live.iter().any(|live| live.leaving);
+        let silent = self.live.iter().find(|live| live.silent);
+        let suits = self.is_full() && !self.has_working() && up > 1 && !leaving;
+        let permitted = || self.permit_pair(now, local, remote).is_ok();
+        silent
+            .filter(|_| suits && self.is_untried(local, remote) && permitted())
+            .map(|live| live.subflow)
+    }
+
+    /// There is no subflow between these two, and never was one that ended.
+    pub(in crate::pm) fn is_untried(&self, local: &Local, remote: &Remote) -> bool {
+        let pair = self.pairs.get(local.id, remote.addr);
+        pair.is_none_or(|pair| pair.last_end.is_none()) && !self.has_silent(local.id, remote.addr)
+    }
+
+    /// What is known of the pair speaks for or against a subflow.
+    fn permit_pair(
+        &self,
+        now: Instant,
+        local: &Local,
+        remote: &Remote,
+    ) -> Result<Option<Reason>, Reason> {
         let pair = self.pairs.get(local.id, remote.addr);
         match pair.map_or(Standing::Free, |pair| pair.standing) {
             Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),
@@ -314,7 +357,13 @@ impl Ledger {
                     return Err(Reason::TooManyPending);
                 }
             }
-            Standing::Until { .. } | Standing::Free => {}
+            Standing::OnlyAlone { end, .. } if self.has_working() => {
+                return Err(Reason::GivenUp { end });
+            }
+            Standing::OnlyAlone { end, at } if at > now => {
+                return Err(Reason::BackingOff { end, until: at });
+            }
+            Standing::OnlyAlone { .. } | Standing::Until { .. } | Standing::Free => {}
         }
         if !remote.proven {
             // rfc8684:S3

@@ -28,6 +28,13 @@ pub(super) enum Standing {
         /// When.
         at: Instant,
     },
+    /// Not before that time, and not at all while another subflow carries data: the peer refused it for good.
+    OnlyAlone {
+        /// Why not.
+        end: SubflowEnd,
+        /// When.
+        at: Instant,
+    },
     /// Only after the local or the remote address was refreshed.
     Refresh(SubflowEnd),
     /// No more on this connection.
@@ -108,7 +115,7 @@ impl Pairs {
     pub(super) fn forgive(&mut self, concerned: impl Fn(&Pair) -> bool) {
         for pair in self.0.iter_mut().filter(|pair| concerned(pair)) {
             match pair.standing {
-                Standing::Free | Standing::Closed(_) => {}
+                Standing::Free | Standing::OnlyAlone { .. } | Standing::Closed(_) => {}
                 Standing::Until { .. } | Standing::LastResort { .. } | Standing::Refresh(_) => {
                     pair.standing = Standing::Free;
                     pair.failures = 0;

@@ -333,6 +333,11 @@ impl Ledger {
                 let at = now + pause + rng.up_to(pause.over(4));
                 pair.standing = Standing::Until { end, at };
             }
+            (_, Retry::OnlyAlone(pause)) => {
+                pair.failures = pair.failures.saturating_add(1);
+                let at = now + pause + rng.up_to(pause.over(4));
+                pair.standing = Standing::OnlyAlone { end, at };
+            }
             (_, Retry::AsLastResort(pause)) => {
                 pair.failures = if useful {
                     1

@@ -4,10 +4,23 @@ use manypath_tcp::time::Instant;
 
 use super::Plan;
 use crate::pm::Reason;
-use crate::pm::ledger::{Ledger, Source};
+use crate::pm::ledger::{Ledger, Local, Remote, Source};
 
-/// The first pair without a subflow that may have one.
+/// The first pair without a subflow that may have one. While nothing works, one that was not tried yet is first: there may be only one
+/// place, and where a path fell silent it is the others that may work.
 pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
+    if !ledger.has_working() {
+        let plan = plan_of(ledger, now, |local, remote| {
+            ledger.is_untried(local, remote)
+        });
+        if plan.todo.is_some() {
+            return plan;
+        }
+    }
+    plan_of(ledger, now, |_, _| true)
+}
+
+fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool) -> Plan {
     let mut plan = Plan::default();
     for local in ledger.locals().iter().filter(|local| local.up) {
         for remote in ledger.remotes() {
@@ -21,6 +34,7 @@ pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
             if connectable
                 && same_family
                 && missing
+                && fits(local, remote)
                 && plan.want(ledger, now, local, remote, Reason::PairWanted)
             {
                 return plan;

@@ -96,6 +96,12 @@ impl Plan {
                 true
             }
             Err(reason) => {
+                let full = reason == Reason::TooManySubflows;
+                let room = || ledger.makes_room(now, local, remote);
+                if let Some(subflow) = full.then(room).flatten() {
+                    self.todo = Some((Action::Remove { subflow }, Reason::Silent));
+                    return true;
+                }
                 if let Reason::BackingOff { until, .. } = reason {
                     self.wait_until(until);
                 }

@@ -1,13 +1,22 @@
 //! What every policy does: follow addresses that go away, on either side, and priorities that change.
 
 use super::Plan;
-use crate::pm::ledger::Ledger;
+use crate::pm::ledger::{Ledger, Live};
 use crate::pm::{Action, Reason};
 
 /// The first piece of upkeep that is due. The withdrawal goes first, so that it can still leave by another subflow
 /// before those of the lost address are reset.
 pub(super) fn plan(ledger: &Ledger) -> Option<Plan> {
-    let withdraw = ledger.locals().iter().find(|local| local.withdraw);
+    // It waits for a subflow that can carry it: nothing repeats it, and the peer would count on the address for good.
+    let stays = |live: &&Live| {
+        let mut locals = ledger.locals().iter();
+        locals.any(|local| local.id == live.local_id && local.up)
+    };
+    let carries = ledger.working().any(|live| stays(&live));
+    let withdraw = ledger
+        .locals()
+        .iter()
+        .find(|local| local.withdraw && carries);
     if let Some(local) = withdraw {
         return Some(Plan::act(
             Action::Withdraw { id: local.id },

@@ -1,0 +1,100 @@
+//! All places are taken, by us or at the peer.
+
+use super::*;
+
+fn is_silent(subflow: u8) -> Event {
+    Event::Silence {
+        subflow: SubflowId(subflow),
+        silent: true,
+    }
+}
+
+fn three_paths_two_places() -> Bench {
+    let mut bench = Bench::with(Config {
+        open_wait: Duration::ZERO,
+        limits: Limits {
+            subflows: 2,
+            ..Limits::default()
+        },
+        ..Config::new(Policy::FullMesh)
+    });
+    bench.cell_up();
+    bench.tell(Event::LocalUp {
+        iface: IfaceId(3),
+        addr: ip("10.2.0.1"),
+        backup: false,
+    });
+    bench.tell(Event::Ready);
+    bench.settle();
+    bench
+}
+
+#[test]
+fn one_of_two_silent_subflows_makes_room_for_a_path_that_was_not_tried() {
+    let mut bench = three_paths_two_places();
+    bench.tell(is_silent(0));
+    assert_eq!(bench.act(), [], "the other one works");
+    bench.tell(is_silent(1));
+    let subflow = SubflowId(0);
+    assert_eq!(bench.act(), [Action::Remove { subflow }]);
+    bench.end(subflow, SubflowEnd::AddressGone);
+    assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
+    assert_eq!(bench.act(), [], "the last one that was up stays");
+}
+
+#[test]
+fn the_only_subflow_stays_although_it_is_silent() {
+    let mut bench = Bench::with(Config {
+        open_wait: Duration::ZERO,
+        limits: Limits {
+            subflows: 1,
+            ..Limits::default()
+        },
+        ..Config::new(Policy::FullMesh)
+    });
+    bench.cell_up();
+    bench.tell(Event::Ready);
+    bench.tell(is_silent(0));
+    assert_eq!(bench.act(), []);
+}
+
+#[test]
+fn a_lost_address_is_withdrawn_when_a_subflow_can_carry_it() {
+    // rfc8684:A16
+    let mut bench = Bench::new(Policy::FullMesh);
+    bench.tell(Event::Ready);
+    bench.tell(Event::LocalDown {
+        iface: WIFI,
+        addr: ip("10.0.0.1"),
+    });
+    let subflow = SubflowId(0);
+    assert_eq!(bench.act(), [Action::Remove { subflow }]);
+    bench.end(subflow, SubflowEnd::AddressGone);
+    bench.cell_up();
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+    let subflow = SubflowId(1);
+    bench.tell(Event::Up { subflow });
+    assert_eq!(bench.act(), [Action::Withdraw { id: AddrId(0) }]);
+}
+
+#[test]
+fn a_join_that_was_refused_for_good_is_made_again_where_nothing_else_works() {
+    // rfc8684:T4
+    let refusal = SubflowEnd::ResetByPeer {
+        reason: Some(ResetReason::AdministrativelyProhibited),
+        transient: false,
+    };
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    bench.act();
+    bench.end(SubflowId(1), refusal);
+    bench.wait(Duration::from_secs(3600));
+    assert_eq!(bench.act(), [], "the other one works");
+    assert_eq!(bench.last_reason(), Some(Reason::GivenUp { end: refusal }));
+    bench.end(SubflowId(0), SubflowEnd::Finished);
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+    bench.end(SubflowId(2), refusal);
+    bench.wait(Duration::from_secs(1));
+    assert_eq!(bench.act(), [], "later and later");
+    bench.wait(Duration::from_secs(2));
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+}
