@@ -793,14 +793,20 @@ fn a_penalty_proves_nothing_of_the_path() {
     let mut sender = with_in_flight(10);
     assert!(sender.is_unproven() && sender.penalise());
     assert!(!sender.cc.in_slow_start() && sender.is_unproven());
-    let mut world = World::new(200_000, |n, _| if n == 90 { Fate::Drop } else { Fate::Pass });
+    let mut world = World::new(
+        200_000,
+        |n, _| if n == 90 { Fate::Drop } else { Fate::Pass },
+    );
     world.run();
     assert!(!world.sender.is_unproven(), "a loss does");
 }
 
 #[test]
 fn a_path_that_rested_is_like_a_new_one() {
-    let mut world = World::new(200_000, |n, _| if n == 90 { Fate::Drop } else { Fate::Pass });
+    let mut world = World::new(
+        200_000,
+        |n, _| if n == 90 { Fate::Drop } else { Fate::Pass },
+    );
     world.run();
     let mut sender = world.sender;
     let last = sender.last_sent.expect("it sent");
@@ -810,8 +816,16 @@ fn a_path_that_rested_is_like_a_new_one() {
     let round_trip = sender.min_rtt();
     sender.forget_path();
     assert!(sender.cc.in_slow_start() && sender.cc.cwnd() == 10 * MSS);
-    let rates = (sender.sustained_rate(), sender.peak_rate(), sender.delivery_rate());
+    let rates = (
+        sender.sustained_rate(),
+        sender.peak_rate(),
+        sender.delivery_rate(),
+    );
     assert_eq!(rates, (None, None, None));
     assert_eq!(sender.min_rtt(), round_trip);
-    assert_eq!(with_in_flight(1).rests(later), None, "it waits for an answer");
+    assert_eq!(
+        with_in_flight(1).rests(later),
+        None,
+        "it waits for an answer"
+    );
 }
