@@ -297,8 +297,11 @@ impl Ledger {
         let pair = self.pairs.get(local.id, remote.addr);
         match pair.map_or(Standing::Free, |pair| pair.standing) {
             Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),
-            Standing::Until { end, at } if at > now => {
-                return Err(Reason::BackingOff { end, until: at });
+            Standing::Until { end, at, alone } => {
+                let until = if self.has_working() { at } else { alone };
+                if until > now {
+                    return Err(Reason::BackingOff { end, until });
+                }
             }
             Standing::LastResort { end, at } => {
                 let until = if self.has_working() {
@@ -314,7 +317,7 @@ impl Ledger {
                     return Err(Reason::TooManyPending);
                 }
             }
-            Standing::Until { .. } | Standing::Free => {}
+            Standing::Free => {}
         }
         if !remote.proven {
             // rfc8684:S3
