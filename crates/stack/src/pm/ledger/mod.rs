@@ -111,6 +111,16 @@ pub struct Remote {
     pub proven: bool,
 }
 
+impl Remote {
+    /// Where a peer joined from is not where it said that it can be reached.
+    pub const fn is_connectable(&self) -> bool {
+        match self.source {
+            Source::First | Source::Announced => true,
+            Source::Joined => false,
+        }
+    }
+}
+
 /// A subflow that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
@@ -276,6 +286,18 @@ impl Ledger {
     pub(in crate::pm) fn has_working(&self) -> bool {
         let works = |live: &Live| live.up.is_some() && !live.silent && !live.leaving;
         self.live.iter().any(works)
+    }
+
+    /// Some of our addresses and one of the peer's to connect to have no subflow that answers, and could have one now.
+    pub(crate) fn has_free_pair(&self, now: Instant) -> bool {
+        let free = |local: &Local, remote: &Remote| {
+            remote.is_connectable()
+                && local.addr.is_ipv4() == remote.addr.is_ipv4()
+                && self.between(local.id, remote.addr) == 0
+                && self.permit(now, local, remote).is_ok()
+        };
+        let mut usable = self.locals.iter().filter(|local| local.up);
+        usable.any(|local| self.remotes.iter().any(|remote| free(local, remote)))
     }
 
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.

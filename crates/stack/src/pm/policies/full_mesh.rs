@@ -4,21 +4,16 @@ use manypath_tcp::time::Instant;
 
 use super::Plan;
 use crate::pm::Reason;
-use crate::pm::ledger::{Ledger, Source};
+use crate::pm::ledger::Ledger;
 
 /// The first pair without a subflow that may have one.
 pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
     let mut plan = Plan::default();
     for local in ledger.locals().iter().filter(|local| local.up) {
         for remote in ledger.remotes() {
-            let connectable = match remote.source {
-                Source::First | Source::Announced => true,
-                // Where a peer joined from is not where it said that it can be reached.
-                Source::Joined => false,
-            };
             let same_family = local.addr.is_ipv4() == remote.addr.is_ipv4();
             let missing = ledger.between(local.id, remote.addr) == 0;
-            if connectable
+            if remote.is_connectable()
                 && same_family
                 && missing
                 && plan.want(ledger, now, local, remote, Reason::PairWanted)
