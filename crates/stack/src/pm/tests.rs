@@ -384,8 +384,8 @@ fn while_nothing_works_no_pause_is_long() {
         bench.act();
         bench.now = bench.manager.deadline().expect("a time to come back");
     }
-    bench.settle();
-    bench.end(SubflowId(8), TIMED_OUT);
+    let subflow = bench.settle();
+    bench.end(subflow, TIMED_OUT);
     bench.act();
     let pause = |bench: &Bench| bench.manager.deadline().map(|until| until.since(bench.now));
     assert!(pause(&bench) >= Some(Duration::from_secs(60)));

@@ -40,7 +40,7 @@ pub(super) enum Counts {
 pub(super) struct Lifeline {
     /// When the next attempt may be made; `None` while some subflow is there.
     next: Option<Instant>,
-    /// When the last attempt was made, and how many there were in a row.
+    /// When a subflow was last asked for, and how many attempts there were in a row.
     last: Instant,
     attempts: u8,
     /// Subflows that were up when it was looked last.
@@ -83,10 +83,14 @@ impl Lifeline {
         }
         let makes = |order: &Order| matches!(order.command, Some(Command::Create(_)));
         let under_way = view.subflows.iter().any(|sf| !sf.established);
-        if orders.iter().any(makes) || (under_way && self.next.is_none()) {
+        if orders.iter().any(makes) {
+            (self.last, self.next) = (now, Some(now + HANDSHAKE));
+        } else if under_way && self.next.is_none() {
             self.next = Some(now + HANDSHAKE);
         }
-        if matches!(event, Some(EventKind::LocalUp { .. })) && view.subflows.is_empty() {
+        // Several events of one moment share a view, which does not have yet what the first of them had ordered.
+        let comes = matches!(event, Some(EventKind::LocalUp { .. })) && view.subflows.is_empty();
+        if comes && self.last < now {
             self.next = Some(now);
         }
         let next = *self.next.get_or_insert(now);
