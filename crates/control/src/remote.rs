@@ -54,6 +54,7 @@ fn subflow(sf: &SubflowReport) -> Option<SubflowView> {
         srtt: sf.srtt_us.map(Duration::from_micros),
         rto: Duration::from_micros(sf.rto_us),
         backoffs: sf.backoffs,
+        stale: sf.stale,
         steady: sf.ssthresh.is_some_and(|t| sf.cwnd >= t && !sf.in_recovery),
         pacing_rate: sf.pacing_rate.unwrap_or(u64::MAX),
         acked: sf.bytes_acked,

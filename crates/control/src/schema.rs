@@ -154,6 +154,7 @@ fn view() -> View {
         srtt: Some(Duration::from_millis(1)),
         rto: Duration::from_millis(200),
         backoffs: 0,
+        stale: false,
         steady: true,
         pacing_rate: 1,
         acked: 1,

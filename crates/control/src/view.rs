@@ -49,6 +49,9 @@ pub struct SubflowViewReport {
     pub rto_us: u64,
     /// Time-outs in a row.
     pub backoffs: u8,
+    /// Its path does not answer.
+    #[serde(default)]
+    pub stale: bool,
     /// In congestion avoidance: past slow start, and not repairing a loss.
     pub steady: bool,
     /// Bytes a second that pacing lets go; absent without pacing.
@@ -109,6 +112,7 @@ impl From<&SubflowView> for SubflowViewReport {
             srtt,
             rto,
             backoffs,
+            stale,
             steady,
             pacing_rate,
             acked,
@@ -123,6 +127,7 @@ impl From<&SubflowView> for SubflowViewReport {
             srtt_us: srtt.map(|srtt| srtt.as_micros()),
             rto_us: rto.as_micros(),
             backoffs,
+            stale,
             steady,
             pacing_rate: (pacing_rate != u64::MAX).then_some(pacing_rate),
             bytes_acked: acked,
@@ -171,6 +176,7 @@ fn subflow(report: &SubflowViewReport) -> Option<SubflowView> {
         srtt_us,
         rto_us,
         backoffs,
+        stale,
         steady,
         pacing_rate,
         bytes_acked,
@@ -185,6 +191,7 @@ fn subflow(report: &SubflowViewReport) -> Option<SubflowView> {
         srtt: srtt_us.map(Duration::from_micros),
         rto: Duration::from_micros(rto_us),
         backoffs,
+        stale,
         steady,
         pacing_rate: pacing_rate.unwrap_or(u64::MAX),
         acked: bytes_acked,
@@ -212,6 +219,7 @@ mod tests {
                 srtt: Some(Duration::from_micros(12_345)),
                 rto: Duration::from_millis(200),
                 backoffs: 1,
+                stale: true,
                 steady: true,
                 pacing_rate: 1_000_000,
                 acked: 3_000,

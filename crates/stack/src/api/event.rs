@@ -102,7 +102,7 @@ pub enum EventKind {
         /// Use it only when nothing better is left.
         backup: bool,
     },
-    /// A retransmission time-out.
+    /// A retransmission time-out, or nothing answered when it was asked whether the path works.
     Timeout {
         /// Of which subflow.
         subflow: SubflowId,
@@ -110,7 +110,7 @@ pub enum EventKind {
         tuple: FourTuple,
         /// The time-out that now applies.
         rto: Duration,
-        /// How often it was doubled.
+        /// How often it was doubled: not at all where nothing was under way.
         backoffs: u8,
     },
     /// The path manager decided something, perhaps that nothing is to be done.

@@ -57,6 +57,17 @@ pub(crate) struct Departed {
     pub(crate) last_ack: Option<LastAck>,
 }
 
+/// How much came through on a subflow, either way. Pure.
+fn carried(sf: &Subflow) -> pm::Carried {
+    if sf.bytes_sent.max(sf.bytes_received) >= USEFUL {
+        pm::Carried::Much
+    } else if sf.data_was_acked || sf.data_came_mapped {
+        pm::Carried::Something
+    } else {
+        pm::Carried::Nothing
+    }
+}
+
 impl Conn {
     /// The application will write no more.
     pub(crate) fn shutdown_write(&mut self) {
@@ -261,7 +272,7 @@ impl Conn {
             pm::Event::Ended {
                 subflow: sf.id(),
                 end,
-                useful: sf.bytes_sent.max(sf.bytes_received) >= USEFUL,
+                carried: carried(&sf),
             },
             cx,
         );

@@ -143,7 +143,9 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
         let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
-        if !self.lattice.speaks_multipath() {
+        // Without the last subflow and without joins there is no connection.
+        let needed = !self.has_other(i) && !self.may_join();
+        if needed || !self.lattice.speaks_multipath() {
             return Err(StackError::InvalidState);
         }
         let why = MptcpOption::Reset(Reset {

@@ -8,7 +8,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::subflow::Subflow;
 use super::{Conn, Cx};
-use crate::api::PathManager;
+use crate::api::{EventKind, PathManager};
 
 /// Questions in a row without an answer that make a path a silent one.
 const UNANSWERED: u8 = 2;
@@ -179,6 +179,40 @@ impl Conn {
         sf.quiet.heard + sf.tcp.rto() >= since
     }
 
+    /// Another path waits for this one to fail, so that it is asked although nobody delivers.
+    fn another_way_waits(&self, i: usize, now: Instant) -> bool {
+        let Some(manager) = &self.manager else {
+            return false;
+        };
+        let ledger = manager.ledger();
+        ledger.has_last_resort() || (self.speaks_for_the_path(i) && ledger.has_free_pair(now))
+    }
+
+    /// Nothing else answers but between the same addresses, and there it was heard last: one question says what many would.
+    fn speaks_for_the_path(&self, i: usize) -> bool {
+        let heard = |j: usize| self.subflows[j].quiet.heard;
+        let mut others =
+            (0..self.subflows.len()).filter(|j| *j != i && self.subflows[*j].answers());
+        let is_behind = |j: usize| (heard(j), i) < (heard(i), j);
+        self.subflows[i].answers() && others.all(|j| self.are_twins(i, j) && is_behind(j))
+    }
+
+    /// Controllers judge by time-outs, and who only reads has none. The others between the same addresses are asked at once.
+    fn tells_silence(&mut self, i: usize, cx: &mut Cx<'_>) {
+        for j in 0..self.subflows.len() {
+            if j != i && self.are_twins(i, j) && self.subflows[j].answers() {
+                self.subflows[j].quiet.doubt(cx.now);
+            }
+        }
+        let sf = &self.subflows[i];
+        self.push_event(EventKind::Timeout {
+            subflow: sf.id(),
+            tuple: sf.seat.tuple,
+            rto: sf.tcp.rto(),
+            backoffs: 0,
+        });
+    }
+
     /// Looks at subflows whose time has come.
     pub(crate) fn quiet_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
@@ -199,8 +233,7 @@ impl Conn {
                 continue;
             }
             let rto = sf.tcp.rto();
-            // Where another path waits for this one to fail, it is asked although nobody delivers; and so it is where all goes on
-            // as TCP, but no sooner than another way would be looked for.
+            // Where all goes on as TCP it is asked although nobody delivers, but no sooner than another way would be looked for.
             let alone = self.may_resume(i);
             let sf = &mut self.subflows[i];
             let silent_from = sf.is_silent_from();
@@ -208,8 +241,7 @@ impl Conn {
                 sf.quiet.look_at = Some(silent_from);
                 continue;
             }
-            let manager = self.manager.as_ref();
-            let elsewhere = match alone || manager.is_some_and(|m| m.ledger().has_last_resort()) {
+            let elsewhere = match alone || self.another_way_waits(i, cx.now) {
                 true => cx.now,
                 false => self.fed,
             };
@@ -229,6 +261,7 @@ impl Conn {
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
                     self.silence_lasts(i, cx);
+                    self.tells_silence(i, cx);
                 }
                 Step::Rest => self.resting = true,
             }

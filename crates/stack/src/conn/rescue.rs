@@ -239,7 +239,7 @@ impl Conn {
     }
 
     /// Two subflows are between the same addresses.
-    fn are_twins(&self, i: usize, j: usize) -> bool {
+    pub(super) fn are_twins(&self, i: usize, j: usize) -> bool {
         let of = |j: usize| {
             let seat = &self.subflows[j].seat;
             (seat.iface, seat.tuple.local.ip(), seat.tuple.remote)

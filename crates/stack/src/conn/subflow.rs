@@ -583,7 +583,7 @@ impl Subflow {
             phase: self.phase(),
             backup_here: self.seat.backup_here,
             backup_there: self.seat.backup_there,
-            stale: self.stale,
+            stale: self.stale || self.quiet.deaf,
             opened: self.opened,
             bytes_sent: self.bytes_sent,
             bytes_reinjected: self.bytes_reinjected,

@@ -249,8 +249,8 @@ pub enum Event {
         subflow: SubflowId,
         /// Why.
         end: SubflowEnd,
-        /// It carried more than a beginning.
-        useful: bool,
+        /// How much it carried.
+        carried: Carried,
     },
     /// A subflow's path fell silent, or answers again.
     Silence {
@@ -271,6 +271,17 @@ pub enum Event {
         /// Our identifier.
         id: AddrId,
     },
+}
+
+/// What a subflow was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// As far as is known nothing came through.
+    Nothing,
+    /// Data that the peer acknowledged, or that came from it.
+    Something,
+    /// More than a beginning.
+    Much,
 }
 
 /// What became of an event, where the connection wants to know.
@@ -435,8 +446,8 @@ impl Manager {
             Event::Ended {
                 subflow,
                 end,
-                useful,
-            } => self.ledger.ended(now, subflow, end, useful, rng),
+                carried,
+            } => self.ledger.ended(now, subflow, end, carried, rng),
             Event::Silence { subflow, silent } => self.ledger.silence(subflow, silent),
             Event::CreateFailed { create, why } => self.ledger.create_failed(now, &create, why),
             Event::Echoed { id } => self.ledger.echoed(id),

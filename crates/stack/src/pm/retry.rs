@@ -46,8 +46,10 @@ impl History {
 /// The longest time between two attempts, before it is randomised.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The first pause before a path that changes what it carries is used once more for want of another; the longest is 64
-/// times that.
+/// The same while nothing else works: without any subflow the connection ends when its time is over.
+pub const LONGEST_ALONE: Duration = Duration::from_millis(3_200);
+
+/// The first pause before a path that changes what it carries is used once more for want of another.
 const LAST_RESORT: Duration = Duration::from_millis(50);
 
 /// Decides from the cause and the history. Pure.
@@ -112,7 +114,7 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
 /// Damage by chance: each new subflow brings the connection further.
 fn last_resort(history: History) -> Retry {
     let pause = grown(LAST_RESORT, history.unless_useful());
-    Retry::AsLastResort(pause.min(LAST_RESORT.times(64)))
+    Retry::AsLastResort(pause.min(LONGEST_ALONE))
 }
 
 fn backed_off(first: Duration, failures: u8) -> Retry {

@@ -149,7 +149,7 @@ impl Bench {
             self.tell(Event::Ended {
                 subflow,
                 end,
-                useful: false,
+                carried: Carried::Nothing,
             }),
             Noted::Accepted
         );
@@ -375,6 +375,68 @@ fn a_lost_subflow_comes_back_after_growing_pauses() {
             .deadline()
             .is_some_and(|until| until <= bench.now + Duration::from_millis(1250))
     );
+}
+
+#[test]
+fn while_nothing_works_no_pause_is_long() {
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    for _ in 0..8 {
+        let subflow = bench.settle();
+        bench.end(subflow, TIMED_OUT);
+        bench.act();
+        bench.now = bench.manager.deadline().expect("a time to come back");
+    }
+    let subflow = bench.settle();
+    bench.end(subflow, TIMED_OUT);
+    bench.act();
+    let pause = |bench: &Bench| bench.manager.deadline().map(|until| until.since(bench.now));
+    assert!(pause(&bench) >= Some(Duration::from_secs(60)));
+    bench.end(SubflowId(0), TIMED_OUT);
+    bench.act();
+    assert!(pause(&bench) <= Some(Duration::from_secs(4)));
+    // Nor are attempts in vain made more often.
+    let (until, mut attempts) = (bench.now + Duration::from_secs(60), 0);
+    while bench.now < until {
+        bench.now = bench.manager.deadline().expect("a time to come back");
+        let from = bench.next_subflow;
+        bench.act();
+        for subflow in from..bench.next_subflow {
+            bench.end(SubflowId(subflow), TIMED_OUT);
+            attempts += 1;
+        }
+        bench.act();
+    }
+    assert!((30..=40).contains(&attempts), "{attempts} by two paths");
+}
+
+#[test]
+fn a_subflow_that_carried_data_for_seconds_was_no_failure() {
+    for (carried, lived, short) in [
+        (Carried::Nothing, 4, false),
+        (Carried::Something, 4, true),
+        (Carried::Something, 3, false),
+        (Carried::Nothing, 30, true),
+    ] {
+        let mut bench = Bench::two_paths(Policy::FullMesh);
+        for _ in 0..8 {
+            let subflow = bench.settle();
+            bench.end(subflow, TIMED_OUT);
+            bench.act();
+            bench.now = bench.manager.deadline().expect("a time to come back");
+        }
+        let subflow = bench.settle();
+        bench.wait(Duration::from_secs(lived));
+        let end = TIMED_OUT;
+        bench.tell(Event::Ended {
+            subflow,
+            end,
+            carried,
+        });
+        bench.act();
+        let until = bench.manager.deadline().expect("a time to come back");
+        let soon = until <= bench.now + Duration::from_secs(2);
+        assert_eq!(soon, short, "{carried:?} {lived} s: {until:?}");
+    }
 }
 
 #[test]

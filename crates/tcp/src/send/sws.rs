@@ -70,8 +70,9 @@ pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
     }
     if s.window_room < s.mss && s.window_room <= s.cwnd_room {
         // The peer's window is the bound, and it is less than a segment.
-        let half = s.window_largest / 2;
-        if s.window_room > 0 && ((half > 0 && s.window_room >= half) || s.forced) {
+        // Half of a window of one byte is all of it: no persist timer waits for more.
+        let half = (s.window_largest / 2).max(1);
+        if s.window_room > 0 && (s.window_room >= half || s.forced) {
             return Ok(s.window_room.min(s.available));
         }
         return Err(Wait::PeerWindow);
@@ -233,6 +234,13 @@ mod tests {
             }),
             Err(Wait::PeerWindow)
         );
+        // Half of one byte is that byte.
+        let one = Snapshot {
+            window_room: 1,
+            window_largest: 1,
+            ..s
+        };
+        assert_eq!(choose(&one), Ok(1));
         // All that there is to send always fits a window that is large enough for it.
         assert_eq!(
             choose(&Snapshot {

@@ -97,6 +97,7 @@ impl Backup {
             Some(EventKind::Timeout { subflow, rto, .. }) => {
                 self.timed_out(now, *subflow, *rto, view, orders);
             }
+            Some(EventKind::SubflowUp { .. }) => self.subflow_came(now, view),
             Some(EventKind::SubflowDown { .. }) => self.subflow_gone(now, view, orders),
             Some(EventKind::LocalDown { addr, .. }) if self.primary == Some(*addr) => {
                 self.move_away(now, view, orders, "the primary address is gone");
@@ -122,18 +123,26 @@ impl Backup {
         view: &View,
         orders: &mut Vec<Order>,
     ) {
-        let primary = view.subflow(subflow).is_some_and(|sf| self.is_primary(sf));
-        if !primary {
+        let sf = view.subflow(subflow).filter(|sf| self.is_primary(sf));
+        let Some(sf) = sf else {
             return;
-        }
+        };
         let too_often = self.too_often(now);
+        // A reader has nothing under way, and waited before it asked.
+        let reader = sf.stale && sf.backoffs == 0;
         match self.state {
-            State::Probation { .. } => {
+            State::Primary | State::Suspicious { .. } if reader => {
+                self.move_away(now, view, orders, "the primary path does not answer");
+            }
+            State::Probation { .. } if self.has_other(view) => {
                 orders.push(Order::give(
                     close(subflow, Ending::Reset),
                     "the primary path is not well yet",
                 ));
                 self.disappointed(now);
+            }
+            State::Probation { .. } => {
+                self.extend_probation(now, view, too_often || rto > self.own.threshold, orders);
             }
             State::Primary | State::Suspicious { .. } if rto > self.own.threshold => {
                 self.move_away(
@@ -169,6 +178,14 @@ impl Backup {
         oldest > Instant::ZERO && now.since(oldest) <= self.own.threshold.times(WITHIN)
     }
 
+    /// A subflow that was made where nothing was left is not always on the primary path: that is returned to.
+    fn subflow_came(&mut self, now: Instant, view: &View) {
+        let elsewhere = !view.subflows.iter().any(|sf| self.is_primary(sf));
+        if self.state == State::Primary && elsewhere {
+            self.disappointed(now);
+        }
+    }
+
     fn subflow_gone(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>) {
         let primary = view.subflows.iter().any(|sf| self.is_primary(sf));
         match self.state {
@@ -200,21 +217,56 @@ impl Backup {
         }
     }
 
-    /// Opens a subflow on another path and closes those on the primary.
-    fn move_away(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>, why: &'static str) {
+    /// Something carries data, or could, elsewhere than on the primary path.
+    fn has_other(&self, view: &View) -> bool {
+        let other = |sf: &SubflowView| sf.established && !self.is_primary(sf);
+        view.subflows.iter().any(other)
+    }
+
+    /// The primary path does not do well, but it is all there is: who left it for one that does not work would have nothing.
+    /// In trouble another one is begun beside it, and when that comes up the primary is judged as ever.
+    fn extend_probation(
+        &mut self,
+        now: Instant,
+        view: &View,
+        in_trouble: bool,
+        orders: &mut Vec<Order>,
+    ) {
+        self.state = State::Probation {
+            until: now + self.own.threshold.times(PROBATION),
+        };
+        let free = self.other_path(view).filter(|other| {
+            let there = |sf: &SubflowView| sf.local.ip() == other.addr;
+            in_trouble && view.may_join && !view.subflows.iter().any(there)
+        });
+        orders.push(match free {
+            Some(other) => Order::give(
+                from_address(other.addr, false),
+                "the primary path is not well yet, and nothing else works",
+            ),
+            None => Order::leave("the primary path is not well yet, but nothing else works"),
+        });
+    }
+
+    /// The address to move to. What is meant as a backup goes first.
+    fn other_path(&self, view: &View) -> Option<LocalView> {
         let other =
             |local: &&LocalView| Some(local.addr) != self.primary && self.same_family(local.addr);
-        // What is meant as a backup goes first.
-        let best = view
-            .locals
-            .iter()
-            .filter(other)
-            .max_by_key(|local| local.backup);
-        let Some(other) = best else {
-            // It is looked again at the next time-out.
+        let others = view.locals.iter().filter(other);
+        others.max_by_key(|local| local.backup).copied()
+    }
+
+    /// Opens a subflow on another path and closes those on the primary.
+    fn move_away(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>, why: &'static str) {
+        // It is looked again at the next time-out.
+        let Some(other) = self.other_path(view) else {
             self.state = State::Primary;
             return orders.push(Order::leave("there is no other path to move to"));
         };
+        if !view.may_join {
+            self.state = State::Primary;
+            return orders.push(Order::leave("no subflow can be made yet to move to"));
+        }
         let there = |sf: &SubflowView| sf.local.ip() == other.addr;
         if !view.subflows.iter().any(there) {
             orders.push(Order::give(from_address(other.addr, false), why));
@@ -247,10 +299,13 @@ impl Backup {
             .find(|local| Some(local.addr) == self.primary);
         match up {
             Some(local) if view.may_join => {
-                orders.push(Order::give(
-                    from_address(local.addr, false),
-                    "to see whether the primary path is well again",
-                ));
+                // One may be there, made when nothing else was left.
+                if !view.subflows.iter().any(|sf| self.is_primary(sf)) {
+                    orders.push(Order::give(
+                        from_address(local.addr, false),
+                        "to see whether the primary path is well again",
+                    ));
+                }
                 self.state = State::Probation {
                     until: now + self.own.threshold.times(PROBATION),
                 };
@@ -267,7 +322,11 @@ impl Backup {
     /// The probation is over without a time-out.
     fn judge(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>) {
         let well = |sf: &&SubflowView| self.is_primary(sf) && sf.established && sf.backoffs == 0;
+        let primary = view.subflows.iter().find(|sf| self.is_primary(sf));
         if !view.subflows.iter().any(|sf| well(&sf)) {
+            if primary.is_some_and(|sf| sf.established) && !self.has_other(view) {
+                return self.extend_probation(now, view, true, orders);
+            }
             for sf in view.subflows.iter().filter(|sf| self.is_primary(sf)) {
                 orders.push(Order::give(
                     close(sf.id, Ending::Reset),

@@ -6,6 +6,7 @@
 
 mod backup;
 mod lately;
+mod lifeline;
 mod pathfinder;
 mod paths;
 mod refresh;
@@ -26,6 +27,7 @@ use crate::ids::SubflowId;
 use crate::pm::Policy;
 
 use backup::Backup;
+use lifeline::{Counts, Lifeline};
 use pathfinder::Finder;
 use paths::Outside;
 use refresh::Refresher;
@@ -50,6 +52,8 @@ pub struct SubflowView {
     pub rto: Duration,
     /// Time-outs in a row.
     pub backoffs: u8,
+    /// Its path does not answer.
+    pub stale: bool,
     /// In congestion avoidance: past slow start, and not repairing a loss.
     pub steady: bool,
     /// Bytes a second that pacing lets go.
@@ -106,6 +110,7 @@ impl From<&SubflowInfo> for SubflowView {
             srtt: tcp.srtt,
             rto: tcp.rto,
             backoffs: tcp.backoffs,
+            stale: info.stale,
             steady: tcp.ssthresh != u32::MAX && tcp.cwnd >= tcp.ssthresh && !tcp.in_recovery,
             pacing_rate: tcp.pacing_rate.as_bytes_per_sec(),
             acked: tcp.counters.bytes_acked,
@@ -161,7 +166,10 @@ impl Order {
 
 /// A controller of one connection.
 #[derive(Debug)]
-pub struct Controller(Kind);
+pub struct Controller {
+    kind: Kind,
+    lifeline: Lifeline,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -172,11 +180,31 @@ enum Kind {
     Outside(Box<Outside>),
 }
 
+impl Kind {
+    /// Which subflows count for the [lifeline](Lifeline); `None` for the path manager outside, whose ledger knows more.
+    const fn counts(&self) -> Option<Counts> {
+        match self {
+            Self::Backup(_) | Self::Streamer(_) => Some(Counts::Established),
+            Self::Refresher(_) | Self::Finder(_) => Some(Counts::Answering),
+            Self::Outside(_) => None,
+        }
+    }
+}
+
+impl From<Kind> for Controller {
+    fn from(kind: Kind) -> Self {
+        Self {
+            kind,
+            lifeline: Lifeline::default(),
+        }
+    }
+}
+
 impl Controller {
     /// The controller of a policy that judges how subflows do; `None` for those that only count addresses, which the
     /// stack's own path manager has.
     pub fn of(policy: PathManager) -> Option<Self> {
-        Some(Self(match policy {
+        Some(Self::from(match policy {
             PathManager::SmartBackup(own) => Kind::Backup(Backup::new(own)),
             PathManager::Streaming(own) => Kind::Streamer(Streamer::new(own)),
             PathManager::Refresh(own) => Kind::Refresher(Refresher::new(own)),
@@ -203,36 +231,40 @@ impl Controller {
     }
 
     fn outside(policy: Policy, seed: u64) -> Self {
-        Self(Kind::Outside(Box::new(Outside::new(policy, seed))))
+        Self::from(Kind::Outside(Box::new(Outside::new(policy, seed))))
     }
 
     /// Something happened, or the [deadline](Self::deadline) has come (`None`): what is to be done now.
     pub fn react(&mut self, now: Instant, event: Option<&EventKind>, view: &View) -> Vec<Order> {
         let mut orders = Vec::new();
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Backup(own) => own.react(now, event, view, &mut orders),
             Kind::Streamer(own) => own.react(now, event, view, &mut orders),
             Kind::Refresher(own) => own.react(now, event, view, &mut orders),
             Kind::Finder(own) => own.react(now, event, view, &mut orders),
             Kind::Outside(own) => own.react(now, event, view, &mut orders),
         }
+        if let Some(counts) = self.kind.counts() {
+            self.lifeline.react(now, event, view, counts, &mut orders);
+        }
         orders
     }
 
     /// When it wants to look again although nothing happens.
     pub fn deadline(&self) -> Option<Instant> {
-        match &self.0 {
+        let own = match &self.kind {
             Kind::Backup(own) => own.deadline(),
             Kind::Streamer(own) => own.deadline(),
             Kind::Refresher(own) => own.deadline(),
             Kind::Finder(own) => own.deadline(),
             Kind::Outside(own) => own.deadline(),
-        }
+        };
+        own.into_iter().chain(self.lifeline.deadline()).min()
     }
 
     /// A subflow that it asked for could not even be begun.
     pub fn refused(&mut self, now: Instant, wanted: &NewSubflow) {
-        if let Kind::Outside(own) = &mut self.0 {
+        if let Kind::Outside(own) = &mut self.kind {
             own.refused(now, wanted);
         }
     }

@@ -9,7 +9,10 @@ use manypath_wire::ids::AddrId;
 use super::{Order, View};
 use crate::api::{Command, Ending, EventKind, IfaceId, NewSubflow, SubflowOrigin};
 use crate::crypto::rng::Rng;
-use crate::pm::{self, Action, Config, Event, First, Manager, NotCreated, Policy, Verdict};
+use crate::ids::SubflowId;
+use crate::pm::{
+    self, Action, Carried, Config, Event, First, Manager, NotCreated, Policy, Verdict,
+};
 
 /// Where addresses are, as far as a controller outside can tell: they are told apart by themselves.
 const ANYWHERE: IfaceId = IfaceId(0);
@@ -20,6 +23,8 @@ pub(super) struct Outside {
     policy: Policy,
     rng: Rng,
     manager: Option<Manager>,
+    /// Subflows on which data of ours was acknowledged when it was looked last.
+    carried: Vec<SubflowId>,
 }
 
 impl Outside {
@@ -30,6 +35,7 @@ impl Outside {
             policy,
             rng: Rng::new(bytes),
             manager: None,
+            carried: Vec::new(),
         }
     }
 
@@ -125,6 +131,8 @@ impl Outside {
         } else if let Some(event) = event {
             self.take_in(now, event, view);
         }
+        let carries = view.subflows.iter().filter(|sf| sf.acked > 0);
+        self.carried = carries.map(|sf| sf.id).collect();
         let Some(manager) = &mut self.manager else {
             return;
         };
@@ -199,12 +207,15 @@ impl Outside {
                     };
                     manager.handle(now, opening, &mut self.rng);
                 }
-                // A view has no bytes of subflows that are gone.
-                let useful = false;
+                // A view has no bytes of subflows that are gone, but earlier ones had.
+                let carried = match self.carried.contains(&subflow) {
+                    true => Carried::Something,
+                    false => Carried::Nothing,
+                };
                 Event::Ended {
                     subflow,
                     end,
-                    useful,
+                    carried,
                 }
             }
             EventKind::AddressAnnounced { id, addr, port } => Event::Advertised {

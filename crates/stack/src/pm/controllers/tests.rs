@@ -21,6 +21,7 @@ fn subflow(id: u8, local: &str) -> SubflowView {
         srtt: Some(Duration::from_millis(20)),
         rto: Duration::from_millis(220),
         backoffs: 0,
+        stale: false,
         steady: true,
         pacing_rate: 1_000_000,
         acked: 0,
@@ -437,4 +438,143 @@ fn policies_that_only_count_addresses_have_no_controller_inside() {
         );
     }
     assert!(Controller::of(PathManager::SmartBackup(SmartBackup::default())).is_some());
+}
+
+/// What is ordered when the only address and its subflow go, and when the address returns.
+fn only_address_goes(policy: &str) -> (Bench, Vec<String>) {
+    let mut bench = Bench::new(policy);
+    bench.view.locals.truncate(1);
+    bench.tell(Some(EventKind::JoinsAllowed));
+    bench.view.subflows.truncate(1);
+    let (iface, address) = (crate::api::IfaceId(0), bench.view.locals.remove(0));
+    let addr = address.addr;
+    assert_eq!(bench.ended(0, SubflowEnd::AddressGone), NOTHING, "{policy}");
+    assert_eq!(
+        bench.tell(Some(EventKind::LocalDown { iface, addr })),
+        NOTHING
+    );
+    bench.wait(400);
+    bench.view.locals.push(address);
+    let backup = false;
+    let ordered = bench.tell(Some(EventKind::LocalUp {
+        iface,
+        addr,
+        backup,
+    }));
+    (bench, ordered)
+}
+
+#[test]
+fn every_controller_makes_a_subflow_when_none_is_left() {
+    for policy in ["smart-backup", "streaming", "pathfinder"] {
+        let (mut bench, ordered) = only_address_goes(policy);
+        assert_eq!(
+            ordered,
+            ["create 10.0.0.1 -> 192.0.2.1 port 80"],
+            "{policy}"
+        );
+        bench.up(1, "10.0.0.1:5001");
+        bench.view.written = bench.view.acked;
+        bench.view.subflows[0].steady = false;
+        for _ in 0..20 {
+            assert_eq!(bench.wait(1_000), NOTHING, "{policy}: it is there");
+        }
+    }
+}
+
+#[test]
+fn joins_that_fail_at_once_are_tried_again_later_and_later() {
+    let mut bench = Bench::new("pathfinder");
+    bench.view.locals.truncate(1);
+    bench.tell(Some(EventKind::JoinsAllowed));
+    assert_eq!(bench.ended(0, SubflowEnd::TimedOut).len(), 1);
+    let (mut pauses, mut waited) = (Vec::new(), 0);
+    while pauses.len() < 7 {
+        waited += 100;
+        if !bench.wait(100).is_empty() {
+            pauses.push(waited);
+            waited = 0;
+        }
+    }
+    assert_eq!(pauses, [200, 400, 800, 1_600, 3_200, 3_200, 3_200]);
+    bench.view.may_join = false;
+    for _ in 0..100 {
+        assert_eq!(bench.wait(100), NOTHING, "nor are joins that may not be");
+    }
+}
+
+#[test]
+fn what_was_refused_for_good_is_left_alone() {
+    let mut bench = Bench::new("pathfinder");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    let other = ["create 10.1.0.1 -> 192.0.2.1 port 80 as backup"];
+    assert_eq!(bench.ended(0, SubflowEnd::ProtocolError), other);
+    bench.view.locals.truncate(1);
+    for _ in 0..100 {
+        assert_eq!(bench.wait(100), NOTHING);
+    }
+}
+
+#[test]
+fn a_join_under_way_is_waited_for_and_then_others_are_tried() {
+    let mut bench = Bench::new("pathfinder");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    let backup = SubflowView {
+        established: false,
+        ..subflow(1, "10.1.0.1:5000")
+    };
+    bench.view.subflows.push(backup);
+    assert_eq!(bench.ended(0, SubflowEnd::TimedOut), NOTHING);
+    assert_eq!(bench.wait(999), NOTHING);
+    assert_eq!(bench.wait(1), ["create 10.0.0.1 -> 192.0.2.1 port 80"]);
+}
+
+#[test]
+fn policies_of_one_path_use_another_when_all_of_theirs_are_silent() {
+    for (policy, backoffs, others) in [("pathfinder", 2, 1), ("refresh", 0, 1), ("refresh", 1, 0)] {
+        let mut bench = Bench::new(policy);
+        bench.tell(Some(EventKind::JoinsAllowed));
+        (
+            bench.view.subflows[0].stale,
+            bench.view.subflows[0].backoffs,
+        ) = (true, backoffs);
+        let ordered = bench.timeout(0, 200);
+        assert_eq!(ordered.len(), others, "{policy}: {ordered:?}");
+        assert!(ordered.iter().all(|order| order.contains("10.1.0.1")));
+    }
+}
+
+#[test]
+fn a_backup_does_not_leave_what_it_cannot_leave_for_anything() {
+    let mut bench = Bench::new("smart-backup");
+    bench.view.may_join = false;
+    assert_eq!(bench.timeout(0, 3_000), NOTHING, "no join may follow");
+    bench.view.may_join = true;
+    let moved = ["create 10.1.0.1 -> *", "reset subflow 0"];
+    assert_eq!(bench.timeout(0, 3_000), moved);
+    // The other one never comes up; the primary is not well, but it is something.
+    bench.view.subflows[0] = SubflowView {
+        established: false,
+        ..subflow(1, "10.1.0.1:5000")
+    };
+    bench.up(2, "10.0.0.1:5001");
+    assert_eq!(bench.wait(10_000), NOTHING, "it is there already");
+    assert_eq!(bench.timeout(2, 400), NOTHING);
+    bench.view.subflows[1].backoffs = 1;
+    assert_eq!(bench.wait(3_000), NOTHING, "nor is it judged");
+    // Without a join under way there, one is begun; when it comes up, the primary is judged.
+    bench.view.subflows.remove(0);
+    assert_eq!(bench.timeout(2, 1_001), ["create 10.1.0.1 -> *"]);
+    bench.up(3, "10.1.0.1:5002");
+    assert_eq!(bench.timeout(2, 400), ["reset subflow 2"]);
+}
+
+#[test]
+fn a_backup_that_reads_moves_when_nothing_answers() {
+    let mut bench = Bench::new("smart-backup");
+    bench.tell(Some(EventKind::JoinsAllowed));
+    bench.view.acked = bench.view.written;
+    bench.view.subflows[0].stale = true;
+    let moved = ["create 10.1.0.1 -> *", "reset subflow 0"];
+    assert_eq!(bench.timeout(0, 200), moved);
 }

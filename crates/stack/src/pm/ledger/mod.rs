@@ -111,6 +111,16 @@ pub struct Remote {
     pub proven: bool,
 }
 
+impl Remote {
+    /// Where a peer joined from is not where it said that it can be reached.
+    pub const fn is_connectable(&self) -> bool {
+        match self.source {
+            Source::First | Source::Announced => true,
+            Source::Joined => false,
+        }
+    }
+}
+
 /// A subflow that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
@@ -283,6 +293,18 @@ impl Ledger {
         self.live.iter().filter(works)
     }
 
+    /// Some of our addresses and one of the peer's to connect to have no subflow that answers, and could have one now.
+    pub(crate) fn has_free_pair(&self, now: Instant) -> bool {
+        let free = |local: &Local, remote: &Remote| {
+            remote.is_connectable()
+                && local.addr.is_ipv4() == remote.addr.is_ipv4()
+                && self.between(local.id, remote.addr) == 0
+                && self.permit(now, local, remote).is_ok()
+        };
+        let mut usable = self.locals.iter().filter(|local| local.up);
+        usable.any(|local| self.remotes.iter().any(|remote| free(local, remote)))
+    }
+
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.
     ///
     /// The rules that hold whatever the policy wants.
@@ -340,8 +362,11 @@ impl Ledger {
         let pair = self.pairs.get(local.id, remote.addr);
         match pair.map_or(Standing::Free, |pair| pair.standing) {
             Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),
-            Standing::Until { end, at } if at > now => {
-                return Err(Reason::BackingOff { end, until: at });
+            Standing::Until { end, at, alone } => {
+                let until = if self.has_working() { at } else { alone };
+                if until > now {
+                    return Err(Reason::BackingOff { end, until });
+                }
             }
             Standing::LastResort { end, at } => {
                 let until = if self.has_working() {
@@ -363,7 +388,7 @@ impl Ledger {
             Standing::OnlyAlone { end, at } if at > now => {
                 return Err(Reason::BackingOff { end, until: at });
             }
-            Standing::OnlyAlone { .. } | Standing::Until { .. } | Standing::Free => {}
+            Standing::OnlyAlone { .. } | Standing::Free => {}
         }
         if !remote.proven {
             // rfc8684:S3

@@ -20,6 +20,8 @@ pub(super) enum Standing {
         end: SubflowEnd,
         /// When.
         at: Instant,
+        /// When, while nothing else works.
+        alone: Instant,
     },
     /// Not before that time, and much later while another subflow carries data.
     LastResort {

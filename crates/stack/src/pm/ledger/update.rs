@@ -11,10 +11,12 @@ use crate::api::{IfaceId, SubflowEnd};
 use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
 use crate::pm::retry::{self, History, Retry};
-use crate::pm::{Action, Create, NotCreated, Noted, Reason};
+use crate::pm::{Action, Carried, Create, NotCreated, Noted, Reason};
 
 /// A subflow that lived this long was a success; its loss starts the back-off anew.
 const LONG_LIFE: Duration = Duration::from_secs(30);
+/// The same of one that carried data, however little: a network that forgets idle flows ends each of them in a pause.
+const LONG_LIFE_WITH_DATA: Duration = retry::LONGEST_ALONE;
 
 /// How soon a subflow that was refused beside a silent one is asked for again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
@@ -295,7 +297,7 @@ impl Ledger {
         now: Instant,
         subflow: SubflowId,
         end: SubflowEnd,
-        useful: bool,
+        carried: Carried,
         rng: &mut Rng,
     ) -> Noted {
         let Some(at) = self.live.iter().position(|live| live.subflow == subflow) else {
@@ -304,10 +306,15 @@ impl Ledger {
         let live = self.live.swap_remove(at);
         let beside_silent = self.has_silent(live.local_id, live.remote);
         let pair = self.pairs.entry(live.local_id, live.remote);
-        if live.up.is_some_and(|up| up + LONG_LIFE <= now) {
+        let long = match carried {
+            Carried::Nothing => LONG_LIFE,
+            Carried::Something | Carried::Much => LONG_LIFE_WITH_DATA,
+        };
+        if live.up.is_some_and(|up| up + long <= now) {
             pair.failures = 0;
         }
         let established = live.up.is_some();
+        let useful = carried == Carried::Much;
         let history = History {
             established,
             worked: established || pair.worked,
@@ -315,13 +322,15 @@ impl Ledger {
             useful,
         };
         pair.last_end = Some(end);
-        let waits = matches!(pair.standing, Standing::Until { at, .. } if at > now);
+        // After the shorter pause an attempt may have been made.
+        let waits = matches!(pair.standing, Standing::Until { alone, .. } if alone > now);
         match (pair.standing, retry::after(end, history)) {
             (Standing::Closed(_), _) => {}
             // A refusal of one more subflow beside a silent one says nothing about the time after that one is gone.
             (_, Retry::Never | Retry::WhenRefreshed) if beside_silent && !established => {
                 let at = now + REFUSED_PAUSE;
-                pair.standing = Standing::Until { end, at };
+                let alone = at;
+                pair.standing = Standing::Until { end, at, alone };
             }
             (_, Retry::Never) => pair.standing = Standing::Closed(end),
             (_, Retry::WhenRefreshed) => pair.standing = Standing::Refresh(end),
@@ -330,11 +339,16 @@ impl Ledger {
             (_, Retry::Now) => pair.standing = Standing::Free,
             (_, Retry::After(pause)) => {
                 pair.failures = pair.failures.saturating_add(1);
-                let at = now + pause + rng.up_to(pause.over(4));
-                pair.standing = Standing::Until { end, at };
+                let spread = rng.up_to(pause.over(4));
+                let alone = now
+                    + pause.min(retry::LONGEST_ALONE)
+                    + spread.min(retry::LONGEST_ALONE.over(4));
+                let at = now + pause + spread;
+                pair.standing = Standing::Until { end, at, alone };
             }
             (_, Retry::OnlyAlone(pause)) => {
                 pair.failures = pair.failures.saturating_add(1);
+                let pause = pause.min(retry::LONGEST_ALONE);
                 let at = now + pause + rng.up_to(pause.over(4));
                 pair.standing = Standing::OnlyAlone { end, at };
             }
@@ -369,9 +383,11 @@ impl Ledger {
             NotCreated::NoPort | NotCreated::NoSlot => RESOURCE_PAUSE,
             NotCreated::NotNow => UNSETTLED_PAUSE,
         };
+        let at = now + pause;
         pair.standing = Standing::Until {
             end: SubflowEnd::Administrative,
-            at: now + pause,
+            at,
+            alone: at,
         };
         Noted::Accepted
     }

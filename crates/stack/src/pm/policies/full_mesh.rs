@@ -4,7 +4,7 @@ use manypath_tcp::time::Instant;
 
 use super::Plan;
 use crate::pm::Reason;
-use crate::pm::ledger::{Ledger, Local, Remote, Source};
+use crate::pm::ledger::{Ledger, Local, Remote};
 
 /// The first pair without a subflow that may have one. While nothing works, one that was not tried yet is first: there may be only one
 /// place, and where a path fell silent it is the others that may work.
@@ -24,14 +24,9 @@ fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool
     let mut plan = Plan::default();
     for local in ledger.locals().iter().filter(|local| local.up) {
         for remote in ledger.remotes() {
-            let connectable = match remote.source {
-                Source::First | Source::Announced => true,
-                // Where a peer joined from is not where it said that it can be reached.
-                Source::Joined => false,
-            };
             let same_family = local.addr.is_ipv4() == remote.addr.is_ipv4();
             let missing = ledger.between(local.id, remote.addr) == 0;
-            if connectable
+            if remote.is_connectable()
                 && same_family
                 && missing
                 && fits(local, remote)
