@@ -43,6 +43,16 @@ fn shipped_scenarios_come_out_as_expected_and_repeat() {
     }
 }
 
+/// A subflow that is silent for the first time after a pause is not one that the path has forgotten.
+#[test]
+fn a_twin_that_has_proved_nothing_replaces_nobody() {
+    let report = run(
+        include_str!("../../../scenarios/regressions/cut-after-a-pause.toml"),
+        RunOptions::default(),
+    );
+    assert!(!report.to_string().contains("Replaced"), "{report}");
+}
+
 /// Ten connections, two at one time: the next begins when one has ended, and never before.
 #[test]
 fn connections_wait_for_the_end_of_others() {

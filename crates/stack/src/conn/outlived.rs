@@ -30,14 +30,16 @@ impl Conn {
 
     fn is_outlived(&self, i: usize, now: Instant) -> bool {
         let old = &self.subflows[i];
-        let heard = old.quiet.heard_at();
-        let silent = old.stale && old.carries_data() && now.since(heard) >= PATIENCE;
-        // It came up after the other was heard last, whether or not it was forgotten in its turn: that may be before it carries
-        // anything.
-        let proves = |new: &Subflow| {
-            new.opened > heard && new.was_up() && new.carries_data() && same_path(old, new)
+        let Some(since) = old.stale_since.filter(|_| old.carries_data()) else {
+            return false;
         };
-        silent && self.subflows.iter().any(proves)
+        // The path let it through while the other was asked in vain, whether or not it was forgotten in its turn: that may be before
+        // it carries anything.
+        let proves = |new: &Subflow| {
+            let heard = new.quiet.heard_at();
+            heard > since && new.was_up() && new.carries_data() && same_path(old, new)
+        };
+        now.since(since) >= PATIENCE && self.subflows.iter().any(proves)
     }
 }
 

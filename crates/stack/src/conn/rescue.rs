@@ -116,7 +116,8 @@ impl Conn {
         if !self.subflows[i].carries_data() || self.subflows[i].stale {
             return;
         }
-        self.subflows[i].stale = true;
+        let sf = &mut self.subflows[i];
+        (sf.stale, sf.stale_since) = (true, Some(cx.now));
         cx.count.subflow_stale += 1;
         self.refresh_sample(i);
         if self.has_healthy() {
@@ -138,7 +139,8 @@ impl Conn {
         let healthy = self.has_healthy();
         let sf = &mut self.subflows[i];
         let was_stale = sf.stale;
-        (sf.stale, sf.suspect, sf.rescued) = (false, false, None);
+        (sf.stale, sf.suspect) = (false, false);
+        (sf.stale_since, sf.rescued) = (None, None);
         sf.tcp.set_probe_interval(cx.now, None);
         let told = core::mem::take(&mut sf.silence_told);
         // What a subflow that rests acknowledged without Data ACK was put up with the rest, and is not only late.

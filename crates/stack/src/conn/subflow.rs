@@ -120,6 +120,8 @@ pub(crate) struct Subflow {
     pub(crate) signals_again: Option<Instant>,
     /// A retransmission time-out is pending; its data was reinjected.
     pub(crate) stale: bool,
+    /// Since when it is stale.
+    pub(crate) stale_since: Option<Instant>,
     /// Nothing was acknowledged on it for two round trips.
     pub(crate) suspect: bool,
     /// The path manager knows that it is silent.
@@ -235,6 +237,7 @@ impl Subflow {
             bare_signals: 0,
             signals_again: None,
             stale: false,
+            stale_since: None,
             suspect: false,
             silence_told: false,
             disputed: false,
