@@ -117,7 +117,7 @@ counters! {
         join_evicted,
         /// Questions to silent subflows whether they need their places, of which a join found none.
         place_asked,
-        /// Subflows given up for a join: they had not answered.
+        /// Subflows given up for a join that proved itself: they had not answered.
         subflow_evicted,
         /// Fast Open: SYNs of ours that carried payload.
         fast_open_sent,

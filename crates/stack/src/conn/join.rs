@@ -93,6 +93,11 @@ impl Conn {
         if self.subflows.len() >= usize::from(self.opts.max_subflows) {
             return None;
         }
+        self.free_name()
+    }
+
+    /// A free name, whatever the limit. There is none beside 256 others.
+    pub(crate) fn free_name(&self) -> Option<SubflowId> {
         // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
             .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
@@ -205,6 +210,9 @@ impl Conn {
                     hmac,
                 ) =>
             {
+                if !self.takes_its_place(i, cx) {
+                    return;
+                }
                 self.subflows[i].greeting = Greeting::Done;
                 self.joined = true;
                 if knows_records {

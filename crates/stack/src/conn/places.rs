@@ -1,11 +1,13 @@
 //! Places for subflows where all of them are taken, and a join asks for one.
 //!
 //! Who only receives never learns by itself that a path is dead, and such a subflow would keep its place for good. So those
-//! that were not heard lately are asked, and the join waits: its SYN comes again a second later. What is silent then gives its
-//! place up. What answers keeps it, because tokens may be overheard and sources be made up.
+//! that were not heard lately are asked, and the join waits: its SYN comes again a second later. If one is silent then, the join
+//! is answered, one beyond the limit, and has the place as soon as it has proved that it is the peer's: tokens may be overheard
+//! and sources be made up, and silence may be an outage that is over in a moment. What answers keeps its place.
 
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
@@ -68,8 +70,10 @@ impl Places {
 pub(crate) enum Place {
     /// There is a place.
     Free,
-    /// There is if this subflow is given up.
+    /// There is if this join is given up, which did not prove itself in time.
     Of(usize),
+    /// One beyond the limit: a silent subflow gives its own up when the join has proved itself.
+    Beyond,
     /// It is not known yet: the join gets no answer, and its SYN comes again.
     Waits,
     /// Nor will it be before somebody is asked.
@@ -84,8 +88,8 @@ struct Answers {
     /// Time since they began, and when they are over.
     since: Duration,
     ends: Duration,
-    /// The subflow unheard for longest of those that did not answer.
-    silent: Option<usize>,
+    /// Somebody did not answer.
+    silent: bool,
 }
 
 /// What becomes of a join when all places are taken by subflows that were up. Pure.
@@ -95,14 +99,14 @@ fn decide(answers: Option<Answers>, may_ask: bool) -> Place {
         Some(Answers {
             since,
             ends,
-            silent: Some(silent),
+            silent: true,
         }) if since <= ends + COUNTS => match since < ends {
             true => Place::Waits,
-            false => Place::Of(silent),
+            false => Place::Beyond,
         },
         Some(Answers {
             since,
-            silent: None,
+            silent: false,
             ..
         }) if since < ASKED_AGAIN => Place::None,
         _ => again,
@@ -123,18 +127,47 @@ impl Conn {
         if self.subflows.iter().any(passing) {
             return Place::Waits;
         }
-        let answers = self.places.0.map(|round| {
-            let silent = self.subflows.iter().enumerate();
-            let silent = silent.filter(|(_, sf)| round.has_not_heard(sf));
-            Answers {
-                since: now.since(round.began),
-                ends: round.ends().since(round.began),
-                silent: silent
-                    .min_by_key(|(_, sf)| sf.quiet.heard_at())
-                    .map(|(i, _)| i),
-            }
+        let answers = self.places.0.map(|round| Answers {
+            since: now.since(round.began),
+            ends: round.ends().since(round.began),
+            silent: self.silent_subflow().is_some(),
         });
         decide(answers, self.unheard(now).next().is_some())
+    }
+
+    /// The subflow unheard for longest of those that did not answer when they were asked.
+    fn silent_subflow(&self) -> Option<usize> {
+        let round = self.places.0?;
+        let silent = |(_, sf): &(usize, &Subflow)| {
+            round.has_not_heard(sf) && sf.reset_with.is_none() && !is_half_open(sf)
+        };
+        let silent = self.subflows.iter().enumerate().filter(silent);
+        silent
+            .min_by_key(|(_, sf)| sf.quiet.heard_at())
+            .map(|(i, _)| i)
+    }
+
+    /// A join has proved itself and needs a place. Where it was one beyond the limit, that of a subflow which is silent to this
+    /// moment. `false` if there is none: then the join is refused for the time being.
+    pub(crate) fn takes_its_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+        let staying = |sf: &&Subflow| sf.reset_with.is_none();
+        let taken = self.subflows.iter().filter(staying).count();
+        if taken <= usize::from(self.opts.max_subflows) {
+            return true;
+        }
+        match self.silent_subflow() {
+            Some(silent) => {
+                cx.count.subflow_evicted += 1;
+                // Where it only seemed dead, the peer hears that it is gone.
+                self.reset_subflow(silent, SubflowEnd::TimedOut, no_place(), cx);
+                true
+            }
+            None => {
+                cx.count.join_refused += 1;
+                self.reset_subflow(i, SubflowEnd::Administrative, no_place(), cx);
+                false
+            }
+        }
     }
 
     /// The oldest join of the peer that has not proved itself in time.
@@ -161,20 +194,17 @@ impl Conn {
         })
     }
 
-    /// Gives up the subflow that has to make room, or asks those that may have to.
+    /// Gives up the join that has to make room, or asks those that may have to.
     pub(crate) fn make_room(&mut self, cx: &mut Cx<'_>) {
         match self.place_for_join(cx.now) {
             Place::Of(i) => {
+                cx.count.join_evicted += 1;
                 let sf = &mut self.subflows[i];
-                match is_half_open(sf) {
-                    true => cx.count.join_evicted += 1,
-                    false => cx.count.subflow_evicted += 1,
-                }
                 sf.end.get_or_insert(SubflowEnd::TimedOut);
                 sf.tcp.forget();
             }
             Place::Ask => self.ask_for_places(cx),
-            Place::Free | Place::Waits | Place::None => {}
+            Place::Free | Place::Beyond | Place::Waits | Place::None => {}
         }
     }
 
@@ -216,6 +246,14 @@ impl Conn {
     }
 }
 
+/// What a subflow is told that has no place: there may be one later. // rfc8684:T3
+fn no_place() -> Option<MptcpOption> {
+    Some(MptcpOption::Reset(Reset {
+        transient: true,
+        reason: ResetReason::LackOfResources,
+    }))
+}
+
 /// A join of the peer that has not proved itself.
 fn is_half_open(sf: &Subflow) -> bool {
     matches!(sf.greeting, Greeting::JoinSynAck { .. })
@@ -225,7 +263,7 @@ fn is_half_open(sf: &Subflow) -> bool {
 mod tests {
     use super::*;
 
-    fn after(ms: u64, silent: Option<usize>) -> Option<Answers> {
+    fn after(ms: u64, silent: bool) -> Option<Answers> {
         Some(Answers {
             since: Duration::from_millis(ms),
             ends: Duration::from_millis(900),
@@ -238,14 +276,14 @@ mod tests {
         for (answers, may_ask, expected) in [
             (None, false, Place::None),
             (None, true, Place::Ask),
-            (after(500, Some(3)), true, Place::Waits),
-            (after(500, None), true, Place::None),
-            (after(3_900, None), true, Place::None),
-            (after(4_000, None), true, Place::Ask),
-            (after(4_000, None), false, Place::None),
-            (after(900, Some(3)), true, Place::Of(3)),
-            (after(10_900, Some(3)), false, Place::Of(3)),
-            (after(11_000, Some(3)), true, Place::Ask),
+            (after(500, true), true, Place::Waits),
+            (after(500, false), true, Place::None),
+            (after(3_900, false), true, Place::None),
+            (after(4_000, false), true, Place::Ask),
+            (after(4_000, false), false, Place::None),
+            (after(900, true), true, Place::Beyond),
+            (after(10_900, true), false, Place::Beyond),
+            (after(11_000, true), true, Place::Ask),
         ] {
             let is = decide(answers, may_ask);
             assert_eq!(is, expected, "{answers:?} {may_ask}");

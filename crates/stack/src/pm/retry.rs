@@ -49,6 +49,9 @@ pub const LONGEST: Duration = Duration::from_secs(60);
 /// The same while nothing else works: without any subflow the connection ends when its time is over.
 pub const LONGEST_ALONE: Duration = Duration::from_millis(3_200);
 
+/// So many refusals for want of a place are each followed by another join, whatever else works.
+const REFUSALS: u8 = 2;
+
 /// The first pause before a path that changes what it carries is used once more for want of another.
 const LAST_RESORT: Duration = Duration::from_millis(50);
 
@@ -65,6 +68,14 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
     match end {
         SubflowEnd::TimedOut => silence(Duration::from_secs(1)),
         SubflowEnd::Unreachable => silence(Duration::from_secs(3)),
+        // A peer that goes on being full would be asked for ever, and asks all its subflows each time. One more place is not worth
+        // that while something works.
+        SubflowEnd::ResetByPeer {
+            reason: Some(ResetReason::LackOfResources),
+            transient: true,
+        } if !history.established && history.failures >= REFUSALS => {
+            Retry::OnlyAlone(grown(Duration::from_secs(1), history.failures)) // rfc8684:T3
+        }
         SubflowEnd::ResetByPeer {
             reason: Some(reason),
             transient: true,
@@ -238,6 +249,16 @@ mod tests {
                 reset(ResetReason::LackOfResources, true),
                 NEVER_WORKED,
                 seconds(5),
+            ),
+            (
+                reset(ResetReason::LackOfResources, true),
+                REJOIN_FAILED,
+                Retry::OnlyAlone(Duration::from_secs(4)),
+            ),
+            (
+                reset(ResetReason::LackOfResources, true),
+                LOST_AGAIN,
+                seconds(20),
             ),
             (
                 reset(ResetReason::LackOfResources, false),

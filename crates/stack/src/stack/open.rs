@@ -274,7 +274,11 @@ impl Stack {
             .manager
             .as_mut()
             .and_then(|manager| manager.local_id(iface, path.addr));
-        let (Some(subflow), Some(local_id)) = (conn.free_subflow(), local_id) else {
+        let subflow = match taken {
+            Place::Beyond => conn.free_name(),
+            _ => conn.free_subflow(),
+        };
+        let (Some(subflow), Some(local_id)) = (subflow, local_id) else {
             // A place may be free later.
             self.counters.join_refused += 1;
             self.reset_reply(iface, seg, Some(ResetReason::LackOfResources)); // rfc8684:T3
@@ -304,27 +308,31 @@ impl Stack {
         self.seat(slot, seat, tcp, greeting);
     }
 
-    /// Whether a connection has a place for a join. One that a silent peer holds is given to the next one: tokens may be overheard,
-    /// and sources made up. The connection is only touched where that helps: a turn of it costs as much as all its subflows.
+    /// Whether a connection has a place for a join. One that an unproven join has held for long is given to the next one: tokens may
+    /// be overheard, and sources made up. The connection is only touched where that helps: a turn of it costs as much as all its
+    /// subflows.
     fn place_for_join(&mut self, slot: u32) -> Place {
-        let Some(entry) = self.conns.at(slot) else {
-            return Place::None;
-        };
-        let place = match entry.conn.accepts_joins() {
-            true => entry.conn.place_for_join(self.now),
-            false => Place::None,
-        };
+        let mut place = self.look_for_place(slot);
+        if let Place::Of(_) = place {
+            self.with_conn(slot, Conn::make_room);
+            // It may have been the one beyond the limit.
+            place = self.look_for_place(slot);
+        }
         match place {
-            Place::Of(_) => {
-                self.with_conn(slot, Conn::make_room);
-                Place::Free
-            }
             Place::Ask => {
                 self.with_conn(slot, Conn::make_room);
                 Place::Waits
             }
-            Place::Free | Place::Waits | Place::None => place,
+            // One for each SYN.
+            Place::Of(_) => Place::Waits,
+            Place::Free | Place::Beyond | Place::Waits | Place::None => place,
         }
+    }
+
+    fn look_for_place(&self, slot: u32) -> Place {
+        let entry = self.conns.at(slot);
+        let entry = entry.filter(|entry| entry.conn.accepts_joins());
+        entry.map_or(Place::None, |entry| entry.conn.place_for_join(self.now))
     }
 
     /// A subflow that the path manager wants.

@@ -229,8 +229,75 @@ fn who_answers_keeps_its_place_and_who_is_silent_gives_it_up() {
     assert_eq!(questions(&mut s), 3);
     assert_eq!(s.working(), 1, "nobody needs its place yet");
     s.w.inject(flow, &syn);
-    s.w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    let answer = s.w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    assert_eq!(s.w.count().subflow_evicted, 0, "anybody may say a token");
+    let third = s.join_ack(&answer);
+    s.w.inject(flow, &third);
+    s.w.expect(flow, "the fourth packet", |s| s.is_bare());
     assert_eq!(s.w.count().subflow_evicted, 1);
+    let reset = s.w.find(0, "a reset", |s| s.is_rst());
+    assert_eq!(reset.reason(), Some(ResetReason::LackOfResources));
+    assert_eq!(s.working(), 1, "it took the place");
+}
+
+/// A session with one place that is held by a silent subflow, and a join whose SYN was answered.
+fn answered_beyond_the_limit() -> (Session, usize, crate::script::packet::Seg) {
+    let mut opts = plain_options();
+    opts.max_subflows = 1;
+    let mut s = Session::accepted_with(2, opts);
+    s.w.advance_ms(1_500);
+    let flow = s.w.dial(1, 4001, PORT);
+    let syn = s.join_syn(5, false);
+    s.w.inject(flow, &syn);
+    s.w.advance_ms(1_000);
+    let flow = s.w.dial(1, 4002, PORT);
+    s.w.inject(flow, &syn);
+    let answer = s.w.expect(flow, "SYN/ACK", |s| s.is_syn_ack());
+    (s, flow, answer)
+}
+
+#[test]
+fn a_proven_join_goes_on_in_the_place_of_a_silent_subflow() {
+    // rfc8684:J19
+    let (mut s, flow, answer) = answered_beyond_the_limit();
+    let third = s.join_ack(&answer);
+    s.w.inject(flow, &third);
+    s.w.expect(flow, "the fourth packet", |s| s.is_bare());
+    s.send(flow, 0, b"joined");
+    assert_eq!(s.read(), b"joined");
+    assert_eq!(s.working(), 1);
+}
+
+#[test]
+fn who_answers_before_the_proof_keeps_its_place() {
+    // rfc8684:J19,T3
+    let (mut s, flow, answer) = answered_beyond_the_limit();
+    s.ack(0);
+    let third = s.join_ack(&answer);
+    s.w.inject(flow, &third);
+    let reset = s.w.expect(flow, "a reset", |s| s.is_rst());
+    assert_eq!(reset.reason(), Some(ResetReason::LackOfResources));
+    assert_eq!(s.w.count().subflow_evicted, 0);
+    s.send(0, 0, b"still here");
+    assert_eq!(s.read(), b"still here");
+}
+
+#[test]
+fn an_overheard_token_ends_nothing() {
+    // rfc8684:J19
+    let (mut s, _, _) = answered_beyond_the_limit();
+    for round in 0..40u16 {
+        let flow = s.w.dial(1, 5000 + round, PORT);
+        let syn = s.join_syn(5, false);
+        s.w.inject(flow, &syn);
+        s.w.advance_ms(500);
+        assert!(s.info().subflows.len() <= 2, "one beyond the limit");
+    }
+    let count = s.w.count();
+    assert_eq!(count.subflow_evicted, 0);
+    assert!(count.join_evicted > 5, "{}", count.join_evicted);
+    s.send(0, 0, b"still here");
+    assert_eq!(s.read(), b"still here");
 }
 
 fn refused_after(

@@ -30,7 +30,7 @@ pub(super) enum Standing {
         /// When.
         at: Instant,
     },
-    /// Not before that time, and not at all while another subflow carries data: the peer refused it for good.
+    /// Not before that time, and not at all while another subflow carries data: the peer refused it for good, or again and again.
     OnlyAlone {
         /// Why not.
         end: SubflowEnd,
@@ -99,6 +99,19 @@ impl Pairs {
         self.0.iter().any(kept)
     }
 
+    /// The peer may have a place again: who was refused for want of one may ask once more.
+    pub(super) fn place_is_free(&mut self) {
+        for pair in &mut self.0 {
+            match pair.standing {
+                Standing::OnlyAlone { end, at } if is_passing(end) => {
+                    let alone = at;
+                    pair.standing = Standing::Until { end, at, alone };
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Keeps the table bounded against peers that join from ever new ports: a pair without a refusal goes first.
     fn drop_a_blank_pair(&mut self) {
         const MOST: usize = 512;
@@ -117,6 +130,10 @@ impl Pairs {
     pub(super) fn forgive(&mut self, concerned: impl Fn(&Pair) -> bool) {
         for pair in self.0.iter_mut().filter(|pair| concerned(pair)) {
             match pair.standing {
+                Standing::OnlyAlone { end, .. } if is_passing(end) => {
+                    pair.standing = Standing::Free;
+                    pair.failures = 0;
+                }
                 Standing::Free | Standing::OnlyAlone { .. } | Standing::Closed(_) => {}
                 Standing::Until { .. } | Standing::LastResort { .. } | Standing::Refresh(_) => {
                     pair.standing = Standing::Free;
@@ -125,4 +142,15 @@ impl Pairs {
             }
         }
     }
+}
+
+/// The peer said that trying again makes sense.
+fn is_passing(end: SubflowEnd) -> bool {
+    matches!(
+        end,
+        SubflowEnd::ResetByPeer {
+            transient: true,
+            ..
+        }
+    )
 }

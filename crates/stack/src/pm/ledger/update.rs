@@ -305,6 +305,9 @@ impl Ledger {
         };
         let live = self.live.swap_remove(at);
         let beside_silent = self.has_silent(live.local_id, live.remote);
+        if live.up.is_some() {
+            self.pairs.place_is_free();
+        }
         let pair = self.pairs.entry(live.local_id, live.remote);
         let long = match carried {
             Carried::Nothing => LONG_LIFE,

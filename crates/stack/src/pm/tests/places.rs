@@ -98,3 +98,58 @@ fn a_join_that_was_refused_for_good_is_made_again_where_nothing_else_works() {
     bench.wait(Duration::from_secs(2));
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
 }
+
+#[test]
+fn a_full_peer_is_not_asked_for_ever() {
+    // rfc8684:T3
+    let refusal = SubflowEnd::ResetByPeer {
+        reason: Some(ResetReason::LackOfResources),
+        transient: true,
+    };
+    let mut bench = Bench::with(Config {
+        open_wait: Duration::ZERO,
+        ..Config::new(Policy::FullMesh)
+    });
+    for (iface, local) in [(2, "10.1.0.1"), (3, "10.2.0.1")] {
+        bench.tell(Event::LocalUp {
+            iface: IfaceId(iface),
+            addr: ip(local),
+            backup: false,
+        });
+    }
+    bench.tell(Event::Ready);
+    assert_eq!(bench.opened().len(), 2);
+    let subflow = SubflowId(1);
+    bench.tell(Event::Up { subflow });
+    for (subflow, pause) in [(2, 7), (3, 13)] {
+        bench.end(SubflowId(subflow), refusal);
+        bench.wait(Duration::from_secs(pause));
+        assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
+    }
+    bench.end(SubflowId(4), refusal);
+    bench.wait(Duration::from_secs(3600));
+    assert_eq!(bench.opened(), [""; 0], "others work");
+    bench.end(subflow, SubflowEnd::Finished);
+    assert_eq!(
+        bench.opened(),
+        ["10.2.0.1 > 192.0.2.1:80"],
+        "a place is free"
+    );
+    bench.end(SubflowId(5), refusal);
+    bench.wait(Duration::from_secs(3600));
+    assert_eq!(bench.opened(), [""; 0], "once");
+    bench.tell(Event::LocalDown {
+        iface: IfaceId(3),
+        addr: ip("10.2.0.1"),
+    });
+    bench.tell(Event::LocalUp {
+        iface: IfaceId(3),
+        addr: ip("10.2.0.1"),
+        backup: false,
+    });
+    assert_eq!(
+        bench.opened(),
+        ["10.2.0.1 > 192.0.2.1:80"],
+        "its address is fresh"
+    );
+}
