@@ -9,8 +9,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::time::{Duration, Instant};
 
-use super::{Order, SubflowView, View};
-use crate::api::{Command, EventKind, NewSubflow, SubflowEnd};
+use super::{Order, SubflowView, View, close};
+use crate::api::{Command, Ending, EventKind, NewSubflow, SubflowEnd};
 use crate::ids::SubflowId;
 use crate::pm::retry::{self, History, Retry};
 
@@ -19,6 +19,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const DOUBLINGS: u8 = 4;
 /// How long a join that is under way is waited for before one from elsewhere is begun beside it.
 const HANDSHAKE: Duration = Duration::from_secs(1);
+/// How long the SYN of a join is waited for at most: its own pauses double without end, and it keeps its addresses.
+const PATIENCE: Duration = Duration::from_millis(3_200);
 /// After so long without an attempt the pauses begin anew.
 const CALM: Duration = Duration::from_secs(10);
 /// Refusals for good that are remembered.
@@ -45,6 +47,8 @@ pub(super) struct Lifeline {
     attempts: u8,
     /// Subflows that were up when it was looked last.
     up: Vec<SubflowId>,
+    /// Those that were not up yet, and since when they were seen.
+    waiting: Vec<(SubflowId, Instant)>,
     /// Where the peer wants no more.
     refused: Vec<Pair>,
 }
@@ -76,6 +80,7 @@ impl Lifeline {
         }
         let established = view.subflows.iter().filter(|sf| sf.established);
         self.up = established.clone().map(|sf| sf.id).collect();
+        self.note_waiting(now, view);
         let works = |sf: &SubflowView| counts == Counts::Established || !is_silent(sf);
         if established.clone().any(works) {
             self.next = None;
@@ -100,11 +105,22 @@ impl Lifeline {
         if now.since(self.last) > CALM {
             self.attempts = 0;
         }
-        let Some((local, remote)) = self.free_pair(view) else {
+        let free = self.free_pair(view);
+        let longest = self.longest_waiting(view);
+        let overdue = longest.filter(|(_, since)| free.is_none() && *since + PATIENCE <= now);
+        let again = overdue.map(|(sf, _)| (sf.local.ip(), sf.remote));
+        let Some((local, remote)) = free.or(again) else {
             // An address that comes, or a join that fails, is an event; that joins are allowed once more is none.
-            self.next = view.subflows.is_empty().then_some(now + HANDSHAKE);
+            let alone = view.subflows.is_empty().then_some(now + HANDSHAKE);
+            self.next = longest.map(|(_, since)| since + PATIENCE).or(alone);
             return;
         };
+        if let Some((sf, _)) = overdue {
+            orders.push(Order::give(
+                close(sf.id, Ending::Reset),
+                "its SYN waits too long to be said again",
+            ));
+        }
         let backup = view.locals.iter().any(|l| l.addr == local && l.backup);
         let wanted = NewSubflow {
             local: Some(local),
@@ -120,6 +136,29 @@ impl Lifeline {
         self.next = Some(now + pause(self.attempts));
         self.last = now;
         self.attempts = self.attempts.saturating_add(1);
+    }
+
+    fn note_waiting(&mut self, now: Instant, view: &View) {
+        let is_waiting = |sf: &&SubflowView| !sf.established;
+        let known = core::mem::take(&mut self.waiting);
+        let since = |id: SubflowId| known.iter().find(|(known, _)| *known == id);
+        let waiting = view.subflows.iter().filter(is_waiting);
+        self.waiting = waiting
+            .map(|sf| since(sf.id).copied().unwrap_or((sf.id, now)))
+            .collect();
+    }
+
+    /// The join of ours that is waited for longest, and since when. What the peer began is not ours to begin anew.
+    fn longest_waiting<'a>(&self, view: &'a View) -> Option<(&'a SubflowView, Instant)> {
+        let (id, since) = self
+            .waiting
+            .iter()
+            .filter(|(id, _)| {
+                view.subflow(*id)
+                    .is_some_and(|sf| view.may_join && view.remotes.contains(&sf.remote))
+            })
+            .min_by_key(|(_, since)| *since)?;
+        Some((view.subflow(*id)?, *since))
     }
 
     /// Two addresses without a subflow; each in turn, those first that are no backups.
