@@ -8,12 +8,14 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::subflow::Subflow;
 use super::{Conn, Cx};
-use crate::api::{EventKind, PathManager};
+use crate::api::{EventKind, PathManager, SubflowEnd};
 
 /// Questions in a row without an answer that make a path a silent one.
 const UNANSWERED: u8 = 2;
 /// Answered questions after the last payload: a sender that prefers other paths is not asked for ever.
 const ANSWERED: u8 = 6;
+/// How long one that answers nothing is asked: as long as a sender repeats data.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is known of a subflow on which payload used to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ enum Step {
     Ask,
     /// It does not work.
     GiveUp,
+    /// It did not work for so long that it is over.
+    End,
     /// Nothing speaks for looking again.
     Rest,
 }
@@ -58,6 +62,11 @@ impl Quiet {
             doubted: false,
             deaf: false,
         }
+    }
+
+    /// It is held to be deaf, and asked later and later from now on.
+    fn deafens(&mut self, now: Instant) {
+        (self.deaf, self.doubted, self.look_at) = (true, false, Some(now));
     }
 
     /// It is to be asked at once, unless it is being asked.
@@ -90,8 +99,11 @@ impl Quiet {
     /// it is doubted; and given up one time-out after the last unanswered question. If it is `alone`, nobody else would find out, and
     /// it is asked for ever.
     fn step(&self, now: Instant, elsewhere: Instant, rto: Duration, alone: bool) -> Step {
+        if self.deaf {
+            return self.step_deaf(now, rto);
+        }
         let due_some_time = elsewhere > self.heard && (alone || self.answered < ANSWERED);
-        if self.deaf || !(self.doubted || due_some_time) {
+        if !(self.doubted || due_some_time) {
             return Step::Rest;
         }
         let due = if self.unanswered > 0 {
@@ -107,6 +119,25 @@ impl Quiet {
             Step::Ask
         } else {
             Step::GiveUp
+        }
+    }
+
+    /// What to do about one that is deaf: its path may be dead for a while only, and that of a join is not always the same. With each
+    /// question the silence doubles. Pure.
+    fn step_deaf(&self, now: Instant, rto: Duration) -> Step {
+        let asked_after = self.asked_at.since(self.heard);
+        let (due, then) = if asked_after >= PATIENCE {
+            (self.asked_at + rto, Step::End)
+        } else {
+            let next = asked_after.max(rto).times(2).min(PATIENCE);
+            (self.heard + next, Step::Ask)
+        };
+        if self.doubted && then == Step::Ask {
+            Step::Ask
+        } else if now < due {
+            Step::Wait(due)
+        } else {
+            then
         }
     }
 }
@@ -170,6 +201,14 @@ impl Conn {
     pub(crate) fn doubt_after_reset(&mut self, i: usize, now: Instant) {
         if self.subflows[i].carries_data() && self.may_replace() {
             self.subflows[i].quiet.doubt(now);
+        }
+    }
+
+    /// A join was refused for good: the peer may not know the connection any more. Those that are held to be deaf are asked once more,
+    /// for if so, the answer is a reset.
+    pub(crate) fn doubt_the_deaf(&mut self, now: Instant) {
+        for sf in self.subflows.iter_mut().filter(|sf| sf.quiet.deaf) {
+            sf.quiet.doubt(now);
         }
     }
 
@@ -249,21 +288,27 @@ impl Conn {
             match sf.quiet.step(cx.now, elsewhere, rto, alone) {
                 Step::Wait(until) => sf.quiet.look_at = Some(until),
                 Step::Ask => {
-                    sf.quiet.unanswered += 1;
+                    sf.quiet.unanswered = sf.quiet.unanswered.saturating_add(1);
                     sf.quiet.asked_at = cx.now;
+                    sf.quiet.doubted &= !sf.quiet.deaf;
                     sf.quiet.look_at = Some(cx.now + rto);
                     sf.tcp.probe_liveness(cx.now);
                     cx.count.subflow_asked += 1;
                 }
                 Step::GiveUp => {
-                    (sf.quiet.deaf, sf.suspect) = (true, true);
+                    sf.quiet.deafens(cx.now);
+                    sf.suspect = true;
                     cx.count.subflow_deaf += 1;
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
                     self.silence_lasts(i, cx);
                     self.tells_silence(i, cx);
                 }
-                Step::Rest => self.resting = true,
+                Step::End if self.lattice.speaks_multipath() => {
+                    cx.count.subflow_timed_out += 1;
+                    self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+                }
+                Step::Rest | Step::End => self.resting = true,
             }
         }
     }
@@ -301,9 +346,37 @@ mod tests {
         assert_eq!(quiet.step(at(1_600), elsewhere, RTO, false), Step::Ask);
         (quiet.unanswered, quiet.asked_at) = (2, at(1_600));
         assert_eq!(quiet.step(at(1_800), elsewhere, RTO, false), Step::GiveUp);
-        quiet.deaf = true;
-        assert_eq!(quiet.step(at(2_000), elsewhere, RTO, false), Step::Rest);
+        quiet.deafens(at(1_800));
         assert!(quiet.heard(at(3_000)) && !quiet.heard(at(3_001)));
+    }
+
+    #[test]
+    fn one_that_is_deaf_is_asked_later_and_later_and_ends_after_a_quarter_of_an_hour() {
+        let mut quiet = Quiet::new(at(0));
+        (quiet.unanswered, quiet.asked_at) = (2, at(600));
+        quiet.deafens(at(800));
+        let (mut now, mut asked) = (at(800), alloc::vec::Vec::new());
+        loop {
+            match quiet.step(now, at(0), RTO, false) {
+                Step::Wait(until) => now = until,
+                Step::Ask => {
+                    asked.push(now.since(at(0)).as_millis() / 100);
+                    quiet.asked_at = now;
+                }
+                Step::End => break,
+                step => panic!("{step:?}"),
+            }
+        }
+        assert_eq!(
+            asked,
+            [12, 24, 48, 96, 192, 384, 768, 1_536, 3_072, 6_144, 9_000]
+        );
+        assert_eq!(now, at(900_200));
+        // A join was refused: it is asked at once, and then when its time comes.
+        (quiet.asked_at, quiet.look_at) = (at(4_800), Some(at(9_600)));
+        quiet.doubt(at(5_000));
+        assert_eq!(quiet.deadline(), Some(at(5_000)));
+        assert_eq!(quiet.step(at(5_000), at(0), RTO, false), Step::Ask);
     }
 
     #[test]
@@ -337,7 +410,7 @@ mod tests {
                     assert!(!quiet.heard(now));
                 }
                 Step::Rest => break,
-                Step::GiveUp => panic!("it answered"),
+                Step::GiveUp | Step::End => panic!("it answered"),
             }
         }
         assert_eq!(pauses, [400, 800, 1_600, 3_200, 6_400, 12_800]);

@@ -19,8 +19,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const DOUBLINGS: u8 = 4;
 /// How long a join that is under way is waited for before one from elsewhere is begun beside it.
 const HANDSHAKE: Duration = Duration::from_secs(1);
-/// How long the SYN of a join is waited for at most: its own pauses double without end, and it keeps its addresses.
+/// How long the SYN of a join is waited for at most, as its own pauses double and it keeps its addresses. Without any subflow the
+/// connection ends soon; beside one that is silent it doubles this often with the attempts: up to 51.2 s.
 const PATIENCE: Duration = Duration::from_millis(3_200);
+const PATIENCE_DOUBLINGS: u8 = 4;
 /// After so long without an attempt the pauses begin anew.
 const CALM: Duration = Duration::from_secs(10);
 /// Refusals for good that are remembered.
@@ -102,17 +104,19 @@ impl Lifeline {
         if next > now {
             return;
         }
-        if now.since(self.last) > CALM {
+        // What is waited for longer is no calm.
+        if now.since(self.last) > CALM && self.waiting.is_empty() {
             self.attempts = 0;
         }
         let free = self.free_pair(view);
         let longest = self.longest_waiting(view);
-        let overdue = longest.filter(|(_, since)| free.is_none() && *since + PATIENCE <= now);
+        let patience = patience(self.attempts, established.clone().next().is_none());
+        let overdue = longest.filter(|(_, since)| free.is_none() && *since + patience <= now);
         let again = overdue.map(|(sf, _)| (sf.local.ip(), sf.remote));
         let Some((local, remote)) = free.or(again) else {
             // An address that comes, or a join that fails, is an event; that joins are allowed once more is none.
             let alone = view.subflows.is_empty().then_some(now + HANDSHAKE);
-            self.next = longest.map(|(_, since)| since + PATIENCE).or(alone);
+            self.next = longest.map(|(_, since)| since + patience).or(alone);
             return;
         };
         if let Some((sf, _)) = overdue {
@@ -191,6 +195,12 @@ impl Lifeline {
 /// How long to wait after that many attempts in vain. Pure.
 fn pause(attempts: u8) -> Duration {
     FIRST_PAUSE.times(1 << attempts.min(DOUBLINGS))
+}
+
+/// How long to wait for a SYN after that many attempts. Pure.
+fn patience(attempts: u8, nothing_left: bool) -> Duration {
+    let doublings = attempts.saturating_sub(DOUBLINGS).min(PATIENCE_DOUBLINGS);
+    PATIENCE.times(if nothing_left { 1 } else { 1 << doublings })
 }
 
 /// A subflow whose path does not answer: a sender's after two time-outs, as one may be chance, and a reader's, who has none,
