@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 pub(crate) struct Quiet {
     /// When the peer was last heard on it.
     heard: Instant,
+    /// Payload came on it.
+    brought: bool,
     /// When it is looked at again; never, unless payload arrives.
     look_at: Option<Instant>,
     /// When it was last asked whether it works.
@@ -73,6 +75,7 @@ impl Quiet {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             heard: now,
+            brought: false,
             look_at: None,
             asked_at: now,
             unanswered: 0,
@@ -195,7 +198,7 @@ impl Conn {
         }
         self.fed = cx.now;
         let quiet = &mut self.subflows[i].quiet;
-        quiet.answered = 0;
+        (quiet.answered, quiet.brought) = (0, true);
         let due = quiet.look_at.is_none() || self.resting;
         if due && (self.may_replace() || self.may_resume(i)) {
             self.begin_to_watch(cx.now);
@@ -211,6 +214,14 @@ impl Conn {
         for sf in self.subflows.iter_mut().filter(brings) {
             let look_at = now + sf.tcp.rto().times(2);
             sf.quiet.look_at.get_or_insert(look_at);
+        }
+    }
+
+    /// Joins are allowed from now on. Payload that came before told nobody to look.
+    pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
+        let came = self.subflows.iter().any(|sf| sf.quiet.brought);
+        if came && self.may_replace() {
+            self.begin_to_watch(now);
         }
     }
 
