@@ -276,6 +276,17 @@ impl Conn {
             },
             cx,
         );
+        let refused = matches!(
+            end,
+            SubflowEnd::Refused
+                | SubflowEnd::ResetByPeer {
+                    transient: false,
+                    ..
+                }
+        );
+        if refused && !sf.was_up() {
+            self.doubt_the_deaf(cx.now);
+        }
         if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);
         }

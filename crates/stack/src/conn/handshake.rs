@@ -271,6 +271,7 @@ impl Conn {
             self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
         self.tell_manager(pm::Event::Ready, cx);
+        self.watch_what_came_before(cx.now);
         self.push_event(EventKind::JoinsAllowed);
         self.release_early_orders();
     }

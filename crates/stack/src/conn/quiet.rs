@@ -8,18 +8,27 @@ use manypath_tcp::time::{Duration, Instant};
 
 use super::subflow::Subflow;
 use super::{Conn, Cx};
-use crate::api::{EventKind, PathManager};
+use crate::api::{EventKind, PathManager, SubflowEnd};
 
 /// Questions in a row without an answer that make a path a silent one.
 const UNANSWERED: u8 = 2;
 /// Answered questions after the last payload: a sender that prefers other paths is not asked for ever.
 const ANSWERED: u8 = 6;
+/// The same where nobody delivers and the only reason to ask is that another address is free: what an idle connection costs after
+/// each payload.
+const ANSWERED_ALONE: u8 = 2;
+/// How many times longer than the last pause the next one is then: few questions are to cover the pauses of one who writes.
+const LONGER: u8 = 3;
+/// How long one that answers nothing is asked: as long as a sender repeats data.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is known of a subflow on which payload used to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quiet {
     /// When the peer was last heard on it.
     heard: Instant,
+    /// Payload came on it.
+    brought: bool,
     /// When it is looked at again; never, unless payload arrives.
     look_at: Option<Instant>,
     /// When it was last asked whether it works.
@@ -34,6 +43,19 @@ pub(crate) struct Quiet {
     pub(crate) deaf: bool,
 }
 
+/// Why a subflow is asked on which nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// Others delivered payload, at last then.
+    Elsewhere(Instant),
+    /// A path that is a last resort waits for this one to fail.
+    LastResort,
+    /// A pair of addresses is free, and nobody delivers.
+    FreePair,
+    /// Nobody else would find out: it is asked for ever.
+    Alone,
+}
+
 /// What to do about a subflow on which nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -43,6 +65,8 @@ enum Step {
     Ask,
     /// It does not work.
     GiveUp,
+    /// It did not work for so long that it is over.
+    End,
     /// Nothing speaks for looking again.
     Rest,
 }
@@ -51,6 +75,7 @@ impl Quiet {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             heard: now,
+            brought: false,
             look_at: None,
             asked_at: now,
             unanswered: 0,
@@ -58,6 +83,11 @@ impl Quiet {
             doubted: false,
             deaf: false,
         }
+    }
+
+    /// It is held to be deaf, and asked later and later from now on.
+    fn deafens(&mut self, now: Instant) {
+        (self.deaf, self.doubted, self.look_at) = (true, false, Some(now));
     }
 
     /// It is to be asked at once, unless it is being asked.
@@ -84,22 +114,30 @@ impl Quiet {
         core::mem::take(&mut self.deaf)
     }
 
-    /// What to do at `now`, when other subflows last delivered payload at `elsewhere`. `rto` is the subflow's time-out. Pure.
+    /// What to do at `now`. `rto` is the subflow's time-out. Pure.
     ///
     /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers, or at once when
-    /// it is doubted; and given up one time-out after the last unanswered question. If it is `alone`, nobody else would find out, and
-    /// it is asked for ever.
-    fn step(&self, now: Instant, elsewhere: Instant, rto: Duration, alone: bool) -> Step {
-        let due_some_time = elsewhere > self.heard && (alone || self.answered < ANSWERED);
-        if self.deaf || !(self.doubted || due_some_time) {
+    /// it is doubted; and given up one time-out after the last unanswered question.
+    fn step(&self, now: Instant, why: Reason, rto: Duration) -> Step {
+        if self.deaf {
+            return self.step_deaf(now, rto);
+        }
+        let some_time = match why {
+            Reason::Elsewhere(at) => at > self.heard && self.answered < ANSWERED,
+            Reason::LastResort => self.answered < ANSWERED,
+            Reason::FreePair => self.answered < ANSWERED_ALONE,
+            Reason::Alone => true,
+        };
+        if !(self.doubted || some_time) {
             return Step::Rest;
         }
+        let longer = if why == Reason::FreePair { LONGER } else { 1 };
         let due = if self.unanswered > 0 {
             self.asked_at + rto
         } else if self.doubted {
             now
         } else {
-            self.heard + rto.times(2 << self.answered.min(ANSWERED))
+            self.heard + rto.times(2 << (self.answered.min(ANSWERED) * longer))
         };
         if now < due {
             Step::Wait(due)
@@ -107,6 +145,25 @@ impl Quiet {
             Step::Ask
         } else {
             Step::GiveUp
+        }
+    }
+
+    /// What to do about one that is deaf: its path may be dead for a while only, and that of a join is not always the same. With each
+    /// question the silence doubles. Pure.
+    fn step_deaf(&self, now: Instant, rto: Duration) -> Step {
+        let asked_after = self.asked_at.since(self.heard);
+        let (due, then) = if asked_after >= PATIENCE {
+            (self.asked_at + rto, Step::End)
+        } else {
+            let next = asked_after.max(rto).times(2).min(PATIENCE);
+            (self.heard + next, Step::Ask)
+        };
+        if self.doubted && then == Step::Ask {
+            Step::Ask
+        } else if now < due {
+            Step::Wait(due)
+        } else {
+            then
         }
     }
 }
@@ -141,17 +198,30 @@ impl Conn {
         }
         self.fed = cx.now;
         let quiet = &mut self.subflows[i].quiet;
-        quiet.answered = 0;
+        (quiet.answered, quiet.brought) = (0, true);
         let due = quiet.look_at.is_none() || self.resting;
         if due && (self.may_replace() || self.may_resume(i)) {
-            self.resting = false;
-            // It is a lazy clock: what is heard meanwhile moves the moment when it is looked at, not the clock.
-            let on = self.restart.on;
-            let brings = |sf: &&mut Subflow| sf.carries_data() || on == Some(sf.id());
-            for sf in self.subflows.iter_mut().filter(brings) {
-                let look_at = cx.now + sf.tcp.rto().times(2);
-                sf.quiet.look_at.get_or_insert(look_at);
-            }
+            self.begin_to_watch(cx.now);
+        }
+    }
+
+    /// Subflows on which payload may come are looked at later. It is a lazy clock: what is heard meanwhile
+    /// moves the moment when it is looked at, not the clock.
+    fn begin_to_watch(&mut self, now: Instant) {
+        self.resting = false;
+        let on = self.restart.on;
+        let brings = |sf: &&mut Subflow| sf.carries_data() || on == Some(sf.id());
+        for sf in self.subflows.iter_mut().filter(brings) {
+            let look_at = now + sf.tcp.rto().times(2);
+            sf.quiet.look_at.get_or_insert(look_at);
+        }
+    }
+
+    /// Joins are allowed from now on. Payload that came before told nobody to look.
+    pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
+        let came = self.subflows.iter().any(|sf| sf.quiet.brought);
+        if came && self.may_replace() {
+            self.begin_to_watch(now);
         }
     }
 
@@ -173,19 +243,39 @@ impl Conn {
         }
     }
 
+    /// A join was refused for good: the peer may not know the connection any more. Those that are held to be deaf are asked once more,
+    /// for if so, the answer is a reset.
+    pub(crate) fn doubt_the_deaf(&mut self, now: Instant) {
+        for sf in self.subflows.iter_mut().filter(|sf| sf.quiet.deaf) {
+            sf.quiet.doubt(now);
+        }
+    }
+
     /// The peer was heard on the subflow within a time-out before `since`, or after.
     pub(crate) fn heard_lately(&self, j: usize, since: Instant) -> bool {
         let sf = &self.subflows[j];
         sf.quiet.heard + sf.tcp.rto() >= since
     }
 
-    /// Another path waits for this one to fail, so that it is asked although nobody delivers.
-    fn another_way_waits(&self, i: usize, now: Instant) -> bool {
-        let Some(manager) = &self.manager else {
-            return false;
+    /// Why the subflow would be asked. Where another path waits for this one to fail, it is asked although nobody delivers.
+    fn reason_to_ask(&self, i: usize, alone: bool, now: Instant) -> Reason {
+        let delivered = Reason::Elsewhere(self.fed);
+        let Some(ledger) = self.manager.as_ref().map(|manager| manager.ledger()) else {
+            return if alone { Reason::Alone } else { delivered };
         };
-        let ledger = manager.ledger();
-        ledger.has_last_resort() || (self.speaks_for_the_path(i) && ledger.has_free_pair(now))
+        let quiet = &self.subflows[i].quiet;
+        if alone {
+            Reason::Alone
+        } else if ledger.has_last_resort() {
+            Reason::LastResort
+        } else if self.fed <= quiet.heard
+            && self.speaks_for_the_path(i)
+            && ledger.has_free_pair(now)
+        {
+            Reason::FreePair
+        } else {
+            delivered
+        }
     }
 
     /// Nothing else answers but between the same addresses, and there it was heard last: one question says what many would.
@@ -241,29 +331,32 @@ impl Conn {
                 sf.quiet.look_at = Some(silent_from);
                 continue;
             }
-            let elsewhere = match alone || self.another_way_waits(i, cx.now) {
-                true => cx.now,
-                false => self.fed,
-            };
+            let why = self.reason_to_ask(i, alone, cx.now);
             let sf = &mut self.subflows[i];
-            match sf.quiet.step(cx.now, elsewhere, rto, alone) {
+            match sf.quiet.step(cx.now, why, rto) {
                 Step::Wait(until) => sf.quiet.look_at = Some(until),
                 Step::Ask => {
-                    sf.quiet.unanswered += 1;
+                    sf.quiet.unanswered = sf.quiet.unanswered.saturating_add(1);
                     sf.quiet.asked_at = cx.now;
+                    sf.quiet.doubted &= !sf.quiet.deaf;
                     sf.quiet.look_at = Some(cx.now + rto);
                     sf.tcp.probe_liveness(cx.now);
                     cx.count.subflow_asked += 1;
                 }
                 Step::GiveUp => {
-                    (sf.quiet.deaf, sf.suspect) = (true, true);
+                    sf.quiet.deafens(cx.now);
+                    sf.suspect = true;
                     cx.count.subflow_deaf += 1;
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
                     self.silence_lasts(i, cx);
                     self.tells_silence(i, cx);
                 }
-                Step::Rest => self.resting = true,
+                Step::End if self.lattice.speaks_multipath() => {
+                    cx.count.subflow_timed_out += 1;
+                    self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+                }
+                Step::Rest | Step::End => self.resting = true,
             }
         }
     }
@@ -282,64 +375,91 @@ mod tests {
     #[test]
     fn a_subflow_is_asked_after_two_time_outs_and_given_up_after_two_questions() {
         let mut quiet = Quiet::new(at(1_000));
-        let elsewhere = at(9_000);
+        let elsewhere = Reason::Elsewhere(at(9_000));
         assert_eq!(
-            quiet.step(at(1_300), at(900), RTO, false),
+            quiet.step(at(1_300), Reason::Elsewhere(at(900)), RTO),
             Step::Rest,
             "nobody delivers"
         );
-        assert_eq!(
-            quiet.step(at(1_300), elsewhere, RTO, false),
-            Step::Wait(at(1_400))
-        );
-        assert_eq!(quiet.step(at(1_400), elsewhere, RTO, false), Step::Ask);
+        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Wait(at(1_400)));
+        assert_eq!(quiet.step(at(1_400), elsewhere, RTO), Step::Ask);
         (quiet.unanswered, quiet.asked_at) = (1, at(1_400));
-        assert_eq!(
-            quiet.step(at(1_599), elsewhere, RTO, false),
-            Step::Wait(at(1_600))
-        );
-        assert_eq!(quiet.step(at(1_600), elsewhere, RTO, false), Step::Ask);
+        assert_eq!(quiet.step(at(1_599), elsewhere, RTO), Step::Wait(at(1_600)));
+        assert_eq!(quiet.step(at(1_600), elsewhere, RTO), Step::Ask);
         (quiet.unanswered, quiet.asked_at) = (2, at(1_600));
-        assert_eq!(quiet.step(at(1_800), elsewhere, RTO, false), Step::GiveUp);
-        quiet.deaf = true;
-        assert_eq!(quiet.step(at(2_000), elsewhere, RTO, false), Step::Rest);
+        assert_eq!(quiet.step(at(1_800), elsewhere, RTO), Step::GiveUp);
+        quiet.deafens(at(1_800));
         assert!(quiet.heard(at(3_000)) && !quiet.heard(at(3_001)));
     }
 
     #[test]
+    fn one_that_is_deaf_is_asked_later_and_later_and_ends_after_a_quarter_of_an_hour() {
+        let mut quiet = Quiet::new(at(0));
+        (quiet.unanswered, quiet.asked_at) = (2, at(600));
+        quiet.deafens(at(800));
+        let (mut now, mut asked) = (at(800), alloc::vec::Vec::new());
+        loop {
+            match quiet.step(now, Reason::Alone, RTO) {
+                Step::Wait(until) => now = until,
+                Step::Ask => {
+                    asked.push(now.since(at(0)).as_millis() / 100);
+                    quiet.asked_at = now;
+                }
+                Step::End => break,
+                step => panic!("{step:?}"),
+            }
+        }
+        assert_eq!(
+            asked,
+            [12, 24, 48, 96, 192, 384, 768, 1_536, 3_072, 6_144, 9_000]
+        );
+        assert_eq!(now, at(900_200));
+        // A join was refused: it is asked at once, and then when its time comes.
+        (quiet.asked_at, quiet.look_at) = (at(4_800), Some(at(9_600)));
+        quiet.doubt(at(5_000));
+        assert_eq!(quiet.deadline(), Some(at(5_000)));
+        assert_eq!(quiet.step(at(5_000), Reason::Alone, RTO), Step::Ask);
+    }
+
+    #[test]
     fn one_that_is_doubted_is_asked_at_once_although_nobody_delivers() {
-        let (mut quiet, elsewhere) = (Quiet::new(at(1_000)), at(900));
+        let (mut quiet, elsewhere) = (Quiet::new(at(1_000)), Reason::Elsewhere(at(900)));
         quiet.answered = ANSWERED;
         quiet.doubt(at(1_100));
         assert_eq!(quiet.deadline(), Some(at(1_100)));
-        assert_eq!(quiet.step(at(1_100), elsewhere, RTO, false), Step::Ask);
+        assert_eq!(quiet.step(at(1_100), elsewhere, RTO), Step::Ask);
         (quiet.unanswered, quiet.asked_at, quiet.look_at) = (1, at(1_100), Some(at(1_300)));
         quiet.doubt(at(1_200));
         assert_eq!(quiet.deadline(), Some(at(1_300)), "it is being asked");
-        assert_eq!(quiet.step(at(1_300), elsewhere, RTO, false), Step::Ask);
+        assert_eq!(quiet.step(at(1_300), elsewhere, RTO), Step::Ask);
         assert!(!quiet.heard(at(1_350)));
-        assert_eq!(quiet.step(at(1_500), elsewhere, RTO, false), Step::Rest);
+        assert_eq!(quiet.step(at(1_500), elsewhere, RTO), Step::Rest);
     }
 
     #[test]
     fn one_that_answers_is_asked_later_and_later_and_then_no_more() {
-        let mut quiet = Quiet::new(at(0));
-        let elsewhere = at(1_000_000);
-        let (mut now, mut pauses) = (at(0), alloc::vec::Vec::new());
-        loop {
-            match quiet.step(now, elsewhere, RTO, false) {
-                Step::Wait(until) => {
-                    pauses.push(until.since(now).as_millis());
-                    now = until;
+        let pauses_for = |why| {
+            let mut quiet = Quiet::new(at(0));
+            let (mut now, mut pauses) = (at(0), alloc::vec::Vec::new());
+            loop {
+                match quiet.step(now, why, RTO) {
+                    Step::Wait(until) => {
+                        pauses.push(until.since(now).as_millis());
+                        now = until;
+                    }
+                    Step::Ask => {
+                        (quiet.unanswered, quiet.asked_at) = (1, now);
+                        assert!(!quiet.heard(now));
+                    }
+                    Step::Rest => return pauses,
+                    Step::GiveUp | Step::End => panic!("it answered"),
                 }
-                Step::Ask => {
-                    (quiet.unanswered, quiet.asked_at) = (1, now);
-                    assert!(!quiet.heard(now));
-                }
-                Step::Rest => break,
-                Step::GiveUp => panic!("it answered"),
             }
-        }
-        assert_eq!(pauses, [400, 800, 1_600, 3_200, 6_400, 12_800]);
+        };
+        let elsewhere = Reason::Elsewhere(at(1_000_000));
+        let often = [400, 800, 1_600, 3_200, 6_400, 12_800];
+        assert_eq!(pauses_for(elsewhere), often);
+        assert_eq!(pauses_for(Reason::LastResort), often);
+        assert_eq!(pauses_for(Reason::FreePair), [400, 3_200]);
     }
 }

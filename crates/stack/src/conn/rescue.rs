@@ -17,6 +17,12 @@ use crate::pm;
 /// A silent path is asked at least this often whether it works, while another one carries the data.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// For so long the SYN of a join asks as often where nothing waits to be sent.
+const OFTEN: Duration = Duration::from_secs(60);
+/// Then it asks after this part of the silence, at most: a path that returns is found in a fraction of its outage.
+const PART: u64 = 8;
+const SELDOM: Duration = Duration::from_secs(60);
+
 /// Time-outs in a row after which a second subflow is begun beside the first: what was in flight on that one when its path
 /// died must be repeated on it before anything new, however useless, and a join may be quicker.
 pub(crate) const REPLACED_AFTER: u8 = 2;
@@ -37,12 +43,20 @@ pub(crate) enum Question {
 
 /// The longest time between two questions to a path that is silent. Repeating data is bounded only while nobody waits for
 /// its answer, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN
-/// is small, and stands for the SYNs of new attempts that could be made as often. Pure.
-pub(crate) fn probe_interval(question: Question, another_answers: bool) -> Option<Duration> {
+/// is small, and stands for the SYNs of new attempts that could be made as often. Who only reads, and heard nothing `since` then
+/// where the join is made, asks later and later. Pure.
+pub(crate) fn probe_interval(
+    question: Question,
+    another_answers: bool,
+    reads_since: Option<Duration>,
+) -> Option<Duration> {
     match question {
         Question::None => None,
         Question::Stale => another_answers.then_some(PROBE_INTERVAL),
-        Question::Rejoin => Some(PROBE_INTERVAL),
+        Question::Rejoin => Some(match reads_since {
+            Some(silence) if silence >= OFTEN => silence.over(PART).min(SELDOM),
+            Some(_) | None => PROBE_INTERVAL,
+        }),
     }
 }
 
@@ -200,13 +214,23 @@ impl Conn {
         for i in 0..self.subflows.len() {
             let question = self.subflows[i].question();
             if question != Question::None {
-                let interval = probe_interval(question, self.has_healthy());
+                let reads_since = self.reads_since(i, cx);
+                let interval = probe_interval(question, self.has_healthy(), reads_since);
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
             if self.subflows[i].silence_told {
                 self.watch_replacement(i, cx);
             }
         }
+    }
+
+    /// Nothing of ours waits for an answer, and how long nothing was heard between the addresses of a subflow.
+    fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
+        let heard = |j: usize| self.subflows[j].quiet.heard_at();
+        let up = self.twins(i).filter(|j| self.subflows[*j].was_up());
+        let last = up.map(heard).max().unwrap_or_else(|| heard(i));
+        let waits = self.send.una() < self.send.end();
+        (!waits).then(|| cx.now.since(last))
     }
 
     /// A subflow that is silent no more needs no other in its place, unless that is being made already.
@@ -357,8 +381,23 @@ mod tests {
             (Question::Rejoin, false, often),
             (Question::Rejoin, true, often),
         ] {
-            let interval = probe_interval(question, another);
+            let interval = probe_interval(question, another, None);
             assert_eq!(interval, expected, "{question:?} {another}");
+        }
+    }
+
+    #[test]
+    fn who_only_reads_asks_a_dead_path_less_and_less() {
+        for (silence, expected) in [
+            (0, 1_000),
+            (59, 1_000),
+            (60, 7_500),
+            (240, 30_000),
+            (900, 60_000),
+        ] {
+            let reads_since = Some(Duration::from_secs(silence));
+            let interval = probe_interval(Question::Rejoin, false, reads_since);
+            assert_eq!(interval, Some(Duration::from_millis(expected)), "{silence}");
         }
     }
 

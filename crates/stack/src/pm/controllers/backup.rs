@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::{Duration, Instant};
 
+use super::lifeline::is_silent;
 use super::{LocalView, Order, SubflowView, View, close, from_address};
 use crate::api::{Ending, EventKind, SmartBackup};
 use crate::ids::SubflowId;
@@ -17,6 +18,8 @@ const TIMEOUTS: usize = 3;
 const WITHIN: u64 = 3;
 /// How many times the threshold a primary subflow on probation has to do well.
 const PROBATION: u64 = 3;
+/// The pauses between two attempts to move double this often.
+const MOVE_DOUBLINGS: u8 = 6;
 
 #[derive(Clone, Debug)]
 pub(super) struct Backup {
@@ -40,6 +43,13 @@ enum State {
     Primary,
     /// A time-out happened there; this is when patience ends.
     Suspicious { until: Instant },
+    /// All still on the primary path, until a subflow elsewhere is up: since when, when it is looked for one again, and how often
+    /// it was.
+    Moving {
+        since: Instant,
+        again: Instant,
+        attempts: u8,
+    },
     /// On the backup path; when the primary is tried again.
     Away { retry_at: Instant },
     /// A new primary subflow shows how it does until then.
@@ -62,6 +72,7 @@ impl Backup {
         match self.state {
             State::New | State::Primary => None,
             State::Suspicious { until } => Some(until),
+            State::Moving { again, .. } => Some(again),
             State::Away { retry_at } => Some(retry_at),
             State::Probation { until } => Some(until),
         }
@@ -97,10 +108,15 @@ impl Backup {
             Some(EventKind::Timeout { subflow, rto, .. }) => {
                 self.timed_out(now, *subflow, *rto, view, orders);
             }
-            Some(EventKind::SubflowUp { .. }) => self.subflow_came(now, view),
+            Some(EventKind::SubflowUp { .. }) => self.subflow_came(now, view, orders),
             Some(EventKind::SubflowDown { .. }) => self.subflow_gone(now, view, orders),
             Some(EventKind::LocalDown { addr, .. }) if self.primary == Some(*addr) => {
-                self.move_away(now, view, orders, "the primary address is gone");
+                let why = "the primary address is gone";
+                self.move_away(now, view, orders, why);
+                // Its subflows end with it.
+                if let State::Moving { .. } = self.state {
+                    self.leave_primary(now, view, orders, why);
+                }
             }
             Some(EventKind::LocalUp { addr, .. }) if self.primary == Some(*addr) => {
                 if let State::Away { .. } = self.state {
@@ -166,6 +182,9 @@ impl Backup {
                     orders.push(Order::leave("the time-out is below the threshold"));
                 }
             }
+            State::Moving { .. } => {
+                orders.push(Order::leave("there is nothing yet to move to"));
+            }
             State::New | State::Away { .. } => {}
         }
     }
@@ -178,11 +197,24 @@ impl Backup {
         oldest > Instant::ZERO && now.since(oldest) <= self.own.threshold.times(WITHIN)
     }
 
-    /// A subflow that was made where nothing was left is not always on the primary path: that is returned to.
-    fn subflow_came(&mut self, now: Instant, view: &View) {
+    /// What was waited for is there. A subflow that was made where nothing was left is not always on the primary path: that is
+    /// returned to.
+    fn subflow_came(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>) {
         let elsewhere = !view.subflows.iter().any(|sf| self.is_primary(sf));
-        if self.state == State::Primary && elsewhere {
-            self.disappointed(now);
+        match self.state {
+            State::Primary if elsewhere => self.disappointed(now),
+            State::Moving { since, .. } if self.has_other(view) => {
+                let probation = self.own.threshold.times(PROBATION);
+                // It took long, and meanwhile the primary path may have recovered.
+                if self.is_well(view) && now >= since + probation {
+                    self.state = State::Probation {
+                        until: now + probation,
+                    };
+                    return;
+                }
+                self.leave_primary(now, view, orders, "there is another subflow now");
+            }
+            _ => {}
         }
     }
 
@@ -192,7 +224,7 @@ impl Backup {
             State::Primary | State::Suspicious { .. } if !primary => {
                 self.move_away(now, view, orders, "the primary subflow is gone");
             }
-            State::Probation { .. } if !primary => self.disappointed(now),
+            State::Moving { .. } | State::Probation { .. } if !primary => self.disappointed(now),
             State::Away { .. } if view.subflows.is_empty() => {
                 self.try_primary(now, view, orders);
             }
@@ -211,6 +243,11 @@ impl Backup {
                     orders.push(Order::leave("the primary path moves data again"));
                 }
             }
+            State::Moving {
+                since,
+                again,
+                attempts,
+            } if again <= now => self.still_there(now, (since, attempts), view, orders),
             State::Away { retry_at } if retry_at <= now => self.try_primary(now, view, orders),
             State::Probation { until } if until <= now => self.judge(now, view, orders),
             _ => {}
@@ -219,8 +256,16 @@ impl Backup {
 
     /// Something carries data, or could, elsewhere than on the primary path.
     fn has_other(&self, view: &View) -> bool {
-        let other = |sf: &SubflowView| sf.established && !self.is_primary(sf);
+        let other = |sf: &SubflowView| sf.established && !self.is_primary(sf) && !is_silent(sf);
         view.subflows.iter().any(other)
+    }
+
+    /// A subflow on the primary path carries data, or could.
+    fn is_well(&self, view: &View) -> bool {
+        let well = |sf: &SubflowView| {
+            self.is_primary(sf) && sf.established && sf.backoffs == 0 && !sf.stale
+        };
+        view.subflows.iter().any(well)
     }
 
     /// The primary path does not do well, but it is all there is: who left it for one that does not work would have nothing.
@@ -256,21 +301,71 @@ impl Backup {
         others.max_by_key(|local| local.backup).copied()
     }
 
-    /// Opens a subflow on another path and closes those on the primary.
+    /// Opens a subflow on another path, and closes those on the primary when that is up: until then they are all there is, and
+    /// who is in trouble may be the peer, or all paths.
     fn move_away(&mut self, now: Instant, view: &View, orders: &mut Vec<Order>, why: &'static str) {
         // It is looked again at the next time-out.
-        let Some(other) = self.other_path(view) else {
+        if self.other_path(view).is_none() {
             self.state = State::Primary;
             return orders.push(Order::leave("there is no other path to move to"));
-        };
+        }
         if !view.may_join {
             self.state = State::Primary;
             return orders.push(Order::leave("no subflow can be made yet to move to"));
         }
-        let there = |sf: &SubflowView| sf.local.ip() == other.addr;
-        if !view.subflows.iter().any(there) {
+        self.open_other(view, orders, why);
+        let all_there_is = |sf: &SubflowView| sf.established && self.is_primary(sf);
+        if view.subflows.iter().any(all_there_is) && !self.has_other(view) {
+            self.state = State::Moving {
+                since: now,
+                again: now + self.own.threshold,
+                attempts: 1,
+            };
+        } else {
+            self.leave_primary(now, view, orders, why);
+        }
+    }
+
+    /// One subflow on the other path, unless there is one.
+    fn open_other(&self, view: &View, orders: &mut Vec<Order>, why: &'static str) {
+        let other = self.other_path(view).filter(|other| {
+            let there = |sf: &SubflowView| sf.local.ip() == other.addr;
+            view.may_join && !view.subflows.iter().any(there)
+        });
+        if let Some(other) = other {
             orders.push(Order::give(from_address(other.addr, false), why));
         }
+    }
+
+    /// Nothing came up yet to move to: a join that failed is begun again, later and later.
+    fn still_there(
+        &mut self,
+        now: Instant,
+        (since, attempts): (Instant, u8),
+        view: &View,
+        orders: &mut Vec<Order>,
+    ) {
+        let under_way = |sf: &SubflowView| !sf.established && !self.is_primary(sf);
+        if self.is_well(view) && !view.subflows.iter().any(under_way) {
+            self.state = State::Primary;
+            return orders.push(Order::leave("the primary path is well again"));
+        }
+        self.open_other(view, orders, "the primary path is not well yet");
+        let pause = self.own.threshold.times(1 << attempts.min(MOVE_DOUBLINGS));
+        self.state = State::Moving {
+            since,
+            again: now + pause,
+            attempts: attempts.saturating_add(1),
+        };
+    }
+
+    fn leave_primary(
+        &mut self,
+        now: Instant,
+        view: &View,
+        orders: &mut Vec<Order>,
+        why: &'static str,
+    ) {
         for sf in view.subflows.iter().filter(|sf| self.is_primary(sf)) {
             orders.push(Order::give(close(sf.id, Ending::Reset), why));
         }

@@ -9,8 +9,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::time::{Duration, Instant};
 
-use super::{Order, SubflowView, View};
-use crate::api::{Command, EventKind, NewSubflow, SubflowEnd};
+use super::{Order, SubflowView, View, close};
+use crate::api::{Command, Ending, EventKind, NewSubflow, SubflowEnd};
 use crate::ids::SubflowId;
 use crate::pm::retry::{self, History, Retry};
 
@@ -19,6 +19,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const DOUBLINGS: u8 = 4;
 /// How long a join that is under way is waited for before one from elsewhere is begun beside it.
 const HANDSHAKE: Duration = Duration::from_secs(1);
+/// How long the SYN of a join is waited for at most, as its own pauses double and it keeps its addresses. Without any subflow the
+/// connection ends soon; beside one that is silent it doubles this often with the attempts: up to 51.2 s.
+const PATIENCE: Duration = Duration::from_millis(3_200);
+const PATIENCE_DOUBLINGS: u8 = 4;
 /// After so long without an attempt the pauses begin anew.
 const CALM: Duration = Duration::from_secs(10);
 /// Refusals for good that are remembered.
@@ -45,6 +49,8 @@ pub(super) struct Lifeline {
     attempts: u8,
     /// Subflows that were up when it was looked last.
     up: Vec<SubflowId>,
+    /// Those that were not up yet, and since when they were seen.
+    waiting: Vec<(SubflowId, Instant)>,
     /// Where the peer wants no more.
     refused: Vec<Pair>,
 }
@@ -76,6 +82,7 @@ impl Lifeline {
         }
         let established = view.subflows.iter().filter(|sf| sf.established);
         self.up = established.clone().map(|sf| sf.id).collect();
+        self.note_waiting(now, view);
         let works = |sf: &SubflowView| counts == Counts::Established || !is_silent(sf);
         if established.clone().any(works) {
             self.next = None;
@@ -97,14 +104,27 @@ impl Lifeline {
         if next > now {
             return;
         }
-        if now.since(self.last) > CALM {
+        // What is waited for longer is no calm.
+        if now.since(self.last) > CALM && self.waiting.is_empty() {
             self.attempts = 0;
         }
-        let Some((local, remote)) = self.free_pair(view) else {
+        let free = self.free_pair(view);
+        let longest = self.longest_waiting(view);
+        let patience = patience(self.attempts, established.clone().next().is_none());
+        let overdue = longest.filter(|(_, since)| free.is_none() && *since + patience <= now);
+        let again = overdue.map(|(sf, _)| (sf.local.ip(), sf.remote));
+        let Some((local, remote)) = free.or(again) else {
             // An address that comes, or a join that fails, is an event; that joins are allowed once more is none.
-            self.next = view.subflows.is_empty().then_some(now + HANDSHAKE);
+            let alone = view.subflows.is_empty().then_some(now + HANDSHAKE);
+            self.next = longest.map(|(_, since)| since + patience).or(alone);
             return;
         };
+        if let Some((sf, _)) = overdue {
+            orders.push(Order::give(
+                close(sf.id, Ending::Reset),
+                "its SYN waits too long to be said again",
+            ));
+        }
         let backup = view.locals.iter().any(|l| l.addr == local && l.backup);
         let wanted = NewSubflow {
             local: Some(local),
@@ -120,6 +140,29 @@ impl Lifeline {
         self.next = Some(now + pause(self.attempts));
         self.last = now;
         self.attempts = self.attempts.saturating_add(1);
+    }
+
+    fn note_waiting(&mut self, now: Instant, view: &View) {
+        let is_waiting = |sf: &&SubflowView| !sf.established;
+        let known = core::mem::take(&mut self.waiting);
+        let since = |id: SubflowId| known.iter().find(|(known, _)| *known == id);
+        let waiting = view.subflows.iter().filter(is_waiting);
+        self.waiting = waiting
+            .map(|sf| since(sf.id).copied().unwrap_or((sf.id, now)))
+            .collect();
+    }
+
+    /// The join of ours that is waited for longest, and since when. What the peer began is not ours to begin anew.
+    fn longest_waiting<'a>(&self, view: &'a View) -> Option<(&'a SubflowView, Instant)> {
+        let (id, since) = self
+            .waiting
+            .iter()
+            .filter(|(id, _)| {
+                view.subflow(*id)
+                    .is_some_and(|sf| view.may_join && view.remotes.contains(&sf.remote))
+            })
+            .min_by_key(|(_, since)| *since)?;
+        Some((view.subflow(*id)?, *since))
     }
 
     /// Two addresses without a subflow; each in turn, those first that are no backups.
@@ -152,6 +195,12 @@ impl Lifeline {
 /// How long to wait after that many attempts in vain. Pure.
 fn pause(attempts: u8) -> Duration {
     FIRST_PAUSE.times(1 << attempts.min(DOUBLINGS))
+}
+
+/// How long to wait for a SYN after that many attempts. Pure.
+fn patience(attempts: u8, nothing_left: bool) -> Duration {
+    let doublings = attempts.saturating_sub(DOUBLINGS).min(PATIENCE_DOUBLINGS);
+    PATIENCE.times(if nothing_left { 1 } else { 1 << doublings })
 }
 
 /// A subflow whose path does not answer: a sender's after two time-outs, as one may be chance, and a reader's, who has none,
