@@ -158,7 +158,7 @@ impl Quiet {
             let next = asked_after.max(rto).times(2).min(PATIENCE);
             (self.heard + next, Step::Ask)
         };
-        if self.doubted && then == Step::Ask {
+        if self.doubted {
             Step::Ask
         } else if now < due {
             Step::Wait(due)
@@ -249,6 +249,11 @@ impl Conn {
         for sf in self.subflows.iter_mut().filter(|sf| sf.quiet.deaf) {
             sf.quiet.doubt(now);
         }
+    }
+
+    fn another_was_up(&self, i: usize) -> bool {
+        let others = self.subflows.iter().enumerate().filter(|(j, _)| *j != i);
+        others.map(|(_, sf)| sf).any(Subflow::was_up)
     }
 
     /// The peer was heard on the subflow within a time-out before `since`, or after.
@@ -352,7 +357,8 @@ impl Conn {
                     self.silence_lasts(i, cx);
                     self.tells_silence(i, cx);
                 }
-                Step::End if self.lattice.speaks_multipath() => {
+                // The last one stays: an idle TCP connection outlives an outage of any length, too.
+                Step::End if self.lattice.speaks_multipath() && self.another_was_up(i) => {
                     cx.count.subflow_timed_out += 1;
                     self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
                 }
