@@ -14,10 +14,13 @@ use manypath_control::remote::{Runner, view};
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, News, Server};
 use manypath_control::wire::{DecisionReport, EventReport, Filter, Reply, Request, Wanted};
-use manypath_stack::api::{Command, Done, Event, EventKind, PathManager, StackError};
+use manypath_stack::api::{
+    Command, Done, Event, EventKind, IfaceId, PathManager, StackError, SubflowOrigin,
+};
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::pm::controllers::View;
 use manypath_tcp::time::Instant;
+use manypath_wire::ids::AddrId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -30,7 +33,7 @@ struct Inner {
     policies: Mutex<BTreeMap<ConnId, PathManager>>,
     done: Mutex<Vec<String>>,
     /// What a report says about each connection.
-    report: ConnReport,
+    report: Mutex<ConnReport>,
     events: mpsc::Sender<Event>,
     receiver: Mutex<Option<mpsc::Receiver<Event>>>,
     lost: Arc<AtomicU64>,
@@ -49,7 +52,7 @@ impl Fake {
         Self(Arc::new(Inner {
             policies: Mutex::new(policies.collect()),
             done: Mutex::default(),
-            report,
+            report: Mutex::new(report),
             events,
             receiver: Mutex::new(Some(receiver)),
             lost: Arc::default(),
@@ -73,7 +76,7 @@ impl Fake {
     fn report(&self, id: ConnId) -> ConnReport {
         ConnReport {
             id: id.to_string(),
-            ..self.0.report.clone()
+            ..self.0.report.lock().expect("lock").clone()
         }
     }
 }
@@ -757,12 +760,22 @@ async fn a_moment_may_come_before_an_event() {
 
 /// A connection with a second address, which is a backup.
 fn one_with_a_backup() -> Bench {
+    bench(Fake::with(&["1.1"], between(&["10.0.0.1"])))
+}
+
+/// What is said of it with subflows from these addresses.
+fn between(locals: &[&str]) -> ConnReport {
     let text = r#"{"id":"1.1","may_join":true,"bytes_written":1000,
         "local_addresses":[{"address":"10.0.0.1","up":true},{"address":"10.1.0.1","up":true,"backup":true}],
-        "remote_addresses":[{"address":"192.0.2.1:80"}],
-        "subflows":[{"id":0,"phase":"established","local":"10.0.0.1:5000","remote":"192.0.2.1:80"}]}"#;
-    let report: ConnReport = serde_json::from_str(text).expect("report");
-    bench(Fake::with(&["1.1"], report))
+        "remote_addresses":[{"address":"192.0.2.1:80"}],"subflows":[]}"#;
+    let mut report: serde_json::Value = serde_json::from_str(text).expect("JSON");
+    for (number, local) in locals.iter().enumerate() {
+        let subflow = serde_json::json!({"id": number, "phase": "established",
+            "local": format!("{local}:5000"), "remote": "192.0.2.1:80"});
+        let subflows = report["subflows"].as_array_mut();
+        subflows.expect("a list").push(subflow);
+    }
+    serde_json::from_value(report).expect("report")
 }
 
 /// Runs a controller to its end, and gives the reasons for what it did.
@@ -782,7 +795,7 @@ async fn smart_backup(client: impl Engine) -> Vec<&'static str> {
     deeds
 }
 
-/// A time-out makes the controller move, and the end of the process ends it.
+/// A time-out makes the controller look for another subflow, which has it leave the primary; and the end of the process ends it.
 async fn moves_away(bench: Bench, run: impl Future<Output = Vec<&'static str>>) {
     let claimed = "1.1: let userspace decide".to_owned();
     wait_for(|| bench.fake.done() == [claimed.clone()]).await;
@@ -798,11 +811,24 @@ async fn moves_away(bench: Bench, run: impl Future<Output = Vec<&'static str>>) 
         "1.1: create 10.1.0.1 -> *",
         "1.1: reset subflow 0",
     ];
+    wait_for(|| bench.fake.done() == done[..2]).await;
+    *bench.fake.0.report.lock().expect("lock") = between(&["10.0.0.1", "10.1.0.1"]);
+    let up = EventKind::SubflowUp {
+        subflow: SubflowId(1),
+        tuple: ends(),
+        iface: IfaceId(2),
+        local_id: AddrId(1),
+        remote_id: AddrId(0),
+        backup: true,
+        origin: SubflowOrigin::Command,
+    };
+    bench.fake.happen(Some("1.1"), up);
     wait_for(|| bench.fake.done() == done).await;
     drop(bench);
     let why = "the time-out of the primary passed the threshold";
     let ended = tokio::time::timeout(Duration::from_secs(10), run).await;
-    assert_eq!(ended.expect("it ends with the process"), [why, why]);
+    let deeds = ended.expect("it ends with the process");
+    assert_eq!(deeds, [why, "there is another subflow now"]);
 }
 
 /// Waits until something is so; what it waits for is a task's or a thread's.
