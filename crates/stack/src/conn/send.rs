@@ -228,11 +228,6 @@ impl SendQueue {
         self.fin != FinState::Open && self.next + bytes == self.end
     }
 
-    /// More waits behind so many new bytes: the peer's window has no room for it.
-    pub(crate) fn goes_on_behind(&self, bytes: u64) -> bool {
-        self.next + bytes < self.end
-    }
-
     /// The DATA_FIN is to be said now, behind all data. // rfc8684:F1
     pub(crate) fn owes_fin(&self) -> bool {
         let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();

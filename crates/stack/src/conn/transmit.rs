@@ -181,8 +181,7 @@ impl Conn {
             fin: (sf.finish || closing) && !self.says_last_word() && !self.fell_elsewhere(i),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
-            // What the peer's window cuts off is no end, and less than a segment of it waits for more (RFC 9293 section 3.8.6.2.1).
-            push: self.pushes() && (again || !self.send.goes_on_behind(available)),
+            push: self.pushes(),
             // What was a whole segment elsewhere is often none here, and nothing will join it; nor what the writer ended with, which
             // goes at once with a FIN as well.
             no_nagle: again || idle || self.send.ends_behind(available),
