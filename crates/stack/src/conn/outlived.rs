@@ -33,11 +33,10 @@ impl Conn {
         let Some(since) = old.stale_since.filter(|_| old.carries_data()) else {
             return false;
         };
-        // The path let it through while the other was asked in vain, whether or not it was forgotten in its turn: that may be before
-        // it carries anything.
+        // It came up while the other was asked in vain, whether or not it was forgotten in its turn: that may be before it carries
+        // anything.
         let proves = |new: &Subflow| {
-            let heard = new.quiet.heard_at();
-            heard > since && new.was_up() && new.carries_data() && same_path(old, new)
+            new.opened > since && new.was_up() && new.carries_data() && same_path(old, new)
         };
         now.since(since) >= PATIENCE && self.subflows.iter().any(proves)
     }
