@@ -103,20 +103,12 @@ fn there_from(scenario: &Scenario, wanted: IpAddr) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Report;
 
     fn there(whole: Option<u64>, last_read: u64) -> Arm {
         Arm {
-            report: Report::default(),
-            violations: Vec::new(),
             whole: whole.map(Duration::from_millis),
-            streams: Vec::new(),
-            altered: 0,
-            fell_back: false,
-            lost_subflows: 0,
             last_read: Duration::from_millis(last_read),
-            found_damage: false,
-            pairs: Vec::new(),
+            ..Arm::default()
         }
     }
 

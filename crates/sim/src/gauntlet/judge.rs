@@ -151,23 +151,14 @@ fn unwhole(arm: &Arm) -> String {
 mod tests {
     use super::*;
     use crate::oracle::Violation;
-    use crate::report::Report;
     use manypath_tcp::time::Instant;
 
     const LIMIT: Duration = Duration::from_secs(100);
 
     fn arm(whole: Option<u64>) -> Arm {
         Arm {
-            report: Report::default(),
-            violations: Vec::new(),
             whole: whole.map(Duration::from_millis),
-            streams: Vec::new(),
-            altered: 0,
-            fell_back: false,
-            lost_subflows: 0,
-            last_read: Duration::ZERO,
-            found_damage: false,
-            pairs: Vec::new(),
+            ..Arm::default()
         }
     }
 

@@ -30,7 +30,7 @@ const JOIN_ROUND_TRIPS: f64 = 4.0;
 const MP_JOIN: u8 = 1;
 
 /// One of the two runs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Arm {
     /// What it was like.
     pub report: Report,

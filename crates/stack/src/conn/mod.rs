@@ -520,7 +520,7 @@ impl Conn {
         self.subflows.iter().any(|sf| {
             let segment = u64::from(sf.tcp.mss());
             // What a silent one carries was given to the others.
-            let repairs = sf.tcp.in_recovery() && !sf.stale;
+            let repairs = sf.tcp.in_recovery() && !sf.is_stale();
             repairs && unsent < segment && unsent + room >= segment
         })
     }

@@ -228,9 +228,13 @@ impl Conn {
     /// The others shall do without this subflow: they are asked whether they work. Where nothing is in flight, one may have died
     /// unnoticed.
     pub(crate) fn doubt_others(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.doubt_where(cx.now, |_, j| j != i);
+    }
+
+    fn doubt_where(&mut self, now: Instant, concerned: impl Fn(&Self, usize) -> bool) {
         for j in 0..self.subflows.len() {
-            if j != i && self.subflows[j].answers() {
-                self.subflows[j].quiet.doubt(cx.now);
+            if self.subflows[j].answers() && concerned(self, j) {
+                self.subflows[j].quiet.doubt(now);
             }
         }
     }
@@ -264,22 +268,18 @@ impl Conn {
 
     /// Why the subflow would be asked. Where another path waits for this one to fail, it is asked although nobody delivers.
     fn reason_to_ask(&self, i: usize, alone: bool, now: Instant) -> Reason {
-        let delivered = Reason::Elsewhere(self.fed);
-        let Some(ledger) = self.manager.as_ref().map(|manager| manager.ledger()) else {
-            return if alone { Reason::Alone } else { delivered };
-        };
-        let quiet = &self.subflows[i].quiet;
         if alone {
-            Reason::Alone
-        } else if ledger.has_last_resort() {
-            Reason::LastResort
-        } else if self.fed <= quiet.heard
-            && self.speaks_for_the_path(i)
-            && ledger.has_free_pair(now)
-        {
-            Reason::FreePair
-        } else {
-            delivered
+            return Reason::Alone;
+        }
+        let nobody_delivers = self.fed <= self.subflows[i].quiet.heard;
+        match self.manager.as_ref().map(|manager| manager.ledger()) {
+            Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
+            Some(ledger)
+                if nobody_delivers && self.speaks_for_the_path(i) && ledger.has_free_pair(now) =>
+            {
+                Reason::FreePair
+            }
+            _ => Reason::Elsewhere(self.fed),
         }
     }
 
@@ -294,11 +294,7 @@ impl Conn {
 
     /// Controllers judge by time-outs, and who only reads has none. The others between the same addresses are asked at once.
     fn tells_silence(&mut self, i: usize, cx: &mut Cx<'_>) {
-        for j in 0..self.subflows.len() {
-            if j != i && self.are_twins(i, j) && self.subflows[j].answers() {
-                self.subflows[j].quiet.doubt(cx.now);
-            }
-        }
+        self.doubt_where(cx.now, |conn, j| j != i && conn.are_twins(i, j));
         let sf = &self.subflows[i];
         self.push_event(EventKind::Timeout {
             subflow: sf.id(),
@@ -319,7 +315,7 @@ impl Conn {
             // What is in flight finds out by itself whether the path works.
             let brings = sf.carries_data() || self.restart.is_on(sf.id());
             let busy = sf.tcp.has_outstanding();
-            if sf.stale || !brings || busy {
+            if sf.is_stale() || !brings || busy {
                 // Where all goes on as TCP, the path may die behind the answer to it, and nobody else would notice.
                 let again = cx.now + sf.tcp.rto();
                 let alone = busy && self.may_resume(i);

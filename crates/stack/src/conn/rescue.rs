@@ -101,7 +101,7 @@ impl Conn {
     /// all stays where it is. // rfc8684:R4
     pub(crate) fn becomes_suspect(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if !sf.carries_data() || sf.stale || sf.suspect {
+        if !sf.carries_data() || sf.is_stale() || sf.suspect {
             return;
         }
         sf.suspect = true;
@@ -127,11 +127,11 @@ impl Conn {
 
     /// A time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
     pub(crate) fn becomes_stale(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.subflows[i].carries_data() || self.subflows[i].stale {
+        if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
             return;
         }
         let sf = &mut self.subflows[i];
-        (sf.stale, sf.stale_since) = (true, Some(cx.now));
+        sf.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
         self.refresh_sample(i);
         if self.has_healthy() {
@@ -152,9 +152,8 @@ impl Conn {
     pub(crate) fn answers_again(&mut self, i: usize, cx: &mut Cx<'_>) {
         let healthy = self.has_healthy();
         let sf = &mut self.subflows[i];
-        let was_stale = sf.stale;
-        (sf.stale, sf.suspect) = (false, false);
-        (sf.stale_since, sf.rescued) = (None, None);
+        let was_stale = sf.is_stale();
+        (sf.stale_since, sf.suspect, sf.rescued) = (None, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
         let told = core::mem::take(&mut sf.silence_told);
         // What a subflow that rests acknowledged without Data ACK was put up with the rest, and is not only late.
@@ -195,7 +194,7 @@ impl Conn {
     pub(crate) fn on_sign_of_life(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let lately = sf.hinted.is_some_and(|at| cx.now < at + sf.tcp.rto());
-        if sf.stale && !lately {
+        if sf.is_stale() && !lately {
             self.try_at_once(i, cx);
         }
     }
@@ -240,7 +239,7 @@ impl Conn {
         if self.restart.seeks && cx.now >= sf.is_silent_from() {
             return;
         }
-        if !sf.stale && !sf.quiet.deaf && !self.twins(i).any(joining) {
+        if !sf.is_stale() && !sf.quiet.deaf && !self.twins(i).any(joining) {
             self.subflows[i].silence_told = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
@@ -359,7 +358,7 @@ impl Conn {
     /// What waits on paths that went silent can travel here.
     pub(crate) fn rescue_from_stale(&mut self, i: usize) {
         for j in 0..self.subflows.len() {
-            if self.subflows[j].stale && j != i {
+            if self.subflows[j].is_stale() && j != i {
                 self.reinject_all(j);
             }
         }

@@ -515,7 +515,7 @@ impl Conn {
             let sf = &self.subflows[*i];
             let heard = sf.quiet.heard_at();
             let heard = asked.map_or(heard, |asked| heard.min(asked));
-            (sf.stale, Reverse(heard), sf.tcp.srtt())
+            (sf.is_stale(), Reverse(heard), sf.tcp.srtt())
         };
         if let Some(i) = usable.min_by_key(best) {
             self.restart_on(i, cx);

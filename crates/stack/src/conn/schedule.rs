@@ -209,7 +209,7 @@ impl Conn {
         view.copies = sf.copies.bytes();
         view.can_send = can_send;
         view.backup = sf.is_backup();
-        view.stale = sf.stale || sf.suspect;
+        view.stale = sf.is_stale() || sf.suspect;
         view.established = sf.carries_data();
     }
 
@@ -245,10 +245,14 @@ impl Conn {
         }
     }
 
+    /// Subflows on which new data would hold up the others are kept from it.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.opts.mechanisms.guard && self.opts.scheduler.spreads()
+    }
+
     /// Asks for the subflow of `bytes`, but not those that new data would be late on.
     pub(super) fn pick_guarded(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        let guarded = self.opts.mechanisms.guard && self.opts.scheduler.spreads();
-        if purpose == Purpose::Fresh && guarded {
+        if purpose == Purpose::Fresh && self.is_guarded() {
             // Who has little to send fills no window.
             if self.send.is_busy() {
                 hold_back(self.schedule.seen(), self.send.window());

@@ -179,7 +179,7 @@ impl Conn {
         });
         sf.copies.acked(sf.tcp.snd_una_ssn());
         sf.release_retained();
-        if (sf.stale || sf.suspect) && sf.tcp.backoffs() == 0 {
+        if (sf.is_stale() || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);
         }
         self.record_acked(i, cx.now);

@@ -118,9 +118,7 @@ pub(crate) struct Subflow {
     pub(crate) bare_signals: u8,
     /// When two of them in a row are forgotten although the peer did not move.
     pub(crate) signals_again: Option<Instant>,
-    /// A retransmission time-out is pending; its data was reinjected.
-    pub(crate) stale: bool,
-    /// Since when it is stale.
+    /// Since when a retransmission time-out is pending; its data was reinjected.
     pub(crate) stale_since: Option<Instant>,
     /// Nothing was acknowledged on it for two round trips.
     pub(crate) suspect: bool,
@@ -236,7 +234,6 @@ impl Subflow {
             signals: VecDeque::new(),
             bare_signals: 0,
             signals_again: None,
-            stale: false,
             stale_since: None,
             suspect: false,
             silence_told: false,
@@ -344,16 +341,21 @@ impl Subflow {
         );
         if joining && self.reset_with.is_none() && self.seat.origin == SubflowOrigin::Recreated {
             Question::Rejoin
-        } else if self.stale {
+        } else if self.is_stale() {
             Question::Stale
         } else {
             Question::None
         }
     }
 
+    /// A retransmission time-out is pending.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale_since.is_some()
+    }
+
     /// It carries data and nothing speaks against its path.
     pub(crate) fn answers(&self) -> bool {
-        self.carries_data() && !self.stale && !self.suspect
+        self.carries_data() && !self.is_stale() && !self.suspect
     }
 
     /// Its peer was asked where what has no mapping belongs.
@@ -586,7 +588,7 @@ impl Subflow {
             phase: self.phase(),
             backup_here: self.seat.backup_here,
             backup_there: self.seat.backup_there,
-            stale: self.stale || self.quiet.deaf,
+            stale: self.is_stale() || self.quiet.deaf,
             opened: self.opened,
             bytes_sent: self.bytes_sent,
             bytes_reinjected: self.bytes_reinjected,

@@ -58,7 +58,7 @@ impl Conn {
     }
 
     fn paths_for_data(&self) -> impl Iterator<Item = &Subflow> {
-        let usable = |sf: &&Subflow| sf.carries_data() && !sf.stale;
+        let usable = |sf: &&Subflow| sf.carries_data() && !sf.is_stale();
         self.subflows.iter().filter(usable)
     }
 

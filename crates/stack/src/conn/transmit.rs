@@ -10,6 +10,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 
 use super::mapping::TxMapping;
 use super::offset::Offset;
+use super::schedule::Copy;
 use super::send::FinState;
 use super::subflow::Greeting;
 use super::{Conn, Cx, packet};
@@ -224,11 +225,9 @@ impl Conn {
             return Progress::Nothing;
         }
         self.note_schedule();
-        if let Some(copy) = self.next_trial(cx) {
-            let source = Source::Copied(copy.at);
-            if self.send_on(copy.on, copy.bytes, source, slots, cx) == Progress::Sent {
-                return Progress::Sent;
-            }
+        let trial = self.next_trial(cx);
+        if self.transmit_copy(trial, slots, cx) == Progress::Sent {
+            return Progress::Sent;
         }
         let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
         let (bytes, purpose, source) = match reinjection {
@@ -243,7 +242,10 @@ impl Conn {
         };
         if bytes == 0 {
             return match self.rescue_edge(slots, cx) {
-                Progress::Nothing => self.transmit_copy(slots, cx),
+                Progress::Nothing => {
+                    let copy = self.next_copy(cx);
+                    self.transmit_copy(copy, slots, cx)
+                }
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             };
         }
@@ -269,9 +271,13 @@ impl Conn {
         }
     }
 
-    /// Nothing new can be sent.
-    fn transmit_copy(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        match self.next_copy(cx) {
+    fn transmit_copy(
+        &mut self,
+        copy: Option<Copy>,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        match copy {
             Some(copy) => self.send_on(copy.on, copy.bytes, Source::Copied(copy.at), slots, cx),
             None => Progress::Nothing,
         }

@@ -28,8 +28,7 @@ impl Conn {
         if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
             return None;
         }
-        let guarded = self.opts.mechanisms.guard && self.opts.scheduler.spreads();
-        if !guarded || !self.lattice.speaks_multipath() || !self.send.is_busy() {
+        if !self.is_guarded() || !self.lattice.speaks_multipath() || !self.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);

@@ -280,11 +280,7 @@ impl Backup {
         self.state = State::Probation {
             until: now + self.own.threshold.times(PROBATION),
         };
-        let free = self.other_path(view).filter(|other| {
-            let there = |sf: &SubflowView| sf.local.ip() == other.addr;
-            in_trouble && view.may_join && !view.subflows.iter().any(there)
-        });
-        orders.push(match free {
+        orders.push(match self.unused_path(view).filter(|_| in_trouble) {
             Some(other) => Order::give(
                 from_address(other.addr, false),
                 "the primary path is not well yet, and nothing else works",
@@ -326,13 +322,17 @@ impl Backup {
         }
     }
 
-    /// One subflow on the other path, unless there is one.
-    fn open_other(&self, view: &View, orders: &mut Vec<Order>, why: &'static str) {
-        let other = self.other_path(view).filter(|other| {
+    /// The same, if a subflow may be made there and there is none.
+    fn unused_path(&self, view: &View) -> Option<LocalView> {
+        self.other_path(view).filter(|other| {
             let there = |sf: &SubflowView| sf.local.ip() == other.addr;
             view.may_join && !view.subflows.iter().any(there)
-        });
-        if let Some(other) = other {
+        })
+    }
+
+    /// One subflow on the other path, unless there is one.
+    fn open_other(&self, view: &View, orders: &mut Vec<Order>, why: &'static str) {
+        if let Some(other) = self.unused_path(view) {
             orders.push(Order::give(from_address(other.addr, false), why));
         }
     }
