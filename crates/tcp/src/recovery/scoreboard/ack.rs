@@ -122,6 +122,8 @@ impl Flight {
             self.una
         };
         tally.report.dsack = self.duplicate_report(ack, info.sack);
+        tally.report.foreign_sack =
+            !info.sack.is_empty() && !info.sack.iter().any(|&block| self.was_sent(block));
         self.advance(ack, &mut tally);
         let (blocks, count) = self.valid_blocks(info.sack);
         for &(start, end) in &blocks[..count] {
@@ -138,10 +140,7 @@ impl Flight {
     /// RFC 2883 section 4: the first block repeats what lies below the acknowledgement, or within the second block.
     fn duplicate_report(&self, ack: SeqNum, sack: &[(SeqNum, SeqNum)]) -> Option<(SeqNum, SeqNum)> {
         let &(start, end) = sack.first()?;
-        if !start.before(end)
-            || end.after(self.nxt)
-            || ack.since(start) > LARGEST_WINDOW && start.before(ack)
-        {
+        if !self.was_sent((start, end)) {
             return None;
         }
         let below = end.before_eq(ack);
@@ -149,6 +148,13 @@ impl Flight {
             .get(1)
             .is_some_and(|second| start.after_eq(second.0) && end.before_eq(second.1));
         (below || inside).then_some((start, end))
+    }
+
+    /// All of the block was sent, and not so long ago that the number has another meaning by now.
+    fn was_sent(&self, (start, end): (SeqNum, SeqNum)) -> bool {
+        let behind = self.acked_total.min(u64::from(LARGEST_WINDOW));
+        let known = start.after_eq(self.una) || u64::from(self.una.since(start)) <= behind;
+        known && start.before(end) && end.before_eq(self.nxt)
     }
 
     /// The blocks that lie within the flight, clipped to it, in order of their starts: reports of several blocks must not

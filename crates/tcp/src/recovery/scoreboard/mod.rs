@@ -131,6 +131,8 @@ pub struct AckReport {
     pub reordered: bool,
     /// The first block reports a duplicate arrival (RFC 2883 section 4).
     pub dsack: Option<(SeqNum, SeqNum)>,
+    /// It has blocks, and each of them names numbers that were never sent.
+    pub foreign_sack: bool,
     /// Delivery rate.
     pub rate: Option<RateSample>,
 }

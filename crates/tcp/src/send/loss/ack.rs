@@ -1,6 +1,6 @@
 //! What an acknowledgement means.
 
-use super::{AckEffect, AckIn, LossRecovery, Phase};
+use super::{AckEffect, AckIn, Blocks, LossRecovery, Phase};
 use crate::cc::{AckSample, GroupView};
 use crate::recovery::prr::Prr;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
@@ -60,6 +60,10 @@ impl LossRecovery {
         ack: &AckIn<'_>,
         group: &GroupView<'_>,
     ) -> AckEffect {
+        let ack = &AckIn {
+            sack: if self.setup.sack { ack.sack } else { &[] },
+            ..*ack
+        };
         if self.flight.is_empty() && ack.sack.is_empty() && !ack.ece {
             // Who only receives is told nothing by what comes along with each segment.
             return AckEffect::default();
@@ -72,6 +76,7 @@ impl LossRecovery {
             echo_before: ack.ts,
             min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
         });
+        self.judge_blocks(&report);
         let delivered = self.delivered(ack, &report);
         self.round.on_ack(
             self.flight.acked_total(),
@@ -158,6 +163,12 @@ impl LossRecovery {
             undelivered: self.flight.outstanding() - self.flight.sacked(),
             head_sent: self.flight.head().map(|head| head.sent_at),
         }
+    }
+
+    /// From the acknowledgement on that shows the peer's blocks to be worth nothing, it is a peer without SACK.
+    fn judge_blocks(&mut self, report: &AckReport) {
+        self.blocks = self.blocks.after(report.newly_sacked, report.foreign_sack);
+        self.setup.sack &= self.blocks != Blocks::Foreign;
     }
 
     /// Bytes that this acknowledgement says have arrived. A peer without SACK says it by duplicates, each of which stands

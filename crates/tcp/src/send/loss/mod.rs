@@ -6,6 +6,7 @@
 
 mod ack;
 mod capping;
+mod foreign;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use crate::time::{Duration, Instant};
 use crate::timer::{Soonest, Timer};
 use crate::units::Rate;
 use capping::Capping;
+use foreign::Blocks;
 use round::Round;
 
 /// Largest burst when nothing paces: one segmentation-offload transmission.
@@ -160,6 +162,7 @@ pub(crate) struct LossRecovery {
     ecn: EcnEcho,
     pacer: Pacer,
     round: Round,
+    blocks: Blocks,
     /// Duplicate acknowledgements in a row of a peer without SACK.
     duplicates: u32,
     /// The first partial acknowledgement of this recovery, from a peer without SACK, tells of many holes.
@@ -206,6 +209,7 @@ impl LossRecovery {
             ecn: EcnEcho::new(),
             pacer: Pacer::new(),
             round: Round::default(),
+            blocks: Blocks::Unproven(0),
             duplicates: 0,
             many_holes: None,
             duplicate_bytes: 0,

@@ -43,6 +43,8 @@ struct World {
     sender: LossRecovery,
     left: u32,
     sack: bool,
+    /// A firewall shifts the numbers of what is sent, and not those in what selects them.
+    sack_shift: u32,
     stamps: bool,
     one_way: Duration,
     /// Time one segment takes at the bottleneck.
@@ -85,6 +87,7 @@ impl World {
             sender,
             left: total,
             sack: true,
+            sack_shift: 0,
             stamps: true,
             one_way: ONE_WAY,
             per_segment: Duration::from_micros(500),
@@ -222,6 +225,9 @@ impl World {
         if !self.sack {
             sack.clear();
         }
+        for block in &mut sack {
+            *block = (block.0 + self.sack_shift, block.1 + self.sack_shift);
+        }
         let ack = Event::Ack {
             ack: self.next_expected,
             sack,
@@ -315,6 +321,18 @@ fn drops(which: &'static [u32]) -> impl Fn(u32, Instant) -> Fate + 'static {
         } else {
             Fate::Pass
         }
+    }
+}
+
+/// Before, each loss cost a timeout.
+#[test]
+fn blocks_that_name_what_was_never_sent_are_not_believed() {
+    for shift in [0x1234_5678, 0x8765_4321, 0xf000_0000] {
+        let mut world = World::new(500 * MSS, drops(&[60, 150, 240, 330]));
+        world.sack_shift = shift;
+        world.run();
+        assert_eq!((world.rtos, world.recoveries), (0, 4), "{shift:x}");
+        assert_eq!(world.undos, 0, "{shift:x}");
     }
 }
 
