@@ -13,6 +13,9 @@ const FLOOR: u32 = 496;
 const BASE: u32 = 1_120;
 /// Timeouts in a row of a large segment that make a black hole likely (RFC 8899 section 4.3).
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
+/// As many are enough where none of that size has ever been seen to arrive: what was smaller has, in the handshake, and
+/// a needless doubt costs one probe.
+const UNPROVEN_TIMEOUTS: u8 = 1;
 /// Probes of one size before it counts as too large (RFC 8899 section 5.1.2: MAX_PROBES).
 const MAX_PROBES: u8 = 3;
 /// Time before a finished search begins again (RFC 8899 section 5.1.1: PMTU_RAISE_TIMER).
@@ -93,7 +96,11 @@ impl Pmtu {
             true => (BASE, size > BASE),
             false => (FLOOR, size >= self.current && size > FLOOR),
         };
-        if in_a_row < BLACK_HOLE_TIMEOUTS || !suspect {
+        let enough = match size <= self.proven {
+            true => BLACK_HOLE_TIMEOUTS,
+            false => UNPROVEN_TIMEOUTS,
+        };
+        if in_a_row < enough || !suspect {
             return None;
         }
         if self.proven >= self.current {
@@ -250,6 +257,7 @@ mod tests {
     fn full_segments_that_vanish_fall_back_in_two_steps() {
         let now = Instant::ZERO;
         let mut pmtu = Pmtu::new(8_960);
+        pmtu.on_delivered(8_960);
         assert_eq!(pmtu.on_timeout(now, 8_960, 2), None);
         assert_eq!(
             pmtu.on_timeout(now, 800, 3),
@@ -260,6 +268,11 @@ mod tests {
         assert_eq!(pmtu.on_timeout(now, 800, 4), None, "not even whole");
         assert_eq!(pmtu.on_timeout(now, BASE, 4), Some(FLOOR));
         assert_eq!(pmtu.on_timeout(now, FLOOR, 5), None);
+        // None of that size was ever seen to arrive.
+        let mut pmtu = Pmtu::new(8_960);
+        assert_eq!(pmtu.on_timeout(now, 800, 1), None);
+        assert_eq!(pmtu.on_timeout(now, 8_960, 1), Some(BASE));
+        assert_eq!(pmtu.on_timeout(now, BASE, 2), Some(FLOOR));
         // One that was a whole segment elsewhere, on a path with a larger size.
         let mut pmtu = Pmtu::new(1_448);
         assert_eq!(pmtu.on_timeout(now, 1_428, 3), Some(BASE));
