@@ -224,6 +224,14 @@ impl Conn {
     /// Takes a dead subflow out.
     pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].end.unwrap_or(end);
+        let by_the_path = matches!(
+            end,
+            SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
+        );
+        if by_the_path && self.subflows[i].greeting == Greeting::Done {
+            // The peer has our keys, and data will prove no more here: other paths carry on. // rfc8684:C13,F10
+            self.proof_overdue(i, cx);
+        }
         // Where acknowledgements lose their options, so does the reset that would say why.
         if end.is_by_middlebox() || self.subflows[i].bareness.acks > 0 {
             self.reinject_swallowed(i);
@@ -563,10 +571,6 @@ impl Conn {
 
     /// A subflow's address is gone. // rfc8684:A19
     pub(crate) fn address_gone(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if self.subflows[i].greeting == Greeting::Done {
-            // The peer has our keys, and data will prove no more here: other paths carry on. // rfc8684:C13,F10
-            self.proof_overdue(i, cx);
-        }
         self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }

@@ -236,13 +236,16 @@ impl Conn {
 
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
         if let Greeting::JoinAck {
             sent_at,
             knows_records,
             ..
-        } = sf.greeting
+        } = self.subflows[i].greeting
         {
+            if !self.takes_its_place(i, cx) {
+                return;
+            }
+            let sf = &mut self.subflows[i];
             // A SYN that had to be repeated may have measured nothing.
             if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));

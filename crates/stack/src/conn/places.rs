@@ -3,7 +3,8 @@
 //! Who only receives never learns by itself that a path is dead, and such a subflow would keep its place for good. So those
 //! that were not heard lately are asked, and the join waits: its SYN comes again a second later. If one is silent then, the join
 //! is answered, one beyond the limit, and has the place as soon as it has proved that it is the peer's: tokens may be overheard
-//! and sources be made up, and silence may be an outage that is over in a moment. What answers keeps its place.
+//! and sources be made up, and silence may be an outage that is over in a moment. What answers keeps its place. A join of our own
+//! is begun beyond the limit as well where one of ours is silent.
 
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
 use crate::api::SubflowEnd;
-use crate::ids::SubflowSet;
+use crate::ids::{SubflowId, SubflowSet};
 
 /// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2). A subflow that was
 /// heard so lately is not asked.
@@ -135,11 +136,21 @@ impl Conn {
         decide(answers, self.unheard(now).next().is_some())
     }
 
-    /// The subflow unheard for longest of those that did not answer when they were asked.
+    /// A name for a join of our own: within the limit, or one beyond it where a subflow is silent, whose place it takes when it
+    /// is up.
+    pub(crate) fn name_for_own_join(&self) -> Option<SubflowId> {
+        let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
+        match one_beyond && self.silent_subflow().is_some() {
+            true => self.free_name(),
+            false => self.free_subflow(),
+        }
+    }
+
+    /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works.
     fn silent_subflow(&self) -> Option<usize> {
-        let round = self.places.0?;
+        let was_asked = |sf: &Subflow| self.places.0.is_some_and(|round| round.has_not_heard(sf));
         let silent = |(_, sf): &(usize, &Subflow)| {
-            round.has_not_heard(sf) && sf.reset_with.is_none() && !is_half_open(sf)
+            (sf.silence_told || was_asked(sf)) && sf.reset_with.is_none() && !is_half_open(sf)
         };
         let silent = self.subflows.iter().enumerate().filter(silent);
         silent

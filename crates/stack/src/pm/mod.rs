@@ -439,7 +439,7 @@ impl Manager {
                 origin,
             } => {
                 let live =
-                    ledger::Live::opening(subflow, local_id, local, remote_id, remote, origin);
+                    ledger::Live::opening(now, subflow, local_id, local, remote_id, remote, origin);
                 self.ledger.opening(live)
             }
             Event::Up { subflow } => self.ledger.up(now, subflow),

@@ -545,5 +545,6 @@ impl Stack {
     }
 }
 
-/// The smallest payload that any path is held to carry (RFC 9293 section 3.7.1 for IPv4 without options).
-const MIN_MSS: u16 = 536;
+/// Less than this, the same that a peer is believed, would leave no payload beside the options. An interface may well carry less than
+/// the 576 bytes that every host takes in: RFC 791 knows MTUs from 68 on.
+const MIN_MSS: u16 = 88;

@@ -379,7 +379,10 @@ impl Stack {
         if !entry.conn.may_join() || entry.conn.was_told_to_go_on(self.now) {
             return Err(pm::NotCreated::NotNow);
         }
-        let subflow = entry.conn.free_subflow().ok_or(pm::NotCreated::NoSlot)?;
+        let subflow = entry
+            .conn
+            .name_for_own_join()
+            .ok_or(pm::NotCreated::NoSlot)?;
         let again = create.origin == SubflowOrigin::Recreated;
         let preferred = match ports {
             PortChoice::Like(port) | PortChoice::Exactly(port) => Some(port),

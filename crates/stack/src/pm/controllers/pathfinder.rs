@@ -95,7 +95,11 @@ impl Finder {
         view: &View,
         orders: &mut Vec<Order>,
     ) {
-        if !view.may_join || self.next.is_some_and(|next| next > now) {
+        if !view.may_join {
+            self.next = None;
+            return;
+        }
+        if self.next.is_some_and(|next| next > now) {
             return;
         }
         // "For every RTT of the main subflow."

@@ -43,6 +43,7 @@ impl Refresher {
             self.seen.push((*subflow, 0, now));
         }
         if !view.may_create {
+            self.next = None;
             return;
         }
         if self.next.is_none() {

@@ -133,7 +133,8 @@ impl Streamer {
             self.drop_lossy(now, view, true, orders);
         }
         if view.written == 0 || !view.may_join {
-            self.next_look = Some(now + self.own.period.over(LOOKS));
+            self.check = None;
+            self.next_look = view.may_join.then(|| now + self.own.period.over(LOOKS));
             return;
         }
         if let Some(check) = self.check.filter(|check| check.at <= now) {

@@ -621,3 +621,30 @@ fn a_join_that_nobody_answers_is_begun_anew_where_nothing_is_left() {
     assert_eq!(bench.wait(3_199), NOTHING, "as if for its answer");
     assert_eq!(bench.wait(1), ["reset subflow 1", create]);
 }
+
+/// One that waited for a moment that had passed kept a processor busy and let nothing happen.
+#[test]
+fn no_controller_waits_for_what_has_passed() {
+    for policy in [
+        "smart-backup",
+        "streaming",
+        "refresh",
+        "pathfinder",
+        "full-mesh",
+        "ndiffports:2",
+    ] {
+        let mut bench = Bench::new(policy);
+        bench.tell(Some(EventKind::JoinsAllowed));
+        bench.wait(100);
+        (bench.view.may_join, bench.view.may_create) = (false, false);
+        for _ in 0..100 {
+            let Some(due) = bench.controller.deadline() else {
+                break;
+            };
+            bench.now = bench.now.max(due);
+            bench.tell(None);
+            let next = bench.controller.deadline();
+            assert!(next.is_none_or(|at| at > bench.now), "{policy}");
+        }
+    }
+}

@@ -10,13 +10,16 @@ mod update;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::AddrId;
 
 use self::pairs::{Pairs, Standing};
 use super::{Reason, retry};
 use crate::api::{IfaceId, SubflowOrigin};
 use crate::ids::SubflowId;
+
+/// How long a join keeps its place without an answer where others wait for one: its SYN was said twice by then.
+const UNANSWERED: Duration = Duration::from_secs(3);
 
 /// Bounds on what peers and policies can make a connection do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +139,8 @@ pub struct Live {
     pub remote: SocketAddr,
     /// Who wanted it.
     pub origin: SubflowOrigin,
+    /// When its SYN was made.
+    pub opened: Instant,
     /// When it was established.
     pub up: Option<Instant>,
     /// Its path does not answer, and it does not count as one that serves its pair of addresses.
@@ -151,6 +156,7 @@ pub struct Live {
 impl Live {
     /// A subflow in its handshake.
     pub const fn opening(
+        opened: Instant,
         subflow: SubflowId,
         local_id: AddrId,
         local: SocketAddr,
@@ -165,6 +171,7 @@ impl Live {
             remote_id,
             remote,
             origin,
+            opened,
             up: None,
             silent: false,
             leaving: false,
@@ -293,13 +300,14 @@ impl Ledger {
         self.live.iter().filter(works)
     }
 
-    /// Some of our addresses and one of the peer's to connect to have no subflow that answers, and could have one now.
+    /// Some of our addresses and one of the peer's to connect to have no subflow that answers, and could have one now, or the place
+    /// of one that is found to be silent.
     pub(crate) fn has_free_pair(&self, now: Instant) -> bool {
         let free = |local: &Local, remote: &Remote| {
             remote.is_connectable()
                 && local.addr.is_ipv4() == remote.addr.is_ipv4()
                 && self.between(local.id, remote.addr) == 0
-                && self.permit(now, local, remote).is_ok()
+                && self.permit_pair(now, local, remote).is_ok()
         };
         let mut usable = self.locals.iter().filter(|local| local.up);
         usable.any(|local| self.remotes.iter().any(|remote| free(local, remote)))
@@ -318,32 +326,46 @@ impl Ledger {
         if self.peer_forbids_first && remote.addr == self.first_remote {
             return Err(Reason::PeerForbids);
         }
-        if self.is_full() {
+        if self.is_full() && !self.goes_beyond(local) {
             return Err(Reason::TooManySubflows);
         }
         self.permit_pair(now, local, remote)
     }
 
-    fn is_full(&self) -> bool {
+    /// All places are taken.
+    pub(in crate::pm) fn is_full(&self) -> bool {
         self.subflows() >= usize::from(self.limits.subflows)
     }
 
-    /// The subflow that makes room for one between these two, if all that there may be are silent: a path that was not tried yet may
-    /// work. One that was up stays, and with it the connection; and one place changes hands at a time.
+    /// One subflow may be begun beyond the limit, which takes the place of a silent one when it is up. One that is for want of
+    /// another does so for want of another.
+    fn goes_beyond(&self, local: &Local) -> bool {
+        let one_beyond = self.subflows() == usize::from(self.limits.subflows);
+        let silent = self.live.iter().any(|live| live.silent && !live.leaving);
+        one_beyond && silent && !(local.backup && self.has_working())
+    }
+
+    /// The join that makes room for one between these two, which was never tried, and from when on: one that nobody answers does not
+    /// keep others from a place.
     pub(in crate::pm) fn makes_room(
         &self,
         now: Instant,
         local: &Local,
         remote: &Remote,
-    ) -> Option<SubflowId> {
-        let up = self.live.iter().filter(|live| live.up.is_some()).count();
-        let leaving = self.live.iter().any(|live| live.leaving);
-        let silent = self.live.iter().find(|live| live.silent);
-        let suits = self.is_full() && !self.has_working() && up > 1 && !leaving;
-        let permitted = || self.permit_pair(now, local, remote).is_ok();
-        silent
-            .filter(|_| suits && self.is_untried(local, remote) && permitted())
-            .map(|live| live.subflow)
+    ) -> Option<(SubflowId, Instant)> {
+        let first_one = self.between(local.id, remote.addr) == 0 && self.is_untried(local, remote);
+        if !first_one || self.permit_pair(now, local, remote).is_err() {
+            return None;
+        }
+        let joins = self.live.iter().filter(|live| {
+            let ours = matches!(
+                live.origin,
+                SubflowOrigin::PathManager | SubflowOrigin::Recreated
+            );
+            ours && live.up.is_none() && !live.leaving
+        });
+        let oldest = joins.min_by_key(|live| live.opened)?;
+        Some((oldest.subflow, oldest.opened + UNANSWERED))
     }
 
     /// There is no subflow between these two, and never was one that ended.

@@ -6,10 +6,10 @@ use super::Plan;
 use crate::pm::Reason;
 use crate::pm::ledger::{Ledger, Local, Remote};
 
-/// The first pair without a subflow that may have one. While nothing works, one that was not tried yet is first: there may be only one
-/// place, and where a path fell silent it is the others that may work.
+/// The first pair without a subflow that may have one. While nothing works, or no place is free, one that was not tried yet is first:
+/// there may be only one place, and where a path fell silent it is the others that may work.
 pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
-    if !ledger.has_working() {
+    if !ledger.has_working() || ledger.is_full() {
         let plan = plan_of(ledger, now, |local, remote| {
             ledger.is_untried(local, remote)
         });

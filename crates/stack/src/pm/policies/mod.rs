@@ -98,9 +98,13 @@ impl Plan {
             Err(reason) => {
                 let full = reason == Reason::TooManySubflows;
                 let room = || ledger.makes_room(now, local, remote);
-                if let Some(subflow) = full.then(room).flatten() {
-                    self.todo = Some((Action::Remove { subflow }, Reason::Silent));
-                    return true;
+                match full.then(room).flatten() {
+                    Some((subflow, at)) if at <= now => {
+                        self.todo = Some((Action::Remove { subflow }, Reason::Silent));
+                        return true;
+                    }
+                    Some((_, at)) => self.wait_until(at),
+                    None => {}
                 }
                 if let Reason::BackingOff { until, .. } = reason {
                     self.wait_until(until);

@@ -22,10 +22,11 @@ pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let Some((local, remote)) = local.zip(remote) else {
         return full_mesh::plan(ledger, now);
     };
-    let missing = ledger.between(local.id, remote.addr) < usize::from(count);
-    let wanted = missing && plan.want(ledger, now, local, remote, Reason::CountWanted(count));
-    match wanted || ledger.has_working() {
-        true => plan,
-        false => full_mesh::plan(ledger, now),
+    if !ledger.has_working() {
+        plan = full_mesh::plan(ledger, now);
     }
+    if plan.todo.is_none() && ledger.between(local.id, remote.addr) < usize::from(count) {
+        plan.want(ledger, now, local, remote, Reason::CountWanted(count));
+    }
+    plan
 }

@@ -9,11 +9,11 @@ fn is_silent(subflow: u8) -> Event {
     }
 }
 
-fn three_paths_two_places() -> Bench {
+fn three_paths(places: u16) -> Bench {
     let mut bench = Bench::with(Config {
         open_wait: Duration::ZERO,
         limits: Limits {
-            subflows: 2,
+            subflows: places,
             ..Limits::default()
         },
         ..Config::new(Policy::FullMesh)
@@ -30,16 +30,52 @@ fn three_paths_two_places() -> Bench {
 }
 
 #[test]
-fn one_of_two_silent_subflows_makes_room_for_a_path_that_was_not_tried() {
-    let mut bench = three_paths_two_places();
+fn one_join_goes_beyond_the_limit_where_a_subflow_is_silent() {
+    let mut bench = three_paths(2);
     bench.tell(is_silent(0));
-    assert_eq!(bench.act(), [], "the other one works");
+    assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
     bench.tell(is_silent(1));
-    let subflow = SubflowId(0);
+    assert_eq!(bench.act(), [], "one at a time");
+}
+
+#[test]
+fn a_backup_does_not_take_the_place_of_a_silent_subflow_while_another_works() {
+    let mut bench = three_paths(2);
+    bench.tell(Event::LocalDown {
+        iface: IfaceId(3),
+        addr: ip("10.2.0.1"),
+    });
+    bench.tell(Event::LocalUp {
+        iface: IfaceId(3),
+        addr: ip("10.2.0.1"),
+        backup: true,
+    });
+    bench.tell(is_silent(0));
+    assert_eq!(bench.opened(), ["10.0.0.1 > 192.0.2.1:80"]);
+    bench.end(SubflowId(2), SubflowEnd::TimedOut);
+    assert_eq!(bench.act(), []);
+    bench.tell(is_silent(1));
+    assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
+}
+
+#[test]
+fn a_join_that_nobody_answers_makes_room_for_a_path_that_was_not_tried() {
+    let mut bench = three_paths(1);
+    bench.end(SubflowId(0), SubflowEnd::AddressGone);
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+    bench.wait(Duration::from_millis(2_999));
+    assert_eq!(bench.act(), []);
+    assert_eq!(
+        bench.manager.deadline(),
+        Some(bench.now + Duration::from_millis(1))
+    );
+    bench.wait(Duration::from_millis(1));
+    let subflow = SubflowId(1);
     assert_eq!(bench.act(), [Action::Remove { subflow }]);
     bench.end(subflow, SubflowEnd::AddressGone);
     assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
-    assert_eq!(bench.act(), [], "the last one that was up stays");
+    bench.wait(Duration::from_secs(60));
+    assert_eq!(bench.act(), [], "all were tried");
 }
 
 #[test]
@@ -55,6 +91,7 @@ fn the_only_subflow_stays_although_it_is_silent() {
     bench.cell_up();
     bench.tell(Event::Ready);
     bench.tell(is_silent(0));
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
     assert_eq!(bench.act(), []);
 }
 
