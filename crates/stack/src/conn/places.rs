@@ -4,7 +4,7 @@
 //! that were not heard lately are asked, and the join waits: its SYN comes again a second later. If one is silent then, the join
 //! is answered, one beyond the limit, and has the place as soon as it has proved that it is the peer's: tokens may be overheard
 //! and sources be made up, and silence may be an outage that is over in a moment. What answers keeps its place. A join of our own
-//! is begun beyond the limit as well where one of ours is silent.
+//! is begun beyond the limit as well where one of ours is silent, or only a backup.
 
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
@@ -136,14 +136,24 @@ impl Conn {
         decide(answers, self.unheard(now).next().is_some())
     }
 
-    /// A name for a join of our own: within the limit, or one beyond it where a subflow is silent, whose place it takes when it
-    /// is up.
-    pub(crate) fn name_for_own_join(&self) -> Option<SubflowId> {
+    /// A name for a join of our own: within the limit, or one beyond it where a subflow is silent, or only a backup, whose place it
+    /// takes when it is up.
+    pub(crate) fn name_for_own_join(&self, backup: bool) -> Option<SubflowId> {
         let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
-        match one_beyond && self.silent_subflow().is_some() {
+        match one_beyond && self.gives_way(backup).is_some() {
             true => self.free_name(),
             false => self.free_subflow(),
         }
+    }
+
+    /// The subflow that gives its place up to another one: a silent one, or a backup to one that is none.
+    fn gives_way(&self, to_backup: bool) -> Option<usize> {
+        let backup = |sf: &Subflow| {
+            sf.seat.backup_here && sf.reset_with.is_none() && sf.greeting == Greeting::Done
+        };
+        let backup = || self.subflows.iter().position(backup);
+        self.silent_subflow()
+            .or_else(|| (!to_backup).then(backup).flatten())
     }
 
     /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works.
@@ -159,23 +169,30 @@ impl Conn {
     }
 
     /// A join has proved itself and needs a place. Where it was one beyond the limit, that of a subflow which is silent to this
-    /// moment. `false` if there is none: then the join is refused for the time being.
+    /// moment, or of a backup. `false` if there is none: then the join is refused for the time being.
     pub(crate) fn takes_its_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
         if taken <= usize::from(self.opts.max_subflows) {
             return true;
         }
-        match self.silent_subflow() {
-            Some(silent) => {
+        match self.gives_way(self.subflows[i].seat.backup_here) {
+            Some(other) => {
                 cx.count.subflow_evicted += 1;
                 // Where it only seemed dead, the peer hears that it is gone.
-                self.reset_subflow(silent, SubflowEnd::TimedOut, no_place(), cx);
+                let silent = self.silent_subflow() == Some(other);
+                let end = if silent {
+                    SubflowEnd::TimedOut
+                } else {
+                    SubflowEnd::Replaced
+                };
+                self.reset_subflow(other, end, no_place(), cx);
                 true
             }
             None => {
                 cx.count.join_refused += 1;
-                self.reset_subflow(i, SubflowEnd::Administrative, no_place(), cx);
+                // One of our own may be made again.
+                self.reset_subflow(i, SubflowEnd::Replaced, no_place(), cx);
                 false
             }
         }

@@ -381,7 +381,7 @@ impl Stack {
         }
         let subflow = entry
             .conn
-            .name_for_own_join()
+            .name_for_own_join(create.backup)
             .ok_or(pm::NotCreated::NoSlot)?;
         let again = create.origin == SubflowOrigin::Recreated;
         let preferred = match ports {

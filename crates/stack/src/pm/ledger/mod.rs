@@ -337,12 +337,20 @@ impl Ledger {
         self.subflows() >= usize::from(self.limits.subflows)
     }
 
-    /// One subflow may be begun beyond the limit, which takes the place of a silent one when it is up. One that is for want of
-    /// another does so for want of another.
+    /// One subflow may be begun beyond the limit, which takes the place of a silent one when it is up, or of a backup if it is none
+    /// itself. A backup takes one while nothing works.
     fn goes_beyond(&self, local: &Local) -> bool {
         let one_beyond = self.subflows() == usize::from(self.limits.subflows);
-        let silent = self.live.iter().any(|live| live.silent && !live.leaving);
-        one_beyond && silent && !(local.backup && self.has_working())
+        let from_backup = |live: &Live| {
+            let mut locals = self.locals.iter();
+            live.up.is_some() && locals.any(|local| local.id == live.local_id && local.backup)
+        };
+        let gives_way = |live: &Live| live.silent || !local.backup && from_backup(live);
+        let someone = self
+            .live
+            .iter()
+            .any(|live| !live.leaving && gives_way(live));
+        one_beyond && someone && !(local.backup && self.has_working())
     }
 
     /// The join that makes room for one between these two, which was never tried, and from when on: one that nobody answers does not

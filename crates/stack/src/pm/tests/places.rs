@@ -59,6 +59,32 @@ fn a_backup_does_not_take_the_place_of_a_silent_subflow_while_another_works() {
 }
 
 #[test]
+fn a_backup_that_has_the_only_place_gives_it_up_to_a_path_that_is_none() {
+    let mut bench = Bench::with(Config {
+        open_wait: Duration::ZERO,
+        limits: Limits {
+            subflows: 1,
+            ..Limits::default()
+        },
+        ..Config::new(Policy::FullMesh)
+    });
+    bench.tell(Event::LocalUp {
+        iface: CELL,
+        addr: ip("10.1.0.1"),
+        backup: true,
+    });
+    bench.tell(Event::Ready);
+    assert_eq!(bench.act(), [], "the first one works");
+    bench.tell(is_silent(0));
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+    let subflow = SubflowId(1);
+    bench.tell(Event::Up { subflow });
+    bench.end(SubflowId(0), SubflowEnd::TimedOut);
+    bench.wait(Duration::from_secs(2));
+    assert_eq!(bench.opened(), ["10.0.0.1 > 192.0.2.1:80"]);
+}
+
+#[test]
 fn a_join_that_nobody_answers_makes_room_for_a_path_that_was_not_tried() {
     let mut bench = three_paths(1);
     bench.end(SubflowId(0), SubflowEnd::AddressGone);
