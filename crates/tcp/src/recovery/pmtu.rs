@@ -14,7 +14,7 @@ const BASE: u32 = 1_120;
 /// Timeouts in a row of a large segment that make a black hole likely (RFC 8899 section 4.3).
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// As many are enough where none of that size has ever been seen to arrive: what was smaller has, in the handshake, and
-/// a needless doubt costs one probe.
+/// a needless doubt costs one probe. Not where the first link itself carries no more than the base size.
 const UNPROVEN_TIMEOUTS: u8 = 1;
 /// Probes of one size before it counts as too large (RFC 8899 section 5.1.2: MAX_PROBES).
 const MAX_PROBES: u8 = 3;
@@ -96,9 +96,9 @@ impl Pmtu {
             true => (BASE, size > BASE),
             false => (FLOOR, size >= self.current && size > FLOOR),
         };
-        let enough = match size <= self.proven {
-            true => BLACK_HOLE_TIMEOUTS,
-            false => UNPROVEN_TIMEOUTS,
+        let enough = match size > self.proven && self.ceiling > BASE {
+            true => UNPROVEN_TIMEOUTS,
+            false => BLACK_HOLE_TIMEOUTS,
         };
         if in_a_row < enough || !suspect {
             return None;
@@ -273,6 +273,7 @@ mod tests {
         assert_eq!(pmtu.on_timeout(now, 800, 1), None);
         assert_eq!(pmtu.on_timeout(now, 8_960, 1), Some(BASE));
         assert_eq!(pmtu.on_timeout(now, BASE, 2), Some(FLOOR));
+        assert_eq!(Pmtu::new(1_000).on_timeout(now, 1_000, 2), None);
         // One that was a whole segment elsewhere, on a path with a larger size.
         let mut pmtu = Pmtu::new(1_448);
         assert_eq!(pmtu.on_timeout(now, 1_428, 3), Some(BASE));
