@@ -146,14 +146,18 @@ impl Conn {
         }
     }
 
-    /// The subflow that gives its place up to another one: a silent one, or a backup to one that is none.
-    fn gives_way(&self, to_backup: bool) -> Option<usize> {
+    /// The subflow that gives its place up to another one, and why it ends: a silent one, or a backup to one that is none.
+    fn gives_way(&self, to_backup: bool) -> Option<(usize, SubflowEnd)> {
+        if let Some(silent) = self.silent_subflow() {
+            return Some((silent, SubflowEnd::TimedOut));
+        }
         let backup = |sf: &Subflow| {
             sf.seat.backup_here && sf.reset_with.is_none() && sf.greeting == Greeting::Done
         };
-        let backup = || self.subflows.iter().position(backup);
-        self.silent_subflow()
-            .or_else(|| (!to_backup).then(backup).flatten())
+        let backup = self.subflows.iter().position(backup);
+        backup
+            .filter(|_| !to_backup)
+            .map(|i| (i, SubflowEnd::Replaced))
     }
 
     /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works.
@@ -177,15 +181,9 @@ impl Conn {
             return true;
         }
         match self.gives_way(self.subflows[i].seat.backup_here) {
-            Some(other) => {
+            Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
                 // Where it only seemed dead, the peer hears that it is gone.
-                let silent = self.silent_subflow() == Some(other);
-                let end = if silent {
-                    SubflowEnd::TimedOut
-                } else {
-                    SubflowEnd::Replaced
-                };
                 self.reset_subflow(other, end, no_place(), cx);
                 true
             }

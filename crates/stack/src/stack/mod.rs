@@ -527,7 +527,11 @@ impl Stack {
     ) -> manypath_tcp::machine::Config {
         let headers = if path.addr.is_ipv6() { 60 } else { 40 };
         manypath_tcp::machine::Config {
-            mss: path.mtu.saturating_sub(headers).max(MIN_MSS),
+            // An interface may carry less than the 576 bytes that every host takes in (RFC 791).
+            mss: path
+                .mtu
+                .saturating_sub(headers)
+                .max(manypath_tcp::machine::SMALLEST_MSS),
             recv_window: opts.recv_buffer,
             timestamp_offset,
             ecn: opts.ecn,
@@ -544,7 +548,3 @@ impl Stack {
         }
     }
 }
-
-/// Less than this, the same that a peer is believed, would leave no payload beside the options. An interface may well carry less than
-/// the 576 bytes that every host takes in: RFC 791 knows MTUs from 68 on.
-const MIN_MSS: u16 = 88;

@@ -28,6 +28,7 @@ pub use crate::recv::{Chunk, reassembly_grant};
 pub use config::{Config, Keepalive};
 pub use icmp::IcmpOutcome;
 pub use info::{Counters, Info};
+pub use negotiate::SMALLEST_MSS;
 pub use outcome::{Context, DeadCause, InOrder, Outcome, Reject, TimeoutOutcome, Verdict};
 pub use plan::{Decision, Kind, Offer, Plan};
 pub use state::State;

@@ -12,8 +12,9 @@ use super::config::Config;
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
-/// A peer that announces less is served with this much: the option space of a data segment must leave room for payload.
-const SMALLEST_MSS: u16 = 88;
+/// Payload bytes of a segment without options. A peer that announces less, or an interface that carries less, is served with this
+/// much: the option space of a data segment must leave room for payload.
+pub const SMALLEST_MSS: u16 = 88;
 
 /// What a data segment spends on timestamps: ten bytes and two of padding (RFC 7323 appendix A).
 pub(super) const TIMESTAMPS_LEN: u32 = 12;

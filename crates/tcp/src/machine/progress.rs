@@ -65,7 +65,7 @@ impl Machine {
             && self.send.loss.outstanding();
         AckIn {
             ack,
-            sack: if self.agreed.sack {
+            sack: if self.send.loss.believes_sack() {
                 seg.options.sack.as_slice()
             } else {
                 &[]

@@ -322,10 +322,6 @@ impl Ledger {
         local: &Local,
         remote: &Remote,
     ) -> Result<Option<Reason>, Reason> {
-        // rfc8684:C19: that source address and port; other addresses of the peer stay open
-        if self.peer_forbids_first && remote.addr == self.first_remote {
-            return Err(Reason::PeerForbids);
-        }
         if self.is_full() && !self.goes_beyond(local) {
             return Err(Reason::TooManySubflows);
         }
@@ -389,6 +385,10 @@ impl Ledger {
         local: &Local,
         remote: &Remote,
     ) -> Result<Option<Reason>, Reason> {
+        // rfc8684:C19: that source address and port; other addresses of the peer stay open
+        if self.peer_forbids_first && remote.addr == self.first_remote {
+            return Err(Reason::PeerForbids);
+        }
         let pair = self.pairs.get(local.id, remote.addr);
         match pair.map_or(Standing::Free, |pair| pair.standing) {
             Standing::Closed(end) | Standing::Refresh(end) => return Err(Reason::GivenUp { end }),

@@ -9,15 +9,19 @@ fn is_silent(subflow: u8) -> Event {
     }
 }
 
-fn three_paths(places: u16) -> Bench {
-    let mut bench = Bench::with(Config {
+fn with_places(places: u16) -> Bench {
+    Bench::with(Config {
         open_wait: Duration::ZERO,
         limits: Limits {
             subflows: places,
             ..Limits::default()
         },
         ..Config::new(Policy::FullMesh)
-    });
+    })
+}
+
+fn three_paths(places: u16) -> Bench {
+    let mut bench = with_places(places);
     bench.cell_up();
     bench.tell(Event::LocalUp {
         iface: IfaceId(3),
@@ -60,14 +64,7 @@ fn a_backup_does_not_take_the_place_of_a_silent_subflow_while_another_works() {
 
 #[test]
 fn a_backup_that_has_the_only_place_gives_it_up_to_a_path_that_is_none() {
-    let mut bench = Bench::with(Config {
-        open_wait: Duration::ZERO,
-        limits: Limits {
-            subflows: 1,
-            ..Limits::default()
-        },
-        ..Config::new(Policy::FullMesh)
-    });
+    let mut bench = with_places(1);
     bench.tell(Event::LocalUp {
         iface: CELL,
         addr: ip("10.1.0.1"),
@@ -106,14 +103,7 @@ fn a_join_that_nobody_answers_makes_room_for_a_path_that_was_not_tried() {
 
 #[test]
 fn the_only_subflow_stays_although_it_is_silent() {
-    let mut bench = Bench::with(Config {
-        open_wait: Duration::ZERO,
-        limits: Limits {
-            subflows: 1,
-            ..Limits::default()
-        },
-        ..Config::new(Policy::FullMesh)
-    });
+    let mut bench = with_places(1);
     bench.cell_up();
     bench.tell(Event::Ready);
     bench.tell(is_silent(0));

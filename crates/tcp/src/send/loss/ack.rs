@@ -60,10 +60,6 @@ impl LossRecovery {
         ack: &AckIn<'_>,
         group: &GroupView<'_>,
     ) -> AckEffect {
-        let ack = &AckIn {
-            sack: if self.setup.sack { ack.sack } else { &[] },
-            ..*ack
-        };
         if self.flight.is_empty() && ack.sack.is_empty() && !ack.ece {
             // Who only receives is told nothing by what comes along with each segment.
             return AckEffect::default();

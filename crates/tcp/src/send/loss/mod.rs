@@ -234,6 +234,11 @@ impl LossRecovery {
         self.cc.restart_initial(self.setup.initial_window);
     }
 
+    /// Selective acknowledgements were agreed on, and the peer's blocks are worth something.
+    pub(crate) fn believes_sack(&self) -> bool {
+        self.setup.sack
+    }
+
     fn set_mss(&mut self, mss: u32) {
         self.mss = mss;
         self.flight.set_mss(mss);

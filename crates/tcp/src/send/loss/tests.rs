@@ -242,6 +242,11 @@ impl World {
             return;
         }
         let tick = Instant::from_millis(echo.as_millis());
+        let sack = if self.sender.believes_sack() {
+            sack
+        } else {
+            &[]
+        };
         let effect = self.sender.on_ack(
             self.now,
             &AckIn {
