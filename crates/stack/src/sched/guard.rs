@@ -28,8 +28,9 @@ const LEAST_QUEUE: (u64, u64) = (9, 8);
 /// than this fraction of what a path does are no reason to keep its queue short.
 const RISK: u64 = 8;
 
-/// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
-const TRIAL: u32 = 2;
+/// Segments that a path may have in flight of which nothing is known: its first window is ten, which take seconds on some. Nor
+/// does one wait for its queue with fewer.
+const FEW: u32 = 2;
 
 /// Bytes a second that what nothing is known of is held to carry at least.
 const LEAST_RATE: u64 = 2_000;
@@ -138,7 +139,7 @@ fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
     let first = u64::from(path.cwnd);
     let on_its_way = || Duration::from_micros(first.saturating_mul(1_000_000) / LEAST_RATE);
     path.capacity == 0
-        && path.inflight >= path.mss.saturating_mul(TRIAL)
+        && path.inflight >= path.mss.saturating_mul(FEW)
         && together(paths, path.least, window, known) >= first
         && together(paths, on_its_way(), window, known) > window / 2
 }
@@ -196,7 +197,9 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     let soonest = soonest.min_by_key(|path| (path.delivery, path.subflow));
     let soonest = soonest.map(|path| path.subflow);
     for path in in_play() {
-        let may_wait = Some(path.subflow) != soonest && is_queued(path);
+        // Two segments make no queue that could be shorter, whatever their acknowledgement waits for.
+        let few = path.inflight < path.mss.saturating_mul(FEW);
+        let may_wait = Some(path.subflow) != soonest && is_queued(path) && !few;
         if !takes_part(path) || may_wait && holds_up(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
@@ -240,6 +243,7 @@ mod tests {
         PathView {
             cwnd,
             cwnd_room: cwnd / 2,
+            inflight: cwnd / 2,
             can_send: 1_400,
             ..fixtures::path(subflow, srtt_ms)
         }
@@ -382,6 +386,19 @@ mod tests {
                 759_000,
                 alloc::vec![0],
             ),
+            // Its last segment was acknowledged late, and it has no other in flight.
+            (
+                "no queue to speak of",
+                alloc::vec![
+                    wifi,
+                    PathView {
+                        inflight: 1_400,
+                        ..late
+                    }
+                ],
+                759_000,
+                alloc::vec![0, 1],
+            ),
             // In 200 ms it carries 1 MB; an eighth of that is 125,000.
             (
                 "a queue for which little waits",
@@ -476,7 +493,10 @@ mod tests {
             capacity: 12_500_000,
             ..path(0, 1, 600_000)
         };
-        let first_window = path(1, 100, 14_000);
+        let first_window = PathView {
+            inflight: 1_400,
+            ..path(1, 100, 14_000)
+        };
         let growing = PathView {
             slow_start: true,
             ..first_window
