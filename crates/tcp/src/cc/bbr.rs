@@ -138,7 +138,7 @@ impl Bbr {
 
     /// An acknowledgement outside of fast recovery: measures, and sets the window (section 4.2.3).
     pub fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
-        self.observe(window, ack);
+        self.observe(window, ack, false);
         let target = self.inflight(self.window_gain(), window);
         let least = least_window(window);
         if let State::ProbeRtt { .. } = self.state {
@@ -162,7 +162,7 @@ impl Bbr {
     }
 
     /// Updates the model and the state (section 4.2.2); in fast recovery, too.
-    pub fn observe(&mut self, window: &mut Window, ack: &AckSample) {
+    pub fn observe(&mut self, window: &mut Window, ack: &AckSample, recovering: bool) {
         let new_round = ack.acked_total >= self.round_end;
         if new_round {
             self.round += 1;
@@ -179,7 +179,15 @@ impl Bbr {
             self.judge_growth();
         }
         self.advance(window, ack);
-        self.measure_round_trip(window, ack);
+        self.measure_round_trip(window, ack, recovering);
+    }
+
+    /// The window that something short has made `cwnd` (section 4.3.5 and BBRSaveCwnd of section 4.4): what is returned to after it.
+    pub fn lasting(&self, cwnd: u32) -> u32 {
+        match self.state {
+            State::ProbeRtt { .. } => cwnd.max(self.saved),
+            State::Startup | State::Drain | State::ProbeBw { .. } => cwnd,
+        }
     }
 
     /// Section 4.1.1.5: the window of rounds moves on with what is measured. Rounds without a measurement, however many, forget
@@ -255,7 +263,7 @@ impl Bbr {
     }
 
     /// Sections 4.1.2 and 4.3.5.
-    fn measure_round_trip(&mut self, window: &mut Window, ack: &AckSample) {
+    fn measure_round_trip(&mut self, window: &mut Window, ack: &AckSample, recovering: bool) {
         let expired = self.round_trip.is_some() && ack.now.since(self.measured) > ROUND_TRIP_MEMORY;
         if let Some(rtt) = ack.rtt {
             if expired || self.round_trip.is_none_or(|known| rtt <= known) {
@@ -266,7 +274,11 @@ impl Bbr {
         // Section 4.3.5: silence drained the queue as well as a probe would.
         let restarted = core::mem::take(&mut self.restarted);
         if expired && !restarted && !self.holds_rate_down() {
-            self.saved = window.cwnd();
+            self.saved = match recovering {
+                // What it was, which is the threshold where losses say nothing.
+                true => window.cwnd().max(window.ssthresh()),
+                false => window.cwnd(),
+            };
             self.state = State::ProbeRtt {
                 until: None,
                 round: 0,

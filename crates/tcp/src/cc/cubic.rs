@@ -60,6 +60,11 @@ impl Cubic {
         self.prior = cwnd;
     }
 
+    /// Slow start has taken over: the next stage begins where that ends, on a curve to the last plateau (section 4.2).
+    pub fn end_stage(&mut self) {
+        self.epoch = None;
+    }
+
     /// A retransmission timeout: the next stage starts a new curve from where it begins (section 4.8).
     pub fn on_timeout(&mut self) {
         self.epoch = None;

@@ -54,7 +54,7 @@ impl Law {
     pub(super) fn observe(&mut self, window: &mut Window, ack: &AckSample, recovering: bool) {
         match self {
             Self::Olia(olia) => olia.delivered(ack.acked),
-            Self::Bbr(bbr) if recovering => bbr.observe(window, ack),
+            Self::Bbr(bbr) if recovering => bbr.observe(window, ack, recovering),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => {}
             Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
         }
@@ -132,7 +132,7 @@ impl Law {
                 flight / 2
             }
             // Losses say nothing to it.
-            Self::Bbr(_) => window.cwnd(),
+            Self::Bbr(bbr) => bbr.lasting(window.cwnd()),
         }
     }
 
@@ -157,8 +157,15 @@ impl Law {
     pub(super) fn capped(&mut self, window: &mut Window, ack: &AckSample) {
         match self {
             Self::Cubic(cubic) => cubic.on_idle_until(ack.now),
-            Self::Bbr(bbr) => bbr.observe(window, ack),
+            Self::Bbr(bbr) => bbr.observe(window, ack, false),
             Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
+        }
+    }
+
+    /// The window grows by slow start: whatever stage of congestion avoidance there was is over.
+    pub(super) fn on_slow_start(&mut self) {
+        if let Self::Cubic(cubic) = self {
+            cubic.end_stage();
         }
     }
 

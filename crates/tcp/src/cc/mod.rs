@@ -125,6 +125,7 @@ pub struct AckSample {
 struct Prior {
     window: Window,
     law: Law,
+    unpenalised: Option<u32>,
 }
 
 /// The congestion controller of one subflow.
@@ -234,7 +235,11 @@ impl Congestion {
                 acked = 0;
             }
         }
-        if self.window.in_slow_start() || acked == 0 {
+        if self.window.in_slow_start() {
+            self.law.on_slow_start();
+            return;
+        }
+        if acked == 0 {
             return;
         }
         if !ack.cwnd_limited {
@@ -256,6 +261,7 @@ impl Congestion {
         self.prior = Some(Prior {
             window: self.window.clone(),
             law: self.law.clone(),
+            unpenalised: self.unpenalised,
         });
     }
 
@@ -274,10 +280,10 @@ impl Congestion {
         self.window.set_cwnd(bytes);
     }
 
-    /// Fast recovery ended: the window is the threshold (RFC 6937 section 3).
+    /// Fast recovery ended: the window is the threshold (RFC 6937 section 3). What it replaced can still be taken back: who tells
+    /// that its retransmissions arrived twice does so after the last of them.
     pub fn on_recovered(&mut self) {
         self.window.set_cwnd(self.window.ssthresh());
-        self.prior = None;
     }
 
     /// The retransmission timer fired. The window becomes one segment; the threshold is lowered only by the first of
@@ -344,9 +350,10 @@ impl Congestion {
             return;
         }
         (self.unpenalised, self.prior) = (None, None);
+        self.hystart = HyStart::new();
+        self.law = Law::new(self.algorithm());
         self.window.restart_initial(segments);
         self.window.set_ssthresh(u32::MAX);
-        self.law.on_timeout();
     }
 
     /// The window is capped and must not grow, whatever this acknowledgement would have it do.
@@ -361,6 +368,7 @@ impl Congestion {
         let bytes = bytes.min(self.window.cwnd());
         self.window.set_cwnd(bytes);
         self.law.cut(bytes);
+        (self.unpenalised, self.prior) = (None, None);
         if self.window.in_slow_start() {
             self.window.leave_slow_start();
         }
@@ -377,6 +385,7 @@ impl Congestion {
     pub fn on_undo(&mut self) {
         if let Some(prior) = self.prior.take() {
             self.window.take_back(&prior.window);
+            self.unpenalised = prior.unpenalised;
             // What BBR measured since is true all the same.
             if self.algorithm() != Algorithm::Bbr {
                 self.law = prior.law;

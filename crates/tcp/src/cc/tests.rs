@@ -232,3 +232,151 @@ fn bbr_starts_again_at_its_bandwidth_after_a_pause() {
     cc.on_ack(&later, &GroupView::ALONE);
     assert_eq!(cc.cwnd(), 4 * MSS);
 }
+
+/// An acknowledgement so many round trips of 20 ms after the first, each with its own round trip, of a window that is used.
+fn in_round(round: u64, step: u64, rtt_ms: u64) -> AckSample {
+    let rtt = Duration::from_millis(rtt_ms);
+    let total = round * 20 * u64::from(MSS);
+    AckSample {
+        rtt: Some(rtt),
+        srtt: rtt,
+        max_inflight: 1 << 30,
+        acked_total: total + step * u64::from(MSS),
+        sent_total: total + 20 * u64::from(MSS),
+        ..ack(round * 20 + step)
+    }
+}
+
+#[test]
+fn a_path_that_is_forgotten_has_a_first_slow_start_again() {
+    for algorithm in [Algorithm::Cubic, Algorithm::Reno, Algorithm::Lia] {
+        let mut cc = Congestion::new(algorithm, MSS, 10);
+        // A queue ends the first one (RFC 9406).
+        for round in 0..10 {
+            for step in 0..20 {
+                let rtt = if round == 0 { 20 } else { 40 };
+                cc.on_ack(&in_round(round, step, rtt), &GroupView::ALONE);
+            }
+        }
+        assert!(!cc.in_slow_start() && !cc.is_unproven(), "{algorithm}");
+        cc.forget_path(10);
+        cc.on_ack(&in_round(11, 0, 20), &GroupView::ALONE);
+        let now = (cc.cwnd(), cc.in_slow_start(), cc.is_unproven());
+        assert_eq!(now, (11 * MSS, true, true), "{algorithm}");
+    }
+}
+
+#[test]
+fn the_curve_of_before_a_slow_start_is_over() {
+    let mut cc = avoiding(Algorithm::Cubic, 200_000);
+    cc.on_loss(Instant::from_millis(1_040), 200_000);
+    cc.on_recovered();
+    cc.on_ack(&ack(21), &GroupView::ALONE);
+    let last = ack(21).now;
+    // Ten seconds of silence, then half a minute in slow start in which the application uses little of the window.
+    cc.on_idle(
+        last + Duration::from_secs(10),
+        last,
+        Duration::from_millis(200),
+    );
+    assert!(cc.in_slow_start());
+    for second in 0..30 {
+        let little = AckSample {
+            max_inflight: MSS,
+            cwnd_limited: false,
+            ..ack(6_000 + second * 500)
+        };
+        cc.on_ack(&little, &GroupView::ALONE);
+    }
+    let threshold = cc.ssthresh();
+    let mut step = 21_000;
+    while cc.in_slow_start() {
+        let full = AckSample {
+            max_inflight: cc.cwnd(),
+            ..ack(step)
+        };
+        cc.on_ack(&full, &GroupView::ALONE);
+        step += 1;
+    }
+    // A round trip later a curve that begins here is still below its plateau, not at the limit of half as much again.
+    for _ in 0..threshold / MSS {
+        cc.on_ack(&ack(step), &GroupView::ALONE);
+    }
+    assert!(
+        cc.cwnd() < threshold + threshold / 8,
+        "{} of {threshold}",
+        cc.cwnd()
+    );
+}
+
+#[test]
+fn a_reduction_can_be_taken_back_when_its_recovery_has_ended() {
+    for &algorithm in Algorithm::ALL {
+        let mut cc = avoiding(algorithm, 20_500);
+        let before = (cc.cwnd(), cc.ssthresh());
+        cc.on_loss(Instant::from_millis(2_000), 20_500);
+        cc.on_recovered();
+        cc.on_undo();
+        assert_eq!((cc.cwnd(), cc.ssthresh()), before, "{algorithm}");
+    }
+}
+
+#[test]
+fn what_is_taken_back_leaves_a_penalty_as_it_was() {
+    let mut cc = Congestion::new(Algorithm::Cubic, MSS, 20);
+    cc.penalise();
+    cc.on_loss(Instant::from_millis(2_000), cc.cwnd());
+    assert!(!cc.is_unproven());
+    cc.on_undo();
+    assert!(
+        cc.is_unproven() && cc.is_penalised(),
+        "the loss was none: nothing but a penalty has ended slow start"
+    );
+}
+
+#[test]
+fn an_excessive_queue_proves_a_path_that_was_penalised() {
+    let mut cc = Congestion::new(Algorithm::Cubic, MSS, 20);
+    cc.penalise();
+    assert!(cc.is_unproven());
+    cc.cap_to(5_000);
+    assert!(!cc.is_unproven());
+    cc.pardon();
+    assert!(!cc.in_slow_start(), "not into that queue again");
+}
+
+#[test]
+fn bbr_has_its_window_again_after_a_probe_within_a_recovery() {
+    for loss_first in [true, false] {
+        let mut cc = bbr_after(200);
+        let window = cc.cwnd();
+        let at = |seconds| ack(200).now + Duration::from_secs(seconds);
+        let probing = |now, step| AckSample {
+            now,
+            inflight_after: MSS,
+            rtt: None,
+            ..ack(step)
+        };
+        if loss_first {
+            cc.on_loss(at(11), window);
+            // Proportional rate reduction lets out what was delivered.
+            cc.set_cwnd(4 * MSS);
+            cc.observe(&probing(at(12), 200), true);
+        } else {
+            cc.on_ack(&probing(at(12), 200), &GroupView::ALONE);
+            assert_eq!(cc.cwnd(), 4 * MSS);
+            cc.on_loss(at(12), 4 * MSS);
+            cc.set_cwnd(3 * MSS);
+        }
+        for step in 201..260 {
+            cc.observe(&probing(at(12 + (step - 200) / 5), step), true);
+            cc.set_cwnd(4 * MSS);
+        }
+        cc.on_recovered();
+        assert!(
+            cc.cwnd() >= window,
+            "{loss_first}: {} of {window}",
+            cc.cwnd()
+        );
+    }
+}

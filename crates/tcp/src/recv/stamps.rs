@@ -40,11 +40,13 @@ impl Recent {
 }
 
 /// The round trip of a subflow on which we only receive: the time from an acknowledgement to the first segment with payload
-/// that echoes it. An application that pauses at the other end makes it look longer.
+/// that echoes it. An application that pauses at the other end makes it look longer, so that the shorter one of two in a row
+/// counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EchoRtt {
     pub(crate) smoothed: Option<Duration>,
     last: Option<u32>,
+    latest: Option<Duration>,
 }
 
 impl EchoRtt {
@@ -54,9 +56,11 @@ impl EchoRtt {
         if self.last.replace(echo) == Some(echo) {
             return;
         }
+        let before = self.latest.replace(ago).unwrap_or(ago);
+        let counts = ago.min(before);
         self.smoothed = Some(match self.smoothed {
-            None => ago,
-            Some(old) => (old.times(7) + ago).over(8),
+            None => counts,
+            Some(old) => (old.times(7) + counts).over(8),
         });
     }
 }
@@ -85,7 +89,12 @@ mod tests {
         rtt.note(5, ms(95));
         assert_eq!(rtt.smoothed, Some(ms(80)));
         rtt.note(6, ms(160));
+        assert_eq!(rtt.smoothed, Some(ms(80)), "a pause, perhaps");
+        rtt.note(7, ms(160));
         assert_eq!(rtt.smoothed, Some(ms(90)));
+        rtt.note(8, ms(10_000));
+        rtt.note(9, ms(90));
+        assert!(rtt.smoothed < Some(ms(100)), "a pause");
     }
 
     #[test]

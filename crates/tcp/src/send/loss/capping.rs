@@ -58,12 +58,17 @@ pub(super) struct Capping {
 }
 
 impl Capping {
-    /// Switches the mechanism.
-    pub(super) fn set(&mut self, on: bool) {
+    /// Switches the mechanism. Returns the window to return to where that ends a dip of the window, which is `cwnd`.
+    pub(super) fn set(&mut self, on: bool, cwnd: u32) -> Option<u32> {
+        if on == self.on {
+            return None;
+        }
+        let dip = self.dip.filter(|dip| cwnd >= dip.small);
         *self = Self {
             on,
             ..Self::default()
         };
+        dip.map(|dip| dip.back)
     }
 
     fn is_on(&self) -> bool {
@@ -180,7 +185,7 @@ mod tests {
             ..view
         };
         assert!(!capping.may_cut(&draining));
-        capping.set(true);
+        assert_eq!(capping.set(true, 100_000), None);
         assert!(capping.is_on() && capping.may_cut(&draining));
     }
 
@@ -208,5 +213,20 @@ mod tests {
             assert_eq!(capping.dip_ends(cwnd), back);
             assert_eq!(capping.dip_ends(cwnd), None, "once");
         }
+    }
+
+    #[test]
+    fn to_say_once_more_that_it_is_on_changes_nothing() {
+        let mut capping = Capping::default();
+        assert_eq!(capping.set(true, 100_000), None);
+        let start = Instant::from_millis(1_000);
+        capping.cut(start, 80_000);
+        let small = capping.cut(start + EMPTIED_EVERY, 80_000);
+        let before = capping;
+        assert_eq!(capping.set(true, small), None);
+        assert_eq!(capping, before);
+        // Who switches it off gets back what the emptying took.
+        assert_eq!(capping.set(false, small), Some(80_000));
+        assert_eq!(capping, Capping::default());
     }
 }

@@ -517,7 +517,9 @@ impl LossRecovery {
 
     /// Caps the window where queues are excessive, or no longer (NSDI 2012 section 4.2, mechanism 4).
     pub(crate) fn set_capping(&mut self, on: bool) {
-        self.capping.set(on);
+        if let Some(bytes) = self.capping.set(on, self.cc.cwnd()) {
+            self.cc.return_to(bytes);
+        }
     }
 
     /// Halves window and threshold because this path holds up others. A recovery under way has done as much.

@@ -443,6 +443,29 @@ fn an_outage_is_survived_by_the_timer() {
 }
 
 #[test]
+fn a_retransmission_that_is_lost_lowers_the_threshold_from_where_it_was() {
+    // Of a hundred segments five arrive, and nothing that is sent afterwards.
+    let fates = |n, _| {
+        if n < 30 || (120..125).contains(&n) {
+            Fate::Pass
+        } else {
+            Fate::Drop
+        }
+    };
+    let mut world = World::new(300 * MSS, fates);
+    world.sender.cc.restart_initial(100);
+    while world.recoveries == 0 {
+        assert!(world.step());
+    }
+    let first = world.sender.ssthresh();
+    assert!(first >= 50 * MSS, "{first}");
+    while world.rtos == 0 {
+        assert!(world.step());
+    }
+    assert_eq!(world.sender.ssthresh(), first / 2);
+}
+
+#[test]
 fn the_head_leaves_after_a_timeout_even_if_the_window_is_full() {
     let mut world = World::new(
         100 * MSS,

@@ -109,8 +109,12 @@ impl LossRecovery {
     /// The first of perhaps several timeouts in a row: reduces the window and asks whether the timer was right.
     fn begin_timeout_episode(&mut self, now: Instant) {
         let judged = self.phase == Phase::Open && self.flight.outstanding() > self.mss;
-        if self.phase == Phase::Open {
-            self.end_episode();
+        match self.phase {
+            Phase::Open => self.end_episode(),
+            // The loss of a retransmission lowers the threshold a second time (RFC 5681 section 4.3), but from where recovery has
+            // put it: the window is what was let out by and by.
+            Phase::Recovery { .. } => self.cc.set_cwnd(self.cc.ssthresh()),
+            Phase::Loss { .. } => {}
         }
         self.cc.on_rto(now, self.flight.outstanding(), false);
         if !self.evidence.is_open() {
