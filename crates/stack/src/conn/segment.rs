@@ -177,7 +177,10 @@ impl Conn {
             }
             swallowed.note(part, una);
         });
-        sf.copies.acked(sf.tcp.snd_una_ssn());
+        let subflow_una = sf.tcp.snd_una_ssn();
+        sf.copies.acked(subflow_una);
+        // Numbers come round.
+        sf.penalised.take_if(|upto| upto.before_eq(subflow_una));
         sf.release_retained();
         if (sf.is_stale() || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);

@@ -33,7 +33,7 @@ const FRUGAL_QUEUE: u64 = 16 * 1024;
 /// train is woken once for it, and not once for each burst.
 const TRAIN: u64 = 512 * 1024;
 
-/// Reinjections that may wait; more are merged into their neighbours by position.
+/// Reinjections that may wait; what is beyond is said again by its own subflow, or by the data-level timer.
 const MOST_REINJECTIONS: usize = 4096;
 
 /// Reinjections among which the next one is chosen.
@@ -455,23 +455,13 @@ impl SendQueue {
         if from >= range.end {
             return;
         }
+        // The oldest first: it is what the reader waits for.
+        let at = self.reinjections.partition_point(|r| r.from <= from);
         // Mappings come in order, so a run of them becomes one entry.
-        if let Some(last) = self.reinjections.back_mut() {
-            if last.avoid == avoid && last.to == from {
-                last.to = range.end;
-                return;
-            }
-        }
-        if self
-            .reinjections
-            .iter()
-            .any(|r| r.avoid == avoid && r.from <= from && r.to >= range.end)
-        {
-            return;
-        }
-        if self.reinjections.len() < MOST_REINJECTIONS {
-            // The oldest first: it is what the reader waits for.
-            let at = self.reinjections.partition_point(|r| r.from <= from);
+        let mut before = self.reinjections.range_mut(..at).rev().take(MOST_LOOKED_AT);
+        if let Some(part) = before.find(|r| r.avoid == avoid && r.to >= from) {
+            part.to = part.to.max(range.end);
+        } else if self.reinjections.len() < MOST_REINJECTIONS {
             let part = Reinjection {
                 from,
                 to: range.end,
@@ -500,8 +490,16 @@ impl SendQueue {
         if let Some(at) = known.clone().position(|r| r.from == from) {
             let part = &mut self.reinjections[at];
             part.from += u64::from(bytes);
-            if part.from >= part.to {
+            let from = part.from;
+            if from >= part.to {
                 self.reinjections.remove(at);
+                return;
+            }
+            // They stay in order.
+            let ahead = self.reinjections.range(at + 1..);
+            let ahead = ahead.take_while(|r| r.from < from).count();
+            for i in at..at + ahead {
+                self.reinjections.swap(i, i + 1);
             }
         }
     }
@@ -527,10 +525,19 @@ impl SendQueue {
 
     fn forget_reinjections(&mut self) {
         let una = self.una;
-        self.reinjections.retain_mut(|r| {
-            r.from = r.from.max(una);
-            r.from < r.to
-        });
+        let behind = self.reinjections.partition_point(|r| r.from < una);
+        let mut left = 0;
+        for _ in 0..behind {
+            let Some(part) = self.reinjections.pop_front() else {
+                break;
+            };
+            if part.to > una {
+                self.reinjections
+                    .push_back(Reinjection { from: una, ..part });
+                left += 1;
+            }
+        }
+        self.reinjections.rotate_right(left);
     }
 
     /// Forgets what was never sent. What is in flight stays, because its subflow may have to repeat it before it ends.
@@ -714,6 +721,29 @@ mod tests {
         q.data_ack(Offset(300), 10_000);
         assert_eq!(q.reinjection(|_| true), None);
         assert_eq!(q.bytes_reinjected, 50);
+    }
+
+    #[test]
+    fn reinjections_that_meet_stay_in_order() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let (one, two) = (Some(SubflowId(1)), Some(SubflowId(2)));
+        q.reinject(Offset(100)..Offset(300), one);
+        q.reinject(Offset(200)..Offset(400), two);
+        q.reinject(Offset(250)..Offset(500), one);
+        q.reinject(Offset(600)..Offset(700), two);
+        q.reinjected(Offset(100), 150);
+        let first = |q: &SendQueue| q.reinjection(|_| true).map(|r| (r.from, r.to, r.avoid));
+        assert_eq!(first(&q), Some((Offset(200), Offset(400), two)));
+        // Both have begun by then, and both go on there.
+        q.data_ack(Offset(300), 10_000);
+        assert_eq!(first(&q), Some((Offset(300), Offset(400), two)));
+        q.reinjected(Offset(300), 100);
+        assert_eq!(first(&q), Some((Offset(300), Offset(500), one)));
+        q.data_ack(Offset(650), 10_000);
+        assert_eq!(first(&q), Some((Offset(650), Offset(700), two)));
+        q.data_ack(Offset(700), 10_000);
+        assert_eq!(first(&q), None);
     }
 
     #[test]

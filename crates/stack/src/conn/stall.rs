@@ -13,6 +13,7 @@ use manypath_wire::seq::Ssn;
 use super::mapping::{TxMapping, TxMaps};
 use super::offset::Offset;
 use super::send::FinState;
+use super::subflow::Subflow;
 use super::transmit::{Progress, Source};
 use super::{Conn, Cx};
 use crate::api::Slots;
@@ -195,10 +196,11 @@ struct Rescue {
 }
 
 impl Conn {
-    /// One subflow alone holds up nobody.
+    /// One subflow alone holds up nobody. One that is only suspect may answer the next moment.
     pub(super) fn pardon_the_last(&mut self) {
-        let mut answering = self.subflows.iter_mut().filter(|sf| sf.answers());
-        let (only, None) = (answering.next(), answering.next()) else {
+        let working = |sf: &&mut Subflow| sf.carries_data() && !sf.is_stale();
+        let mut working = self.subflows.iter_mut().filter(working);
+        let (only, None) = (working.next(), working.next()) else {
             return;
         };
         if let Some(sf) = only.filter(|sf| sf.tcp.is_penalised()) {
