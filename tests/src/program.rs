@@ -222,7 +222,8 @@ impl Program {
             panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
         });
         let mut processes = document.processes;
-        assert_eq!(processes.len(), 1, "it is the only one with that id");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(processes.len(), 1, "nobody else has that id: {said}");
         processes.remove(0)
     }
 

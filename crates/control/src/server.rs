@@ -101,16 +101,19 @@ impl Drop for Server {
     }
 }
 
-/// Makes the socket of a process of this user.
+/// Makes the socket of a process of this user. It gets its name when it listens: until then it refuses, and whoever looks for
+/// processes would remove it as one that was left over.
 pub(crate) fn bind(folder: &Path, pid: u32) -> io::Result<(PathBuf, UnixListener)> {
     place::prepare(folder)?;
     let path = place::socket(folder, pid);
+    let unfinished = path.with_extension("new");
     // Our own process id cannot belong to another living process: what lies there is left over.
-    match std::fs::remove_file(&path) {
+    match std::fs::remove_file(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(&path)?;
+    let listener = UnixListener::bind(&unfinished)?;
+    std::fs::rename(&unfinished, &path)?;
     Ok((path, listener))
 }
 

@@ -1,9 +1,10 @@
 //! The control socket as its clients see it: text lines, subscriptions, ownership, slow and hostile readers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -220,6 +221,31 @@ async fn processes_are_listed_and_stale_sockets_removed() {
     let path = bench.server.path().to_path_buf();
     drop(bench.server);
     assert!(!path.exists());
+}
+
+/// One that refuses is left over: whoever looks for processes removes it.
+#[tokio::test]
+async fn a_process_that_starts_never_refuses() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let (path, done) = (place::socket(&bench.folder, 100), AtomicBool::new(false));
+    let refused = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let refuses = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
+            let connect = || std::os::unix::net::UnixStream::connect(&path).is_err_and(refuses);
+            std::iter::repeat_with(connect)
+                .take_while(|_| !done.load(Ordering::Relaxed))
+                .filter(|refused| *refused)
+                .count()
+        });
+        for _ in 0..3_000 {
+            let fake = Fake::new(&["1.1"]);
+            let server = Server::start_in(&bench.folder, 100, String::new(), fake);
+            assert!(server.expect("it starts").path().exists());
+        }
+        done.store(true, Ordering::Relaxed);
+        looks.join().expect("it looked")
+    });
+    assert_eq!(refused, 0);
 }
 
 #[tokio::test]
