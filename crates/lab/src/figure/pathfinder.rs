@@ -294,7 +294,10 @@ fn finds_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
     let statement = "one connection opens four subflows for three paths for beta from 20 to 40 %";
     on_all(seen, |arm| {
         let found = four(seen, arm, statement, 20.0, 40.0);
-        found.into_iter().chain(fewer(seen, arm)).collect()
+        found
+            .into_iter()
+            .chain(fewer(seen, arm, "with a gamma of 0"))
+            .collect()
     })
 }
 
@@ -302,17 +305,23 @@ fn finds_by_gamma(seen: &Seen<'_>) -> Vec<Finding> {
     let statement = "one connection opens four subflows for three paths for gamma from 1 to 8";
     on_all(seen, |arm| {
         let found = four(seen, arm, statement, 1.0, 8.0);
-        found.into_iter().chain(fewer(seen, arm)).collect()
+        found
+            .into_iter()
+            .chain(fewer(seen, arm, "with any fixed gamma here"))
+            .collect()
     })
 }
 
-/// What adapts by itself overestimates less than what is fixed, where connections are busy.
-fn fewer(seen: &Seen<'_>, arm: Arm) -> Option<Finding> {
+/// What adapts by itself overestimates less than what is fixed, where connections are busy. A figure says which gammas it has
+/// beside it.
+fn fewer(seen: &Seen<'_>, arm: Arm, than: &str) -> Option<Finding> {
     let ratio = seen.ratio(arm, BUSY_ADAPTING, BUSY)?;
-    let statement = "under five connections the variant that adapts by itself opens no more subflows than any fixed gamma";
+    let statement = format!(
+        "under five connections the variant that adapts by itself opens no more subflows than {than}"
+    );
     let [x, most] = ratio.most();
     let seen = format!("up to {most:.2} times as many, at {x}");
-    Some(Finding::new(arm, statement, seen, most <= 1.0))
+    Some(Finding::new(arm, &statement, seen, most <= 1.0))
 }
 
 fn fast_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
@@ -422,6 +431,22 @@ mod tests {
             busy("5 connections, adapting by themselves", 7.0),
         ];
         assert_eq!(held(&bad), [false, false]);
+    }
+
+    #[test]
+    fn only_the_gammas_that_were_run_are_spoken_of() {
+        let all = [
+            series(BUSY, &[[10.0, 6.0], [20.0, 5.0]]),
+            series(BUSY_ADAPTING, &[[10.0, 4.0], [20.0, 4.0]]),
+        ];
+        let by_beta = &finds_by_beta(&Seen::of(&all))[0];
+        assert!(by_beta.statement.ends_with("than with a gamma of 0"));
+        let by_gamma = &finds_by_gamma(&Seen::of(&all))[0];
+        assert!(
+            by_gamma
+                .statement
+                .ends_with("than with any fixed gamma here")
+        );
     }
 
     #[test]
