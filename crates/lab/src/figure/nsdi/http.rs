@@ -174,7 +174,22 @@ fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
             all.push(Finding::new(arm, statement, seen, least < 1.0));
         }
     }
+    all.extend(beside_the_kernel(seen));
     all
+}
+
+/// Both speak Multipath TCP over the same links.
+fn beside_the_kernel(seen: &Seen<'_>) -> Option<Finding> {
+    let arm = Arm::Real;
+    let ratio = seen.across((arm, MULTIPATH), (Arm::Kernel, MULTIPATH))?;
+    let statement = "Multipath TCP serves no fewer requests than the kernel's, to 2.5 %";
+    Some(Finding::never_below(
+        arm,
+        statement,
+        &ratio,
+        super::NOT_BELOW,
+        "kB",
+    ))
 }
 
 #[cfg(test)]
@@ -204,5 +219,18 @@ mod tests {
         };
         assert_eq!(held(80.0), [true, true, true]);
         assert_eq!(held(60.0), [false, false, true]);
+    }
+
+    #[test]
+    fn real_packets_are_held_against_the_kernels() {
+        let held = |ours: f64| {
+            let all = [
+                Series::of(Arm::Real, MULTIPATH, &[[30.0, 600.0], [100.0, ours]]),
+                Series::of(Arm::Kernel, MULTIPATH, &[[30.0, 500.0], [100.0, 201.7]]),
+            ];
+            let found = verdict(&Seen::of(&all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!((held(200.0), held(191.9)), (vec![true], vec![false]));
     }
 }
