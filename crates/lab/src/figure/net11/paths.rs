@@ -105,7 +105,7 @@ pub(super) const LOSS: Figure = Figure {
         full: "0,1,2,3,4,5",
         logarithmic: false,
     },
-    y: Axis::linear("Mbit/s"),
+    y: Axis::linear("Mbit/s of payload"),
     lines: &[Line {
         name: "Multipath TCP",
         arms: &[Arm::Sim, Arm::Real, Arm::Kernel],
@@ -277,7 +277,7 @@ fn unharmed(seen: &Seen<'_>) -> Vec<Finding> {
                 .fold(f64::MAX, f64::min);
             all.push(Finding::new(
                 arm,
-                "with up to 5 % of losses on B the goodput on A does not fall",
+                "with up to 5 % of losses on B what A carries does not fall",
                 format!("at least {:.3} of what it is without losses", least / clean),
                 least >= 0.98 * clean,
             ));
