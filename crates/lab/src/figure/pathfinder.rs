@@ -150,7 +150,9 @@ const KNOBS: [Knob; 6] = [
         Unit::Count,
         "10",
         "runs of which the mean counts; one on real packets",
-    ),
+    )
+    .measures(),
+    // How long a connection lives decides how many subflows it opens.
     Knob::new("time", Unit::Time, "120s", "length of a run").quick("30s"),
 ];
 

@@ -43,9 +43,13 @@ const KNOBS: [Knob; 8] = [
     Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("10mbit"),
     Knob::new("rtt", Unit::Time, "40ms", "round trip").or_none(),
     Knob::new("queue", Unit::Time, "150ms", "buffer of the bottleneck"),
-    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts"),
-    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement").or_none(),
-    Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("200s"),
+    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").measures(),
+    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement")
+        .or_none()
+        .measures(),
+    Knob::new("time", Unit::Time, "600s", "length of a measurement")
+        .quick("200s")
+        .measures(),
 ];
 
 /// Figure 4.
@@ -158,7 +162,10 @@ fn part(run: &Run<'_>, seed: u64) -> Result<f64, String> {
     let before = read(warm_up);
     let after = read(warm_up + run.knobs.get("time"));
     let [ours, theirs] = [0, 1].map(|n| (after[n] - before[n]) as f64);
-    Ok(100.0 * ours / (ours + theirs).max(1.0))
+    if ours + theirs == 0.0 {
+        return Err("nothing was read in the time that counts: --set time=VALUE longer".to_owned());
+    }
+    Ok(100.0 * ours / (ours + theirs))
 }
 
 fn share(run: &Run<'_>) -> Result<Vec<Sample>, String> {

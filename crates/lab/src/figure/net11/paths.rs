@@ -29,8 +29,11 @@ const RTT: Knob = Knob::new("rtt", Unit::Time, "1ms", "round trip of the links")
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "1500k", "buffer before each link");
 const WARM_UP: Knob = Knob::new("warm-up", Unit::Time, "10s", "time before the measurement")
     .or_none()
-    .quick("4s");
-const TIME: Knob = Knob::new("time", Unit::Time, "30s", "length of a measurement").quick("3s");
+    .quick("4s")
+    .measures();
+const TIME: Knob = Knob::new("time", Unit::Time, "30s", "length of a measurement")
+    .quick("3s")
+    .measures();
 
 /// What a line does is by how many milliseconds link B is longer.
 const fn longer(name: &'static str, by_ms: &'static str) -> Line {

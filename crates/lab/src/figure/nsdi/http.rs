@@ -39,8 +39,12 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("queue", Unit::Bytes, "300k", "buffer before each link"),
         Knob::new("clients", Unit::Count, "100", "clients"),
         CONGESTION,
-        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement").or_none(),
-        Knob::new("time", Unit::Time, "10s", "length of a measurement").quick("3s"),
+        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement")
+            .or_none()
+            .measures(),
+        Knob::new("time", Unit::Time, "10s", "length of a measurement")
+            .quick("3s")
+            .measures(),
     ],
     x: Across::Knob {
         name: "size",

@@ -127,7 +127,9 @@ pub(super) const EQUAL: Figure = Figure {
 
 const RTT: Knob = Knob::new("rtt", Unit::Time, "500us", "round trip of each link").or_none();
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "250k", "network buffer of each link");
-const TIME: Knob = Knob::new("time", Unit::Time, "2s", "length of a transfer").quick("500ms");
+const TIME: Knob = Knob::new("time", Unit::Time, "2s", "length of a transfer")
+    .quick("500ms")
+    .measures();
 
 fn link(run: &Run<'_>, rate: &str) -> PathSpec {
     PathSpec {

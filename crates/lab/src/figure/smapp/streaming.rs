@@ -48,8 +48,10 @@ pub(super) const FIGURE: Figure = Figure {
     knobs: &[
         Knob::new("rate", Unit::Rate, "5mbit", "rate of each path"),
         Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
-        Knob::new("blocks", Unit::Count, "100", "blocks of a run"),
-        Knob::new("runs", Unit::Count, "10", "runs in the simulator").quick("3"),
+        Knob::new("blocks", Unit::Count, "100", "blocks of a run").measures(),
+        Knob::new("runs", Unit::Count, "10", "runs in the simulator")
+            .quick("3")
+            .measures(),
         Knob::new(
             "seconds",
             Unit::Count,
@@ -58,7 +60,8 @@ pub(super) const FIGURE: Figure = Figure {
         )
         // The worst one of twenty does not count: with few blocks those that told of the loss would be all that is seen, two or
         // three of them.
-        .quick("70"),
+        .quick("70")
+        .measures(),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
