@@ -4,6 +4,7 @@
 use manypath_sim::networks::{Spread, parallel_paths};
 use manypath_tcp::time::{Duration, Instant};
 
+use super::compare::range;
 use super::crowd::{Crowd, Found, send};
 use super::memo::Memo;
 use super::routed::paths;
@@ -265,24 +266,9 @@ fn on_all(seen: &Seen<'_>, find: impl Fn(Arm) -> Vec<Finding>) -> Vec<Finding> {
     seen.arms().flat_map(find).collect()
 }
 
-/// The values of a line at places from `low` to `high`.
-fn between(seen: &Seen<'_>, arm: Arm, name: &str, low: f64, high: f64) -> Vec<[f64; 2]> {
-    let points = seen.line(arm, name).map_or(&[][..], |line| &line.points);
-    let inside = points
-        .iter()
-        .filter(|point| (low..=high).contains(&point[0]));
-    inside.copied().collect()
-}
-
-/// The least and the largest value; none without values.
-fn range(points: &[[f64; 2]]) -> Option<(f64, f64)> {
-    let ys = || points.iter().map(|point| point[1]);
-    Some((ys().reduce(f64::min)?, ys().reduce(f64::max)?))
-}
-
 /// Whether all values of one connection lie within half a subflow of four, in words.
 fn four(seen: &Seen<'_>, arm: Arm, statement: &str, low: f64, high: f64) -> Option<Finding> {
-    let (least, most) = range(&between(seen, arm, ALONE, low, high))?;
+    let (least, most) = range(&seen.line(arm, ALONE)?.within(low, high))?;
     let seen = format!("from {least:.1} to {most:.1} subflows");
     Some(Finding::new(
         arm,
