@@ -9,7 +9,7 @@ use super::super::{
     Unit,
 };
 use super::upload::{Upload, path, upload};
-use super::{distribution, progress, quantile, simulation};
+use super::{delay_us, distribution, progress, quantile, simulation};
 
 const SMART: &str = "smart backup";
 const FLAG: &str = "backup flag";
@@ -164,8 +164,7 @@ fn simulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>
         (knobs.get("at") * 1e6) as u64,
         knobs.get("loss"),
     );
-    let delay = (knobs.get("delay") * 1e3) as u64;
-    let text = two_paths(knobs.whole("rate"), delay, &event, &app).replace(
+    let text = two_paths(knobs.whole("rate"), delay_us(knobs), &event, &app).replace(
         "addresses = [\"10.2.0.2\"]",
         "addresses = [\"10.2.0.2\"], backup = true",
     );
