@@ -531,7 +531,8 @@ Every number is a network of two to four paths: rates up to a hundred times apar
 buffers from half to twenty bandwidth-delay products but 15 kB at least, losses of up to 5 %, socket buffers from 32 kB to
 4 MB or the stack's own 8. TCP on each path alone delivers what it can in twenty to sixty seconds; Multipath TCP delivers as
 much as the best of them. With --requests the client asks and the server answers, one after the other, as many times as in
-the best of them.
+the best of them. That TCP has its default settings (CUBIC) and the network's socket buffers, whatever --all and --with give
+Multipath TCP.
 
 Examples:
   manypath lab grid

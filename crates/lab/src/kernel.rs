@@ -1,6 +1,7 @@
 //! What the kernel's own Multipath TCP did in a namespace: its counters and its sockets.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::process::Command;
 
 use crate::netns::{NetNs, NetNsError};
@@ -105,6 +106,16 @@ pub struct Subflow {
     pub received: u64,
 }
 
+impl Subflow {
+    /// The local address. `ss` puts the interface behind it where the socket is bound to one: `10.0.0.1%p0:5000`.
+    #[must_use]
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        let (address, _port) = self.local.rsplit_once(':')?;
+        let address = address.split_once('%').map_or(address, |(bare, _)| bare);
+        address.trim_matches(['[', ']']).parse().ok()
+    }
+}
+
 /// The subflows of Multipath TCP in a namespace.
 ///
 /// # Errors
@@ -180,5 +191,20 @@ mod tests {
             parse_subflow("ESTAB 0 0 10.0.0.1:5000 10.0.0.2:80 cubic"),
             None
         );
+    }
+
+    #[test]
+    fn a_subflow_has_an_address_whether_it_is_bound_to_an_interface_or_not() {
+        let local = |local: &str| {
+            let line = format!("ESTAB 0 0 {local} 10.0.0.2:80 tcp-ulp-mptcp");
+            parse_subflow(&line).expect("it is one").local_ip()
+        };
+        let here = Some(IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(
+            ["10.0.0.1:5000", "10.0.0.1%p0:5000"].map(local),
+            [here, here]
+        );
+        assert_eq!(local("[fd00::1]:5000"), "fd00::1".parse().ok());
+        assert_eq!(local("*:*"), None);
     }
 }

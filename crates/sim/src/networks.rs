@@ -13,10 +13,10 @@ pub enum Spread {
 }
 
 /// SMAPP sections 4.2 and 4.3: a client with two interfaces, `wifi` and `cell`, whose links `first` and `second` have this rate
-/// in bits a second, this delay in milliseconds, and 100 ms of buffer.
+/// in bits a second, this delay in microseconds, and 100 ms of buffer.
 #[must_use]
-pub fn two_paths(rate: u64, delay_ms: u64, events: &str, apps: &str) -> String {
-    let link = format!("rate = \"{rate}bit/s\"\ndelay = \"{delay_ms}ms\"\nbuffer = \"100ms\"");
+pub fn two_paths(rate: u64, delay_us: u64, events: &str, apps: &str) -> String {
+    let link = format!("rate = \"{rate}bit/s\"\ndelay = \"{delay_us}us\"\nbuffer = \"100ms\"");
     format!(
         r#"
 title = "two paths"

@@ -54,7 +54,7 @@ fn a_smart_backup_moves_within_its_threshold() {
     for seed in 0..30 {
         let text = two_paths(
             10_000_000,
-            10,
+            10_000,
             "[[event]]\ndo = \"change\"\nat = \"1s\"\nlink = \"first\"\nloss = \"30%\"\n",
             "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"40MB\"\n\
              client-options = { path-manager = \"smart-backup\" }\n",
@@ -75,7 +75,7 @@ fn a_smart_backup_moves_within_its_threshold() {
 fn block_delays(policy: &str, loss: u32, blocks: u64, seed: u64) -> Vec<u64> {
     let text = two_paths(
         5_000_000,
-        10,
+        10_000,
         &format!(
             "[[event]]\ndo = \"change\"\nat = \"100ms\"\nlink = \"first\"\nloss = \"{loss}%\"\n"
         ),
@@ -148,7 +148,7 @@ fn a_backup_carries_neither_what_its_owner_sends_nor_what_comes() {
         let app = format!(
             "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\n{way} = \"2MB\"\n"
         );
-        let text = two_paths(10_000_000, 10, "", &app).replace(
+        let text = two_paths(10_000_000, 10_000, "", &app).replace(
             "addresses = [\"10.2.0.2\"]",
             "addresses = [\"10.2.0.2\"], backup = true",
         );

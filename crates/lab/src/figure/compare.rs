@@ -119,6 +119,22 @@ impl Ratio {
     }
 }
 
+impl Series {
+    /// Its points from `low` to `high`: statements about a part of the axis look at no more.
+    #[must_use]
+    pub(super) fn within(&self, low: f64, high: f64) -> Vec<[f64; 2]> {
+        let inside = |point: &&[f64; 2]| (low..=high).contains(&point[0]);
+        self.points.iter().filter(inside).copied().collect()
+    }
+}
+
+/// The least and the largest value; none without points.
+#[must_use]
+pub(super) fn range(points: &[[f64; 2]]) -> Option<(f64, f64)> {
+    let ys = || points.iter().map(|point| point[1]);
+    Some((ys().reduce(f64::min)?, ys().reduce(f64::max)?))
+}
+
 /// The value that so many in a hundred of a distribution do not exceed. The line's points are places and their parts.
 #[must_use]
 pub(super) fn percentile(line: &Series, percent: f64) -> f64 {
@@ -185,6 +201,9 @@ mod tests {
         assert_eq!(kernel.expect("one place").least(), [1.0, 2.0]);
         assert_eq!(seen.ratio(Arm::Kernel, "a", "b"), None);
         assert_eq!(seen.arms().collect::<Vec<_>>(), [Arm::Sim, Arm::Kernel]);
+        assert_eq!(series[0].within(2.0, 9.0), [[2.0, 9.0], [3.0, 4.0]]);
+        assert_eq!(range(&series[0].points), Some((2.0, 9.0)));
+        assert_eq!(range(&series[0].within(4.0, 9.0)), None);
         let parts = line(Arm::Sim, "d", &[[10.0, 50.0], [20.0, 44.0], [30.0, 6.0]]);
         assert_eq!(
             [50.0, 90.0, 95.0].map(|p| percentile(&parts, p)),

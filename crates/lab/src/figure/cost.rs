@@ -10,7 +10,9 @@ use super::{Arm, Does, Knob, Line, Run, Unit};
 
 /// How much is measured.
 pub(super) const PACKETS: Knob =
-    Knob::new("packets", Unit::Count, "200000", "data packets of a run").quick("30000");
+    Knob::new("packets", Unit::Count, "200000", "data packets of a run")
+        .quick("30000")
+        .measures();
 /// How often.
 pub(super) const RUNS: Knob = Knob::new(
     "runs",
@@ -18,7 +20,8 @@ pub(super) const RUNS: Knob = Knob::new(
     "15",
     "runs of which the cheapest counts",
 )
-.quick("9");
+.quick("9")
+.measures();
 
 /// Bytes of IPv4 and TCP headers without options; what a segment carries with its options is called its size.
 const HEADERS: u64 = 40;

@@ -27,8 +27,12 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("rate", Unit::Rate, "10mbit", "rate"),
         Knob::new("delay", Unit::Time, "20ms", "delay one way").or_none(),
         Knob::new("loss", Unit::Percent, "20", "loss"),
-        Knob::new("time", Unit::Time, "5s", "length of a measurement").quick("2s"),
-        Knob::new("probes", Unit::Count, "100k", "packets that count losses").quick("40k"),
+        Knob::new("time", Unit::Time, "5s", "length of a measurement")
+            .quick("2s")
+            .measures(),
+        Knob::new("probes", Unit::Count, "100k", "packets that count losses")
+            .quick("40k")
+            .measures(),
     ],
     x: Across::Knob {
         name: "rate",

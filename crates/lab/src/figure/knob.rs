@@ -120,6 +120,8 @@ pub struct Knob {
     pub or_none: bool,
     /// All of it makes sense, of per cents.
     pub or_all: bool,
+    /// It says how long or how often something is measured, not what: the figure's statements are about any value of it.
+    pub measures: bool,
 }
 
 impl Knob {
@@ -139,6 +141,7 @@ impl Knob {
             about,
             or_none: matches!(unit, Unit::Percent),
             or_all: false,
+            measures: false,
         }
     }
 
@@ -156,6 +159,15 @@ impl Knob {
     pub const fn or_all(self) -> Self {
         Self {
             or_all: true,
+            ..self
+        }
+    }
+
+    /// The same, and it only says how long or how often something is measured.
+    #[must_use]
+    pub const fn measures(self) -> Self {
+        Self {
+            measures: true,
             ..self
         }
     }

@@ -11,8 +11,9 @@
 //! 1. Take the file of its paper (`nsdi/`, `net11/`) or make one with a `pub(super) const FIGURES: &[Figure]`, and name that
 //!    in [`all`].
 //! 2. Declare its parameters as [`Knob`]s, each with the value that the paper used, and with `.quick(..)` another one for
-//!    `--quick`. One of them is the horizontal axis ([`Across::Knob`]), with its values written as `--sweep` takes them; a
-//!    distribution has [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves.
+//!    `--quick`; with `.measures()` those that say how long or how often it is measured, and nothing else. One of them is the
+//!    horizontal axis ([`Across::Knob`]), with its values written as `--sweep` takes them; a distribution has
+//!    [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves.
 //! 3. Declare its [`Line`]s: the name, the arms on which it exists, and who talks ([`Does`]). A line has one colour on
 //!    every arm.
 //! 4. Write `run`: one run of one line on one arm at one value, as a function of [`Run`] alone; no global state, for many run

@@ -4,6 +4,7 @@
 use manypath_sim::networks::{Spread, parallel_paths};
 use manypath_tcp::time::{Duration, Instant};
 
+use super::compare::range;
 use super::crowd::{Crowd, Found, send};
 use super::memo::Memo;
 use super::routed::paths;
@@ -150,7 +151,9 @@ const KNOBS: [Knob; 6] = [
         Unit::Count,
         "10",
         "runs of which the mean counts; one on real packets",
-    ),
+    )
+    .measures(),
+    // How long a connection lives decides how many subflows it opens.
     Knob::new("time", Unit::Time, "120s", "length of a run").quick("30s"),
 ];
 
@@ -263,24 +266,9 @@ fn on_all(seen: &Seen<'_>, find: impl Fn(Arm) -> Vec<Finding>) -> Vec<Finding> {
     seen.arms().flat_map(find).collect()
 }
 
-/// The values of a line at places from `low` to `high`.
-fn between(seen: &Seen<'_>, arm: Arm, name: &str, low: f64, high: f64) -> Vec<[f64; 2]> {
-    let points = seen.line(arm, name).map_or(&[][..], |line| &line.points);
-    let inside = points
-        .iter()
-        .filter(|point| (low..=high).contains(&point[0]));
-    inside.copied().collect()
-}
-
-/// The least and the largest value; none without values.
-fn range(points: &[[f64; 2]]) -> Option<(f64, f64)> {
-    let ys = || points.iter().map(|point| point[1]);
-    Some((ys().reduce(f64::min)?, ys().reduce(f64::max)?))
-}
-
 /// Whether all values of one connection lie within half a subflow of four, in words.
 fn four(seen: &Seen<'_>, arm: Arm, statement: &str, low: f64, high: f64) -> Option<Finding> {
-    let (least, most) = range(&between(seen, arm, ALONE, low, high))?;
+    let (least, most) = range(&seen.line(arm, ALONE)?.within(low, high))?;
     let seen = format!("from {least:.1} to {most:.1} subflows");
     Some(Finding::new(
         arm,
@@ -294,7 +282,10 @@ fn finds_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
     let statement = "one connection opens four subflows for three paths for beta from 20 to 40 %";
     on_all(seen, |arm| {
         let found = four(seen, arm, statement, 20.0, 40.0);
-        found.into_iter().chain(fewer(seen, arm)).collect()
+        found
+            .into_iter()
+            .chain(fewer(seen, arm, "with a gamma of 0"))
+            .collect()
     })
 }
 
@@ -302,17 +293,23 @@ fn finds_by_gamma(seen: &Seen<'_>) -> Vec<Finding> {
     let statement = "one connection opens four subflows for three paths for gamma from 1 to 8";
     on_all(seen, |arm| {
         let found = four(seen, arm, statement, 1.0, 8.0);
-        found.into_iter().chain(fewer(seen, arm)).collect()
+        found
+            .into_iter()
+            .chain(fewer(seen, arm, "with any fixed gamma here"))
+            .collect()
     })
 }
 
-/// What adapts by itself overestimates less than what is fixed, where connections are busy.
-fn fewer(seen: &Seen<'_>, arm: Arm) -> Option<Finding> {
+/// What adapts by itself overestimates less than what is fixed, where connections are busy. A figure says which gammas it has
+/// beside it.
+fn fewer(seen: &Seen<'_>, arm: Arm, than: &str) -> Option<Finding> {
     let ratio = seen.ratio(arm, BUSY_ADAPTING, BUSY)?;
-    let statement = "under five connections the variant that adapts by itself opens no more subflows than any fixed gamma";
+    let statement = format!(
+        "under five connections the variant that adapts by itself opens no more subflows than {than}"
+    );
     let [x, most] = ratio.most();
     let seen = format!("up to {most:.2} times as many, at {x}");
-    Some(Finding::new(arm, statement, seen, most <= 1.0))
+    Some(Finding::new(arm, &statement, seen, most <= 1.0))
 }
 
 fn fast_by_beta(seen: &Seen<'_>) -> Vec<Finding> {
@@ -422,6 +419,22 @@ mod tests {
             busy("5 connections, adapting by themselves", 7.0),
         ];
         assert_eq!(held(&bad), [false, false]);
+    }
+
+    #[test]
+    fn only_the_gammas_that_were_run_are_spoken_of() {
+        let all = [
+            series(BUSY, &[[10.0, 6.0], [20.0, 5.0]]),
+            series(BUSY_ADAPTING, &[[10.0, 4.0], [20.0, 4.0]]),
+        ];
+        let by_beta = &finds_by_beta(&Seen::of(&all))[0];
+        assert!(by_beta.statement.ends_with("than with a gamma of 0"));
+        let by_gamma = &finds_by_gamma(&Seen::of(&all))[0];
+        assert!(
+            by_gamma
+                .statement
+                .ends_with("than with any fixed gamma here")
+        );
     }
 
     #[test]

@@ -115,8 +115,13 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
     {
         return Err(knob::KnobError::Axis { name }.into());
     }
-    let changed = |words: &&String| !MEASURED_WITH.iter().any(|name| sets(words, name));
-    let own_network = !request.set.iter().any(|words| changed(&words));
+    let measures = |words: &str| {
+        figure
+            .knobs
+            .iter()
+            .any(|k| k.measures && sets(words, k.name))
+    };
+    let own_network = request.set.iter().all(|words| measures(words));
     for (x, knobs) in &places.all {
         for line in figure.lines {
             for &arm in line.arms.iter().filter(|arm| request.arms.has(**arm)) {
@@ -139,17 +144,6 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
         runs,
     })
 }
-
-/// Parameters that say how long and how often something is measured, not what.
-const MEASURED_WITH: [&str; 7] = [
-    "time",
-    "warm-up",
-    "real.warm-up",
-    "real.time",
-    "runs",
-    "rounds",
-    "packets",
-];
 
 /// `NAME=VALUE` with that name.
 fn sets(words: &str, name: &str) -> bool {
@@ -274,6 +268,35 @@ mod tests {
             plan.runs.len(),
             "each run has a name of its own"
         );
+    }
+
+    #[test]
+    fn statements_are_about_a_figure_however_long_it_is_measured() {
+        let own = |id: &str, words: &str| {
+            let request = Request {
+                set: vec![words.to_owned()],
+                ..Request::default()
+            };
+            of(find(id).expect(id), &request).expect(words).own
+        };
+        for (id, words) in [
+            ("smapp-2c", "real-runs=20"),
+            ("smapp-2b", "blocks=50"),
+            ("smapp-2b", "seconds=50"),
+            ("nsdi-10", "attempts=100"),
+            ("emulator", "probes=1k"),
+            ("net11-4", "warm-up=1s"),
+        ] {
+            assert!(own(id, words), "{id} {words}");
+        }
+        // How long these last decides what happens in them.
+        for (id, words) in [
+            ("smapp-2a-gaps", "time=20s"),
+            ("smapp-2a", "time=20s"),
+            ("pathfinder-4", "time=1s"),
+        ] {
+            assert!(!own(id, words), "{id} {words}");
+        }
     }
 
     #[test]

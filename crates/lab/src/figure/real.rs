@@ -51,7 +51,7 @@ pub(super) struct Transfer<'a> {
 pub(super) struct Carried {
     /// What the reader read.
     pub(super) goodput: f64,
-    /// What came over each path; of the kernel's with its headers and repetitions.
+    /// Stream bytes that came over each path, each once for its subflow; nothing is counted of the kernel's plain TCP.
     pub(super) paths: Vec<f64>,
 }
 
@@ -126,14 +126,25 @@ pub(super) fn failed<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> 
     move |error| format!("{what}: {error}")
 }
 
-/// What the paths have delivered to the client.
-fn delivered(bed: &Testbed) -> Vec<u64> {
-    let counters = bed.emulator().counters();
-    let way = crate::emulator::Way::In;
-    counters
-        .iter()
-        .map(|path| path.line(way).delivered_bytes)
-        .collect()
+/// Stream bytes that the subflows of the kernel's client have received over each path: what `perf` tells of ours. What the
+/// emulator delivers is more, by headers and by what is sent again.
+fn received(bed: &Testbed) -> Result<Vec<u64>, String> {
+    let subflows = kernel::subflows(&bed.client).map_err(failed("ss"))?;
+    let addresses: Vec<IpAddr> = (0..bed.paths().len())
+        .map(Testbed::client_address)
+        .collect();
+    Ok(by_path(&subflows, &addresses))
+}
+
+/// The same by the client's address on each path.
+fn by_path(subflows: &[kernel::Subflow], addresses: &[IpAddr]) -> Vec<u64> {
+    let over = |address: &IpAddr| {
+        let its = subflows
+            .iter()
+            .filter(|subflow| subflow.local_ip() == Some(*address));
+        its.map(|subflow| subflow.received).sum()
+    };
+    addresses.iter().map(over).collect()
 }
 
 fn megabits(bytes: u64, time: Duration) -> f64 {
@@ -203,7 +214,7 @@ fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carri
     let counted = Arc::clone(&read);
     let reader = bed
         .client
-        .thread("figure-reader", move || -> std::io::Result<()> {
+        .thread("figure-reader", move || -> std::io::Result<TcpStream> {
             let mut chunk = vec![0; 64 << 10];
             while Instant::now() < end {
                 match client.read(&mut chunk) {
@@ -213,23 +224,26 @@ fn kernels(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carri
                     Err(error) => return Err(error),
                 };
             }
-            Ok(())
+            // It is looked at once more before it is closed.
+            Ok(client)
         })
         .map_err(network)?;
-    let look = || (read.load(Ordering::Relaxed), delivered(bed), Instant::now());
+    let look = || Ok::<_, String>((read.load(Ordering::Relaxed), Instant::now(), received(bed)?));
     std::thread::sleep(transfer.warm_up);
-    let before = look();
+    let before = look()?;
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
-    let after = look();
+    let after = look()?;
     let result = reader
         .join()
         .map_err(|_| "the reader panicked".to_owned())?;
     result.map_err(failed("read"))?;
-    let time = after.2 - before.2;
-    let paths = before.1.iter().zip(&after.1);
+    let time = after.1 - before.1;
+    // `ss` takes its time, as much at both looks. A subflow that ended between them has taken its count along.
+    let paths = before.2.iter().zip(&after.2);
+    let grown = |(from, to): (&u64, &u64)| megabits(to.saturating_sub(*from), time);
     Ok(Carried {
         goodput: megabits(after.0 - before.0, time),
-        paths: paths.map(|(from, to)| megabits(to - from, time)).collect(),
+        paths: paths.map(grown).collect(),
     })
 }
 
@@ -399,5 +413,24 @@ mod tests {
         assert_eq!(told.paths, [0.0, 2.0]);
         assert!(carried(&text, &[], 20 * second, second).is_err());
         assert!(carried("{}", &[], second, second).is_err());
+    }
+
+    #[test]
+    fn the_kernels_subflows_are_counted_by_the_clients_address() {
+        let subflow = |local: &str, received| kernel::Subflow {
+            local: local.to_owned(),
+            remote: "10.77.1.2:5003".to_owned(),
+            established: true,
+            acked: 0,
+            received,
+        };
+        let all = [
+            subflow("10.77.1.1:40000", 7),
+            subflow("10.77.2.1%p1:40001", 4),
+            subflow("10.77.2.1%p1:40002", 1),
+            subflow("10.77.9.1:40003", 100),
+        ];
+        let addresses = [0, 1, 2].map(Testbed::client_address);
+        assert_eq!(by_path(&all, &addresses), [7, 5, 0]);
     }
 }

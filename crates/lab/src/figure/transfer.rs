@@ -13,7 +13,9 @@ use crate::parallel::{PathSpec, read_by_server};
 /// How long transfers on real packets last, and how much of their beginning does not count. In the simulator everything
 /// counts, and time costs less.
 pub(super) const REAL_TIME: Knob =
-    Knob::new("real.time", Unit::Time, "30s", "length on real packets").quick("7s");
+    Knob::new("real.time", Unit::Time, "30s", "length on real packets")
+        .quick("7s")
+        .measures();
 /// See [`REAL_TIME`].
 pub(super) const REAL_WARM_UP: Knob = Knob::new(
     "real.warm-up",
@@ -21,7 +23,8 @@ pub(super) const REAL_WARM_UP: Knob = Knob::new(
     "5s",
     "beginning that does not count there",
 )
-.quick("2s");
+.quick("2s")
+.measures();
 
 /// The transfers on real packets of this process.
 static TRANSFERS: Memo<Result<real::Carried, String>> = Memo::new();

@@ -1,7 +1,8 @@
 //! Hundreds of networks, and on each the question whether Multipath TCP is slower than TCP on its best path.
 //!
 //! TCP on each path alone sends for twenty to sixty seconds; what the best one delivers in that time is what Multipath TCP
-//! has to deliver. Goodput is the steady one: on both sides the first four of the longest round trips are left out, in which
+//! has to deliver. Whatever Multipath TCP is run with, that TCP has its default settings, CUBIC among them, and the network's
+//! own socket buffers. Goodput is the steady one: on both sides the first four of the longest round trips are left out, in which
 //! a connection that happens to begin on its worst path has to wait for it before it may make subflows on the others
 //! (RFC 8684 section 3.2); the end, where the last byte may come over a slow path, is not. What it comes to with the
 //! beginning is told beside it. On paths with losses all of it happens again with other losses, until the mean ratio is known to
@@ -135,7 +136,7 @@ pub struct Row {
     pub tcp: Vec<f64>,
     /// Bits a second of each variant, the beginning left out.
     pub ours: Vec<f64>,
-    /// Bits a second of TCP on the best path, beginning included.
+    /// Bits a second of TCP on the path that is the best one so, beginning included.
     pub tcp_whole: f64,
     /// Bits a second of each variant, beginning included.
     pub ours_whole: Vec<f64>,
@@ -273,7 +274,6 @@ struct Once {
 
 fn measure(network: &Network, options: &Options) -> Result<Row, String> {
     let (load, variants) = (options.load, &options.variants);
-    let beginning = beginning(network);
     let mut runs = Vec::new();
     while !is_enough(network, &runs) {
         let seed = network.seed * REPEATED.end + runs.len() as u64;
@@ -287,22 +287,30 @@ fn measure(network: &Network, options: &Options) -> Result<Row, String> {
             .collect::<Result<Vec<Sent>, _>>()?;
         runs.push(Once { tcp, ours });
     }
-    let mean = |of: &dyn Fn(&Once) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+    Ok(row(network, &runs))
+}
+
+/// What some runs come to together. Pure.
+fn row(network: &Network, runs: &[Once]) -> Row {
+    let beginning = beginning(network);
     let steady = |sent: &Sent| sent.steady(beginning);
-    Ok(Row {
+    // Which path is the best one is for all runs to say: each by itself would take the one that was luckiest.
+    let tcp_whole = means(runs, |once| &once.tcp, Sent::whole);
+    Row {
         network: network.clone(),
-        tcp: (0..network.paths.len())
-            .map(|n| mean(&|once| steady(&once.tcp[n])))
-            .collect(),
-        ours: (0..variants.len())
-            .map(|n| mean(&|once| steady(&once.ours[n])))
-            .collect(),
-        tcp_whole: mean(&|once| once.tcp.iter().map(Sent::whole).fold(0.0, f64::max)),
-        ours_whole: (0..variants.len())
-            .map(|n| mean(&|once| once.ours[n].whole()))
-            .collect(),
+        tcp: means(runs, |once| &once.tcp, steady),
+        ours: means(runs, |once| &once.ours, steady),
+        tcp_whole: tcp_whole.into_iter().fold(0.0, f64::max),
+        ours_whole: means(runs, |once| &once.ours, Sent::whole),
         runs: runs.len(),
-    })
+    }
+}
+
+/// The rate of each TCP, or of each variant, over the runs. Pure.
+fn means(runs: &[Once], of: fn(&Once) -> &[Sent], rate: impl Fn(&Sent) -> f64) -> Vec<f64> {
+    let count = runs.first().map_or(0, |once| of(once).len());
+    let sum = |n: usize| runs.iter().map(|once| rate(&of(once)[n])).sum::<f64>();
+    (0..count).map(|n| sum(n) / runs.len() as f64).collect()
 }
 
 /// Once, where nothing is left to chance. Otherwise until the first variant's ratio to the best TCP is known: single losses
@@ -445,12 +453,28 @@ mod tests {
         assert_eq!(sent.steady(Duration::from_secs(20)), sent.whole());
     }
 
-    fn runs_of(ratios: &[f64]) -> Vec<Once> {
-        let sent = |bits: f64| Sent {
+    /// Mbit/s from the first SYN on.
+    fn sent(megabits: f64) -> Sent {
+        Sent {
             early: 0,
-            all: (bits / 8.0 * 1e6) as u64,
+            all: (megabits / 8.0 * 1e6) as u64,
             seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn the_best_path_is_the_best_of_all_runs_and_of_none_the_luckiest() {
+        let once = |tcp: [f64; 2]| Once {
+            tcp: tcp.map(sent).into(),
+            ours: vec![sent(1.5)],
         };
+        let row = row(&Network::draw(0), &[once([2.0, 0.0]), once([1.0, 2.0])]);
+        assert_eq!(row.tcp_whole, 1.5e6);
+        assert_eq!(row.whole_ratio(0), 1.0);
+        assert_eq!(row.runs, 2);
+    }
+
+    fn runs_of(ratios: &[f64]) -> Vec<Once> {
         let once = |ratio: &f64| Once {
             tcp: vec![sent(0.5), sent(1.0)],
             ours: vec![sent(*ratio)],

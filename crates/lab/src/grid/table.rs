@@ -137,8 +137,9 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{} networks, {}: goodput over TCP on the best path, and over the sum of the TCPs where no path\n\
-             loses and the buffers hold 2 * sum(rate) * longest round trip ({} networks). The beginning, four of the\n\
-             longest round trips, is left out but where it says \"whole\".\n",
+             loses and the buffers hold 2 * sum(rate) * longest round trip ({} networks). TCP has its default settings\n\
+             (CUBIC) and the network's own socket buffers in every row. The beginning, four of the longest round trips,\n\
+             is left out but where it says \"whole\".\n",
             self.rows.len(),
             match self.load {
                 Load::Bulk => "bulk transfers",
@@ -193,6 +194,23 @@ mod tests {
         let got = [0, 50, 100].map(|percent| quantile(&values, percent));
         assert_eq!(got, [1.0, 3.0, 5.0]);
         assert!(quantile(&[], 50).is_nan());
+    }
+
+    #[test]
+    fn the_table_says_which_tcp_it_divides_by() {
+        let report = Report {
+            load: Load::Bulk,
+            variants: Vec::new(),
+            rows: Vec::new(),
+            interrupted: false,
+        };
+        let head = report.to_string().replace('\n', " ");
+        assert!(
+            head.contains(
+                "TCP has its default settings (CUBIC) and the network's own socket buffers"
+            ),
+            "{head}"
+        );
     }
 
     #[test]

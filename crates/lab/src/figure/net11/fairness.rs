@@ -5,6 +5,7 @@ use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_tcp::time::Instant;
 
+use super::super::compare::range;
 use super::super::sim::span;
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, PaperLine, Run, Sample,
@@ -43,9 +44,13 @@ const KNOBS: [Knob; 8] = [
     Knob::new("rate", Unit::Rate, "100mbit", "rate of the bottleneck").quick("10mbit"),
     Knob::new("rtt", Unit::Time, "40ms", "round trip").or_none(),
     Knob::new("queue", Unit::Time, "150ms", "buffer of the bottleneck"),
-    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts"),
-    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement").or_none(),
-    Knob::new("time", Unit::Time, "600s", "length of a measurement").quick("200s"),
+    Knob::new("runs", Unit::Count, "5", "runs of which the mean counts").measures(),
+    Knob::new("warm-up", Unit::Time, "20s", "time before the measurement")
+        .or_none()
+        .measures(),
+    Knob::new("time", Unit::Time, "600s", "length of a measurement")
+        .quick("200s")
+        .measures(),
 ];
 
 /// Figure 4.
@@ -158,7 +163,10 @@ fn part(run: &Run<'_>, seed: u64) -> Result<f64, String> {
     let before = read(warm_up);
     let after = read(warm_up + run.knobs.get("time"));
     let [ours, theirs] = [0, 1].map(|n| (after[n] - before[n]) as f64);
-    Ok(100.0 * ours / (ours + theirs).max(1.0))
+    if ours + theirs == 0.0 {
+        return Err("nothing was read in the time that counts: --set time=VALUE longer".to_owned());
+    }
+    Ok(100.0 * ours / (ours + theirs))
 }
 
 fn share(run: &Run<'_>) -> Result<Vec<Sample>, String> {
@@ -172,32 +180,36 @@ fn one_of(others: f64) -> f64 {
     100.0 / (others + 1.0)
 }
 
+/// How many times what one TCP takes still is what one TCP takes.
+const AS_ONE: [f64; 2] = [0.75, 1.15];
+/// Per cent that still are half.
+const HALF: [f64; 2] = [45.0, 55.0];
+
 fn as_one(seen: &Seen<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
+    let [least, most] = AS_ONE;
+    let times = |name: &str| {
+        // Alone a connection takes everything, whatever its controller.
+        let beside_others = seen.line(Arm::Sim, name)?.within(1.0, f64::MAX);
+        let parts = beside_others.iter().map(|[x, y]| [*x, y / one_of(*x)]);
+        range(&parts.collect::<Vec<_>>())
+    };
     for name in COUPLED {
-        let Some(line) = seen.line(Arm::Sim, name) else {
-            continue;
-        };
-        let parts = || line.points.iter().map(|[x, y]| y / one_of(*x));
-        let (low, high) = (
-            parts().fold(f64::MAX, f64::min),
-            parts().fold(0.0, f64::max),
-        );
-        all.push(Finding::new(
-            Arm::Sim,
-            &format!("{name} takes what one TCP takes"),
-            format!("from {low:.2} to {high:.2} times"),
-            (0.75..=1.15).contains(&low) && high <= 1.15,
-        ));
+        if let Some((low, high)) = times(name) {
+            all.push(Finding::new(
+                Arm::Sim,
+                &format!("{name} takes {least} to {most} times what one TCP takes"),
+                format!("from {low:.2} to {high:.2} times"),
+                low >= least && high <= most,
+            ));
+        }
     }
-    if let Some(line) = seen.line(Arm::Sim, RENO) {
-        let parts = line.points.iter().map(|[x, y]| y / one_of(*x));
-        let low = parts.fold(f64::MAX, f64::min);
+    if let Some((low, _)) = times(RENO) {
         all.push(Finding::new(
             Arm::Sim,
-            "Reno on each subflow takes more",
-            format!("at least {low:.2} times what one TCP takes"),
-            low > 1.15,
+            &format!("Reno on each subflow takes more than {most} times what one TCP takes"),
+            format!("at least {low:.2} times"),
+            low > most,
         ));
     }
     all
@@ -205,34 +217,40 @@ fn as_one(seen: &Seen<'_>) -> Vec<Finding> {
 
 fn half(seen: &Seen<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
+    let [least, most] = HALF;
+    // One number of subflows says nothing about whatever number there is.
+    let parts = |name: &str| {
+        let points = &seen.line(Arm::Sim, name)?.points;
+        range(points).filter(|_| points.len() > 1)
+    };
     for name in COUPLED {
-        let Some(line) = seen.line(Arm::Sim, name) else {
-            continue;
-        };
-        let ys = || line.points.iter().map(|point| point[1]);
-        let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(0.0, f64::max));
-        all.push(Finding::new(
-            Arm::Sim,
-            &format!("{name} stays within 45 and 55 %, whatever the number of subflows"),
-            format!("from {low:.1} to {high:.1} %"),
-            low >= 45.0 && high <= 55.0,
-        ));
+        if let Some((low, high)) = parts(name) {
+            all.push(Finding::new(
+                Arm::Sim,
+                &format!(
+                    "{name} stays within {least} and {most} %, whatever the number of subflows"
+                ),
+                format!("from {low:.1} to {high:.1} %"),
+                low >= least && high <= most,
+            ));
+        }
     }
-    if let Some(line) = seen.line(Arm::Sim, WVEGAS) {
-        let most = line.points.iter().map(|point| point[1]).fold(0.0, f64::max);
+    if let Some((_, high)) = parts(WVEGAS) {
         all.push(Finding::new(
             Arm::Sim,
-            "wVegas, which obeys delay, never takes more than half",
-            format!("up to {most:.1} %"),
-            most <= 55.0,
+            &format!("wVegas, which obeys delay, never takes more than {most} %"),
+            format!("up to {high:.1} %"),
+            high <= most,
         ));
     }
     if let (Some(two), Some(three)) = (seen.at(Arm::Sim, RENO, 2.0), seen.at(Arm::Sim, RENO, 3.0)) {
         all.push(Finding::new(
             Arm::Sim,
-            "Reno on each subflow takes more, the more subflows there are",
+            &format!(
+                "Reno on each subflow takes more than {most} %, the more the more subflows there are"
+            ),
             format!("{two:.1} % with two and {three:.1} % with three"),
-            two > 55.0 && three > two,
+            two > most && three > two,
         ));
     }
     all
@@ -263,5 +281,22 @@ mod tests {
         assert!(as_one(&Seen::of(&all)).iter().all(|f| f.holds));
         let greedy = [series(LIA, &[[1.0, 66.0]]), series(RENO, &[[1.0, 50.0]])];
         assert!(as_one(&Seen::of(&greedy)).iter().all(|f| !f.holds));
+    }
+
+    #[test]
+    fn bounds_are_told_and_points_that_say_nothing_are_left_out() {
+        let told = |all: &[Series], verdict: fn(&Seen<'_>) -> Vec<Finding>| -> Vec<String> {
+            let found = verdict(&Seen::of(all));
+            found.into_iter().map(|f| f.statement).collect()
+        };
+        let alone = [series(LIA, &[[0.0, 100.0]]), series(RENO, &[[0.0, 100.0]])];
+        assert!(told(&alone, as_one).is_empty());
+        let beside = [series(RENO, &[[0.0, 100.0], [1.0, 66.0]])];
+        assert!(as_one(&Seen::of(&beside))[0].holds);
+        assert!(told(&beside, as_one)[0].contains("more than 1.15 times"));
+        let one = [series(LIA, &[[2.0, 50.0]]), series(WVEGAS, &[[2.0, 30.0]])];
+        assert!(told(&one, half).is_empty());
+        let two = [series(WVEGAS, &[[1.0, 54.0], [2.0, 30.0]])];
+        assert!(told(&two, half)[0].ends_with("more than 55 %"));
     }
 }

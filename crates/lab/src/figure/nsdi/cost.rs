@@ -69,13 +69,13 @@ fn a_third_at_most(seen: &Seen<'_>) -> Vec<Finding> {
         ));
     }
     if let Some(line) = seen.line(Arm::Process, WITHOUT)
-        && let (Some(first), Some(last)) = (line.points.first(), line.points.last())
+        && let (Some(ethernet), Some(jumbo)) = (line.at(1.46), line.within(8.0, 9.1).last())
     {
         all.push(Finding::new(
             Arm::Process,
-            "the larger the segments, the less the cost of each matters",
-            format!("from {:.1} to {:.1} Gbit/s", first[1], last[1]),
-            last[1] > 1.5 * first[1],
+            "the cost of each segment matters less with jumbo frames: they carry more than 1.5 times what those of Ethernet do",
+            format!("{ethernet:.1} and {:.1} Gbit/s", jumbo[1]),
+            jumbo[1] > 1.5 * ethernet,
         ));
     }
     all
@@ -198,6 +198,9 @@ mod tests {
         };
         assert_eq!(costs(45.0), [true, true]);
         assert_eq!(costs(30.0), [false, true]);
+        // One size is neither larger nor smaller than itself.
+        let one = [WITHOUT, WITH].map(|name| series(name, &[[1.46, 20.0]]));
+        assert_eq!(a_third_at_most(&Seen::of(&one)), []);
         let receive = |eight: f64| {
             let all = [
                 series(LIST, &[[1.0, 300.0], [2.0, 400.0], [8.0, 900.0]]),

@@ -76,7 +76,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         let written = info.map_or(0, |info| info.bytes_written);
         log.look(now, written, read_by_server(&simulation));
     }
-    Ok(histogram(run.line.name, &log.delays))
+    Ok(histogram(run.line.name, log.counted()?))
 }
 
 /// When blocks were begun, and how long they took.
@@ -95,6 +95,17 @@ impl Blocks {
             begun: Vec::new(),
             whole: 0,
             delays: Vec::new(),
+        }
+    }
+
+    /// The delays of blocks that count; without any nothing was measured.
+    fn counted(&self) -> Result<&[f64], String> {
+        match self.delays.as_slice() {
+            [] => Err(format!(
+                "no block that was begun after {} s, before which none counts, was read: --set time=VALUE longer",
+                WARM_UP.as_micros() / 1_000_000
+            )),
+            delays => Ok(delays),
         }
     }
 
@@ -121,7 +132,7 @@ fn histogram(line: &str, delays: &[f64]) -> Vec<Sample> {
     for delay in delays {
         bins[(delay / BIN) as usize] += 1;
     }
-    let count = delays.len().max(1) as f64;
+    let count = delays.len() as f64;
     let bins = bins.iter().enumerate();
     bins.map(|(n, blocks)| Sample {
         line: line.to_owned(),
@@ -171,6 +182,19 @@ mod tests {
         let samples = histogram("x", &[5.0, 6.0, 20.0, 29.9]);
         let parts: Vec<f64> = samples.iter().map(|sample| sample.at[1]).collect();
         assert_eq!(parts, [50.0, 0.0, 50.0, 0.0]);
+    }
+
+    #[test]
+    fn without_blocks_that_count_there_are_no_delays() {
+        let mut blocks = Blocks::new(100);
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        blocks.look(at(1), 100, 0);
+        blocks.look(at(9), 200, 100);
+        let why = blocks.counted().expect_err("it is the beginning");
+        assert!(
+            why.contains("after 3 s") && why.contains("--set time="),
+            "{why}"
+        );
     }
 
     #[test]

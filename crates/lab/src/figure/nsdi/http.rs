@@ -39,8 +39,12 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("queue", Unit::Bytes, "300k", "buffer before each link"),
         Knob::new("clients", Unit::Count, "100", "clients"),
         CONGESTION,
-        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement").or_none(),
-        Knob::new("time", Unit::Time, "10s", "length of a measurement").quick("3s"),
+        Knob::new("warm-up", Unit::Time, "1s", "time before the measurement")
+            .or_none()
+            .measures(),
+        Knob::new("time", Unit::Time, "10s", "length of a measurement")
+            .quick("3s")
+            .measures(),
     ],
     x: Across::Knob {
         name: "size",
@@ -174,7 +178,22 @@ fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
             all.push(Finding::new(arm, statement, seen, least < 1.0));
         }
     }
+    all.extend(beside_the_kernel(seen));
     all
+}
+
+/// Both speak Multipath TCP over the same links.
+fn beside_the_kernel(seen: &Seen<'_>) -> Option<Finding> {
+    let arm = Arm::Real;
+    let ratio = seen.across((arm, MULTIPATH), (Arm::Kernel, MULTIPATH))?;
+    let statement = "Multipath TCP serves no fewer requests than the kernel's, to 2.5 %";
+    Some(Finding::never_below(
+        arm,
+        statement,
+        &ratio,
+        super::NOT_BELOW,
+        "kB",
+    ))
 }
 
 #[cfg(test)]
@@ -204,5 +223,18 @@ mod tests {
         };
         assert_eq!(held(80.0), [true, true, true]);
         assert_eq!(held(60.0), [false, false, true]);
+    }
+
+    #[test]
+    fn real_packets_are_held_against_the_kernels() {
+        let held = |ours: f64| {
+            let all = [
+                Series::of(Arm::Real, MULTIPATH, &[[30.0, 600.0], [100.0, ours]]),
+                Series::of(Arm::Kernel, MULTIPATH, &[[30.0, 500.0], [100.0, 201.7]]),
+            ];
+            let found = verdict(&Seen::of(&all));
+            found.iter().map(|f| f.holds).collect::<Vec<_>>()
+        };
+        assert_eq!((held(200.0), held(191.9)), (vec![true], vec![false]));
     }
 }

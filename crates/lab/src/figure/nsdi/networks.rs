@@ -127,7 +127,9 @@ pub(super) const EQUAL: Figure = Figure {
 
 const RTT: Knob = Knob::new("rtt", Unit::Time, "500us", "round trip of each link").or_none();
 const QUEUE: Knob = Knob::new("queue", Unit::Bytes, "250k", "network buffer of each link");
-const TIME: Knob = Knob::new("time", Unit::Time, "2s", "length of a transfer").quick("500ms");
+const TIME: Knob = Knob::new("time", Unit::Time, "2s", "length of a transfer")
+    .quick("500ms")
+    .measures();
 
 fn link(run: &Run<'_>, rate: &str) -> PathSpec {
     PathSpec {
@@ -205,7 +207,8 @@ fn alike(seen: &Seen<'_>) -> Vec<Finding> {
         if let Some(ratio) = seen.ratio(arm, BOTH, REGULAR) {
             let (low, high) = (ratio.least()[1], ratio.most()[1]);
             let seen = format!("from {low:.2} to {high:.2} times");
-            let statement = "with and without M1 and M2 it is the same, whatever the buffer";
+            let statement =
+                "with and without M1 and M2 it is the same to a tenth, whatever the buffer";
             let same = low > 0.9 && high < 1.1;
             all.push(Finding::new(arm, statement, seen, same));
         }

@@ -49,13 +49,15 @@ pub(super) const FIGURE: Figure = Figure {
             "20000",
             "connections made in a round",
         )
-        .quick("2000"),
+        .quick("2000")
+        .measures(),
         Knob::new(
             "rounds",
             Unit::Count,
             "5",
             "rounds of which the quickest counts",
-        ),
+        )
+        .measures(),
     ],
     x: Across::Measured(Axis::linear("microseconds")),
     y: Axis::linear("% of the attempts"),

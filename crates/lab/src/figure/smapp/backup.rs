@@ -5,10 +5,11 @@ use manypath_tcp::time::Instant;
 
 use super::super::sim::span;
 use super::super::{
-    Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, Run, Sample, Seen, Unit,
+    Across, Arm, Axis, Does, Figure, Finding, Knob, Knobs, Line, Load, Paper, Run, Sample, Seen,
+    Unit,
 };
 use super::upload::{Upload, path, upload};
-use super::{distribution, progress, quantile, simulation};
+use super::{delay_us, distribution, progress, quantile, simulation};
 
 const SMART: &str = "smart backup";
 const FLAG: &str = "backup flag";
@@ -44,8 +45,11 @@ const KNOBS: [Knob; 7] = [
         "1s",
         "time-out at which the controller moves",
     ),
+    // How long a run goes on after the loss decides which stalls can be seen.
     Knob::new("time", Unit::Time, "9s", "length of a run"),
-    Knob::new("runs", Unit::Count, "30", "runs, of the distribution").quick("5"),
+    Knob::new("runs", Unit::Count, "30", "runs, of the distribution")
+        .quick("5")
+        .measures(),
 ];
 
 /// Figure 2a as the paper has it.
@@ -87,11 +91,26 @@ pub(super) const GAPS: Figure = Figure {
     verdict: in_time,
 };
 
+/// No run is to stall for so many seconds.
+const STALL: f64 = 1.5;
+
+/// A run that ends sooner after its loss shows no stall, whatever happens.
+fn is_long_enough(knobs: &Knobs) -> Result<(), String> {
+    let (at, time) = (knobs.get("at"), knobs.get("time"));
+    if time < at + STALL {
+        return Err(format!(
+            "{time} s are too few to see a stall of {STALL} s after the loss at {at} s: --set time=VALUE longer"
+        ));
+    }
+    Ok(())
+}
+
 /// What the server had read, every five milliseconds.
 fn read(run: &Run<'_>, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
     let Does::Own(what) = run.line.does else {
         return Err("a line of another figure".to_owned());
     };
+    is_long_enough(run.knobs)?;
     match run.arm {
         Arm::Sim | Arm::Process => simulated(run, what, seed),
         Arm::Real | Arm::Kernel => emulated(run, what, seed),
@@ -145,8 +164,7 @@ fn simulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>
         (knobs.get("at") * 1e6) as u64,
         knobs.get("loss"),
     );
-    let delay = (knobs.get("delay") * 1e3) as u64;
-    let text = two_paths(knobs.whole("rate"), delay, &event, &app).replace(
+    let text = two_paths(knobs.whole("rate"), delay_us(knobs), &event, &app).replace(
         "addresses = [\"10.2.0.2\"]",
         "addresses = [\"10.2.0.2\"], backup = true",
     );
@@ -251,9 +269,9 @@ fn in_time(seen: &Seen<'_>) -> Vec<Finding> {
         let beside: String = beside.into_iter().flatten().collect();
         Some(Finding::new(
             arm,
-            "with smart backup no run stalls for 1.5 s",
+            &format!("with smart backup no run stalls for {STALL} s"),
             format!("worst gap {smart:.2} s{beside}"),
-            smart < 1.5,
+            smart < STALL,
         ))
     };
     [Arm::Sim, Arm::Real]
@@ -281,6 +299,21 @@ mod tests {
         assert!((longest_gap(&all[..2], 0.2) - 0.5).abs() < 1e-9);
         let dead = [(at(500), 10), (at(5_000), 10)];
         assert!((longest_gap(&dead, 1.0) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_ends_no_sooner_than_a_stall_could_be_seen() {
+        let fits = |at: f64, time: f64| {
+            let mut knobs = Knobs::of(&KNOBS);
+            knobs.put("at", at);
+            knobs.put("time", time);
+            is_long_enough(&knobs)
+        };
+        assert_eq!((fits(1.0, 9.0), fits(1.0, 2.5)), (Ok(()), Ok(())));
+        for (at, time) in [(1.0, 1.0), (1.0, 2.0), (8.0, 9.0)] {
+            let why = fits(at, time).expect_err("too short");
+            assert!(why.contains("--set time="), "{why}");
+        }
     }
 
     #[test]

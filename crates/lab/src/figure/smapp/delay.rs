@@ -21,7 +21,9 @@ pub(super) const FIGURE: Figure = Figure {
         lines: &[],
     },
     knobs: &[
-        Knob::new("rounds", Unit::Count, "1000", "connections each way").quick("200"),
+        Knob::new("rounds", Unit::Count, "1000", "connections each way")
+            .quick("200")
+            .measures(),
         Knob::new(
             "rate",
             Unit::Rate,

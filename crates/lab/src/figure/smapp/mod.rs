@@ -12,7 +12,7 @@ use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_tcp::time::{Duration, Instant};
 
-use super::{Figure, Sample};
+use super::{Figure, Knobs, Sample};
 
 /// The figures, in the paper's order.
 pub(super) const FIGURES: &[Figure] = &[
@@ -31,6 +31,11 @@ pub(super) fn simulation(text: &str, seed: u64) -> Result<Simulation, String> {
         ..RunOptions::default()
     };
     Simulation::new(scenario, options).map_err(|error| error.to_string())
+}
+
+/// One way over each path, in microseconds.
+fn delay_us(knobs: &Knobs) -> u64 {
+    (knobs.get("delay") * 1e6).round() as u64
 }
 
 /// Bytes that the server's first application has read, every so often until an end.
@@ -66,7 +71,21 @@ fn quantile(points: &[[f64; 2]], percent: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use manypath_sim::networks::two_paths;
+
     use super::*;
+
+    #[test]
+    fn a_path_is_as_long_in_the_simulator_as_somebody_says() {
+        for figure in [&backup::PROGRESS, &streaming::FIGURE] {
+            let mut knobs = Knobs::of(figure.knobs);
+            assert_eq!(delay_us(&knobs), 10_000);
+            knobs.set(figure.id, "delay=0.5ms").expect("a time");
+            assert_eq!(delay_us(&knobs), 500);
+        }
+        let text = two_paths(1_000_000, 500, "", "");
+        assert_eq!(text.matches("delay = \"500us\"").count(), 2);
+    }
 
     #[test]
     fn distributions_rise_to_a_hundred() {

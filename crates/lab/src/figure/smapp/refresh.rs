@@ -28,14 +28,17 @@ pub(super) const FIGURE: Figure = Figure {
         Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
         Knob::new("size", Unit::Bytes, "100mb", "size of the file"),
         Knob::new("subflows", Unit::Count, "5", "subflows"),
-        Knob::new("runs", Unit::Count, "40", "runs in the simulator").quick("9"),
+        Knob::new("runs", Unit::Count, "40", "runs in the simulator")
+            .quick("9")
+            .measures(),
         Knob::new(
             "real-runs",
             Unit::Count,
             "12",
             "runs on real packets, two at a time",
         )
-        .quick("4"),
+        .quick("4")
+        .measures(),
     ],
     x: Across::Measured(Axis::linear("time (s)")),
     y: Axis::linear("% of the runs"),

@@ -9,7 +9,7 @@ use super::super::{
     Unit,
 };
 use super::upload::{Upload, path, upload};
-use super::{distribution, progress, quantile, simulation};
+use super::{delay_us, distribution, progress, quantile, simulation};
 
 const OURS: &[Arm] = &[Arm::Sim, Arm::Real];
 const ALL: &[Arm] = &[Arm::Sim, Arm::Real, Arm::Kernel];
@@ -48,8 +48,10 @@ pub(super) const FIGURE: Figure = Figure {
     knobs: &[
         Knob::new("rate", Unit::Rate, "5mbit", "rate of each path"),
         Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
-        Knob::new("blocks", Unit::Count, "100", "blocks of a run"),
-        Knob::new("runs", Unit::Count, "10", "runs in the simulator").quick("3"),
+        Knob::new("blocks", Unit::Count, "100", "blocks of a run").measures(),
+        Knob::new("runs", Unit::Count, "10", "runs in the simulator")
+            .quick("3")
+            .measures(),
         Knob::new(
             "seconds",
             Unit::Count,
@@ -58,7 +60,8 @@ pub(super) const FIGURE: Figure = Figure {
         )
         // The worst one of twenty does not count: with few blocks those that told of the loss would be all that is seen, two or
         // three of them.
-        .quick("70"),
+        .quick("70")
+        .measures(),
     ],
     x: Across::Measured(Axis::linear("delay (ms)")),
     y: Axis::linear("% of the blocks"),
@@ -69,8 +72,8 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 const BLOCK: u64 = 65_536;
-/// The first block leaves when the connection is there, a round trip after the start.
-const HANDSHAKE: Duration = Duration::from_millis(20);
+/// The first path begins to lose packets so many milliseconds after the connection is there.
+const LOSS_AFTER: u64 = 80;
 /// Time for what is late, in seconds of the simulator and of the clock.
 const PATIENCE: u64 = 60;
 const REAL_PATIENCE: u64 = 5;
@@ -97,7 +100,7 @@ fn real_delays(run: &Run<'_>) -> Result<Vec<f64>, String> {
             backup: false,
             blocks: Some((BLOCK, blocks)),
             loss: (
-                std::time::Duration::from_millis(100),
+                std::time::Duration::from_millis(LOSS_AFTER),
                 loss.parse::<u32>().unwrap_or(0) * 10_000,
             ),
             time,
@@ -121,16 +124,21 @@ fn delays(run: &Run<'_>, seed: u64) -> Result<Vec<f64>, String> {
          pause = \"1s\"\nclient-options = {{ path-manager = \"{policy}\" }}\n",
         blocks * BLOCK
     );
+    let delay = delay_us(knobs);
     let event = format!(
-        "[[event]]\ndo = \"change\"\nat = \"100ms\"\nlink = \"first\"\nloss = \"{loss}%\"\n"
+        "[[event]]\ndo = \"change\"\nat = \"{}us\"\nlink = \"first\"\nloss = \"{loss}%\"\n",
+        2 * delay + LOSS_AFTER * 1_000
     );
-    let delay = (knobs.get("delay") * 1e3) as u64;
     let text = two_paths(knobs.whole("rate"), delay, &event, &app);
     let mut simulation = simulation(&text, seed)?;
     let end = Instant::from_secs(blocks + PATIENCE);
     let read = progress(&mut simulation, span(0.002), end);
+    // The first block leaves when the client has its connection, the others by seconds after it.
+    let client = simulation.hosts()[0].endpoints().first();
+    let first = client.and_then(|end| end.record.established);
+    let first = first.ok_or_else(|| format!("seed {seed}: there was no connection"))?;
     let of = |block: u64| {
-        let begun = Instant::from_secs(block) + HANDSHAKE;
+        let begun = first + Duration::from_secs(block);
         let whole = read.iter().find(|(_, read)| *read >= (block + 1) * BLOCK);
         let at = whole.map_or(end, |(at, _)| *at);
         at.since(begun).as_micros() as f64 / 1e3
@@ -189,7 +197,28 @@ fn judge(seen: &Seen<'_>, arm: Arm, loss: u32, all: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Knobs;
     use super::*;
+
+    #[test]
+    fn a_block_takes_its_ways_through_the_network_and_no_handshake() {
+        let mut knobs = Knobs::of(FIGURE.knobs);
+        for words in ["delay=100ms", "rate=1gbit", "blocks=3"] {
+            knobs.set(FIGURE.id, words).expect(words);
+        }
+        let run = Run {
+            arm: Arm::Sim,
+            line: line("no losses", "fullmesh/0", OURS),
+            knobs: &knobs,
+            x: 0.0,
+            quick: true,
+            program: std::path::Path::new(""),
+        };
+        // A window that begins with ten segments carries a block in three rounds, the last of which has no way back.
+        let took = delays(&run, 1).expect("a network");
+        let fits = |took: &f64| (100.0..600.0).contains(took);
+        assert!(took.iter().all(fits), "{took:?}");
+    }
 
     #[test]
     fn late_blocks_and_slow_tails_are_seen() {
