@@ -57,6 +57,19 @@ impl Unit {
         }
     }
 
+    /// A value as one would write it: in whole numbers of a unit if it can be, and in few letters.
+    fn written(self, value: f64) -> String {
+        if self == Self::Percent {
+            return format!("{value}%");
+        }
+        let all = self.spellings().iter();
+        let all = all.map(|(unit, factor)| format!("{}{unit}", value / factor));
+        // What is written must be read as the same, to the last bit.
+        let same = all.filter(|text| self.parse(text) == Some(value));
+        same.min_by_key(|text| (text.contains('.'), text.len()))
+            .unwrap_or_else(|| value.to_string())
+    }
+
     /// What a value is divided by to be drawn.
     #[must_use]
     pub const fn scale(self) -> f64 {
@@ -303,6 +316,16 @@ impl Knobs {
         self.get(name).max(0.0).round() as u64
     }
 
+    /// `wifi.rate=8mbit wifi.rtt=20ms`: as `--set` takes them, without the one on the horizontal axis.
+    pub(super) fn written(&self, axis: Option<&str>) -> String {
+        let others = self.0.iter().filter(|(knob, _)| Some(knob.name) != axis);
+        let words = others.map(|(knob, value)| match value {
+            Value::Number(number) => format!("{}={}", knob.name, knob.unit.written(*number)),
+            Value::Word(word) => format!("{}={word}", knob.name),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// A name.
     ///
     /// # Panics
@@ -512,6 +535,37 @@ mod tests {
         assert!(knobs.set("x", "loss=0").is_ok());
         knobs.put("rtt", 1.0);
         assert_eq!(knobs.get("rtt"), 1.0);
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let mut knobs = Knobs::of(DECLARED);
+        assert_eq!(
+            knobs.written(Some("buffer")),
+            "wifi.rate=8mbit rtt=20ms congestion=cubic loss=1%"
+        );
+        let time = |seconds: f64| Unit::Time.written(seconds);
+        assert_eq!([60.0, 0.15, 0.0].map(time), ["60s", "150ms", "0s"]);
+        for words in [
+            "buffer=1460",
+            "buffer=64ki",
+            "wifi.rate=50kbit",
+            "wifi.rate=1.5gbit",
+            "wifi.rate=3.27mbit",
+            "rtt=400us",
+            "rtt=0.05ms",
+            "rtt=9s",
+            "rtt=1.333333333us",
+            "loss=0.3%",
+            "loss=0",
+        ] {
+            knobs.set("x", words).expect(words);
+            let mut again = Knobs::of(DECLARED);
+            for written in knobs.written(None).split(' ') {
+                again.set("x", written).expect(written);
+            }
+            assert_eq!(again, knobs, "{words}: {}", knobs.written(None));
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct Outcome {
     pub axes: [Drawn; 2],
     /// The lines.
     pub series: Vec<Series>,
-    /// The parameters that were the same for all runs.
+    /// The parameters that were the same for all runs, as `--set` takes them.
     pub parameters: String,
     /// Arms that could not be had, and why.
     pub skipped: Vec<String>,
@@ -106,7 +106,7 @@ impl Outcome {
         let mut failures = Vec::new();
         for (run, result) in results {
             let samples = result.unwrap_or_else(|why| {
-                failures.push((run.key(), why));
+                failures.push((run.words(), why));
                 Vec::new()
             });
             for sample in samples {
@@ -156,7 +156,7 @@ impl Outcome {
                 },
             ],
             series,
-            parameters: plan.knobs.to_string(),
+            parameters: plan.parameters.clone(),
             skipped: Vec::new(),
             failures: told_once(failures),
             quick,
@@ -217,7 +217,7 @@ impl Outcome {
                 false => name.clone(),
             };
             for [x, y] in points {
-                text += &format!("{arm},{name},{x},{}\n", number(*y));
+                text += &format!("{arm},{name},{x},{y}\n");
             }
         }
         text
@@ -395,6 +395,17 @@ pub(super) mod tests {
             command: "manypath lab figure made-up --quick".to_owned(),
             interrupted: false,
         }
+    }
+
+    #[test]
+    fn values_are_written_to_the_last_digit() {
+        let mut outcome = made_up();
+        outcome.series[0].points = vec![[0.1, 1_234.567_891]];
+        assert!(
+            outcome.csv().contains(",0.1,1234.567891\n"),
+            "{}",
+            outcome.csv()
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn a_third_at_most(seen: &Seen<'_>) -> Vec<Finding> {
     all
 }
 
-const TCP: &str = "TCP, as many connections";
+const TCP: &str = "TCP, one connection";
 const LIST: &str = "list (regular)";
 const TREE: &str = "tree";
 const SHORTCUTS: &str = "shortcuts";
@@ -130,7 +130,7 @@ pub(super) const RECEIVE: Figure = Figure {
 fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let (plain, algorithm) = match run.line.does {
         Does::Own(name) => (false, name.parse::<ReceiveAlgorithm>()),
-        // A connection of plain TCP costs the same whether there are others or not.
+        // One connection over one link, whatever the axis says: what several of them cost each is the same.
         Does::Tcp(_) | Does::Multipath(_) => (true, Ok(ReceiveAlgorithm::default())),
     };
     let subflows = match plain {
