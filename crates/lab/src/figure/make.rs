@@ -90,6 +90,7 @@ pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcom
             stores: &stores,
             program: &program,
             options,
+            kernel: store::kernel(),
             stop,
         }
         .run();
@@ -142,6 +143,8 @@ struct Work<'a> {
     stores: &'a [Store],
     program: &'a Path,
     options: &'a Options,
+    /// The release of the kernel that carries packets.
+    kernel: String,
     stop: &'a AtomicBool,
 }
 
@@ -193,9 +196,9 @@ impl Work<'_> {
     fn one(&self, plan: usize, run: usize, progress: &Progress) -> Result1 {
         let (store, plan) = (&self.stores[plan], &self.plans[plan]);
         let planned = &plan.runs[run];
-        let key = planned.key();
+        let key = store::kept_as(planned, &self.kernel);
         if let Some(samples) = store.finished(&key) {
-            return (planned.clone(), Ok(samples));
+            return (planned.clone(), Ok(plan.placed(planned, samples)));
         }
         progress.begin(format!(
             "{} {} {}",
@@ -255,5 +258,37 @@ mod tests {
         };
         assert_eq!(line("TCP over WiFi").points.len(), 2);
         assert!(line("TCP over WiFi").points[1][1] > 5.0);
+    }
+
+    /// Figure 4(a) with another run.
+    fn made_up(run: fn(&Run<'_>) -> Result<Vec<Sample>, String>) -> &'static Figure {
+        let figure = find("nsdi-4a").expect("it is there");
+        Box::leak(Box::new(Figure { run, ..*figure }))
+    }
+
+    fn simulated(sweep: &str) -> Options {
+        Options {
+            arms: Arms::One(Arm::Sim),
+            quiet: true,
+            sweep: Some(sweep.to_owned()),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_kept_run_lies_where_the_axis_of_today_has_it() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let figure = made_up(|run| Ok(run.point(run.knobs.get("buffer"))));
+        // By default the buffer has 200 kB and WiFi 8 Mbit/s: the second figure has the run of the first.
+        let places = ["buffer=200k", "wifi.rate=8mbit,16mbit"].map(|sweep| {
+            let options = Options {
+                keep: Some(folder.path().to_owned()),
+                ..simulated(sweep)
+            };
+            let made = make(&[figure], &options).expect("nothing is needed for it");
+            let points = made[0].series[0].points.iter();
+            points.map(|point| point[0]).collect::<Vec<f64>>()
+        });
+        assert_eq!(places, [vec![200.0], vec![8.0, 16.0]]);
     }
 }

@@ -1,7 +1,7 @@
 //! Which runs a figure consists of.
 
 use super::knob::{self, Knobs};
-use super::{Across, Arm, Arms, Figure, FigureError, Line};
+use super::{Across, Arm, Arms, Figure, FigureError, Line, Sample};
 
 /// What somebody wants of a figure.
 #[derive(Debug, Clone, Default)]
@@ -71,7 +71,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// What it is known by among the finished runs: everything that its result depends on.
+    /// What it is known by among the finished runs: everything that its result depends on. On which axis it lies is no part of it.
     pub(super) fn key(&self) -> String {
         format!("{} | {} | {}", self.arm, self.line.name, self.knobs)
     }
@@ -80,6 +80,17 @@ impl Planned {
     pub(super) fn words(&self) -> String {
         let knobs = self.knobs.written(None);
         format!("{} | {} | {knobs}", self.arm, self.line.name)
+    }
+}
+
+impl Plan {
+    /// What a finished run gave, at its place on this axis: it may have been made for another one.
+    pub(super) fn placed(&self, run: &Planned, mut samples: Vec<Sample>) -> Vec<Sample> {
+        match self.figure.x {
+            Across::Knob { .. } => samples.iter_mut().for_each(|sample| sample.at[0] = run.x),
+            Across::Measured(_) => {}
+        }
+        samples
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Planned;
 use super::{FigureError, Sample};
 
 /// A finished run.
@@ -99,6 +100,20 @@ impl Store {
     }
 }
 
+/// What a run is kept as. One whose packets the kernel carries belongs to the release of the kernel as well.
+pub(super) fn kept_as(run: &Planned, kernel: &str) -> String {
+    match run.arm.needs_namespaces() {
+        true => format!("{} | Linux {kernel}", run.key()),
+        false => run.key(),
+    }
+}
+
+/// The release of the kernel that runs here.
+pub(super) fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.unwrap_or_default().trim().to_owned()
+}
+
 /// What tells this build of the program from others.
 pub(super) fn build(program: &Path) -> String {
     let facts = std::fs::metadata(program).ok();
@@ -114,6 +129,7 @@ pub(super) fn build(program: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan;
     use super::*;
 
     #[test]
@@ -121,6 +137,17 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a place for temporary files");
         let error = Store::open(file.path(), "x", "one", false).expect_err("it is a file");
         assert!(error.to_string().contains("is no folder"), "{error}");
+    }
+
+    #[test]
+    fn what_the_kernel_carried_belongs_to_its_release() {
+        let figure = super::super::find("nsdi-4a").expect("it is there");
+        let plan = plan::of(figure, &plan::Request::default()).expect("nothing is asked for");
+        for run in &plan.runs {
+            let [one, other] = ["6.1", "6.18"].map(|release| kept_as(run, release));
+            assert_eq!(one != other, run.arm.needs_namespaces(), "{one}");
+        }
+        assert!(!kernel().is_empty());
     }
 
     #[test]
