@@ -70,7 +70,7 @@ pub struct Outcome {
     pub title: String,
     /// What the paper says.
     pub paper: String,
-    /// The values that the paper gives.
+    /// The values that the paper gives, if its axis and its network are those here.
     pub published: Vec<Published>,
     /// How what came out agrees with it, in a sentence.
     pub agreement: String,
@@ -133,7 +133,9 @@ impl Outcome {
             let why = "parameters were changed: the paper's statements are not about this network.";
             (Vec::new(), why.to_owned())
         };
-        let published = figure.paper.lines.iter().map(|line| Published {
+        // They belong to the paper's axis and network alone.
+        let published = figure.paper.lines.iter().filter(|_| plan.own);
+        let published = published.map(|line| Published {
             name: line.name.to_owned(),
             points: line.points.to_vec(),
         });
@@ -359,6 +361,8 @@ fn agreement(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::Sample;
+    use super::super::plan::{self, Planned, Request};
     use super::*;
 
     /// A figure with two arms and a paper.
@@ -395,6 +399,34 @@ pub(super) mod tests {
             command: "manypath lab figure made-up --quick".to_owned(),
             interrupted: false,
         }
+    }
+
+    /// What comes of figure 4 of NETWORKING 2011 with these words, if all runs give so much, or fail.
+    fn shares(set: &str, sweep: &str, result: fn(&Planned) -> Result<f64, String>) -> Outcome {
+        let words = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let request = Request {
+            set: words(set).into_iter().collect(),
+            sweep: words(sweep),
+            ..Request::default()
+        };
+        let figure = super::super::find("net11-4").expect("it is there");
+        let plan = plan::of(figure, &request).expect("it has these parameters");
+        let sample = |run: &Planned, y: f64| Sample {
+            line: run.line.name.to_owned(),
+            at: [run.x, y],
+        };
+        let runs = plan.runs.iter();
+        let results = runs.map(|run| (run.clone(), result(run).map(|y| vec![sample(run, y)])));
+        Outcome::of(&plan, false, results.collect())
+    }
+
+    #[test]
+    fn the_papers_values_are_shown_on_the_papers_axis_and_network_alone() {
+        let published = |set, sweep| shares(set, sweep, |_| Ok(50.0)).published.len();
+        assert_eq!(published("", ""), 2);
+        assert_eq!(published("", "others=1,3"), 2);
+        assert_eq!(published("rate=10mbit", ""), 0);
+        assert_eq!(published("", "subflows=1..4"), 0);
     }
 
     #[test]
