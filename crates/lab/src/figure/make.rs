@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::plan::{self, Plan, Planned, Request};
 use super::progress::Progress;
@@ -169,9 +169,9 @@ impl Work<'_> {
                 let (plan, run) = places[n];
                 let result = self.one(plan, run, &progress);
                 progress.step();
-                (plan, run, result)
+                self.counts(&result).then_some((plan, run, result))
             });
-            all.extend(done);
+            all.extend(done.into_iter().flatten());
         }
         progress.finish();
         all.sort_by_key(|(plan, run, _)| (*plan, *run));
@@ -180,6 +180,11 @@ impl Work<'_> {
             results[plan].push(result);
         }
         results
+    }
+
+    /// Ctrl-C ends the programs of a run as well: what fails after it did not fail by itself, and was not made.
+    fn counts(&self, (_, result): &Result1) -> bool {
+        result.is_ok() || !self.stop.load(Ordering::Relaxed)
     }
 
     /// Which runs take that share of the machine.
@@ -211,6 +216,7 @@ impl Work<'_> {
             x: planned.x,
             quick: self.options.quick,
             program: self.program,
+            stop: self.stop,
         });
         if let Ok(samples) = &samples {
             store.keep(key, samples);
@@ -290,5 +296,21 @@ mod tests {
             points.map(|point| point[0]).collect::<Vec<f64>>()
         });
         assert_eq!(places, [vec![200.0], vec![8.0, 16.0]]);
+    }
+
+    #[test]
+    fn what_fails_after_ctrl_c_was_not_made() {
+        let figure = made_up(|run| {
+            assert_eq!(run.go_on(), Ok(()), "it begins before");
+            run.stop.store(true, Ordering::Relaxed);
+            run.go_on()?;
+            Ok(Vec::new())
+        });
+        let options = Options {
+            jobs: NonZero::new(1),
+            ..simulated("buffer=200k")
+        };
+        let made = make(&[figure], &options).expect("nothing is needed for it");
+        assert!(made[0].interrupted && made[0].failures.is_empty());
     }
 }

@@ -51,6 +51,7 @@ mod store;
 mod transfer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use arm::{Arm, Arms};
 pub use compare::{Finding, Seen};
@@ -199,6 +200,8 @@ pub struct Run<'a> {
     pub quick: bool,
     /// The `manypath` program, for ends that are processes of their own.
     pub program: &'a Path,
+    /// Somebody wants to stop; see [`Run::go_on`].
+    pub stop: &'a AtomicBool,
 }
 
 impl Run<'_> {
@@ -206,6 +209,17 @@ impl Run<'_> {
     #[must_use]
     pub fn point(&self, y: f64) -> Vec<Sample> {
         vec![self.sample(self.line.name, y)]
+    }
+
+    /// An error once somebody wants to stop. A run of many repetitions asks before each.
+    ///
+    /// # Errors
+    /// Such a run counts as not made, not as failed.
+    pub fn go_on(&self) -> Result<(), String> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err("stopped".to_owned()),
+            false => Ok(()),
+        }
     }
 
     /// A point of a line at this run's place.

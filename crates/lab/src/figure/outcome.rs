@@ -103,10 +103,11 @@ impl Outcome {
     pub(super) fn of(plan: &Plan, quick: bool, results: Vec<Result1>) -> Self {
         let figure = plan.figure;
         let mut series: Vec<Series> = Vec::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut failed) = (Vec::new(), Vec::new());
         for (run, result) in results {
             let samples = result.unwrap_or_else(|why| {
                 failures.push((run.words(), why));
+                failed.push(run.arm);
                 Vec::new()
             });
             for sample in samples {
@@ -126,9 +127,7 @@ impl Outcome {
         }
         series.sort_by_key(|line| line.arm);
         let (findings, agreement) = if plan.own {
-            let findings = (figure.verdict)(&Seen::of(&series).with(&plan.knobs));
-            let agreement = agreement(&findings);
-            (findings, agreement)
+            judged(plan, &series, &failed)
         } else {
             let why = "parameters were changed: the paper's statements are not about this network.";
             (Vec::new(), why.to_owned())
@@ -304,6 +303,21 @@ impl Outcome {
     }
 }
 
+/// What became of the statements on the arms whose runs are all there: what is missing may be where one does not hold.
+fn judged(plan: &Plan, series: &[Series], failed: &[Arm]) -> (Vec<Finding>, String) {
+    let whole = |line: &&Series| !failed.contains(&line.arm);
+    let whole: Vec<Series> = series.iter().filter(whole).cloned().collect();
+    let findings = (plan.figure.verdict)(&Seen::of(&whole).with(&plan.knobs));
+    let mut text = agreement(&findings);
+    for arm in Arm::ALL {
+        match failed.iter().filter(|other| **other == arm).count() {
+            0 => {}
+            count => text += &format!(" Not judged: {} (runs missing: {count}).", arm.title()),
+        }
+    }
+    (findings, text)
+}
+
 /// Runs that gave nothing, each with its reason: one line for each reason, which may be that of a hundred.
 fn told_once(failures: Vec<(String, String)>) -> Vec<String> {
     let mut reasons: Vec<(String, String, usize)> = Vec::new();
@@ -427,6 +441,27 @@ pub(super) mod tests {
         assert_eq!(published("", "others=1,3"), 2);
         assert_eq!(published("rate=10mbit", ""), 0);
         assert_eq!(published("", "subflows=1..4"), 0);
+    }
+
+    #[test]
+    fn an_arm_with_a_failure_is_not_judged() {
+        let whole = shares("", "", |_| Ok(50.0));
+        assert!(!whole.findings.is_empty() && !whole.agreement.contains("Not judged"));
+        let failed = shares("", "", |run| match run.x {
+            1.0 => Err("no".to_owned()),
+            _ => Ok(50.0),
+        });
+        assert!(failed.findings.is_empty() && !failed.series.is_empty());
+        let run = &failed.failures[0];
+        assert!(
+            run.contains(" others=1 ") && run.contains(" rtt=40ms "),
+            "{run}"
+        );
+        let told = &failed.agreement;
+        assert!(
+            told.contains("Not judged: ours, simulated (runs missing: "),
+            "{told}"
+        );
     }
 
     #[test]
