@@ -42,7 +42,8 @@ pub(crate) struct FigureArgs {
     #[arg(long, value_name = "NAME=A..B[:POINTS]|A,B,C")]
     pub(crate) sweep: Option<String>,
 
-    /// Threads [default: one for each processor]
+    /// Runs at one time [default: one for each processor, three on real packets, which mostly wait]. If given, those on real
+    /// packets are no more than the processors; those of more than 50 Mbit/s always go one by one
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<NonZero<usize>>,
 

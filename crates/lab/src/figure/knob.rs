@@ -133,6 +133,8 @@ pub struct Knob {
     pub or_none: bool,
     /// All of it makes sense, of per cents.
     pub or_all: bool,
+    /// How many paths have it, of rates.
+    pub paths: u32,
 }
 
 impl Knob {
@@ -152,6 +154,7 @@ impl Knob {
             about,
             or_none: matches!(unit, Unit::Percent),
             or_all: false,
+            paths: 1,
         }
     }
 
@@ -171,6 +174,12 @@ impl Knob {
             or_all: true,
             ..self
         }
+    }
+
+    /// The same, and so many paths have this rate each.
+    #[must_use]
+    pub const fn each_of(self, paths: u32) -> Self {
+        Self { paths, ..self }
     }
 
     /// Reads a number for it: none of nothing is ever sent, and no loss of everything is survived.
@@ -314,6 +323,15 @@ impl Knobs {
     #[must_use]
     pub fn whole(&self, name: &str) -> u64 {
         self.get(name).max(0.0).round() as u64
+    }
+
+    /// Bits a second of all paths together, one way.
+    pub(super) fn rates(&self) -> f64 {
+        let rate = |(knob, value): &(Knob, Value)| match value {
+            Value::Number(number) if knob.unit == Unit::Rate => number * f64::from(knob.paths),
+            Value::Number(_) | Value::Word(_) => 0.0,
+        };
+        self.0.iter().map(rate).sum()
     }
 
     /// `wifi.rate=8mbit wifi.rtt=20ms`: as `--set` takes them, without the one on the horizontal axis.
@@ -566,6 +584,13 @@ mod tests {
             }
             assert_eq!(again, knobs, "{words}: {}", knobs.written(None));
         }
+    }
+
+    #[test]
+    fn rates_are_those_of_all_paths() {
+        let mut all = DECLARED.to_vec();
+        all.push(Knob::new("rate", Unit::Rate, "5mbit", "rate of each path").each_of(4));
+        assert_eq!(Knobs::of(&all).rates(), 28e6);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Options {
     pub arms: Arms,
     /// Fewer points and shorter runs.
     pub quick: bool,
-    /// Threads; one for each processor if absent.
+    /// Runs at one time; if absent, one for each processor, and some more of those that wait for the time to pass.
     pub jobs: Option<NonZero<usize>>,
     /// Parameters to change, as `NAME=VALUE`.
     pub set: Vec<String>,
@@ -46,8 +46,10 @@ enum Share {
     All,
 }
 
-/// Runs in real time that take little go beside each other, so many for each thread.
+/// Runs in real time that take little go beside each other, so many for each processor.
 const LITTLE_TO_A_CORE: usize = 3;
+/// Bits a second over all paths up to which a run in real time takes little.
+const LITTLE: f64 = 50e6;
 
 /// Makes figures, in the order given. It may replace this process, see [`netns::acquire`], when an arm needs namespaces.
 ///
@@ -153,19 +155,12 @@ impl Work<'_> {
     fn run(&self) -> Vec<Vec<Result1>> {
         let total = self.plans.iter().map(|plan| plan.runs.len()).sum();
         let progress = Progress::new(total, self.options.quiet);
-        let cores = self
-            .options
-            .jobs
-            .or_else(|| std::thread::available_parallelism().ok())
-            .map_or(1, NonZero::get);
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut all: Vec<(usize, usize, Result1)> = Vec::new();
-        for (share, threads) in [
-            (Share::Core, cores),
-            (Share::Little, cores * LITTLE_TO_A_CORE),
-            (Share::All, 1),
-        ] {
+        for share in [Share::Core, Share::Little, Share::All] {
             let places = self.places(share);
-            let done = on_all_cores(places.len(), NonZero::new(threads), self.stop, |n| {
+            let threads = NonZero::new(share.at_one_time(self.options.jobs, processors));
+            let done = on_all_cores(places.len(), threads, self.stop, |n| {
                 let (plan, run) = places[n];
                 let result = self.one(plan, run, &progress);
                 progress.step();
@@ -192,7 +187,7 @@ impl Work<'_> {
         let mut places = Vec::new();
         for (n, plan) in self.plans.iter().enumerate() {
             let of_it = plan.runs.iter().enumerate();
-            let fit = of_it.filter(|(_, run)| share_of(plan.figure, run.arm) == share);
+            let fit = of_it.filter(|(_, run)| share_of(plan.figure, run) == share);
             places.extend(fit.map(|(m, _)| (n, m)));
         }
         places
@@ -215,6 +210,7 @@ impl Work<'_> {
             knobs: &planned.knobs,
             x: planned.x,
             quick: self.options.quick,
+            one_network: self.options.jobs.is_some(),
             program: self.program,
             stop: self.stop,
         });
@@ -225,11 +221,28 @@ impl Work<'_> {
     }
 }
 
-fn share_of(figure: &Figure, arm: Arm) -> Share {
-    match (arm, figure.load) {
+impl Share {
+    /// How many runs of this share go at one time.
+    fn at_one_time(self, jobs: Option<NonZero<usize>>, processors: usize) -> usize {
+        match (self, jobs) {
+            (Self::Core, jobs) => jobs.map_or(processors, NonZero::get),
+            (Self::Little, None) => processors * LITTLE_TO_A_CORE,
+            // More of them disturb each other, whoever wants them.
+            (Self::Little, Some(jobs)) => jobs.get().min(processors),
+            (Self::All, _) => 1,
+        }
+    }
+}
+
+fn share_of(figure: &Figure, run: &Planned) -> Share {
+    match (run.arm, figure.load) {
         (Arm::Sim, _) => Share::Core,
         (Arm::Process, _) | (Arm::Real | Arm::Kernel, Load::Heavy) => Share::All,
-        (Arm::Real | Arm::Kernel, Load::Light) => Share::Little,
+        // Whatever the figure has by itself: rates can be set and swept.
+        (Arm::Real | Arm::Kernel, Load::Light) => match run.knobs.rates() <= LITTLE {
+            true => Share::Little,
+            false => Share::All,
+        },
     }
 }
 
@@ -312,5 +325,35 @@ mod tests {
         };
         let made = make(&[figure], &options).expect("nothing is needed for it");
         assert!(made[0].interrupted && made[0].failures.is_empty());
+    }
+
+    #[test]
+    fn what_runs_in_real_time_leaves_room_to_others() {
+        let at_one_time = |share: Share| {
+            [None, NonZero::new(1), NonZero::new(16)].map(|jobs| share.at_one_time(jobs, 2))
+        };
+        assert_eq!(at_one_time(Share::Core), [2, 1, 16]);
+        assert_eq!(at_one_time(Share::Little), [6, 1, 2]);
+        assert_eq!(at_one_time(Share::All), [1, 1, 1]);
+        let shares = |id: &str, set: &str| {
+            let figure = find(id).expect("it is there");
+            let request = Request {
+                set: vec![set.to_owned()],
+                ..Request::default()
+            };
+            let plan = plan::of(figure, &request).expect(set);
+            let real = plan.runs.iter().find(|run| run.arm == Arm::Real);
+            share_of(figure, real.expect("it has real packets"))
+        };
+        for (id, set, share) in [
+            ("nsdi-4a", "wifi.rate=48mbit", Share::Little),
+            ("nsdi-4a", "wifi.rate=1gbit", Share::All),
+            ("smapp-2a", "rate=25mbit", Share::Little),
+            ("smapp-2a", "rate=26mbit", Share::All),
+            ("smapp-2c", "rate=13mbit", Share::All),
+            ("pathfinder-2", "rate=17mbit", Share::All),
+        ] {
+            assert_eq!(shares(id, set), share, "{id} with {set}");
+        }
     }
 }

@@ -12,7 +12,8 @@
 //!    in [`all`].
 //! 2. Declare its parameters as [`Knob`]s, each with the value that the paper used, and with `.quick(..)` another one for
 //!    `--quick`. One of them is the horizontal axis ([`Across::Knob`]), with its values written as `--sweep` takes them; a
-//!    distribution has [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves.
+//!    distribution has [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves. A rate that several paths have
+//!    says so with `.each_of(..)`: what carries much runs alone.
 //! 3. Declare its [`Line`]s: the name, the arms on which it exists, and who talks ([`Does`]). A line has one colour on
 //!    every arm.
 //! 4. Write `run`: one run of one line on one arm at one value, as a function of [`Run`] alone; no global state, for many run
@@ -198,6 +199,8 @@ pub struct Run<'a> {
     pub x: f64,
     /// Fewer repetitions are wanted.
     pub quick: bool,
+    /// Somebody said how many runs may go at one time: a run makes one network at a time.
+    pub one_network: bool,
     /// The `manypath` program, for ends that are processes of their own.
     pub program: &'a Path,
     /// Somebody wants to stop; see [`Run::go_on`].

@@ -144,7 +144,7 @@ const KNOBS: [Knob; 6] = [
     )
     .or_none(),
     Knob::new("connections", Unit::Count, "1", "connections"),
-    Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
+    Knob::new("rate", Unit::Rate, "8mbit", "rate of each path").each_of(3),
     Knob::new(
         "runs",
         Unit::Count,

@@ -29,7 +29,7 @@ const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> L
 }
 
 const KNOBS: [Knob; 7] = [
-    Knob::new("rate", Unit::Rate, "10mbit", "rate of each path"),
+    Knob::new("rate", Unit::Rate, "10mbit", "rate of each path").each_of(2),
     Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
     Knob::new(
         "loss",

@@ -46,7 +46,7 @@ pub(super) const FIGURE: Figure = Figure {
         lines: &[],
     },
     knobs: &[
-        Knob::new("rate", Unit::Rate, "5mbit", "rate of each path"),
+        Knob::new("rate", Unit::Rate, "5mbit", "rate of each path").each_of(2),
         Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
         Knob::new("blocks", Unit::Count, "100", "blocks of a run"),
         Knob::new("runs", Unit::Count, "10", "runs in the simulator").quick("3"),
