@@ -78,6 +78,7 @@ pub(super) fn cheapest(
     let (mut cheapest, mut counted) = (bench.run()?, 0);
     let mut before = is_quiet()?;
     while counted < run.knobs.whole("runs") {
+        run.go_on()?;
         let cost = bench.run()?;
         if value(&cost) < value(&cheapest) {
             cheapest = cost;

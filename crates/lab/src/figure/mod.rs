@@ -18,7 +18,8 @@
 //!    every arm.
 //! 4. Write `run`: one run of one line on one arm at one value, as a function of [`Run`] alone; no global state, for many run
 //!    at one time. It returns points, of its own line or of others (goodput and throughput of one run). A transfer over
-//!    parallel paths on any arm is `transfer::goodput`; `sim`, `real` and `process` have what it is made of.
+//!    parallel paths on any arm is `transfer::goodput`; `sim`, `real` and `process` have what it is made of. One that repeats
+//!    something asks [`Run::go_on`] before each time.
 //! 5. Write `verdict`: for each statement of the paper a [`Finding`] that says what was seen, and whether it holds. It is
 //!    a pure function of [`Seen`]; test it with numbers made up.
 //! 6. Put into [`Paper`] what the paper says, and as `lines` the values that it gives, in the units of the axes.
@@ -335,5 +336,36 @@ mod tests {
             }
         }
         assert!(find("nsdi-99").is_none());
+    }
+
+    /// A run of a figure's first line in the simulator.
+    fn first<'a>(figure: &Figure, knobs: &'a Knobs, stop: &'a AtomicBool) -> Run<'a> {
+        Run {
+            arm: Arm::Sim,
+            line: figure.lines[0],
+            knobs,
+            x: 0.0,
+            quick: true,
+            one_network: true,
+            program: Path::new("manypath"),
+            stop,
+        }
+    }
+
+    #[test]
+    fn whoever_stops_waits_for_one_repetition_and_not_for_all() {
+        let stop = AtomicBool::new(true);
+        for id in [
+            "smapp-2a-gaps",
+            "smapp-2b",
+            "smapp-2c",
+            "pathfinder-3",
+            "net11-4",
+        ] {
+            let figure = find(id).expect(id);
+            let knobs = Knobs::of(figure.knobs);
+            let run = first(figure, &knobs, &stop);
+            assert_eq!((figure.run)(&run), Err("stopped".to_owned()), "{id}");
+        }
     }
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +27,10 @@ struct Record {
 pub(super) struct Store {
     build: String,
     done: BTreeMap<String, Vec<Sample>>,
-    /// Where new ones go; nothing without a folder.
-    file: Option<Mutex<File>>,
+    /// Where new ones go, and as what errors name it; nothing without a folder.
+    file: Option<(PathBuf, Mutex<File>)>,
+    /// It was said that they cannot be kept.
+    told: Once,
 }
 
 impl Store {
@@ -38,6 +40,7 @@ impl Store {
             build: String::new(),
             done: BTreeMap::new(),
             file: None,
+            told: Once::new(),
         }
     }
 
@@ -75,7 +78,8 @@ impl Store {
         Ok(Self {
             build: build.to_owned(),
             done,
-            file: Some(Mutex::new(file)),
+            file: Some((path, Mutex::new(file))),
+            told: Once::new(),
         })
     }
 
@@ -84,9 +88,11 @@ impl Store {
         self.done.get(run).cloned()
     }
 
-    /// Keeps a run. A full disk only loses the keeping.
+    /// Keeps a run. A full disk only loses the keeping, which is told once.
     pub(super) fn keep(&self, run: String, samples: &[Sample]) {
-        let Some(file) = &self.file else { return };
+        let Some((path, file)) = &self.file else {
+            return;
+        };
         let record = Record {
             build: self.build.clone(),
             run,
@@ -95,7 +101,16 @@ impl Store {
         if let Ok(line) = serde_json::to_string(&record) {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             // In front of it a new line as well: the one before may have been cut short.
-            let _ = file.write_all(format!("\n{line}\n").as_bytes());
+            if let Err(error) = file.write_all(format!("\n{line}\n").as_bytes()) {
+                let path = path.display();
+                self.told.call_once(|| {
+                    // Nobody may read there any more; that must not end the runs.
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "manypath: cannot keep finished runs in {path}: {error}"
+                    );
+                });
+            }
         }
     }
 }

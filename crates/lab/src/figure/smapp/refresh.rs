@@ -76,6 +76,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     );
     let text = parallel_paths(&DELAYS, knobs.whole("rate"), Spread::Hash, &app);
     let time = |seed| {
+        run.go_on()?;
         let mut simulation = simulation(&text, seed)?;
         simulation.run();
         let record = simulation.hosts()[1]
@@ -114,6 +115,7 @@ fn real_times(run: &Run<'_>, policy: &str) -> Result<Vec<f64>, String> {
     let mut left = knobs.whole("real-runs").max(1);
     let mut all = Vec::new();
     while left > 0 {
+        run.go_on()?;
         let now = left.min(at_once);
         left -= now;
         let times = std::thread::scope(|scope| {

@@ -144,6 +144,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     }
     let mut all = Vec::new();
     for seed in 1..=run.knobs.whole("runs").max(1) {
+        run.go_on()?;
         all.extend(delays(run, seed)?);
     }
     Ok(distribution(run.line.name, all))
