@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::make::Result1;
 use super::plan::Plan;
 use super::{Arm, FigureError, Finding, Seen, draw, page};
+use crate::whole::write_whole;
 
 /// One line of a figure on one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -282,7 +283,7 @@ impl Outcome {
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
         let write = |end: &str, bytes: &[u8]| {
             let path = folder.join(format!("{}.{end}", self.id));
-            std::fs::write(&path, bytes).map_err(|source| FigureError::File { path, source })
+            write_whole(&path, bytes).map_err(|source| FigureError::File { path, source })
         };
         std::fs::create_dir_all(folder).map_err(|source| FigureError::File {
             path: folder.to_owned(),
