@@ -3,7 +3,7 @@
 use manypath_lab::figure::{self, Figure, FigureError, Options};
 
 use crate::commands::{namespace_failure, print_json, print_text};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::figure_args::{FigureArgs, ListArgs};
 
 /// Names the figures, or tells of one.
@@ -104,6 +104,7 @@ fn failure(error: FigureError) -> Failure {
         FigureError::NoFolder(_) => Failure::usage(message)
             .hint("name another one with --out; it is made if it is not there"),
         FigureError::Network(error) => namespace_failure(&error),
+        FigureError::Unreadable { .. } => Failure::new(Code::Failure, message),
         FigureError::Program(source) => Failure::from_io(message, source.kind()),
         FigureError::File { path, source } => Failure::file(&path, &source),
     }

@@ -57,6 +57,18 @@ impl Unit {
         }
     }
 
+    /// The least value that is not nothing, and the largest. Beyond them computers have no time, no memory, or no numbers for
+    /// what was asked for.
+    const fn bounds(self) -> RangeInclusive<f64> {
+        match self {
+            Self::Bytes => 1.0..=1e10,
+            Self::Rate => 1e3..=1e11,
+            Self::Time => 1e-6..=86_400.0,
+            Self::Percent => 1e-4..=100.0,
+            Self::Count | Self::Congestion => 1.0..=1e9,
+        }
+    }
+
     /// A value as one would write it: in whole numbers of a unit if it can be, and in few letters.
     fn written(self, value: f64) -> String {
         if self == Self::Percent {
@@ -185,9 +197,12 @@ impl Knob {
     /// Reads a number for it: none of nothing is ever sent, and no loss of everything is survived.
     fn number(&self, text: &str) -> Option<f64> {
         let number = self.unit.parse(text)?;
-        let some = number > 0.0 || self.or_none;
+        let fits = match number == 0.0 {
+            true => self.or_none,
+            false => self.unit.bounds().contains(&number),
+        };
         let all = self.unit == Unit::Percent && number >= 100.0 && !self.or_all;
-        (some && !all).then_some(number)
+        (fits && !all).then_some(number)
     }
 
     /// The same with another value for `--quick`.
@@ -421,11 +436,13 @@ fn unreadable(knob: &Knob, text: &str) -> KnobError {
 /// What one can write, for the end of an error.
 fn units(unit: &Unit) -> String {
     let names = match unit {
-        Unit::Bytes => "a number of bytes, with k, m or g (1000), or ki or mi (1024)".to_owned(),
-        Unit::Rate => "a number with bit, kbit, mbit or gbit".to_owned(),
-        Unit::Time => "a number with s, ms or us".to_owned(),
+        Unit::Bytes => {
+            "a number of bytes up to 10g, with k, m or g (1000), or ki or mi (1024)".to_owned()
+        }
+        Unit::Rate => "a number with bit, kbit, mbit or gbit, from 1kbit to 100gbit".to_owned(),
+        Unit::Time => "a number with s, ms or us, from 1us to a day".to_owned(),
         Unit::Percent => "a number with %, of 0 to less than 100 for losses".to_owned(),
-        Unit::Count => "a whole number".to_owned(),
+        Unit::Count => "a whole number up to 1000m".to_owned(),
         Unit::Congestion => {
             let names = Algorithm::ALL.iter().map(ToString::to_string);
             names.collect::<Vec<_>>().join(", ")
@@ -553,6 +570,36 @@ mod tests {
         assert!(knobs.set("x", "loss=0").is_ok());
         knobs.put("rtt", 1.0);
         assert_eq!(knobs.get("rtt"), 1.0);
+    }
+
+    #[test]
+    fn what_no_computer_can_do_is_refused() {
+        let knobs = Knobs::of(DECLARED);
+        for words in [
+            "wifi.rate=0.4bit",
+            "wifi.rate=1000gbit",
+            "rtt=0.1us",
+            "rtt=86401s",
+            "buffer=0.5",
+            "buffer=11g",
+            "loss=0.00001",
+        ] {
+            let told = knobs.clone().set("x", words).expect_err(words).to_string();
+            assert!(told.contains("is no value for"), "{told}");
+        }
+        for words in [
+            "wifi.rate=1kbit",
+            "wifi.rate=100gbit",
+            "rtt=1us",
+            "rtt=86400s",
+        ] {
+            knobs.clone().set("x", words).expect(words);
+        }
+        let runs = Knob::new("runs", Unit::Count, "5", "runs");
+        assert_eq!(
+            (runs.number("1000m"), runs.number("1001m")),
+            (Some(1e9), None)
+        );
     }
 
     #[test]

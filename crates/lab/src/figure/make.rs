@@ -214,6 +214,7 @@ impl Work<'_> {
             program: self.program,
             stop: self.stop,
         });
+        let samples = samples.and_then(finite);
         if let Ok(samples) = &samples {
             store.keep(key, samples);
         }
@@ -243,6 +244,15 @@ fn share_of(figure: &Figure, run: &Planned) -> Share {
             true => Share::Little,
             false => Share::All,
         },
+    }
+}
+
+/// Points that can be drawn. A file with others could not be read back.
+fn finite(samples: Vec<Sample>) -> Result<Vec<Sample>, String> {
+    let number = |sample: &Sample| sample.at.iter().all(|value| value.is_finite());
+    match samples.iter().find(|sample| !number(sample)) {
+        Some(sample) => Err(format!("{}: no number came out", sample.line)),
+        None => Ok(samples),
     }
 }
 
@@ -325,6 +335,15 @@ mod tests {
         };
         let made = make(&[figure], &options).expect("nothing is needed for it");
         assert!(made[0].interrupted && made[0].failures.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_number_is_a_failure() {
+        let figure = made_up(|run| Ok(run.point(f64::NAN)));
+        let made = make(&[figure], &simulated("buffer=200k")).expect("nothing is needed for it");
+        assert!(made[0].series.is_empty());
+        let why = &made[0].failures[0];
+        assert!(why.contains("no number came out"), "{why}");
     }
 
     #[test]

@@ -299,6 +299,14 @@ pub enum FigureError {
     /// Results cannot go there.
     #[error("{} is no folder", .0.display())]
     NoFolder(PathBuf),
+    /// A file of an earlier figure cannot be read.
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     File {
@@ -366,6 +374,21 @@ mod tests {
             let knobs = Knobs::of(figure.knobs);
             let run = first(figure, &knobs, &stop);
             assert_eq!((figure.run)(&run), Err("stopped".to_owned()), "{id}");
+        }
+    }
+
+    #[test]
+    fn costs_are_those_of_what_was_asked_for_or_none() {
+        let stop = AtomicBool::new(false);
+        let figure = find("nsdi-3").expect("it is there");
+        for (name, value, why) in [("packets", 10.0, "too few"), ("mss", 1e5, "no IP packet")] {
+            let mut knobs = Knobs::of(figure.knobs);
+            knobs.put(name, value);
+            let told = (figure.run)(&first(figure, &knobs, &stop));
+            assert!(
+                told.as_ref().is_err_and(|told| told.contains(why)),
+                "{told:?}"
+            );
         }
     }
 }

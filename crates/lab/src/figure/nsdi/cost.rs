@@ -48,7 +48,7 @@ fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         rtt_us: 100,
         checksum: run.line.does == Does::Own("checksum"),
         receive: ReceiveAlgorithm::AllShortcuts,
-        ..bench(run, run.knobs.whole("mss"))
+        ..bench(run, run.knobs.whole("mss"))?
     };
     Ok(run.point(cheapest(run, bench, Cost::slower)?.gigabits()))
 }
@@ -143,7 +143,7 @@ fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         queue: run.knobs.whole("queue"),
         plain,
         receive: algorithm.map_err(|error| error.to_string())?,
-        ..with_subflows(bench(run, ETHERNET), subflows, 2)
+        ..with_subflows(bench(run, ETHERNET)?, subflows, 2)?
     };
     Ok(run.point(cheapest(run, bench, |cost| cost.receiver)?.receiver))
 }
