@@ -47,7 +47,8 @@ pub(crate) struct FigureArgs {
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<NonZero<usize>>,
 
-    /// Where the values, the drawings and the pages go, and what finished runs are taken from
+    /// Where the values, the drawings and the pages go, and what finished runs are taken from; what is there of the same figure
+    /// is replaced, whatever arms it had, but not by one that was stopped
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
 

@@ -276,6 +276,18 @@ impl Outcome {
         text
     }
 
+    /// Whether its files belong into a folder: one that was stopped takes no finished one's place there, and without any
+    /// point it has nothing to show.
+    #[must_use]
+    pub fn belongs_in(&self, folder: &Path) -> bool {
+        let free = || match page::read(folder, &self.id) {
+            Ok(there) => there.is_none_or(|there| there.interrupted),
+            // Nobody knows what it is.
+            Err(_) => false,
+        };
+        !self.interrupted || !self.series.is_empty() && free()
+    }
+
     /// Writes `ID.csv`, `ID.json`, `ID.svg`, `ID.png` and `ID.html` into a folder.
     ///
     /// # Errors
@@ -462,6 +474,26 @@ pub(super) mod tests {
         assert!(
             told.contains("Not judged: ours, simulated (runs missing: "),
             "{told}"
+        );
+    }
+
+    #[test]
+    fn one_that_was_stopped_takes_no_finished_ones_place() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let (whole, part) = (made_up(), made_up().interrupted());
+        let nothing = Outcome {
+            series: Vec::new(),
+            ..part.clone()
+        };
+        assert!(!nothing.belongs_in(folder.path()) && part.belongs_in(folder.path()));
+        part.write(folder.path()).expect("a folder of our own");
+        assert!(part.belongs_in(folder.path()), "it was a part before");
+        whole.write(folder.path()).expect("a folder of our own");
+        assert!(whole.belongs_in(folder.path()) && !part.belongs_in(folder.path()));
+        std::fs::write(folder.path().join("x.json"), "{").expect("a folder of our own");
+        assert!(
+            !part.belongs_in(folder.path()),
+            "what is there, nobody knows"
         );
     }
 
