@@ -42,11 +42,13 @@ pub(crate) struct FigureArgs {
     #[arg(long, value_name = "NAME=A..B[:POINTS]|A,B,C")]
     pub(crate) sweep: Option<String>,
 
-    /// Threads [default: one for each processor]
+    /// Runs at one time [default: one for each processor, three on real packets, which mostly wait]. If given, those on real
+    /// packets are no more than the processors; those of more than 50 Mbit/s always go one by one
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<NonZero<usize>>,
 
-    /// Where the values, the drawings and the pages go, and what finished runs are taken from
+    /// Where the values, the drawings and the pages go, and what finished runs are taken from; what is there of the same figure
+    /// is replaced, whatever arms it had, but not by one that was stopped
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
 

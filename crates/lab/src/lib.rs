@@ -23,5 +23,7 @@ pub mod netns;
 pub mod parallel;
 mod spoken;
 pub mod testbed;
+mod whole;
 
 pub use interrupt::was_terminated;
+pub use whole::write_whole;

@@ -1,10 +1,13 @@
 //! `manypath lab list` and `manypath lab figure`.
 
-use manypath_lab::figure::{self, Figure, FigureError, Options};
+use std::path::Path;
+
+use manypath_lab::figure::{self, Figure, FigureError, Options, Outcome};
 
 use crate::commands::{namespace_failure, print_json, print_text};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::figure_args::{FigureArgs, ListArgs};
+use crate::runtime::{say, say_always};
 
 /// Names the figures, or tells of one.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
@@ -73,19 +76,15 @@ pub(crate) fn run(args: &FigureArgs, quiet: bool) -> Result<(), Failure> {
         program: None,
     };
     let outcomes = figure::make(&figures, &options).map_err(failure)?;
-    for outcome in &outcomes {
-        if let Some(folder) = &args.out {
-            outcome.write(folder).map_err(failure)?;
-        }
-        if args.json {
-            print_json(outcome)?;
-        } else {
-            print_text(&(outcome.table() + "\n"))?;
-        }
-    }
+    // A full disk costs no table, and a reader that went away no file.
+    let printed = outcomes.iter().try_for_each(|outcome| match args.json {
+        true => print_json(outcome),
+        false => print_text(&(outcome.table() + "\n")),
+    });
     if let Some(folder) = &args.out {
-        figure::gallery(folder).map_err(failure)?;
+        write(folder, &outcomes)?;
     }
+    printed?;
     if outcomes.iter().any(|outcome| outcome.interrupted) {
         return Err(Failure::stopped(""));
     }
@@ -93,6 +92,25 @@ pub(crate) fn run(args: &FigureArgs, quiet: bool) -> Result<(), Failure> {
         outcomes.iter().all(|outcome| outcome.failures.is_empty()),
         "some runs failed",
     )
+}
+
+/// Writes what came out into a folder, and the page of everything that is there.
+fn write(folder: &Path, outcomes: &[Outcome]) -> Result<(), Failure> {
+    for outcome in outcomes {
+        if outcome.belongs_in(folder) {
+            outcome.write(folder).map_err(failure)?;
+        } else if !outcome.series.is_empty() {
+            let id = &outcome.id;
+            say(&format!(
+                "manypath: {id} was stopped; {} keeps the one that it has",
+                folder.display()
+            ));
+        }
+    }
+    for unreadable in figure::gallery(folder).map_err(failure)? {
+        say_always(&format!("manypath: not in index.html: {unreadable}"));
+    }
+    Ok(())
 }
 
 fn failure(error: FigureError) -> Failure {
@@ -104,6 +122,7 @@ fn failure(error: FigureError) -> Failure {
         FigureError::NoFolder(_) => Failure::usage(message)
             .hint("name another one with --out; it is made if it is not there"),
         FigureError::Network(error) => namespace_failure(&error),
+        FigureError::Unreadable { .. } => Failure::new(Code::Failure, message),
         FigureError::Program(source) => Failure::from_io(message, source.kind()),
         FigureError::File { path, source } => Failure::file(&path, &source),
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use manypath_lab::grid::{self, Load, Options, Variant};
+use manypath_lab::write_whole;
 
 use crate::args::GridArgs;
 use crate::commands::{print_json, print_text};
@@ -67,19 +68,20 @@ pub(crate) fn run(args: &GridArgs, quiet: bool) -> Result<(), Failure> {
         }
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
+    // A full disk costs no report, and a reader that went away no table.
+    let printed = match args.json {
+        true => print_json(&report),
+        false => print_text(&format!("{report}")),
+    };
     if let Some(path) = &table {
         // A part takes no whole one's place.
         let path = &match report.interrupted {
             true => path.with_extension("partial.csv"),
             false => path.clone(),
         };
-        std::fs::write(path, report.csv()).map_err(|error| Failure::file(path, &error))?;
+        write_whole(path, report.csv().as_bytes()).map_err(|error| Failure::file(path, &error))?;
     }
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print_text(&format!("{report}"))?;
-    }
+    printed?;
     if report.interrupted {
         return Err(Failure::stopped(""));
     }

@@ -35,14 +35,15 @@ pub(super) const fn line(name: &'static str, does: Does) -> Line {
     }
 }
 
-/// One subflow over one link of 1 Gbit/s, with segments of this size.
-pub(super) fn bench(run: &Run<'_>, mss: u64) -> Bench {
-    Bench {
-        mtu: u16::try_from(mss + HEADERS).unwrap_or(u16::MAX),
+/// One subflow over one link of 1 Gbit/s, with segments of this size, which must fit an IP packet.
+pub(super) fn bench(run: &Run<'_>, mss: u64) -> Result<Bench, String> {
+    let mtu = u16::try_from(mss + HEADERS);
+    Ok(Bench {
+        mtu: mtu.map_err(|_| format!("no IP packet holds a segment of {mss} bytes"))?,
         receive: ReceiveAlgorithm::default(),
         packets: run.knobs.whole("packets") as usize,
         ..GAUGE
-    }
+    })
 }
 
 /// The same for a few segments of Ethernet.
@@ -59,14 +60,20 @@ const GAUGE: Bench = Bench {
     packets: 5_000,
 };
 
+/// A host here has no more addresses.
+const MOST_SUBFLOWS: u64 = 64;
+
 /// So many subflows over no more than so many links.
-pub(super) fn with_subflows(bench: Bench, subflows: u64, links: usize) -> Bench {
-    let subflows = subflows.clamp(1, 64) as usize;
-    Bench {
+pub(super) fn with_subflows(bench: Bench, subflows: u64, links: usize) -> Result<Bench, String> {
+    if subflows > MOST_SUBFLOWS {
+        return Err(format!("{MOST_SUBFLOWS} subflows at most, not {subflows}"));
+    }
+    let subflows = subflows.max(1) as usize;
+    Ok(Bench {
         links: subflows.min(links),
         subflows,
         ..bench
-    }
+    })
 }
 
 /// The cheapest of some runs, by one of their values. They all do the same, so what the others cost more was somebody else's: on a
@@ -81,6 +88,7 @@ pub(super) fn cheapest(
     let (mut cheapest, mut counted) = (bench.run()?, 0);
     let mut before = is_quiet()?;
     while counted < run.knobs.whole("runs") {
+        run.go_on()?;
         let cost = bench.run()?;
         if value(&cost) < value(&cheapest) {
             cheapest = cost;
@@ -119,5 +127,18 @@ fn is_quiet() -> Result<bool, String> {
         if Instant::now() >= until {
             return Ok(now <= known * DISTURBED);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subflows_are_as_many_as_asked_for() {
+        let of =
+            |subflows| with_subflows(GAUGE, subflows, 2).map(|bench| (bench.subflows, bench.links));
+        assert_eq!((of(0), of(1), of(8)), (Ok((1, 1)), Ok((1, 1)), Ok((8, 2))));
+        assert!(of(65).is_err());
     }
 }

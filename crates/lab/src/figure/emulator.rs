@@ -25,7 +25,7 @@ pub(super) const FIGURE: Figure = Figure {
     },
     knobs: &[
         Knob::new("rate", Unit::Rate, "10mbit", "rate"),
-        Knob::new("delay", Unit::Time, "20ms", "delay one way").or_none(),
+        Knob::new("delay", Unit::Time, "20ms", "delay one way"),
         Knob::new("loss", Unit::Percent, "20", "loss"),
         Knob::new("time", Unit::Time, "5s", "length of a measurement")
             .quick("2s")
@@ -86,14 +86,15 @@ type Arrivals = Vec<(Instant, u64)>;
 
 fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let knobs = run.knobs;
-    let rate = knobs.get("rate").max(1e3);
-    let delay = Duration::from_secs_f64(knobs.get("delay").max(0.0));
+    let rate = knobs.get("rate");
+    let delay = Duration::from_secs_f64(knobs.get("delay"));
     let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
     let round_trip = manypath_tcp::time::Duration::from_nanos(nanos.saturating_mul(2));
     let buffer = manypath_tcp::time::Duration::from_millis(200);
     let mut path = TestPath::symmetric("p0", rate as u64, round_trip, buffer);
     let chance = knobs.get("loss") / 100.0;
     if run.line.name == LOSS {
+        something(chance)?;
         path.up.loss = vec![Loss::Bernoulli(Chance::new(chance))];
     }
     let bed = Testbed::new("emulator", &[path], "cubic", 1).map_err(|error| error.to_string())?;
@@ -114,6 +115,14 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         ));
     }
     Ok(run.point(measured))
+}
+
+/// What is measured over nothing says nothing.
+fn something(loss: f64) -> Result<(), String> {
+    match loss > 0.0 {
+        true => Ok(()),
+        false => Err("no loss was asked for that could be measured".to_owned()),
+    }
 }
 
 /// Sends packets of so much payload from the client, each at its time after the beginning, and gives when each was sent
@@ -221,7 +230,7 @@ fn of_delay(bed: &Testbed, rate: f64, delay: Duration) -> Result<f64, String> {
         let sent = sent.get(usize::try_from(*number).ok()?)?;
         Some((*at - *sent).as_secs_f64() - own)
     });
-    Ok(median(took.collect())? / delay.as_secs_f64().max(1e-9))
+    Ok(median(took.collect())? / delay.as_secs_f64())
 }
 
 /// Many packets, of which so many do not arrive.
@@ -238,7 +247,7 @@ fn of_loss(bed: &Testbed, rate: f64, chance: f64, probes: u64) -> Result<f64, St
         ));
     }
     let lost = 1.0 - arrivals.len() as f64 / sent.len().max(1) as f64;
-    Ok(lost / chance.max(1e-9))
+    Ok(lost / chance)
 }
 
 fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
@@ -257,6 +266,14 @@ fn verdict(seen: &Seen<'_>) -> Vec<Finding> {
 mod tests {
     use super::super::Series;
     use super::*;
+
+    #[test]
+    fn nothing_is_measured_over_nothing() {
+        assert!(something(0.2).is_ok() && something(0.0).is_err());
+        let mut knobs = super::super::Knobs::of(FIGURE.knobs);
+        assert!(knobs.set("emulator", "delay=0").is_err());
+        assert!(knobs.set("emulator", "delay=1ms").is_ok());
+    }
 
     #[test]
     fn two_in_a_hundred_are_the_bound() {

@@ -57,6 +57,31 @@ impl Unit {
         }
     }
 
+    /// The least value that is not nothing, and the largest. Beyond them computers have no time, no memory, or no numbers for
+    /// what was asked for.
+    const fn bounds(self) -> RangeInclusive<f64> {
+        match self {
+            Self::Bytes => 1.0..=1e10,
+            Self::Rate => 1e3..=1e11,
+            Self::Time => 1e-6..=86_400.0,
+            Self::Percent => 1e-4..=100.0,
+            Self::Count | Self::Congestion => 1.0..=1e9,
+        }
+    }
+
+    /// A value as one would write it: in whole numbers of a unit if it can be, and in few letters.
+    fn written(self, value: f64) -> String {
+        if self == Self::Percent {
+            return format!("{value}%");
+        }
+        let all = self.spellings().iter();
+        let all = all.map(|(unit, factor)| format!("{}{unit}", value / factor));
+        // What is written must be read as the same, to the last bit.
+        let same = all.filter(|text| self.parse(text) == Some(value));
+        same.min_by_key(|text| (text.contains('.'), text.len()))
+            .unwrap_or_else(|| value.to_string())
+    }
+
     /// What a value is divided by to be drawn.
     #[must_use]
     pub const fn scale(self) -> f64 {
@@ -122,6 +147,8 @@ pub struct Knob {
     pub or_all: bool,
     /// It says how long or how often something is measured, not what: the figure's statements are about any value of it.
     pub measures: bool,
+    /// How many paths have it, of rates.
+    pub paths: u32,
 }
 
 impl Knob {
@@ -142,6 +169,7 @@ impl Knob {
             or_none: matches!(unit, Unit::Percent),
             or_all: false,
             measures: false,
+            paths: 1,
         }
     }
 
@@ -172,12 +200,21 @@ impl Knob {
         }
     }
 
+    /// The same, and so many paths have this rate each.
+    #[must_use]
+    pub const fn each_of(self, paths: u32) -> Self {
+        Self { paths, ..self }
+    }
+
     /// Reads a number for it: none of nothing is ever sent, and no loss of everything is survived.
     fn number(&self, text: &str) -> Option<f64> {
         let number = self.unit.parse(text)?;
-        let some = number > 0.0 || self.or_none;
+        let fits = match number == 0.0 {
+            true => self.or_none,
+            false => self.unit.bounds().contains(&number),
+        };
         let all = self.unit == Unit::Percent && number >= 100.0 && !self.or_all;
-        (some && !all).then_some(number)
+        (fits && !all).then_some(number)
     }
 
     /// The same with another value for `--quick`.
@@ -315,6 +352,25 @@ impl Knobs {
         self.get(name).max(0.0).round() as u64
     }
 
+    /// Bits a second of all paths together, one way.
+    pub(super) fn rates(&self) -> f64 {
+        let rate = |(knob, value): &(Knob, Value)| match value {
+            Value::Number(number) if knob.unit == Unit::Rate => number * f64::from(knob.paths),
+            Value::Number(_) | Value::Word(_) => 0.0,
+        };
+        self.0.iter().map(rate).sum()
+    }
+
+    /// `wifi.rate=8mbit wifi.rtt=20ms`: as `--set` takes them, without the one on the horizontal axis.
+    pub(super) fn written(&self, axis: Option<&str>) -> String {
+        let others = self.0.iter().filter(|(knob, _)| Some(knob.name) != axis);
+        let words = others.map(|(knob, value)| match value {
+            Value::Number(number) => format!("{}={}", knob.name, knob.unit.written(*number)),
+            Value::Word(word) => format!("{}={word}", knob.name),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// A name.
     ///
     /// # Panics
@@ -392,11 +448,13 @@ fn unreadable(knob: &Knob, text: &str) -> KnobError {
 /// What one can write, for the end of an error.
 fn units(unit: &Unit) -> String {
     let names = match unit {
-        Unit::Bytes => "a number of bytes, with k, m or g (1000), or ki or mi (1024)".to_owned(),
-        Unit::Rate => "a number with bit, kbit, mbit or gbit".to_owned(),
-        Unit::Time => "a number with s, ms or us".to_owned(),
+        Unit::Bytes => {
+            "a number of bytes up to 10g, with k, m or g (1000), or ki or mi (1024)".to_owned()
+        }
+        Unit::Rate => "a number with bit, kbit, mbit or gbit, from 1kbit to 100gbit".to_owned(),
+        Unit::Time => "a number with s, ms or us, from 1us to a day".to_owned(),
         Unit::Percent => "a number with %, of 0 to less than 100 for losses".to_owned(),
-        Unit::Count => "a whole number".to_owned(),
+        Unit::Count => "a whole number up to 1000m".to_owned(),
         Unit::Congestion => {
             let names = Algorithm::ALL.iter().map(ToString::to_string);
             names.collect::<Vec<_>>().join(", ")
@@ -524,6 +582,74 @@ mod tests {
         assert!(knobs.set("x", "loss=0").is_ok());
         knobs.put("rtt", 1.0);
         assert_eq!(knobs.get("rtt"), 1.0);
+    }
+
+    #[test]
+    fn what_no_computer_can_do_is_refused() {
+        let knobs = Knobs::of(DECLARED);
+        for words in [
+            "wifi.rate=0.4bit",
+            "wifi.rate=1000gbit",
+            "rtt=0.1us",
+            "rtt=86401s",
+            "buffer=0.5",
+            "buffer=11g",
+            "loss=0.00001",
+        ] {
+            let told = knobs.clone().set("x", words).expect_err(words).to_string();
+            assert!(told.contains("is no value for"), "{told}");
+        }
+        for words in [
+            "wifi.rate=1kbit",
+            "wifi.rate=100gbit",
+            "rtt=1us",
+            "rtt=86400s",
+        ] {
+            knobs.clone().set("x", words).expect(words);
+        }
+        let runs = Knob::new("runs", Unit::Count, "5", "runs");
+        assert_eq!(
+            (runs.number("1000m"), runs.number("1001m")),
+            (Some(1e9), None)
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let mut knobs = Knobs::of(DECLARED);
+        assert_eq!(
+            knobs.written(Some("buffer")),
+            "wifi.rate=8mbit rtt=20ms congestion=cubic loss=1%"
+        );
+        let time = |seconds: f64| Unit::Time.written(seconds);
+        assert_eq!([60.0, 0.15, 0.0].map(time), ["60s", "150ms", "0s"]);
+        for words in [
+            "buffer=1460",
+            "buffer=64ki",
+            "wifi.rate=50kbit",
+            "wifi.rate=1.5gbit",
+            "wifi.rate=3.27mbit",
+            "rtt=400us",
+            "rtt=0.05ms",
+            "rtt=9s",
+            "rtt=1.333333333us",
+            "loss=0.3%",
+            "loss=0",
+        ] {
+            knobs.set("x", words).expect(words);
+            let mut again = Knobs::of(DECLARED);
+            for written in knobs.written(None).split(' ') {
+                again.set("x", written).expect(written);
+            }
+            assert_eq!(again, knobs, "{words}: {}", knobs.written(None));
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_all_paths() {
+        let mut all = DECLARED.to_vec();
+        all.push(Knob::new("rate", Unit::Rate, "5mbit", "rate of each path").each_of(4));
+        assert_eq!(Knobs::of(&all).rates(), 28e6);
     }
 
     #[test]

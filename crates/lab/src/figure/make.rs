@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::plan::{self, Plan, Planned, Request};
 use super::progress::Progress;
@@ -19,7 +19,7 @@ pub struct Options {
     pub arms: Arms,
     /// Fewer points and shorter runs.
     pub quick: bool,
-    /// Threads; one for each processor if absent.
+    /// Runs at one time; if absent, one for each processor, and some more of those that wait for the time to pass.
     pub jobs: Option<NonZero<usize>>,
     /// Parameters to change, as `NAME=VALUE`.
     pub set: Vec<String>,
@@ -46,8 +46,10 @@ enum Share {
     All,
 }
 
-/// Runs in real time that take little go beside each other, so many for each thread.
+/// Runs in real time that take little go beside each other, so many for each processor.
 const LITTLE_TO_A_CORE: usize = 3;
+/// Bits a second over all paths up to which a run in real time takes little.
+const LITTLE: f64 = 50e6;
 
 /// Makes figures, in the order given. It may replace this process, see [`netns::acquire`], when an arm needs namespaces.
 ///
@@ -90,6 +92,7 @@ pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcom
             stores: &stores,
             program: &program,
             options,
+            kernel: store::kernel(),
             stop,
         }
         .run();
@@ -142,6 +145,8 @@ struct Work<'a> {
     stores: &'a [Store],
     program: &'a Path,
     options: &'a Options,
+    /// The release of the kernel that carries packets.
+    kernel: String,
     stop: &'a AtomicBool,
 }
 
@@ -150,25 +155,18 @@ impl Work<'_> {
     fn run(&self) -> Vec<Vec<Result1>> {
         let total = self.plans.iter().map(|plan| plan.runs.len()).sum();
         let progress = Progress::new(total, self.options.quiet);
-        let cores = self
-            .options
-            .jobs
-            .or_else(|| std::thread::available_parallelism().ok())
-            .map_or(1, NonZero::get);
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut all: Vec<(usize, usize, Result1)> = Vec::new();
-        for (share, threads) in [
-            (Share::Core, cores),
-            (Share::Little, cores * LITTLE_TO_A_CORE),
-            (Share::All, 1),
-        ] {
+        for share in [Share::Core, Share::Little, Share::All] {
             let places = self.places(share);
-            let done = on_all_cores(places.len(), NonZero::new(threads), self.stop, |n| {
+            let threads = NonZero::new(share.at_one_time(self.options.jobs, processors));
+            let done = on_all_cores(places.len(), threads, self.stop, |n| {
                 let (plan, run) = places[n];
                 let result = self.one(plan, run, &progress);
                 progress.step();
-                (plan, run, result)
+                self.counts(&result).then_some((plan, run, result))
             });
-            all.extend(done);
+            all.extend(done.into_iter().flatten());
         }
         progress.finish();
         all.sort_by_key(|(plan, run, _)| (*plan, *run));
@@ -179,12 +177,17 @@ impl Work<'_> {
         results
     }
 
+    /// Ctrl-C ends the programs of a run as well: what fails after it did not fail by itself, and was not made.
+    fn counts(&self, (_, result): &Result1) -> bool {
+        result.is_ok() || !self.stop.load(Ordering::Relaxed)
+    }
+
     /// Which runs take that share of the machine.
     fn places(&self, share: Share) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for (n, plan) in self.plans.iter().enumerate() {
             let of_it = plan.runs.iter().enumerate();
-            let fit = of_it.filter(|(_, run)| share_of(plan.figure, run.arm) == share);
+            let fit = of_it.filter(|(_, run)| share_of(plan.figure, run) == share);
             places.extend(fit.map(|(m, _)| (n, m)));
         }
         places
@@ -193,9 +196,9 @@ impl Work<'_> {
     fn one(&self, plan: usize, run: usize, progress: &Progress) -> Result1 {
         let (store, plan) = (&self.stores[plan], &self.plans[plan]);
         let planned = &plan.runs[run];
-        let key = planned.key();
+        let key = store::kept_as(planned, &self.kernel);
         if let Some(samples) = store.finished(&key) {
-            return (planned.clone(), Ok(samples));
+            return (planned.clone(), Ok(plan.placed(planned, samples)));
         }
         progress.begin(format!(
             "{} {} {}",
@@ -207,8 +210,11 @@ impl Work<'_> {
             knobs: &planned.knobs,
             x: planned.x,
             quick: self.options.quick,
+            one_network: self.options.jobs.is_some(),
             program: self.program,
+            stop: self.stop,
         });
+        let samples = samples.and_then(finite);
         if let Ok(samples) = &samples {
             store.keep(key, samples);
         }
@@ -216,11 +222,37 @@ impl Work<'_> {
     }
 }
 
-fn share_of(figure: &Figure, arm: Arm) -> Share {
-    match (arm, figure.load) {
+impl Share {
+    /// How many runs of this share go at one time.
+    fn at_one_time(self, jobs: Option<NonZero<usize>>, processors: usize) -> usize {
+        match (self, jobs) {
+            (Self::Core, jobs) => jobs.map_or(processors, NonZero::get),
+            (Self::Little, None) => processors * LITTLE_TO_A_CORE,
+            // More of them disturb each other, whoever wants them.
+            (Self::Little, Some(jobs)) => jobs.get().min(processors),
+            (Self::All, _) => 1,
+        }
+    }
+}
+
+fn share_of(figure: &Figure, run: &Planned) -> Share {
+    match (run.arm, figure.load) {
         (Arm::Sim, _) => Share::Core,
         (Arm::Process, _) | (Arm::Real | Arm::Kernel, Load::Heavy) => Share::All,
-        (Arm::Real | Arm::Kernel, Load::Light) => Share::Little,
+        // Whatever the figure has by itself: rates can be set and swept.
+        (Arm::Real | Arm::Kernel, Load::Light) => match run.knobs.rates() <= LITTLE {
+            true => Share::Little,
+            false => Share::All,
+        },
+    }
+}
+
+/// Points that can be drawn. A file with others could not be read back.
+fn finite(samples: Vec<Sample>) -> Result<Vec<Sample>, String> {
+    let number = |sample: &Sample| sample.at.iter().all(|value| value.is_finite());
+    match samples.iter().find(|sample| !number(sample)) {
+        Some(sample) => Err(format!("{}: no number came out", sample.line)),
+        None => Ok(samples),
     }
 }
 
@@ -255,5 +287,92 @@ mod tests {
         };
         assert_eq!(line("TCP over WiFi").points.len(), 2);
         assert!(line("TCP over WiFi").points[1][1] > 5.0);
+    }
+
+    /// Figure 4(a) with another run.
+    fn made_up(run: fn(&Run<'_>) -> Result<Vec<Sample>, String>) -> &'static Figure {
+        let figure = find("nsdi-4a").expect("it is there");
+        Box::leak(Box::new(Figure { run, ..*figure }))
+    }
+
+    fn simulated(sweep: &str) -> Options {
+        Options {
+            arms: Arms::One(Arm::Sim),
+            quiet: true,
+            sweep: Some(sweep.to_owned()),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_kept_run_lies_where_the_axis_of_today_has_it() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let figure = made_up(|run| Ok(run.point(run.knobs.get("buffer"))));
+        // By default the buffer has 200 kB and WiFi 8 Mbit/s: the second figure has the run of the first.
+        let places = ["buffer=200k", "wifi.rate=8mbit,16mbit"].map(|sweep| {
+            let options = Options {
+                keep: Some(folder.path().to_owned()),
+                ..simulated(sweep)
+            };
+            let made = make(&[figure], &options).expect("nothing is needed for it");
+            let points = made[0].series[0].points.iter();
+            points.map(|point| point[0]).collect::<Vec<f64>>()
+        });
+        assert_eq!(places, [vec![200.0], vec![8.0, 16.0]]);
+    }
+
+    #[test]
+    fn what_fails_after_ctrl_c_was_not_made() {
+        let figure = made_up(|run| {
+            assert_eq!(run.go_on(), Ok(()), "it begins before");
+            run.stop.store(true, Ordering::Relaxed);
+            run.go_on()?;
+            Ok(Vec::new())
+        });
+        let options = Options {
+            jobs: NonZero::new(1),
+            ..simulated("buffer=200k")
+        };
+        let made = make(&[figure], &options).expect("nothing is needed for it");
+        assert!(made[0].interrupted && made[0].failures.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_number_is_a_failure() {
+        let figure = made_up(|run| Ok(run.point(f64::NAN)));
+        let made = make(&[figure], &simulated("buffer=200k")).expect("nothing is needed for it");
+        assert!(made[0].series.is_empty());
+        let why = &made[0].failures[0];
+        assert!(why.contains("no number came out"), "{why}");
+    }
+
+    #[test]
+    fn what_runs_in_real_time_leaves_room_to_others() {
+        let at_one_time = |share: Share| {
+            [None, NonZero::new(1), NonZero::new(16)].map(|jobs| share.at_one_time(jobs, 2))
+        };
+        assert_eq!(at_one_time(Share::Core), [2, 1, 16]);
+        assert_eq!(at_one_time(Share::Little), [6, 1, 2]);
+        assert_eq!(at_one_time(Share::All), [1, 1, 1]);
+        let shares = |id: &str, set: &str| {
+            let figure = find(id).expect("it is there");
+            let request = Request {
+                set: vec![set.to_owned()],
+                ..Request::default()
+            };
+            let plan = plan::of(figure, &request).expect(set);
+            let real = plan.runs.iter().find(|run| run.arm == Arm::Real);
+            share_of(figure, real.expect("it has real packets"))
+        };
+        for (id, set, share) in [
+            ("nsdi-4a", "wifi.rate=48mbit", Share::Little),
+            ("nsdi-4a", "wifi.rate=1gbit", Share::All),
+            ("smapp-2a", "rate=25mbit", Share::Little),
+            ("smapp-2a", "rate=26mbit", Share::All),
+            ("smapp-2c", "rate=13mbit", Share::All),
+            ("pathfinder-2", "rate=17mbit", Share::All),
+        ] {
+            assert_eq!(shares(id, set), share, "{id} with {set}");
+        }
     }
 }

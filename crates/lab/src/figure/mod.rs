@@ -13,12 +13,14 @@
 //! 2. Declare its parameters as [`Knob`]s, each with the value that the paper used, and with `.quick(..)` another one for
 //!    `--quick`; with `.measures()` those that say how long or how often it is measured, and nothing else. One of them is the
 //!    horizontal axis ([`Across::Knob`]), with its values written as `--sweep` takes them; a distribution has
-//!    [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves.
+//!    [`Across::Measured`] instead. So `--set` and `--sweep` work by themselves. A rate that several paths have says so with
+//!    `.each_of(..)`: what carries much runs alone.
 //! 3. Declare its [`Line`]s: the name, the arms on which it exists, and who talks ([`Does`]). A line has one colour on
 //!    every arm.
 //! 4. Write `run`: one run of one line on one arm at one value, as a function of [`Run`] alone; no global state, for many run
 //!    at one time. It returns points, of its own line or of others (goodput and throughput of one run). A transfer over
-//!    parallel paths on any arm is `transfer::goodput`; `sim`, `real` and `process` have what it is made of.
+//!    parallel paths on any arm is `transfer::goodput`; `sim`, `real` and `process` have what it is made of. One that repeats
+//!    something asks [`Run::go_on`] before each time.
 //! 5. Write `verdict`: for each statement of the paper a [`Finding`] that says what was seen, and whether it holds. It is
 //!    a pure function of [`Seen`]; test it with numbers made up.
 //! 6. Put into [`Paper`] what the paper says, and as `lines` the values that it gives, in the units of the axes.
@@ -52,6 +54,7 @@ mod store;
 mod transfer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use arm::{Arm, Arms};
 pub use compare::{Finding, Seen};
@@ -198,8 +201,12 @@ pub struct Run<'a> {
     pub x: f64,
     /// Fewer repetitions are wanted.
     pub quick: bool,
+    /// Somebody said how many runs may go at one time: a run makes one network at a time.
+    pub one_network: bool,
     /// The `manypath` program, for ends that are processes of their own.
     pub program: &'a Path,
+    /// Somebody wants to stop; see [`Run::go_on`].
+    pub stop: &'a AtomicBool,
 }
 
 impl Run<'_> {
@@ -207,6 +214,17 @@ impl Run<'_> {
     #[must_use]
     pub fn point(&self, y: f64) -> Vec<Sample> {
         vec![self.sample(self.line.name, y)]
+    }
+
+    /// An error once somebody wants to stop. A run of many repetitions asks before each.
+    ///
+    /// # Errors
+    /// Such a run counts as not made, not as failed.
+    pub fn go_on(&self) -> Result<(), String> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err("stopped".to_owned()),
+            false => Ok(()),
+        }
     }
 
     /// A point of a line at this run's place.
@@ -282,6 +300,14 @@ pub enum FigureError {
     /// Results cannot go there.
     #[error("{} is no folder", .0.display())]
     NoFolder(PathBuf),
+    /// A file of an earlier figure cannot be read.
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     File {
@@ -319,5 +345,51 @@ mod tests {
             }
         }
         assert!(find("nsdi-99").is_none());
+    }
+
+    /// A run of a figure's first line in the simulator.
+    fn first<'a>(figure: &Figure, knobs: &'a Knobs, stop: &'a AtomicBool) -> Run<'a> {
+        Run {
+            arm: Arm::Sim,
+            line: figure.lines[0],
+            knobs,
+            x: 0.0,
+            quick: true,
+            one_network: true,
+            program: Path::new("manypath"),
+            stop,
+        }
+    }
+
+    #[test]
+    fn whoever_stops_waits_for_one_repetition_and_not_for_all() {
+        let stop = AtomicBool::new(true);
+        for id in [
+            "smapp-2a-gaps",
+            "smapp-2b",
+            "smapp-2c",
+            "pathfinder-3",
+            "net11-4",
+        ] {
+            let figure = find(id).expect(id);
+            let knobs = Knobs::of(figure.knobs);
+            let run = first(figure, &knobs, &stop);
+            assert_eq!((figure.run)(&run), Err("stopped".to_owned()), "{id}");
+        }
+    }
+
+    #[test]
+    fn costs_are_those_of_what_was_asked_for_or_none() {
+        let stop = AtomicBool::new(false);
+        let figure = find("nsdi-3").expect("it is there");
+        for (name, value, why) in [("packets", 10.0, "too few"), ("mss", 1e5, "no IP packet")] {
+            let mut knobs = Knobs::of(figure.knobs);
+            knobs.put(name, value);
+            let told = (figure.run)(&first(figure, &knobs, &stop));
+            assert!(
+                told.as_ref().is_err_and(|told| told.contains(why)),
+                "{told:?}"
+            );
+        }
     }
 }

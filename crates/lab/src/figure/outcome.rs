@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::make::Result1;
 use super::plan::Plan;
 use super::{Arm, FigureError, Finding, Seen, draw, page};
+use crate::whole::write_whole;
 
 /// One line of a figure on one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,7 +71,7 @@ pub struct Outcome {
     pub title: String,
     /// What the paper says.
     pub paper: String,
-    /// The values that the paper gives.
+    /// The values that the paper gives, if its axis and its network are those here.
     pub published: Vec<Published>,
     /// How what came out agrees with it, in a sentence.
     pub agreement: String,
@@ -80,7 +81,7 @@ pub struct Outcome {
     pub axes: [Drawn; 2],
     /// The lines.
     pub series: Vec<Series>,
-    /// The parameters that were the same for all runs.
+    /// The parameters that were the same for all runs, as `--set` takes them.
     pub parameters: String,
     /// Arms that could not be had, and why.
     pub skipped: Vec<String>,
@@ -103,10 +104,11 @@ impl Outcome {
     pub(super) fn of(plan: &Plan, quick: bool, results: Vec<Result1>) -> Self {
         let figure = plan.figure;
         let mut series: Vec<Series> = Vec::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut failed) = (Vec::new(), Vec::new());
         for (run, result) in results {
             let samples = result.unwrap_or_else(|why| {
-                failures.push((run.key(), why));
+                failures.push((run.words(), why));
+                failed.push(run.arm);
                 Vec::new()
             });
             for sample in samples {
@@ -126,14 +128,14 @@ impl Outcome {
         }
         series.sort_by_key(|line| line.arm);
         let (findings, agreement) = if plan.own {
-            let findings = (figure.verdict)(&Seen::of(&series).with(&plan.knobs));
-            let agreement = agreement(&findings);
-            (findings, agreement)
+            judged(plan, &series, &failed)
         } else {
             let why = "parameters were changed: the paper's statements are not about this network.";
             (Vec::new(), why.to_owned())
         };
-        let published = figure.paper.lines.iter().map(|line| Published {
+        // They belong to the paper's axis and network alone.
+        let published = figure.paper.lines.iter().filter(|_| plan.own);
+        let published = published.map(|line| Published {
             name: line.name.to_owned(),
             points: line.points.to_vec(),
         });
@@ -156,7 +158,7 @@ impl Outcome {
                 },
             ],
             series,
-            parameters: plan.knobs.to_string(),
+            parameters: plan.parameters.clone(),
             skipped: Vec::new(),
             failures: told_once(failures),
             quick,
@@ -217,7 +219,7 @@ impl Outcome {
                 false => name.clone(),
             };
             for [x, y] in points {
-                text += &format!("{arm},{name},{x},{}\n", number(*y));
+                text += &format!("{arm},{name},{x},{y}\n");
             }
         }
         text
@@ -274,6 +276,18 @@ impl Outcome {
         text
     }
 
+    /// Whether its files belong into a folder: one that was stopped takes no finished one's place there, and without any
+    /// point it has nothing to show.
+    #[must_use]
+    pub fn belongs_in(&self, folder: &Path) -> bool {
+        let free = || match page::read(folder, &self.id) {
+            Ok(there) => there.is_none_or(|there| there.interrupted),
+            // Nobody knows what it is.
+            Err(_) => false,
+        };
+        !self.interrupted || !self.series.is_empty() && free()
+    }
+
     /// Writes `ID.csv`, `ID.json`, `ID.svg`, `ID.png` and `ID.html` into a folder.
     ///
     /// # Errors
@@ -281,7 +295,7 @@ impl Outcome {
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
         let write = |end: &str, bytes: &[u8]| {
             let path = folder.join(format!("{}.{end}", self.id));
-            std::fs::write(&path, bytes).map_err(|source| FigureError::File { path, source })
+            write_whole(&path, bytes).map_err(|source| FigureError::File { path, source })
         };
         std::fs::create_dir_all(folder).map_err(|source| FigureError::File {
             path: folder.to_owned(),
@@ -300,6 +314,21 @@ impl Outcome {
         write("png", &draw::png(&svg))?;
         write("svg", svg.as_bytes())
     }
+}
+
+/// What became of the statements on the arms whose runs are all there: what is missing may be where one does not hold.
+fn judged(plan: &Plan, series: &[Series], failed: &[Arm]) -> (Vec<Finding>, String) {
+    let whole = |line: &&Series| !failed.contains(&line.arm);
+    let whole: Vec<Series> = series.iter().filter(whole).cloned().collect();
+    let findings = (plan.figure.verdict)(&Seen::of(&whole).with(&plan.knobs));
+    let mut text = agreement(&findings);
+    for arm in Arm::ALL {
+        match failed.iter().filter(|other| **other == arm).count() {
+            0 => {}
+            count => text += &format!(" Not judged: {} (runs missing: {count}).", arm.title()),
+        }
+    }
+    (findings, text)
 }
 
 /// Runs that gave nothing, each with its reason: one line for each reason, which may be that of a hundred.
@@ -359,6 +388,8 @@ fn agreement(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::Sample;
+    use super::super::plan::{self, Planned, Request};
     use super::*;
 
     /// A figure with two arms and a paper.
@@ -395,6 +426,86 @@ pub(super) mod tests {
             command: "manypath lab figure made-up --quick".to_owned(),
             interrupted: false,
         }
+    }
+
+    /// What comes of figure 4 of NETWORKING 2011 with these words, if all runs give so much, or fail.
+    fn shares(set: &str, sweep: &str, result: fn(&Planned) -> Result<f64, String>) -> Outcome {
+        let words = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let request = Request {
+            set: words(set).into_iter().collect(),
+            sweep: words(sweep),
+            ..Request::default()
+        };
+        let figure = super::super::find("net11-4").expect("it is there");
+        let plan = plan::of(figure, &request).expect("it has these parameters");
+        let sample = |run: &Planned, y: f64| Sample {
+            line: run.line.name.to_owned(),
+            at: [run.x, y],
+        };
+        let runs = plan.runs.iter();
+        let results = runs.map(|run| (run.clone(), result(run).map(|y| vec![sample(run, y)])));
+        Outcome::of(&plan, false, results.collect())
+    }
+
+    #[test]
+    fn the_papers_values_are_shown_on_the_papers_axis_and_network_alone() {
+        let published = |set, sweep| shares(set, sweep, |_| Ok(50.0)).published.len();
+        assert_eq!(published("", ""), 2);
+        assert_eq!(published("", "others=1,3"), 2);
+        assert_eq!(published("rate=10mbit", ""), 0);
+        assert_eq!(published("", "subflows=1..4"), 0);
+    }
+
+    #[test]
+    fn an_arm_with_a_failure_is_not_judged() {
+        let whole = shares("", "", |_| Ok(50.0));
+        assert!(!whole.findings.is_empty() && !whole.agreement.contains("Not judged"));
+        let failed = shares("", "", |run| match run.x {
+            1.0 => Err("no".to_owned()),
+            _ => Ok(50.0),
+        });
+        assert!(failed.findings.is_empty() && !failed.series.is_empty());
+        let run = &failed.failures[0];
+        assert!(
+            run.contains(" others=1 ") && run.contains(" rtt=40ms "),
+            "{run}"
+        );
+        let told = &failed.agreement;
+        assert!(
+            told.contains("Not judged: ours, simulated (runs missing: "),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn one_that_was_stopped_takes_no_finished_ones_place() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let (whole, part) = (made_up(), made_up().interrupted());
+        let nothing = Outcome {
+            series: Vec::new(),
+            ..part.clone()
+        };
+        assert!(!nothing.belongs_in(folder.path()) && part.belongs_in(folder.path()));
+        part.write(folder.path()).expect("a folder of our own");
+        assert!(part.belongs_in(folder.path()), "it was a part before");
+        whole.write(folder.path()).expect("a folder of our own");
+        assert!(whole.belongs_in(folder.path()) && !part.belongs_in(folder.path()));
+        std::fs::write(folder.path().join("x.json"), "{").expect("a folder of our own");
+        assert!(
+            !part.belongs_in(folder.path()),
+            "what is there, nobody knows"
+        );
+    }
+
+    #[test]
+    fn values_are_written_to_the_last_digit() {
+        let mut outcome = made_up();
+        outcome.series[0].points = vec![[0.1, 1_234.567_891]];
+        assert!(
+            outcome.csv().contains(",0.1,1234.567891\n"),
+            "{}",
+            outcome.csv()
+        );
     }
 
     #[test]

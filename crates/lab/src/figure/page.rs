@@ -1,11 +1,13 @@
 //! Pages that need no other file: one a figure, and the gallery of all that a folder holds.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::outcome::{Outcome, number};
 use super::{Arm, FigureError, all, draw};
 use crate::demo::escape;
+use crate::whole::write_whole;
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:78em;margin:2em auto;padding:0 1em;line-height:1.4}\
     svg{max-width:100%;height:auto}pre{overflow:auto;background:#f6f6f6;padding:1em}\
@@ -129,18 +131,41 @@ fn values(outcome: &Outcome) -> String {
     text + "</table>\n"
 }
 
-/// Writes `index.html`: every figure that the folder holds, in the order of [`all`].
+/// What a folder holds of a figure; nothing if there is no file.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub(super) fn read(folder: &Path, id: &str) -> Result<Option<Outcome>, FigureError> {
+    let path = folder.join(format!("{id}.json"));
+    let failed = |why: String| FigureError::Unreadable {
+        path: path.clone(),
+        why,
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| failed(error.to_string())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Writes `index.html`: every figure that the folder holds, in the order of [`all`]. Gives what is there and cannot be read,
+/// and so is not on it.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn gallery(folder: &Path) -> Result<(), FigureError> {
-    let read = |id: &str| -> Option<Outcome> {
-        let text = std::fs::read_to_string(folder.join(format!("{id}.json"))).ok()?;
-        serde_json::from_str(&text).ok()
-    };
-    let outcomes: Vec<Outcome> = all().filter_map(|figure| read(figure.id)).collect();
+pub fn gallery(folder: &Path) -> Result<Vec<FigureError>, FigureError> {
+    let (mut outcomes, mut unreadable) = (Vec::new(), Vec::new());
+    for figure in all() {
+        match read(folder, figure.id) {
+            Ok(outcome) => outcomes.extend(outcome),
+            Err(error) => unreadable.push(error),
+        }
+    }
     let path = folder.join("index.html");
-    std::fs::write(&path, index(&outcomes)).map_err(|source| FigureError::File { path, source })
+    match write_whole(&path, index(&outcomes).as_bytes()) {
+        Ok(()) => Ok(unreadable),
+        Err(source) => Err(FigureError::File { path, source }),
+    }
 }
 
 fn index(outcomes: &[Outcome]) -> String {
@@ -192,7 +217,12 @@ mod tests {
             ..made_up()
         };
         outcome.write(folder.path()).expect("a folder of our own");
-        gallery(folder.path()).expect("a folder of our own");
+        std::fs::write(folder.path().join("nsdi-8.json"), "{\"id\":null}").expect("our own");
+        let unreadable = gallery(folder.path()).expect("a folder of our own");
+        let [error] = unreadable.as_slice() else {
+            panic!("{unreadable:?}");
+        };
+        assert!(error.to_string().contains("nsdi-8.json"), "{error}");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("written");
         let page = read("nsdi-4a.html");
         assert!(page.contains("a &lt;title&gt;") && page.contains("0.31 times"));

@@ -145,7 +145,7 @@ const KNOBS: [Knob; 6] = [
     )
     .or_none(),
     Knob::new("connections", Unit::Count, "1", "connections"),
-    Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
+    Knob::new("rate", Unit::Rate, "8mbit", "rate of each path").each_of(3),
     Knob::new(
         "runs",
         Unit::Count,
@@ -249,7 +249,11 @@ fn mean(run: &Run<'_>, of: fn(Found) -> f64) -> Result<Vec<Sample>, String> {
         Arm::Sim => run.knobs.whole("runs").max(1),
         Arm::Real | Arm::Kernel | Arm::Process => 1,
     };
-    let all: Result<Vec<f64>, String> = (1..=runs).map(|seed| one(run, seed).map(of)).collect();
+    let one = |seed| {
+        run.go_on()?;
+        one(run, seed).map(of)
+    };
+    let all: Result<Vec<f64>, String> = (1..=runs).map(one).collect();
     Ok(run.point(all?.iter().sum::<f64>() / runs as f64))
 }
 

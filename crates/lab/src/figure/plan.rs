@@ -1,7 +1,7 @@
 //! Which runs a figure consists of.
 
 use super::knob::{self, Knobs};
-use super::{Across, Arm, Arms, Figure, FigureError, Line};
+use super::{Across, Arm, Arms, Figure, FigureError, Line, Sample};
 
 /// What somebody wants of a figure.
 #[derive(Debug, Clone, Default)]
@@ -53,8 +53,10 @@ pub(super) struct Plan {
     pub(super) logarithmic: bool,
     /// Axis and network are the figure's own, about which its statements are.
     pub(super) own: bool,
-    /// The parameters as far as they are the same for all runs.
+    /// The parameters; the one on the axis as it would be elsewhere.
     pub(super) knobs: Knobs,
+    /// Those that are the same for all runs, in words.
+    pub(super) parameters: String,
     pub(super) runs: Vec<Planned>,
 }
 
@@ -69,9 +71,26 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// What it is known by among the finished runs: everything that its result depends on.
+    /// What it is known by among the finished runs: everything that its result depends on. On which axis it lies is no part of it.
     pub(super) fn key(&self) -> String {
         format!("{} | {} | {}", self.arm, self.line.name, self.knobs)
+    }
+
+    /// The same for people, with the parameters as `--set` takes them.
+    pub(super) fn words(&self) -> String {
+        let knobs = self.knobs.written(None);
+        format!("{} | {} | {knobs}", self.arm, self.line.name)
+    }
+}
+
+impl Plan {
+    /// What a finished run gave, at its place on this axis: it may have been made for another one.
+    pub(super) fn placed(&self, run: &Planned, mut samples: Vec<Sample>) -> Vec<Sample> {
+        match self.figure.x {
+            Across::Knob { .. } => samples.iter_mut().for_each(|sample| sample.at[0] = run.x),
+            Across::Measured(_) => {}
+        }
+        samples
     }
 }
 
@@ -140,6 +159,7 @@ pub(super) fn of(figure: &'static Figure, request: &Request) -> Result<Plan, Fig
         across: places.label,
         logarithmic: places.logarithmic,
         own: places.own && own_network,
+        parameters: knobs.written(places.axis),
         knobs,
         runs,
     })
@@ -262,6 +282,11 @@ mod tests {
         let last = plan.runs.last().expect("there are some");
         assert_eq!((last.x, last.knobs.whole("buffer")), (20.0, 300_000));
         assert!(last.key().contains("wifi.rate=20000000"));
+        assert!(plan.parameters.contains("buffer=300k wifi.rtt=20ms"));
+        assert!(
+            !plan.parameters.contains("wifi.rate"),
+            "it is no single one"
+        );
         let keys: std::collections::BTreeSet<String> = plan.runs.iter().map(Planned::key).collect();
         assert_eq!(
             keys.len(),

@@ -108,6 +108,12 @@ struct Link {
     flying: VecDeque<(Instant, IfaceId, Vec<u8>)>,
 }
 
+/// How long a link of so many bits a second takes for so many bytes.
+fn time_to_send(bytes: u64, rate: u64) -> Duration {
+    let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 /// Time that a stack has worked, in batches.
 #[derive(Default)]
 struct Watch {
@@ -133,11 +139,12 @@ impl Watch {
         }
     }
 
-    /// The median of the second half: the first one only warmed up.
-    fn median(&self) -> f64 {
+    /// The median of the second half: the first one only warmed up. An error if not one batch was filled.
+    fn median(&self) -> Result<f64, String> {
         let mut late = self.batches[self.batches.len() / 2..].to_vec();
         late.sort_by(f64::total_cmp);
-        late.get(late.len() / 2).copied().unwrap_or(f64::NAN)
+        let median = late.get(late.len() / 2).copied();
+        median.ok_or_else(|| format!("too few packets: it takes {BATCH} to measure anything"))
     }
 }
 
@@ -275,8 +282,8 @@ impl Bench {
         }
         let packets = world.arrived.max(1) as f64;
         Ok(Cost {
-            sender: world.watches[0].median(),
-            receiver: world.watches[1].median(),
+            sender: world.watches[0].median()?,
+            receiver: world.watches[1].median()?,
             payload: (read as f64 + f64::from(info.recv_queue)) / packets,
             out_of_order: info.searches.searches as f64 / packets,
         })
@@ -317,12 +324,10 @@ impl World {
         for (iface, packet) in self.out.sent.drain(..) {
             let link = &mut self.links[iface.0 as usize % bench.links];
             let begin = link.free_at.max(now);
-            let waiting = begin.since(now).as_nanos() * (bench.rate / 1_000_000) / 8_000;
-            if waiting > bench.queue {
+            if begin.since(now) > time_to_send(bench.queue, bench.rate) {
                 continue;
             }
-            let nanos = packet.len() as u64 * 8_000 / (bench.rate / 1_000_000).max(1);
-            link.free_at = begin + Duration::from_nanos(nanos);
+            link.free_at = begin + time_to_send(packet.len() as u64, bench.rate);
             let there = link.free_at + Duration::from_micros(bench.rtt_us / 2);
             link.flying.push_back((there, iface, packet));
         }
@@ -473,14 +478,21 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_exact() {
+        let [fast, slow] = [10_000_000_000, 1_500_000].map(|rate| time_to_send(1_500, rate));
+        assert_eq!(fast, Duration::from_nanos(1_200));
+        assert_eq!(slow, Duration::from_millis(8));
+    }
+
+    #[test]
     fn the_median_leaves_the_beginning_and_single_delays_out() {
         let mut watch = Watch {
             batches: vec![900.0, 800.0, 100.0, 120.0, 5_000.0],
             ..Watch::default()
         };
-        assert_eq!(watch.median(), 120.0);
+        assert_eq!(watch.median(), Ok(120.0));
         watch.batches.clear();
-        assert!(watch.median().is_nan());
+        assert!(watch.median().is_err_and(|why| why.contains("64")));
         watch.now = 1_000;
         watch.packets(BATCH - 1);
         watch.packets(61);

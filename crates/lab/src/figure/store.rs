@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Planned;
 use super::{FigureError, Sample};
 
 /// A finished run.
@@ -26,8 +27,10 @@ struct Record {
 pub(super) struct Store {
     build: String,
     done: BTreeMap<String, Vec<Sample>>,
-    /// Where new ones go; nothing without a folder.
-    file: Option<Mutex<File>>,
+    /// Where new ones go, and as what errors name it; nothing without a folder.
+    file: Option<(PathBuf, Mutex<File>)>,
+    /// It was said that they cannot be kept.
+    told: Once,
 }
 
 impl Store {
@@ -37,6 +40,7 @@ impl Store {
             build: String::new(),
             done: BTreeMap::new(),
             file: None,
+            told: Once::new(),
         }
     }
 
@@ -74,7 +78,8 @@ impl Store {
         Ok(Self {
             build: build.to_owned(),
             done,
-            file: Some(Mutex::new(file)),
+            file: Some((path, Mutex::new(file))),
+            told: Once::new(),
         })
     }
 
@@ -83,9 +88,11 @@ impl Store {
         self.done.get(run).cloned()
     }
 
-    /// Keeps a run. A full disk only loses the keeping.
+    /// Keeps a run. A full disk only loses the keeping, which is told once.
     pub(super) fn keep(&self, run: String, samples: &[Sample]) {
-        let Some(file) = &self.file else { return };
+        let Some((path, file)) = &self.file else {
+            return;
+        };
         let record = Record {
             build: self.build.clone(),
             run,
@@ -94,9 +101,32 @@ impl Store {
         if let Ok(line) = serde_json::to_string(&record) {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             // In front of it a new line as well: the one before may have been cut short.
-            let _ = file.write_all(format!("\n{line}\n").as_bytes());
+            if let Err(error) = file.write_all(format!("\n{line}\n").as_bytes()) {
+                let path = path.display();
+                self.told.call_once(|| {
+                    // Nobody may read there any more; that must not end the runs.
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "manypath: cannot keep finished runs in {path}: {error}"
+                    );
+                });
+            }
         }
     }
+}
+
+/// What a run is kept as. One whose packets the kernel carries belongs to the release of the kernel as well.
+pub(super) fn kept_as(run: &Planned, kernel: &str) -> String {
+    match run.arm.needs_namespaces() {
+        true => format!("{} | Linux {kernel}", run.key()),
+        false => run.key(),
+    }
+}
+
+/// The release of the kernel that runs here.
+pub(super) fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.unwrap_or_default().trim().to_owned()
 }
 
 /// What tells this build of the program from others.
@@ -114,6 +144,7 @@ pub(super) fn build(program: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan;
     use super::*;
 
     #[test]
@@ -121,6 +152,17 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a place for temporary files");
         let error = Store::open(file.path(), "x", "one", false).expect_err("it is a file");
         assert!(error.to_string().contains("is no folder"), "{error}");
+    }
+
+    #[test]
+    fn what_the_kernel_carried_belongs_to_its_release() {
+        let figure = super::super::find("nsdi-4a").expect("it is there");
+        let plan = plan::of(figure, &plan::Request::default()).expect("nothing is asked for");
+        for run in &plan.runs {
+            let [one, other] = ["6.1", "6.18"].map(|release| kept_as(run, release));
+            assert_eq!(one != other, run.arm.needs_namespaces(), "{one}");
+        }
+        assert!(!kernel().is_empty());
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) fn on_real_packets(
 ) -> Result<real::Carried, String> {
     debug_assert!(matches!(run.arm, Arm::Real | Arm::Kernel));
     let knobs = run.knobs;
-    let time_of = |name: &str| Duration::from_secs_f64(knobs.get(name).clamp(0.0, 3_600.0));
+    let time_of = |name: &str| Duration::from_secs_f64(knobs.get(name));
     let transfer = real::Transfer {
         paths,
         buffer: knobs.whole("buffer"),

@@ -82,14 +82,14 @@ fn mss(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     };
     let bench = Bench {
         plain: links == 0,
-        ..with_subflows(bench(run, run.knobs.whole("mss")), links, 2)
+        ..with_subflows(bench(run, run.knobs.whole("mss"))?, links, 2)?
     };
     Ok(run.point(cheapest(run, bench, Cost::slower)?.gigabits()))
 }
 
 fn subflows(run: &Run<'_>) -> Result<Vec<Sample>, String> {
-    let one = bench(run, run.knobs.whole("mss"));
-    let bench = with_subflows(one, run.knobs.whole("subflows"), 1);
+    let one = bench(run, run.knobs.whole("mss"))?;
+    let bench = with_subflows(one, run.knobs.whole("subflows"), 1)?;
     let cost = cheapest(run, bench, |cost| cost.sender + cost.receiver)?;
     Ok(vec![
         run.sample(SENDER, cost.sender),

@@ -171,7 +171,11 @@ fn part(run: &Run<'_>, seed: u64) -> Result<f64, String> {
 
 fn share(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let runs = run.knobs.whole("runs").max(1);
-    let parts: Result<Vec<f64>, String> = (1..=runs).map(|seed| part(run, seed)).collect();
+    let one = |seed| {
+        run.go_on()?;
+        part(run, seed)
+    };
+    let parts: Result<Vec<f64>, String> = (1..=runs).map(one).collect();
     Ok(run.point(parts?.iter().sum::<f64>() / runs as f64))
 }
 

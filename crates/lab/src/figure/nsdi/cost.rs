@@ -48,7 +48,7 @@ fn checksum(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         rtt_us: 100,
         checksum: run.line.does == Does::Own("checksum"),
         receive: ReceiveAlgorithm::AllShortcuts,
-        ..bench(run, run.knobs.whole("mss"))
+        ..bench(run, run.knobs.whole("mss"))?
     };
     Ok(run.point(cheapest(run, bench, Cost::slower)?.gigabits()))
 }
@@ -81,7 +81,7 @@ fn a_third_at_most(seen: &Seen<'_>) -> Vec<Finding> {
     all
 }
 
-const TCP: &str = "TCP, as many connections";
+const TCP: &str = "TCP, one connection";
 const LIST: &str = "list (regular)";
 const TREE: &str = "tree";
 const SHORTCUTS: &str = "shortcuts";
@@ -130,7 +130,7 @@ pub(super) const RECEIVE: Figure = Figure {
 fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let (plain, algorithm) = match run.line.does {
         Does::Own(name) => (false, name.parse::<ReceiveAlgorithm>()),
-        // A connection of plain TCP costs the same whether there are others or not.
+        // One connection over one link, whatever the axis says: what several of them cost each is the same.
         Does::Tcp(_) | Does::Multipath(_) => (true, Ok(ReceiveAlgorithm::default())),
     };
     let subflows = match plain {
@@ -143,7 +143,7 @@ fn receive(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         queue: run.knobs.whole("queue"),
         plain,
         receive: algorithm.map_err(|error| error.to_string())?,
-        ..with_subflows(bench(run, ETHERNET), subflows, 2)
+        ..with_subflows(bench(run, ETHERNET)?, subflows, 2)?
     };
     Ok(run.point(cheapest(run, bench, |cost| cost.receiver)?.receiver))
 }

@@ -30,7 +30,7 @@ const fn line(name: &'static str, what: &'static str, arms: &'static [Arm]) -> L
 }
 
 const KNOBS: [Knob; 7] = [
-    Knob::new("rate", Unit::Rate, "10mbit", "rate of each path"),
+    Knob::new("rate", Unit::Rate, "10mbit", "rate of each path").each_of(2),
     Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
     Knob::new(
         "loss",
@@ -212,7 +212,10 @@ fn longest_gap(progress: &[(Instant, u64)], from: f64) -> f64 {
 
 fn all_runs(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let from = run.knobs.get("at");
-    let gap = |seed| Ok(longest_gap(&read(run, seed)?, from));
+    let gap = |seed| {
+        run.go_on()?;
+        Ok(longest_gap(&read(run, seed)?, from))
+    };
     let gaps: Result<Vec<f64>, String> = (1..=run.knobs.whole("runs").max(1)).map(gap).collect();
     Ok(distribution(run.line.name, gaps?))
 }

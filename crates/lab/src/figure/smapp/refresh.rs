@@ -25,7 +25,7 @@ pub(super) const FIGURE: Figure = Figure {
         lines: &[],
     },
     knobs: &[
-        Knob::new("rate", Unit::Rate, "8mbit", "rate of each path"),
+        Knob::new("rate", Unit::Rate, "8mbit", "rate of each path").each_of(4),
         Knob::new("size", Unit::Bytes, "100mb", "size of the file"),
         Knob::new("subflows", Unit::Count, "5", "subflows"),
         Knob::new("runs", Unit::Count, "40", "runs in the simulator")
@@ -35,7 +35,7 @@ pub(super) const FIGURE: Figure = Figure {
             "real-runs",
             Unit::Count,
             "12",
-            "runs on real packets, two at a time",
+            "runs on real packets, two at a time without --jobs",
         )
         .quick("4")
         .measures(),
@@ -79,6 +79,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     );
     let text = parallel_paths(&DELAYS, knobs.whole("rate"), Spread::Hash, &app);
     let time = |seed| {
+        run.go_on()?;
         let mut simulation = simulation(&text, seed)?;
         simulation.run();
         let record = simulation.hosts()[1]
@@ -93,7 +94,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     Ok(distribution(run.line.name, times?))
 }
 
-/// Networks at one time. Other runs go on beside: with four in each, twelve of them shared two processors, and every file took half
+/// Networks at one time, unless somebody says how many runs may go. Other runs go on beside: with four in each, twelve of them shared two processors, and every file took half
 /// as long again.
 const AT_ONCE: u64 = 2;
 /// A file may take so many times as long as on one of the paths.
@@ -113,10 +114,12 @@ fn real_times(run: &Run<'_>, policy: &str) -> Result<Vec<f64>, String> {
         policy,
         most: std::time::Duration::from_secs_f64(on_one * PATIENCE + 10.0),
     };
+    let at_once = if run.one_network { 1 } else { AT_ONCE };
     let mut left = knobs.whole("real-runs").max(1);
     let mut all = Vec::new();
     while left > 0 {
-        let now = left.min(AT_ONCE);
+        run.go_on()?;
+        let now = left.min(at_once);
         left -= now;
         let times = std::thread::scope(|scope| {
             let started: Vec<_> = (0..now)

@@ -46,7 +46,7 @@ pub(super) const FIGURE: Figure = Figure {
         lines: &[],
     },
     knobs: &[
-        Knob::new("rate", Unit::Rate, "5mbit", "rate of each path"),
+        Knob::new("rate", Unit::Rate, "5mbit", "rate of each path").each_of(2),
         Knob::new("delay", Unit::Time, "10ms", "delay of each path").or_none(),
         Knob::new("blocks", Unit::Count, "100", "blocks of a run").measures(),
         Knob::new("runs", Unit::Count, "10", "runs in the simulator")
@@ -152,6 +152,7 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     }
     let mut all = Vec::new();
     for seed in 1..=run.knobs.whole("runs").max(1) {
+        run.go_on()?;
         all.extend(delays(run, seed)?);
     }
     Ok(distribution(run.line.name, all))
@@ -212,7 +213,9 @@ mod tests {
             knobs: &knobs,
             x: 0.0,
             quick: true,
+            one_network: true,
             program: std::path::Path::new(""),
+            stop: &std::sync::atomic::AtomicBool::new(false),
         };
         // A window that begins with ten segments carries a block in three rounds, the last of which has no way back.
         let took = delays(&run, 1).expect("a network");
