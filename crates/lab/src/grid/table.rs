@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Load, Report, Row};
 
 /// What the default settings must reach of TCP on the best path, everywhere.
-const NEVER_BELOW: f64 = 0.95;
+pub(super) const NEVER_BELOW: f64 = 0.95;
 
 /// Networks that are told one by one: those where it came out worst.
 const WORST: usize = 10;

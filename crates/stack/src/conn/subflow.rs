@@ -134,6 +134,8 @@ pub(crate) struct Subflow {
     pub(crate) repeated: Offset,
     /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
+    /// How often it was tried again after it had rested.
+    pub(crate) trials: u32,
     /// What its silence means while it has nothing in flight.
     pub(crate) quiet: Quiet,
     /// When it was last tried at once because of a sign of life.
@@ -242,6 +244,7 @@ impl Subflow {
             rescued: None,
             repeated: Offset::ZERO,
             penalised: None,
+            trials: 0,
             plain: false,
             plain_at: None,
             bare_question: BareQuestion::None,

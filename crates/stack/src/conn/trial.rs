@@ -3,7 +3,7 @@
 //! The guard judges a path by what was seen of it, and of one that rests nothing is seen: a path that was slow once, behind the
 //! data of somebody else, would rest for as long as the connection lives. What was seen ten seconds ago counts no more. The
 //! subflow then gets a copy of what others have in flight, for which nobody waits, and is like a new one from then on, whose round
-//! trip that copy tells.
+//! trip that copy tells. One that rests again was not worth it, and waits twice as long for the next time.
 
 use manypath_tcp::time::{Duration, Instant};
 
@@ -14,12 +14,21 @@ use super::{Conn, Cx};
 /// As long as what a path carries is remembered at most.
 const RESTED: Duration = Duration::from_secs(10);
 
+/// How often that doubles: a path is tried every eighty seconds at least.
+const DOUBLINGS: u32 = 3;
+
 /// Time between looks for subflows that rest.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long one rests that was tried so often. Pure.
+fn long_enough(trials: u32) -> Duration {
+    RESTED.times(1 << trials.min(DOUBLINGS))
+}
+
 /// It could carry data, and has carried none for long.
 fn has_rested(sf: &Subflow, now: Instant) -> bool {
-    sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(|span| span >= RESTED)
+    let enough = |span| span >= long_enough(sf.trials);
+    sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
 
 impl Conn {
@@ -36,6 +45,7 @@ impl Conn {
         let part = self.copy_for(i)?;
         let sf = &mut self.subflows[i];
         sf.tcp.forget_path();
+        sf.trials = sf.trials.saturating_add(1);
         let on = sf.id();
         self.refresh_sample(i);
         Some(Copy {
@@ -43,5 +53,16 @@ impl Conn {
             at: part.start,
             bytes: part.end.since(part.start),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trial_in_vain_makes_the_next_one_wait_longer() {
+        let seconds = [0, 1, 2, 3, 4, 1_000].map(|trials| long_enough(trials).as_millis() / 1_000);
+        assert_eq!(seconds, [10, 20, 40, 80, 80, 80]);
     }
 }

@@ -28,9 +28,8 @@ const LEAST_QUEUE: (u64, u64) = (9, 8);
 /// than this fraction of what a path does are no reason to keep its queue short.
 const RISK: u64 = 8;
 
-/// Segments that a path may have in flight of which nothing is known: its first window is ten, which take seconds on some. Nor
-/// does one wait for its queue with fewer.
-const FEW: u32 = 2;
+/// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
+const TRIAL: u32 = 2;
 
 /// Bytes a second that what nothing is known of is held to carry at least.
 const LEAST_RATE: u64 = 2_000;
@@ -139,7 +138,7 @@ fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
     let first = u64::from(path.cwnd);
     let on_its_way = || Duration::from_micros(first.saturating_mul(1_000_000) / LEAST_RATE);
     path.capacity == 0
-        && path.inflight >= path.mss.saturating_mul(FEW)
+        && path.inflight >= path.mss.saturating_mul(TRIAL)
         && together(paths, path.least, window, known) >= first
         && together(paths, on_its_way(), window, known) > window / 2
 }
@@ -193,13 +192,13 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     }
     let members = members(paths, window);
     let takes_part = |path: &PathView| members.contains(path.subflow);
-    let soonest = in_play().filter(|path| takes_part(path));
+    // What takes no whole segment at a time has its acknowledgements late.
+    let whole = |path: &PathView| path.window >= path.mss;
+    let soonest = in_play().filter(|path| takes_part(path) && whole(path));
     let soonest = soonest.min_by_key(|path| (path.delivery, path.subflow));
     let soonest = soonest.map(|path| path.subflow);
     for path in in_play() {
-        // Two segments make no queue that could be shorter, whatever their acknowledgement waits for.
-        let few = path.inflight < path.mss.saturating_mul(FEW);
-        let may_wait = Some(path.subflow) != soonest && is_queued(path) && !few;
+        let may_wait = Some(path.subflow) != soonest && is_queued(path);
         if !takes_part(path) || may_wait && holds_up(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
@@ -386,18 +385,18 @@ mod tests {
                 759_000,
                 alloc::vec![0],
             ),
-            // Its last segment was acknowledged late, and it has no other in flight.
+            // Something leaves it less than a segment of the window.
             (
-                "no queue to speak of",
+                "no whole segment fits where it is sooner",
                 alloc::vec![
-                    wifi,
                     PathView {
-                        inflight: 1_400,
-                        ..late
-                    }
+                        window: 1_000,
+                        ..wifi
+                    },
+                    late
                 ],
-                759_000,
-                alloc::vec![0, 1],
+                10_000,
+                alloc::vec![1],
             ),
             // In 200 ms it carries 1 MB; an eighth of that is 125,000.
             (
