@@ -396,7 +396,7 @@ mod tests {
                     late
                 ],
                 10_000,
-                alloc::vec![1],
+                alloc::vec![0, 1],
             ),
             // In 200 ms it carries 1 MB; an eighth of that is 125,000.
             (
