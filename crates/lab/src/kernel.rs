@@ -6,6 +6,13 @@ use std::process::Command;
 
 use crate::netns::{NetNs, NetNsError};
 
+/// The release of the kernel that runs here; nothing where it does not say.
+#[must_use]
+pub fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.unwrap_or_default().trim().to_owned()
+}
+
 /// The counters of `/proc/net/netstat` by name, with the group's prefix: `MPTcpExtMPJoinSynRx`, `TcpExtTCPTimeouts`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters(BTreeMap<String, u64>);

@@ -90,10 +90,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     };
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        kernel: crate::kernel::release(),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         cells: cells(arms),
         skipped: Vec::new(),

@@ -167,10 +167,7 @@ fn all(options: &Options, stop: &AtomicBool) -> Result<Report, BoxesError> {
     done?;
     Ok(Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        kernel: crate::kernel::release(),
         bytes: options.bytes,
         seed: options.seed,
         rows,

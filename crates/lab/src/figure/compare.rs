@@ -113,8 +113,7 @@ impl Ratio {
     /// Only places from `low` to `high`.
     #[must_use]
     pub fn within(&self, low: f64, high: f64) -> Option<Self> {
-        let inside = |point: &&[f64; 2]| (low..=high).contains(&point[0]);
-        let points: Vec<[f64; 2]> = self.points.iter().filter(inside).copied().collect();
+        let points = within(&self.points, low, high);
         (!points.is_empty()).then_some(Self { points })
     }
 }
@@ -123,9 +122,13 @@ impl Series {
     /// Its points from `low` to `high`: statements about a part of the axis look at no more.
     #[must_use]
     pub(super) fn within(&self, low: f64, high: f64) -> Vec<[f64; 2]> {
-        let inside = |point: &&[f64; 2]| (low..=high).contains(&point[0]);
-        self.points.iter().filter(inside).copied().collect()
+        within(&self.points, low, high)
     }
+}
+
+fn within(points: &[[f64; 2]], low: f64, high: f64) -> Vec<[f64; 2]> {
+    let inside = |point: &&[f64; 2]| (low..=high).contains(&point[0]);
+    points.iter().filter(inside).copied().collect()
 }
 
 /// The least and the largest value; none without points.

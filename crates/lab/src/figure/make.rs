@@ -92,7 +92,7 @@ pub fn make(figures: &[&'static Figure], options: &Options) -> Result<Vec<Outcom
             stores: &stores,
             program: &program,
             options,
-            kernel: store::kernel(),
+            kernel: crate::kernel::release(),
             stop,
         }
         .run();

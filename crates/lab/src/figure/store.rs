@@ -123,12 +123,6 @@ pub(super) fn kept_as(run: &Planned, kernel: &str) -> String {
     }
 }
 
-/// The release of the kernel that runs here.
-pub(super) fn kernel() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-    release.unwrap_or_default().trim().to_owned()
-}
-
 /// What tells this build of the program from others.
 pub(super) fn build(program: &Path) -> String {
     let facts = std::fs::metadata(program).ok();
@@ -162,7 +156,7 @@ mod tests {
             let [one, other] = ["6.1", "6.18"].map(|release| kept_as(run, release));
             assert_eq!(one != other, run.arm.needs_namespaces(), "{one}");
         }
-        assert!(!kernel().is_empty());
+        assert!(!crate::kernel::release().is_empty());
     }
 
     #[test]

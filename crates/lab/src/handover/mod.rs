@@ -248,10 +248,7 @@ pub fn run(options: &Options) -> Result<Report, HandoverError> {
     }
     Ok(Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        kernel: crate::kernel::release(),
         paths: paths
             .iter()
             .map(|path| PathReport {
