@@ -304,15 +304,15 @@ impl Conn {
         let mut without = SubflowSet::EMPTY;
         for i in 0..self.subflows.len() {
             // To look for something costs more the more is in flight: only where there is room for it.
-            let part = match self.room(i, u64::MAX, true, cx) {
-                0 => None,
-                _ => self.copy_for(i),
+            let has_room = self.room(i, u64::MAX, true, cx) > 0;
+            let part = if has_room { self.copy_for(i) } else { None };
+            let room = match &part {
+                Some(part) => self.room(i, part.end.since(part.start), true, cx),
+                None => 0,
             };
-            let bytes = part.map_or(0, |part| part.end.since(part.start));
-            if bytes == 0 {
+            if part.is_none() {
                 without.insert(self.subflows[i].id());
             }
-            let room = self.room(i, bytes, true, cx);
             self.view(i, room);
         }
         match self.pick(u64::MAX, Purpose::Copy(without), cx) {

@@ -54,7 +54,7 @@ impl Law {
     pub(super) fn observe(&mut self, window: &mut Window, ack: &AckSample, recovering: bool) {
         match self {
             Self::Olia(olia) => olia.delivered(ack.acked),
-            Self::Bbr(bbr) if recovering => bbr.observe(window, ack, recovering),
+            Self::Bbr(bbr) if recovering => bbr.observe(window, ack, true),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => {}
             Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
         }
