@@ -24,6 +24,8 @@ struct Epoch {
     start: Instant,
     /// Time of the last acknowledgement.
     last: Instant,
+    /// Slow start has governed since then.
+    interrupted: bool,
     /// Time until the curve reaches `origin`, in microseconds.
     k: u64,
     /// Plateau of the curve in bytes.
@@ -60,9 +62,13 @@ impl Cubic {
         self.prior = cwnd;
     }
 
-    /// Slow start has taken over: the next stage begins where that ends, on a curve to the last plateau (section 4.2).
-    pub fn end_stage(&mut self) {
-        self.epoch = None;
+    /// Slow start governs at `now`: time stands still until it ends. The stage then goes on, unless slow start has passed it
+    /// ([`avoid`](Self::avoid)).
+    pub fn on_slow_start(&mut self, now: Instant) {
+        self.on_idle_until(now);
+        if let Some(epoch) = &mut self.epoch {
+            epoch.interrupted = true;
+        }
     }
 
     /// A retransmission timeout: the next stage starts a new curve from where it begins (section 4.8).
@@ -82,6 +88,13 @@ impl Cubic {
     /// `acked` bytes were acknowledged in congestion avoidance.
     pub fn avoid(&mut self, window: &mut Window, acked: u32, now: Instant, srtt: Duration) {
         let (cwnd, mss) = (window.cwnd(), window.mss());
+        if self
+            .epoch
+            .as_mut()
+            .is_some_and(|epoch| epoch.is_passed(cwnd, mss))
+        {
+            self.epoch = None;
+        }
         let epoch = self
             .epoch
             .get_or_insert_with(|| Epoch::begin(now, cwnd, mss, self.w_max));
@@ -121,10 +134,18 @@ impl Epoch {
         Epoch {
             start: now,
             last: now,
+            interrupted: false,
             k,
             origin: w_max.max(cwnd),
             w_est: u64::from(cwnd) << 16,
         }
+    }
+
+    /// The window that a slow start has left is above both of what this stage knows: a new one begins with it. True once.
+    fn is_passed(&mut self, cwnd: u32, mss: u32) -> bool {
+        let elapsed = self.last.since(self.start).as_micros();
+        let reached = u64::from(curve(elapsed, self.k, self.origin, mss)).max(self.w_est >> 16);
+        core::mem::take(&mut self.interrupted) && u64::from(cwnd) > reached
     }
 }
 
@@ -287,6 +308,54 @@ mod tests {
         assert!(
             window.cwnd() - before < MSS,
             "an idle minute must not become growth"
+        );
+    }
+
+    #[test]
+    fn slow_start_stops_the_clock_of_the_curve() {
+        let rtt = Duration::from_millis(100);
+        let mut cubic = Cubic::new();
+        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
+        let mut window = avoiding(ssthresh);
+        run(&mut cubic, &mut window, 100, 2);
+        let (reached, age) = (window.cwnd(), Duration::from_secs(2));
+        for second in 3..=40 {
+            cubic.on_slow_start(Instant::from_secs(second));
+        }
+        let mut window = avoiding(ssthresh);
+        cubic.avoid(&mut window, MSS, Instant::from_secs(40), rtt);
+        let epoch = cubic.epoch.as_ref().unwrap();
+        assert!(Instant::from_secs(40).since(epoch.start) <= age + rtt);
+        // Back to where it was, and not further: half as much again would be 1,050,000.
+        for round in 0..80 {
+            let now = Instant::from_secs(40) + Duration::from_millis(round);
+            cubic.avoid(&mut window, 70 * MSS, now, rtt);
+        }
+        let cwnd = window.cwnd();
+        assert!(
+            (reached..reached + reached / 20).contains(&cwnd),
+            "{cwnd} of {reached}"
+        );
+    }
+
+    #[test]
+    fn a_slow_start_that_passes_the_curve_begins_another() {
+        let mut cubic = Cubic::new();
+        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
+        let mut window = avoiding(ssthresh);
+        run(&mut cubic, &mut window, 100, 2);
+        cubic.on_slow_start(Instant::from_secs(40));
+        let mut window = avoiding(1_200_000);
+        cubic.avoid(
+            &mut window,
+            MSS,
+            Instant::from_secs(40),
+            Duration::from_millis(100),
+        );
+        let epoch = cubic.epoch.as_ref().unwrap();
+        assert_eq!(
+            (epoch.start, epoch.origin),
+            (Instant::from_secs(40), 1_200_000)
         );
     }
 

@@ -162,10 +162,10 @@ impl Law {
         }
     }
 
-    /// The window grows by slow start: whatever stage of congestion avoidance there was is over.
-    pub(super) fn on_slow_start(&mut self) {
+    /// The window grows by slow start, at `now`.
+    pub(super) fn on_slow_start(&mut self, now: Instant) {
         if let Self::Cubic(cubic) = self {
-            cubic.end_stage();
+            cubic.on_slow_start(now);
         }
     }
 

@@ -236,7 +236,7 @@ impl Congestion {
             }
         }
         if self.window.in_slow_start() {
-            self.law.on_slow_start();
+            self.law.on_slow_start(ack.now);
             return;
         }
         if acked == 0 {
