@@ -275,6 +275,7 @@ impl LossRecovery {
             self.flight.sent_again(now, seq, len);
         }
         match how {
+            Sent::Retransmit if self.repairs_head(seq) => self.rto_timer.set(now + self.rto()),
             Sent::New | Sent::Retransmit | Sent::MtuProbe => {
                 self.rto_timer.set_if_off(now + self.rto())
             }
@@ -300,6 +301,13 @@ impl LossRecovery {
         self.pacer.sent(now, len, self.pacing_rate(), self.mss);
         self.round
             .on_sent(self.inflight(), self.cc.cwnd(), self.mss);
+    }
+
+    /// Fast recovery repeats the segment that the retransmission timer waits for, perhaps not for the first time: it has a
+    /// round trip from now on, whatever queue it passes. (Without SACK each partial acknowledgement has one repeated, and the timer
+    /// bounds how long that goes on: RFC 6582 section 4.)
+    fn repairs_head(&self, seq: SeqNum) -> bool {
+        self.setup.sack && seq == self.flight.una() && matches!(self.phase, Phase::Recovery { .. })
     }
 
     fn note_retransmission(&mut self, now: Instant, seq: SeqNum, len: u32, how: Sent) {

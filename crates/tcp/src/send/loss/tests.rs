@@ -311,6 +311,14 @@ impl World {
         true
     }
 
+    /// What just left with this number never arrives.
+    fn drop_on_the_wire(&mut self, number: SeqNum) {
+        let lost = |event: &Event| matches!(event, Event::Data { seq, .. } if *seq == number);
+        let key = self.events.iter().find(|(_, event)| lost(event));
+        let key = *key.expect("it is under way").0;
+        self.events.remove(&key);
+    }
+
     fn run(&mut self) {
         let end = self.now + Duration::from_secs(3_600);
         while self.step() {
@@ -385,15 +393,24 @@ fn a_lost_retransmission_is_found_without_the_timer() {
     while world.retransmissions == 0 {
         world.step();
     }
-    // The retransmission just left: drop it on the wire.
-    let lost = world
-        .events
-        .iter()
-        .find(|(_, event)| matches!(event, Event::Data { seq, .. } if *seq == ISN + 40 * MSS));
-    let key = *lost.unwrap().0;
-    world.events.remove(&key);
+    world.drop_on_the_wire(ISN + 40 * MSS);
     world.run();
     assert_eq!((world.retransmissions, world.rtos), (2, 0));
+}
+
+#[test]
+fn each_repetition_of_the_head_has_a_timeout_of_its_own() {
+    let mut world = World::new(400 * MSS, drops(&[40]));
+    for repetition in 1..=2 {
+        let mut expires = world.now;
+        while world.retransmissions < repetition {
+            expires = world.now + world.sender.rto();
+            world.step();
+        }
+        let timer = world.sender.rto_timer.deadline();
+        assert_eq!(timer, Some(expires), "{repetition}");
+        world.drop_on_the_wire(ISN + 40 * MSS);
+    }
 }
 
 #[test]
