@@ -228,6 +228,7 @@ impl Conn {
             cwnd,
             mss: sf.tcp.data_mss(self.schedule.option_space),
             inflight,
+            oldest: sf.tcp.head_sent_at(),
             copies: 0,
             cwnd_room: cwnd.saturating_sub(inflight),
             window: sf.tcp.peer_window_field_scaled(),
@@ -259,7 +260,7 @@ impl Conn {
             }
             if !self.writer_has_more {
                 let queued = self.send.end().since(self.send.next());
-                leave_to_quicker(self.schedule.seen(), queued, self.send.window());
+                leave_to_quicker(self.schedule.seen(), queued, self.send.window(), cx.now);
             }
         }
         self.pick(bytes, purpose, cx)

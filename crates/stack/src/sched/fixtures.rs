@@ -25,6 +25,7 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         cwnd: 14_000,
         cwnd_room: 14_000,
         inflight: 0,
+        oldest: None,
         copies: 0,
         window: u32::MAX,
         can_send: 14_000,

@@ -18,7 +18,7 @@ mod sooner;
 use core::fmt;
 use core::str::FromStr;
 
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
@@ -63,6 +63,8 @@ pub struct PathView {
     pub cwnd_room: u32,
     /// Bytes held to be in the network.
     pub inflight: u32,
+    /// When the oldest of these left, the last time that it did.
+    pub oldest: Option<Instant>,
     /// Of these, copies of what another subflow carries.
     pub copies: u32,
     /// Bytes that the peer's last segment lets be under way on this subflow. It says the same on all of them, unless something on

@@ -6,34 +6,49 @@
 //! (Lim and others 2017, section 3), here of any number of paths. It concerns all of the stream that is known; while its
 //! writer waits for room there is more than that.
 
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
 use super::PathView;
 use super::guard::{carries, grows, in_play};
 
-/// Bytes beside those in flight that `path` surely has delivered at `end`: what its window has room for now, and, when a
-/// round trip has made room again, what the window carries; but no more than the queue that this makes lets through.
-/// What was measured over a second says less, for much of the time there was nothing to send.
-fn surely_delivers(path: &PathView, end: Duration, window: u64) -> u64 {
-    // A round trip passes until there is room again, and one until what leaves then is acknowledged.
-    let span = end.excess_over(longest(path).times(2));
-    let back = PathView {
+/// What `bytes` of the window of `path` carry within `span` from when they are free again.
+fn again(path: &PathView, bytes: u32, span: Duration, window: u64) -> u64 {
+    let cwnd = match grows(path) {
+        true => bytes.saturating_mul(2),
+        false => bytes,
+    };
+    let part = PathView {
         capacity: 0,
-        cwnd: match grows(path) {
-            true => path.cwnd.saturating_mul(2),
-            false => path.cwnd,
-        },
+        cwnd,
         ..*path
     };
-    let later = carries(&back, span, window);
+    carries(&part, span, window)
+}
+
+/// Bytes beside those in flight that `path` surely has delivered within `span`: what its window has room for now, and what the
+/// window carries when a round trip has made room again, part of which has passed for what is in flight; but no more than the
+/// queue that this makes lets through, and no less than it does steadily. What was measured over a second says less, for
+/// much of the time there was nothing to send.
+fn surely_delivers(path: &PathView, span: Duration, window: u64, now: Instant) -> u64 {
+    let round = longest(path);
+    // A round trip passes until there is room again, and one until what leaves then is acknowledged.
+    let after = span.excess_over(round.times(2));
+    let passed = path.oldest.map_or(Duration::ZERO, |sent| now.since(sent));
+    let earlier = (span + passed.min(round)).excess_over(round.times(2));
+    let repeats = |bytes, span| again(path, bytes, span, window);
+    let later = repeats(path.inflight, earlier).saturating_add(repeats(path.cwnd_room, after));
     let open = u64::from(path.window.saturating_sub(path.inflight)).min(window);
     let sent = u64::from(path.cwnd_room).min(open).saturating_add(later);
     if path.drain == 0 {
         return sent;
     }
-    let drained = Rate::from_bytes_per_sec(path.drain).bytes_in(end);
-    sent.min(drained.saturating_sub(u64::from(path.inflight)))
+    let drain = Rate::from_bytes_per_sec(path.drain);
+    let queue = u64::from(path.inflight);
+    let drained = drain.bytes_in(span).saturating_sub(queue);
+    // A queue is acknowledged without a pause, and what leaves for that has as long a way as what leaves now.
+    let steady = drain.bytes_in(span.excess_over(path.delivery)).min(open);
+    sent.min(drained).max(steady)
 }
 
 /// What speaks for a path: how soon its first byte may be there. Behind a whole segment it waits for that one.
@@ -52,24 +67,30 @@ fn longest(path: &PathView) -> Duration {
 }
 
 /// The quicker of `paths` deliver `queued` bytes, and what they have in flight, sooner than `path` its first. Pure.
-fn come_sooner(path: &PathView, paths: &[PathView], queued: u64, window: u64) -> bool {
+fn come_sooner(
+    path: &PathView,
+    paths: &[PathView],
+    queued: u64,
+    window: u64,
+    now: Instant,
+) -> bool {
     let arrives = soonest(path);
     let others = paths.iter().filter(|other| other.subflow != path.subflow);
     let quicker =
         |other: &&PathView| in_play(other) && soonest(other).max(longest(other)) < arrives;
     let mut delivered = 0_u64;
     for other in others.filter(quicker) {
-        delivered = delivered.saturating_add(surely_delivers(other, arrives, window));
+        delivered = delivered.saturating_add(surely_delivers(other, arrives, window, now));
     }
     delivered > 0 && delivered >= queued
 }
 
 /// Takes their room from those subflows that would deliver later than the quicker ones do with all of the `queued` bytes.
 /// Pure.
-pub(crate) fn leave_to_quicker(paths: &mut [PathView], queued: u64, window: u64) {
+pub(crate) fn leave_to_quicker(paths: &mut [PathView], queued: u64, window: u64, now: Instant) {
     for i in 0..paths.len() {
         let path = paths[i];
-        if path.can_send > 0 && in_play(&path) && come_sooner(&path, paths, queued, window) {
+        if path.can_send > 0 && in_play(&path) && come_sooner(&path, paths, queued, window, now) {
             paths[i].can_send = 0;
         }
     }
@@ -81,8 +102,10 @@ mod tests {
     use super::*;
     use crate::ids::SubflowId;
 
+    const NOW: Instant = Instant::from_secs(1);
+
     fn left(mut paths: [PathView; 2], queued: u64) -> [u32; 2] {
-        leave_to_quicker(&mut paths, queued, u64::MAX);
+        leave_to_quicker(&mut paths, queued, u64::MAX, NOW);
         paths.map(|path| path.can_send.min(1_400))
     }
 
@@ -93,6 +116,7 @@ mod tests {
         // With room it need not wait.
         let half = PathView {
             cwnd_room: 7_000,
+            inflight: 7_000,
             ..quick
         };
         // Its window doubles.
@@ -103,13 +127,26 @@ mod tests {
         // What its window lets go stands in a queue, of which 30,000 bytes go in 100 ms.
         let queued = PathView {
             drain: 300_000,
+            delivery: Duration::from_millis(47),
             ..quick
+        };
+        // Half of the round trip has passed for it.
+        let half_back = PathView {
+            oldest: Some(Instant::from_millis(990)),
+            ..quick
+        };
+        // It stands in a queue that is acknowledged without a pause. By round trips alone nothing more would be there in 100 ms.
+        let steady = PathView {
+            srtt: Some(Duration::from_millis(60)),
+            ..queued
         };
         for (quick, most) in [
             (quick, 42_000),
             (half, 49_000),
             (growing, 196_000),
             (queued, 16_000),
+            (half_back, 49_000),
+            (steady, 15_900),
         ] {
             assert_eq!(left([quick, slow], most), [0, 0]);
             assert_eq!(left([quick, slow], most + 1), [0, 1_400]);
@@ -143,7 +180,7 @@ mod tests {
         };
         assert_eq!(left([queued(9_800, 100), other], 200), [0, 1_400]);
         let mut alone = [loaded(5_600)];
-        leave_to_quicker(&mut alone, 1_400, u64::MAX);
+        leave_to_quicker(&mut alone, 1_400, u64::MAX, NOW);
         assert_eq!(alone, [loaded(5_600)]);
     }
 
