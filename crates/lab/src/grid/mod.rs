@@ -2,9 +2,9 @@
 //!
 //! TCP on each path alone sends for twenty to sixty seconds; what the best one delivers in that time is what Multipath TCP
 //! has to deliver. Whatever Multipath TCP is run with, that TCP has its default settings, CUBIC among them, and the network's
-//! own socket buffers. Goodput is the steady one: on both sides the first four of the longest round trips are left out, in which
+//! own socket buffers. Goodput is the steady one: on both sides the first eight of the longest round trips are left out, in which
 //! a connection that happens to begin on its worst path has to wait for it before it may make subflows on the others
-//! (RFC 8684 section 3.2); the end, where the last byte may come over a slow path, is not. What it comes to with the
+//! (RFC 8684 section 3.2), and slow start fills the paths; the end, where the last byte may come over a slow path, is not. What it comes to with the
 //! beginning is told beside it. On paths with losses all of it happens again with other losses, until the mean ratio is known to
 //! a few hundredths.
 
@@ -35,8 +35,8 @@ const SPAN: Range<f64> = 20.0..60.0;
 /// Bytes after which the span on the fastest path need not be longer.
 const ENOUGH: f64 = 40e6;
 /// Longest round trips that make up the beginning: the first handshake, the first data, and a join (RFC 8684 section 3.2)
-/// take three and a half, the first data over it a half.
-const BEGINNING: u64 = 4;
+/// take three and a half, the first data over it a half, and slow start on it doubles ten segments four times in the others.
+const BEGINNING: u64 = 8;
 /// Times that networks with losses are run at least and at most: until the ratio is known well enough.
 const REPEATED: Range<u64> = 3..24;
 /// The standard error of the ratio to TCP on the best path that is good enough.
@@ -314,13 +314,18 @@ fn means(runs: &[Once], of: fn(&Once) -> &[Sent], rate: impl Fn(&Sent) -> f64) -
     (0..count).map(|n| sum(n) / runs.len() as f64).collect()
 }
 
-/// Once, where nothing is left to chance. Otherwise until the first variant's ratio to the best TCP is known: single losses
-/// on long paths decide about much of a run. Where it is close to what is promised, which side it is on is for all runs to say.
+/// Until the first variant's ratio to the best TCP is known: single losses on long paths decide about much of a run. Where
+/// nothing is lost at random a run says it. Where it is not well above what is promised, which side it is on is for all runs to
+/// say: which packet a full queue drops depends on microseconds.
 fn is_enough(network: &Network, runs: &[Once]) -> bool {
     let beginning = beginning(network);
     let count = runs.len() as u64;
-    if network.is_clean() || count < REPEATED.start {
-        return network.is_clean() && count > 0;
+    let least = match network.is_clean() {
+        true => 1,
+        false => REPEATED.start,
+    };
+    if count < least {
+        return false;
     }
     let ratio = |once: &Once| {
         let best = once.tcp.iter().map(|sent| sent.steady(beginning));
@@ -329,8 +334,10 @@ fn is_enough(network: &Network, runs: &[Once]) -> bool {
     };
     let ratios: Vec<f64> = runs.iter().map(ratio).collect();
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    let decided = (mean - NEVER_BELOW).abs() > SURE;
-    count >= REPEATED.end || decided && standard_error(&ratios) <= SURE
+    if network.is_clean() && mean > NEVER_BELOW + SURE || count >= REPEATED.end {
+        return true;
+    }
+    count > 1 && (mean - NEVER_BELOW).abs() > SURE && standard_error(&ratios) <= SURE
 }
 
 /// Of the mean of some values. Pure.

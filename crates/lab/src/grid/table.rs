@@ -138,7 +138,7 @@ impl fmt::Display for Report {
             f,
             "{} networks, {}: goodput over TCP on the best path, and over the sum of the TCPs where no path\n\
              loses and the buffers hold 2 * sum(rate) * longest round trip ({} networks). TCP has its default settings\n\
-             (CUBIC) and the network's own socket buffers in every row. The beginning, four of the longest round trips,\n\
+             (CUBIC) and the network's own socket buffers in every row. The beginning, eight of the longest round trips,\n\
              is left out but where it says \"whole\".\n",
             self.rows.len(),
             match self.load {

@@ -62,9 +62,7 @@ const fn wireless(wifi: &'static str, three_g: &'static str, congestion: Knob) -
         Knob::new("3g.buffer", Unit::Time, "2s", "network buffer of 3G"),
         Knob::new("3g.loss", Unit::Percent, "0", "loss on 3G"),
         congestion,
-        Knob::new("time", Unit::Time, "60s", "length of a transfer")
-            .quick("20s")
-            .measures(),
+        Knob::new("time", Unit::Time, "60s", "length of a simulated transfer").measures(),
         REAL_WARM_UP,
         REAL_TIME,
     ]
