@@ -228,7 +228,7 @@ impl Conn {
             cwnd,
             mss: sf.tcp.data_mss(self.schedule.option_space),
             inflight,
-            oldest: sf.tcp.head_sent_at(),
+            oldest: sf.tcp.head_sent_at().filter(|_| !sf.tcp.in_recovery()),
             copies: 0,
             cwnd_room: cwnd.saturating_sub(inflight),
             window: sf.tcp.peer_window_field_scaled(),

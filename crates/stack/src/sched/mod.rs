@@ -63,7 +63,7 @@ pub struct PathView {
     pub cwnd_room: u32,
     /// Bytes held to be in the network.
     pub inflight: u32,
-    /// When the oldest of these left, the last time that it did.
+    /// When the oldest of these left; `None` where there are none, or losses are being repaired.
     pub oldest: Option<Instant>,
     /// Of these, copies of what another subflow carries.
     pub copies: u32,

@@ -37,9 +37,11 @@ fn surely_delivers(path: &PathView, span: Duration, window: u64, now: Instant) -
     let passed = path.oldest.map_or(Duration::ZERO, |sent| now.since(sent));
     let earlier = (span + passed.min(round)).excess_over(round.times(2));
     let repeats = |bytes, span| again(path, bytes, span, window);
-    let later = repeats(path.inflight, earlier).saturating_add(repeats(path.cwnd_room, after));
-    let open = u64::from(path.window.saturating_sub(path.inflight)).min(window);
-    let sent = u64::from(path.cwnd_room).min(open).saturating_add(later);
+    let open = u64::from(path.window).min(window);
+    let open = open.saturating_sub(u64::from(path.inflight));
+    let room = path.cwnd_room.min(u32::try_from(open).unwrap_or(u32::MAX));
+    let later = repeats(path.inflight, earlier).saturating_add(repeats(room, after));
+    let sent = u64::from(room).saturating_add(later);
     if path.drain == 0 {
         return sent;
     }
@@ -47,7 +49,8 @@ fn surely_delivers(path: &PathView, span: Duration, window: u64, now: Instant) -
     let queue = u64::from(path.inflight);
     let drained = drain.bytes_in(span).saturating_sub(queue);
     // A queue is acknowledged without a pause, and what leaves for that has as long a way as what leaves now.
-    let steady = drain.bytes_in(span.excess_over(path.delivery)).min(open);
+    let rate = drain.min(Rate::per(u64::from(path.cwnd), path.delivery));
+    let steady = rate.bytes_in(span.excess_over(path.delivery));
     sent.min(drained).max(steady)
 }
 
@@ -146,7 +149,7 @@ mod tests {
             (growing, 196_000),
             (queued, 16_000),
             (half_back, 49_000),
-            (steady, 15_900),
+            (steady, 15_787),
         ] {
             assert_eq!(left([quick, slow], most), [0, 0]);
             assert_eq!(left([quick, slow], most + 1), [0, 1_400]);

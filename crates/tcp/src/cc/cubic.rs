@@ -108,8 +108,8 @@ impl Cubic {
         ));
         let w_est = u32::try_from(epoch.w_est >> 16).unwrap_or(u32::MAX);
         if curve(elapsed, epoch.k, epoch.origin, mss) < w_est {
-            // Section 4.3, the Reno-friendly region.
-            window.set_cwnd(cwnd.max(w_est));
+            // Section 4.3, the Reno-friendly region. What slow start left below the estimate comes no quicker than on the curve.
+            window.set_cwnd(w_est.clamp(cwnd, cwnd.saturating_add(acked / 2)));
             return;
         }
         // Sections 4.4 and 4.5: on the way to where the curve will be one round trip from now.

@@ -21,7 +21,7 @@ use crate::recovery::rack::{self, Rack};
 use crate::recovery::rto::Rto;
 use crate::recovery::rtt::Rtt;
 pub(crate) use crate::recovery::scoreboard::Control;
-use crate::recovery::scoreboard::{Flight, Retransmit as Again};
+use crate::recovery::scoreboard::{Entry, Flight, Retransmit as Again};
 use crate::recovery::spurious::{Evidence, Frto};
 use crate::recovery::tlp::Tlp;
 use crate::time::{Duration, Instant};
@@ -33,6 +33,9 @@ use round::Round;
 
 /// Largest burst when nothing paces: one segmentation-offload transmission.
 const UNPACED_BURST: u32 = 64 * 1024;
+
+/// Transmissions of the head up to which each in fast recovery has a time-out of its own.
+const MOST_PUT_OFF: u16 = 4;
 
 /// What a sender starts with.
 #[derive(Clone, Copy, Debug)]
@@ -304,10 +307,14 @@ impl LossRecovery {
     }
 
     /// Fast recovery repeats the segment that the retransmission timer waits for, perhaps not for the first time: it has a
-    /// round trip from now on, whatever queue it passes. (Without SACK each partial acknowledgement has one repeated, and the timer
-    /// bounds how long that goes on: RFC 6582 section 4.)
+    /// round trip from now on, whatever queue it passes. What never arrives must not put the timer off again and again. (Without
+    /// SACK each partial acknowledgement has one repeated, and the timer bounds how long that goes on: RFC 6582 section 4.)
     fn repairs_head(&self, seq: SeqNum) -> bool {
-        self.setup.sack && seq == self.flight.una() && matches!(self.phase, Phase::Recovery { .. })
+        let often = |head: &Entry| head.transmissions > MOST_PUT_OFF;
+        self.setup.sack
+            && seq == self.flight.una()
+            && matches!(self.phase, Phase::Recovery { .. })
+            && !self.flight.head().is_some_and(often)
     }
 
     fn note_retransmission(&mut self, now: Instant, seq: SeqNum, len: u32, how: Sent) {
