@@ -37,10 +37,12 @@ const ENOUGH: f64 = 40e6;
 /// Longest round trips that make up the beginning: the first handshake, the first data, and a join (RFC 8684 section 3.2)
 /// take three and a half, the first data over it a half, and slow start on it doubles ten segments four times in the others.
 const BEGINNING: u64 = 8;
-/// Times that networks with losses are run at least and at most: until the ratio is known well enough.
+/// Times that networks are run at least and at most: until the ratio is known well enough.
 const REPEATED: Range<u64> = 3..24;
 /// The standard error of the ratio to TCP on the best path that is good enough.
 const SURE: f64 = 0.015;
+/// So far above what is promised one run says it, where no path loses at random.
+const CLEAR: f64 = 0.1;
 /// Multipath TCP is given up when it takes so many times what TCP took.
 const PATIENCE: u64 = 8;
 
@@ -314,30 +316,28 @@ fn means(runs: &[Once], of: fn(&Once) -> &[Sent], rate: impl Fn(&Sent) -> f64) -
     (0..count).map(|n| sum(n) / runs.len() as f64).collect()
 }
 
-/// Until the first variant's ratio to the best TCP is known: single losses on long paths decide about much of a run. Where
-/// nothing is lost at random a run says it. Where it is not well above what is promised, which side it is on is for all runs to
-/// say: which packet a full queue drops depends on microseconds.
+/// Until the first variant's ratio to the best TCP is known: single losses on long paths decide about much of a run, and which
+/// packet a full queue drops depends on microseconds. Where it is close to what is promised, which side it is on is for all runs
+/// to say.
 fn is_enough(network: &Network, runs: &[Once]) -> bool {
-    let beginning = beginning(network);
     let count = runs.len() as u64;
-    let least = match network.is_clean() {
-        true => 1,
-        false => REPEATED.start,
-    };
-    if count < least {
-        return false;
+    if count == 0 || count >= REPEATED.end {
+        return count > 0;
     }
+    let all = row(network, runs);
+    let above = all.ratio(0) - NEVER_BELOW;
+    if count < REPEATED.start {
+        return network.is_clean() && above > CLEAR;
+    }
+    let beginning = beginning(network);
+    let best = (0..all.tcp.len()).max_by(|a, b| all.tcp[*a].total_cmp(&all.tcp[*b]));
     let ratio = |once: &Once| {
-        let best = once.tcp.iter().map(|sent| sent.steady(beginning));
+        let tcp = best.map_or(0.0, |best| once.tcp[best].steady(beginning));
         let ours = once.ours.first().map_or(0.0, |sent| sent.steady(beginning));
-        ours / best.fold(1.0, f64::max)
+        ours / tcp.max(1.0)
     };
     let ratios: Vec<f64> = runs.iter().map(ratio).collect();
-    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    if network.is_clean() && mean > NEVER_BELOW + SURE || count >= REPEATED.end {
-        return true;
-    }
-    count > 1 && (mean - NEVER_BELOW).abs() > SURE && standard_error(&ratios) <= SURE
+    above.abs() > SURE && standard_error(&ratios) <= SURE
 }
 
 /// Of the mean of some values. Pure.
