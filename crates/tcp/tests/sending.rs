@@ -10,6 +10,7 @@ use manypath_tcp::machine::{
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::icmp;
+use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::Flags;
 
 #[test]
@@ -269,38 +270,67 @@ fn data_is_sent_again_with_growing_pauses_and_given_up() {
     );
 }
 
+/// A router says so of the segment at `seq`.
+fn too_big(seq: SeqNum, mtu: u32) -> icmp::Error {
+    icmp::Error {
+        tuple: FourTuple::new(
+            "10.0.0.2:80".parse().expect("valid"),
+            "10.0.0.1:4000".parse().expect("valid"),
+        ),
+        seq,
+        kind: icmp::Kind::FragNeeded { mtu },
+    }
+}
+
+#[test]
+fn a_path_that_is_smaller_by_less_than_the_callers_options_has_all_sent_again() {
+    // RFC 8201 section 5.4. By as much as PPPoE, a tunnel of IPv4 in IPv4 and GRE take.
+    for less in [8, 20, 24] {
+        let mut s = Script::established(Script::config());
+        s.offer.option_space = 28;
+        for _ in 0..5 {
+            s.write(972);
+            s.expect(Kind::Data);
+            s.now += Duration::from_millis(1);
+        }
+        let cwnd = s.m.cwnd();
+        let outcome = s.m.on_icmp(s.now, &too_big(ISN + 1, 1040 - less));
+        assert_eq!(outcome, IcmpOutcome::MtuReduced);
+        let again = s.drain();
+        assert!(
+            again
+                .iter()
+                .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 972 - less),
+            "{again:?}"
+        );
+        let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
+        assert_eq!((bytes, s.m.cwnd()), (5 * 972, cwnd), "{less} less");
+    }
+}
+
 #[test]
 fn a_smaller_path_makes_smaller_segments() {
     // RFC 1191, RFC 5927 section 7.2
     let mut s = Script::established(Script::config());
     s.write(3000);
     assert_eq!(s.drain().len(), 3);
-    let tuple = FourTuple::new(
-        "10.0.0.2:80".parse().expect("valid"),
-        "10.0.0.1:4000".parse().expect("valid"),
-    );
-    let error = |seq, mtu| icmp::Error {
-        tuple,
-        seq,
-        kind: icmp::Kind::FragNeeded { mtu },
-    };
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 3001, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN + 3001, 800)),
         IcmpOutcome::Ignored,
         "never sent"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN, 800)),
         IcmpOutcome::Ignored,
         "acknowledged"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 1, 1500)),
+        s.m.on_icmp(s.now, &too_big(ISN + 1, 1500)),
         IcmpOutcome::Ignored,
         "not smaller"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 1, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN + 1, 800)),
         IcmpOutcome::MtuReduced
     );
     assert_eq!(s.m.mss(), 760);

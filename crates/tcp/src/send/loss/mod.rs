@@ -34,6 +34,9 @@ use round::Round;
 /// Largest burst when nothing paces: one segmentation-offload transmission.
 const UNPACED_BURST: u32 = 64 * 1024;
 
+/// The options of the caller take up to this much of a full segment's payload (RFC 9293 section 3.1).
+const CALLERS_OPTIONS: u32 = 40;
+
 /// What a sender starts with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
@@ -136,6 +139,12 @@ enum Phase {
     Recovery { until: SeqNum, prr: Prr },
     /// Recovery after a timeout until `until` is acknowledged.
     Loss { until: SeqNum },
+}
+
+/// `len` numbers may have been sent in segments with more than `size` bytes of payload and options of the caller, which nobody
+/// noted. Too much costs one needless repetition, too little a time-out and the window.
+fn may_exceed(len: u32, size: u32) -> bool {
+    len.saturating_add(CALLERS_OPTIONS) > size
 }
 
 /// The sender's memory and judgement.
@@ -446,9 +455,18 @@ impl LossRecovery {
         let Some(size) = self.pmtu.on_icmp(now, size) else {
             return false;
         };
-        self.set_mss(size);
-        self.flight.mark_any(|entry| entry.len > size);
+        self.shrink_to(now, size);
         true
+    }
+
+    /// Segments have at most `size` bytes from now on. What was sent larger leaves again at once, and has a round trip from now
+    /// on.
+    fn shrink_to(&mut self, now: Instant, size: u32) {
+        self.set_mss(size);
+        self.flight.mark_any(|entry| may_exceed(entry.len, size));
+        if self.rto_timer.is_set() {
+            self.rto_timer.set(now + self.rto());
+        }
     }
 
     /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.
