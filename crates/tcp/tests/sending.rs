@@ -309,6 +309,38 @@ fn a_path_that_is_smaller_by_less_than_the_callers_options_has_all_sent_again() 
 }
 
 #[test]
+fn reports_that_cannot_be_true_are_discarded() {
+    // RFC 8201 section 4, RFC 791 section 3.2
+    let over = |v6, mtu| {
+        let error = too_big(ISN + 1, mtu);
+        let tuple = match v6 {
+            true => FourTuple::new(
+                "[fd00::2]:80".parse().expect("valid"),
+                "[fd00::1]:4000".parse().expect("valid"),
+            ),
+            false => error.tuple,
+        };
+        icmp::Error { tuple, ..error }
+    };
+    for (v6, mtu, expected) in [
+        (false, 0, 496),
+        (false, 1, 1_000),
+        (false, 40, 1_000),
+        (false, 67, 1_000),
+        (false, 576, 536),
+        (true, 0, 1_000),
+        (true, 576, 1_000),
+        (true, 1_000, 1_000),
+    ] {
+        let mut s = Script::established(Script::config());
+        s.write(1_000);
+        s.expect(Kind::Data);
+        s.m.on_icmp(s.now, &over(v6, mtu));
+        assert_eq!(s.m.mss(), expected, "MTU {mtu}");
+    }
+}
+
+#[test]
 fn a_smaller_path_makes_smaller_segments() {
     // RFC 1191, RFC 5927 section 7.2
     let mut s = Script::established(Script::config());

@@ -23,6 +23,35 @@ const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// The search ends when so little is left to gain.
 const FINE_ENOUGH: u32 = 32;
 
+/// The least MTU that a link may have: RFC 791 section 3.2, RFC 8200 section 5.
+const LEAST_MTU_V4: u32 = 68;
+const LEAST_MTU_V6: u32 = 1_280;
+
+/// What a router's report says of a packet that did not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The largest payload that fits.
+    Size(u32),
+    /// It does not fit: routers before RFC 1191 say no more.
+    TooLarge,
+}
+
+impl Report {
+    /// Reads the MTU of a report about a packet whose TCP header has `options` bytes of our own. Nothing if no link has such an
+    /// MTU: RFC 8201 section 4 has what is below the least of IPv6 discarded.
+    pub fn read(mtu: u32, ipv6: bool, options: u32) -> Option<Report> {
+        let (least, headers) = match ipv6 {
+            true => (LEAST_MTU_V6, 60),
+            false => (LEAST_MTU_V4, 40),
+        };
+        match mtu {
+            0 if !ipv6 => Some(Report::TooLarge),
+            _ if mtu < least => None,
+            _ => Some(Report::Size(mtu.saturating_sub(headers + options))),
+        }
+    }
+}
+
 /// A probe of a larger size that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
@@ -45,6 +74,8 @@ pub struct Pmtu {
     proven: u32,
     /// The proven size that timeouts made smaller and that no answer has spoken for yet.
     doubted: Option<u32>,
+    /// Reports without a size speak of what left before the last reduction until then.
+    blind_until: Instant,
 }
 
 impl Pmtu {
@@ -60,6 +91,7 @@ impl Pmtu {
             search_again: None,
             proven: 0,
             doubted: None,
+            blind_until: Instant::ZERO,
         }
     }
 
@@ -68,20 +100,23 @@ impl Pmtu {
         self.current
     }
 
-    /// A router reported that a packet of ours does not fit: it carries `size` bytes of payload. The caller has
-    /// checked that the quoted number is outstanding (RFC 5927 section 4.1). Returns the new size if it is lower.
+    /// A router reported that a packet of ours does not fit. The caller has checked that the quoted number is outstanding (RFC
+    /// 5927 section 4.1). Returns the new size if it is lower.
     ///
     /// A size below what every path carries is not believed (RFC 8201 section 4), nor one that is no reduction. A report
-    /// without a size, as of routers before RFC 1191, comes as zero and means the base size.
-    pub fn on_icmp(&mut self, now: Instant, size: u32) -> Option<u32> {
-        let size = if size == 0 {
-            BASE.min(self.current.saturating_sub(1))
-        } else {
-            size
+    /// without a size means the base size, or the least. There is one for each packet of a flight, so what comes within
+    /// `round_trip` of a reduction says nothing new.
+    pub fn on_icmp(&mut self, now: Instant, report: Report, round_trip: Duration) -> Option<u32> {
+        let size = match report {
+            Report::Size(size) => size,
+            Report::TooLarge if now < self.blind_until => return None,
+            Report::TooLarge if self.current > BASE => BASE,
+            Report::TooLarge => FLOOR,
         };
         if size >= self.current || size < FLOOR.min(self.ceiling) {
             return None;
         }
+        self.blind_until = now + round_trip;
         self.too_large = self.too_large.min(size + 1);
         self.doubted = None;
         self.lower_to(now, size);
@@ -230,26 +265,68 @@ mod tests {
         SeqNum::new(n)
     }
 
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+
     #[test]
     fn reports_lower_the_size_within_reason() {
         let now = Instant::ZERO;
         for (report, expected) in [
-            (1_360, Some(1_360)),
-            (1_460, None),
-            (9_000, None),
-            (FLOOR, Some(FLOOR)),
-            (FLOOR - 1, None),
-            (1, None),
-            (0, Some(BASE)),
+            (Report::Size(1_360), Some(1_360)),
+            (Report::Size(1_460), None),
+            (Report::Size(9_000), None),
+            (Report::Size(FLOOR), Some(FLOOR)),
+            (Report::Size(FLOOR - 1), None),
+            (Report::Size(0), None),
+            (Report::TooLarge, Some(BASE)),
         ] {
             let mut pmtu = Pmtu::new(1_460);
-            assert_eq!(pmtu.on_icmp(now, report), expected, "report of {report}");
+            assert_eq!(
+                pmtu.on_icmp(now, report, ROUND_TRIP),
+                expected,
+                "{report:?}"
+            );
             assert_eq!(pmtu.current(), expected.unwrap_or(1_460));
         }
         assert_eq!(
-            Pmtu::new(300).on_icmp(now, 280),
+            Pmtu::new(300).on_icmp(now, Report::Size(280), ROUND_TRIP),
             None,
             "a tiny link is not made tinier"
+        );
+    }
+
+    #[test]
+    fn no_report_speaks_of_a_link_that_cannot_be() {
+        for (mtu, ipv6, expected) in [
+            (0, false, Some(Report::TooLarge)),
+            (1, false, None),
+            (67, false, None),
+            (68, false, Some(Report::Size(16))),
+            (1_280, false, Some(Report::Size(1_228))),
+            (0, true, None),
+            (1_279, true, None),
+            (1_280, true, Some(Report::Size(1_208))),
+        ] {
+            assert_eq!(Report::read(mtu, ipv6, 12), expected, "{mtu}, {ipv6}");
+        }
+    }
+
+    #[test]
+    fn reports_without_a_size_take_two_steps_and_one_a_round_trip() {
+        let mut now = Instant::from_secs(1);
+        let mut pmtu = Pmtu::new(1_460);
+        let mut report = |now| pmtu.on_icmp(now, Report::TooLarge, ROUND_TRIP);
+        assert_eq!(report(now), Some(BASE));
+        assert_eq!(report(now), None, "of another packet of the flight");
+        now += ROUND_TRIP;
+        assert_eq!(report(now), Some(FLOOR));
+        now += ROUND_TRIP;
+        assert_eq!(report(now), None);
+        // One with a size knows more.
+        let mut pmtu = Pmtu::new(1_460);
+        pmtu.on_icmp(now, Report::TooLarge, ROUND_TRIP);
+        assert_eq!(
+            pmtu.on_icmp(now, Report::Size(1_000), ROUND_TRIP),
+            Some(1_000)
         );
     }
 
@@ -318,7 +395,7 @@ mod tests {
     fn after_a_report_the_search_waits_ten_minutes() {
         let start = Instant::from_secs(1);
         let mut pmtu = Pmtu::new(8_960);
-        pmtu.on_icmp(start, 1_460);
+        pmtu.on_icmp(start, Report::Size(1_460), ROUND_TRIP);
         assert_eq!(pmtu.probe_size(start + Duration::from_secs(599)), None);
         assert_eq!(pmtu.probe_size(start + RAISE_AFTER), Some(8_960));
     }

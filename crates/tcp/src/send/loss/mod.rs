@@ -15,7 +15,7 @@ mod timeout;
 use manypath_wire::seq::SeqNum;
 
 use crate::cc::{Algorithm, Congestion, EcnEcho, Pacer};
-use crate::recovery::pmtu::Pmtu;
+use crate::recovery::pmtu::{Pmtu, Report};
 use crate::recovery::prr::Prr;
 use crate::recovery::rack::{self, Rack};
 use crate::recovery::rto::Rto;
@@ -444,15 +444,14 @@ impl LossRecovery {
         self.cc.forget_path(self.setup.initial_window);
     }
 
-    /// A router says that a segment with payload `size` is the largest that its link carries; the number `seq` that it
-    /// quotes is outstanding. True if segments are smaller from now on; what was too large is then held to be lost, which
-    /// says nothing about congestion (RFC 8201 section 5.4).
-    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, size: u32) -> bool {
+    /// A router says what its link carries; the number `seq` that it quotes is outstanding. True if segments are smaller from
+    /// now on; what was too large is then held to be lost, which says nothing about congestion (RFC 8201 section 5.4).
+    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, report: Report) -> bool {
         let outstanding = seq.within(self.flight.una(), self.flight.outstanding());
         if !outstanding {
             return false;
         }
-        let Some(size) = self.pmtu.on_icmp(now, size) else {
+        let Some(size) = self.pmtu.on_icmp(now, report, self.base_rto()) else {
             return false;
         };
         self.shrink_to(now, size);

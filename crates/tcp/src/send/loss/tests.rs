@@ -681,11 +681,16 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
     let mut world = World::new(40 * MSS, drops(&[]));
     world.send_all();
     let cwnd = world.sender.cwnd();
+    let report = Report::Size(900);
     assert!(
-        !world.sender.on_icmp_too_big(world.now, ISN - 1, 900),
+        !world.sender.on_icmp_too_big(world.now, ISN - 1, report),
         "quotes nothing outstanding"
     );
-    assert!(world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900));
+    assert!(
+        world
+            .sender
+            .on_icmp_too_big(world.now, ISN + 4 * MSS, report)
+    );
     assert_eq!(
         (
             world.sender.mss(),
@@ -695,7 +700,9 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
         (900, cwnd, 0)
     );
     assert!(
-        !world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900),
+        !world
+            .sender
+            .on_icmp_too_big(world.now, ISN + 4 * MSS, report),
         "no news"
     );
     world.run();
