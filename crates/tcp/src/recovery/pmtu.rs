@@ -56,7 +56,10 @@ impl Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     size: u32,
+    start: SeqNum,
     end: SeqNum,
+    /// Part of it was sent again: that the peer has it says nothing any more.
+    repeated: bool,
 }
 
 /// The path MTU estimate of one subflow.
@@ -205,18 +208,13 @@ impl Pmtu {
         })
     }
 
-    /// Payload bytes of the probe that is under way; zero without one.
-    pub fn probe_size_sent(&self) -> u32 {
-        self.probe.map_or(0, |probe| probe.size)
+    /// The numbers of the probe that is under way: the first one, and the one behind it.
+    pub fn probe(&self) -> Option<(SeqNum, SeqNum)> {
+        self.probe.map(|probe| (probe.start, probe.end))
     }
 
-    /// The number behind the probe that is under way.
-    pub fn probe_end(&self) -> Option<SeqNum> {
-        self.probe.map(|probe| probe.end)
-    }
-
-    /// A probe of the size that [`probe_size`](Self::probe_size) names left; `end` is the number behind it.
-    pub fn probe_sent(&mut self, now: Instant, end: SeqNum) {
+    /// A probe of the size that [`probe_size`](Self::probe_size) names left, with the numbers from `start` to before `end`.
+    pub fn probe_sent(&mut self, now: Instant, start: SeqNum, end: SeqNum) {
         let Some(size) = self.probe_size(now) else {
             return;
         };
@@ -224,23 +222,40 @@ impl Pmtu {
             self.too_large = self.ceiling + 1;
             self.search_again = None;
         }
-        self.probe = Some(Probe { size, end });
+        self.probe = Some(Probe {
+            size,
+            start,
+            end,
+            repeated: false,
+        });
     }
 
-    /// Everything before `una` is acknowledged. Returns the new size if a probe arrived.
+    /// The numbers from `start` to before `end` left again, in segments of a size that is known to pass.
+    pub fn on_repeated(&mut self, start: SeqNum, end: SeqNum) {
+        if let Some(probe) = &mut self.probe {
+            probe.repeated |= start.before(probe.end) && end.after(probe.start);
+        }
+    }
+
+    /// Everything before `una` is acknowledged. Returns the new size if a probe arrived. What a repetition may have brought
+    /// instead is tried anew: if the probe was lost, the part of it that was not repeated tells.
     pub fn on_ack(&mut self, now: Instant, una: SeqNum) -> Option<u32> {
         let probe = self.probe.filter(|probe| una.after_eq(probe.end))?;
         self.probe = None;
+        if probe.repeated {
+            return None;
+        }
         self.failures = 0;
         self.current = probe.size.max(self.current);
         self.settle(now);
         Some(self.current)
     }
 
-    /// The probe was lost, which is no sign of congestion while other segments arrive (RFC 4821 section 7.5).
-    pub fn on_probe_lost(&mut self, now: Instant) {
+    /// The probe was lost, which is no sign of congestion while other segments arrive (RFC 4821 section 7.5). True if part
+    /// of it had been sent again.
+    pub fn on_probe_lost(&mut self, now: Instant) -> bool {
         let Some(probe) = self.probe.take() else {
-            return;
+            return false;
         };
         self.failures += 1;
         if self.failures >= MAX_PROBES {
@@ -248,6 +263,7 @@ impl Pmtu {
             self.too_large = self.too_large.min(probe.size);
         }
         self.settle(now);
+        probe.repeated
     }
 
     fn settle(&mut self, now: Instant) {
@@ -378,7 +394,7 @@ mod tests {
         let mut sizes = alloc::vec::Vec::new();
         while let Some(size) = pmtu.probe_size(now) {
             sizes.push(size);
-            pmtu.probe_sent(now, seq(1_000));
+            pmtu.probe_sent(now, seq(1_000) - size, seq(1_000));
             assert_eq!(pmtu.probe_size(now), None, "one probe at a time");
             if size <= truth {
                 assert_eq!(pmtu.on_ack(now, seq(999)), None);
@@ -420,6 +436,25 @@ mod tests {
         assert_eq!(search(&mut pmtu, later + Duration::from_secs(1), 8_960), []);
         assert_eq!(search(&mut pmtu, later + RAISE_AFTER, 8_960), [8_960]);
         assert_eq!(pmtu.current(), 8_960);
+    }
+
+    #[test]
+    fn a_probe_that_left_again_in_part_did_not_pass() {
+        let now = Instant::from_secs(1);
+        for (from, to, expected) in [
+            (4_000, 5_000, Some(1_460)),
+            (4_999, 5_001, None),
+            (6_000, 6_460, None),
+            (6_460, 7_460, Some(1_460)),
+        ] {
+            let mut pmtu = Pmtu::new(1_460);
+            pmtu.on_timeout(now, 1_460, 3);
+            pmtu.probe_sent(now, seq(5_000), seq(6_460));
+            pmtu.on_repeated(seq(from), seq(to));
+            assert_eq!(pmtu.on_ack(now, seq(6_460)), expected, "{from}..{to}");
+            let again = expected.is_none().then_some(1_460);
+            assert_eq!(pmtu.probe_size(now), again);
+        }
     }
 
     #[test]

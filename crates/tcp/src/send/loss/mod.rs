@@ -276,11 +276,12 @@ impl LossRecovery {
         if new {
             self.flight.sent_new(now, len, control);
             if how == Sent::MtuProbe {
-                self.pmtu.probe_sent(now, self.flight.nxt());
+                self.pmtu.probe_sent(now, seq, self.flight.nxt());
                 self.flight.set_last_alone();
             }
         } else {
             self.note_retransmission(now, seq, len, how);
+            self.pmtu.on_repeated(seq, seq + len);
             self.flight.sent_again(now, seq, len);
         }
         match how {

@@ -723,6 +723,34 @@ fn a_silent_black_hole_is_found_and_the_largest_size_searched() {
 }
 
 #[test]
+fn an_mtu_probe_that_a_tail_loss_probe_repeats_in_part_did_not_pass() {
+    let mut world = World::new(20_000, drops(&[]));
+    world.sender.negotiated(true, 1_460);
+    world.run();
+    // A black hole was found, and the first probe is the last segment in flight.
+    let base = world.sender.pmtu.on_timeout(world.now, 1_460, 3);
+    let base = base.expect("all is lost");
+    world.sender.set_mss(base);
+    world.path_mtu = 1_200;
+    world.left = 1_460;
+    world.run();
+    assert_eq!((world.sender.mss(), world.rtos), (base, 0));
+    world.left = 1_000_000;
+    world.run();
+    assert!(
+        (1_168..=1_200).contains(&world.sender.mss()),
+        "{}",
+        world.sender.mss()
+    );
+    assert_eq!((world.rtos, world.recoveries), (0, 0));
+    assert_eq!(
+        world.sender.ssthresh(),
+        u32::MAX,
+        "nothing was lost for congestion"
+    );
+}
+
+#[test]
 fn an_outage_does_not_leave_small_segments_behind() {
     let outage = |_, now: Instant| {
         let dark = now >= Instant::from_millis(1_100) && now < Instant::from_millis(6_000);
@@ -734,7 +762,7 @@ fn an_outage_does_not_leave_small_segments_behind() {
         assert!(world.step());
     }
     assert_eq!(world.sender.mss(), 1_400);
-    assert!(world.sender.pmtu.probe_end().is_none());
+    assert!(world.sender.pmtu.probe().is_none());
 }
 
 #[test]
