@@ -8,7 +8,7 @@ use manypath_tcp::machine::{
     Config, DeadCause, Decision, IcmpOutcome, Keepalive, Kind, Offer, State,
 };
 use manypath_tcp::time::Duration;
-use manypath_wire::ids::FourTuple;
+use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
 use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::Flags;
@@ -377,4 +377,52 @@ fn a_smaller_path_makes_smaller_segments() {
     );
     assert_eq!(again[0].seq(), 1);
     assert!(s.m.cwnd() >= cwnd.min(7600), "no congestion");
+}
+
+#[test]
+fn an_interface_that_changes_changes_what_is_sent() {
+    let mut s = Script::established(Config {
+        mss: 1460,
+        ..Script::config()
+    });
+    s.offer.option_space = 28;
+    for _ in 0..5 {
+        s.write(972);
+        s.expect(Kind::Data);
+        s.now += Duration::from_millis(1);
+    }
+    let cwnd = s.m.cwnd();
+    s.m.set_mss(s.now, 1460);
+    s.expect_none();
+    // RFC 8201 section 5.4: no congestion.
+    s.m.set_mss(s.now, 900);
+    let again = s.drain();
+    assert!(
+        again
+            .iter()
+            .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 872),
+        "{again:?}"
+    );
+    let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
+    assert_eq!((bytes, s.m.cwnd(), s.m.mss()), (5 * 972, cwnd, 900));
+    s.settle();
+    // A larger one is tried by a probe, as far as the peer takes it.
+    s.m.set_mss(s.now, 9000);
+    assert_eq!(s.m.mss(), 900);
+    s.write(20_000);
+    let probe = s.expect(Kind::Data);
+    assert_eq!(probe.plan.len, 972);
+    s.settle();
+    assert_eq!(s.m.mss(), 1000);
+}
+
+#[test]
+fn an_interface_that_changes_before_the_answer_changes_what_is_announced() {
+    let mut s = Script::connecting(Config {
+        mss: 1460,
+        ..Script::config()
+    });
+    s.m.set_mss(s.now, 1240);
+    let syn = s.expect(Kind::Syn);
+    assert_eq!(syn.options.mss, Some(Mss(1240)));
 }

@@ -175,13 +175,20 @@ impl Pmtu {
         self.search_again = Some(now + RAISE_AFTER);
     }
 
-    /// The interface's own limit changed.
-    pub fn set_ceiling(&mut self, ceiling: u32) {
-        let ceiling = ceiling.max(1);
-        self.ceiling = ceiling;
-        self.too_large = ceiling + 1;
-        self.current = self.current.min(ceiling);
-        self.probe = None;
+    /// The interface's own limit changed, or what is behind it: what was known of the path counts no more, and a larger one is
+    /// searched. Returns the new size if it is lower. A probe under way that may still pass is waited for.
+    pub fn set_ceiling(&mut self, ceiling: u32) -> Option<u32> {
+        if ceiling == self.ceiling {
+            return None;
+        }
+        let smaller = ceiling < self.current;
+        *self = Pmtu {
+            current: self.current.min(ceiling),
+            probe: self.probe.filter(|_| !smaller),
+            blind_until: self.blind_until,
+            ..Pmtu::new(ceiling)
+        };
+        smaller.then_some(ceiling)
     }
 
     /// The size to probe now, if a probe is useful: the middle of what is not known (RFC 4821 section 7.3).
@@ -246,7 +253,7 @@ impl Pmtu {
             return None;
         }
         self.failures = 0;
-        self.current = probe.size.max(self.current);
+        self.current = probe.size.max(self.current).min(self.ceiling);
         self.settle(now);
         Some(self.current)
     }
@@ -459,13 +466,35 @@ mod tests {
 
     #[test]
     fn a_new_interface_limit_starts_over() {
+        let now = Instant::from_secs(1);
         let mut pmtu = Pmtu::new(1_460);
-        pmtu.set_ceiling(1_360);
-        assert_eq!(
-            (pmtu.current(), pmtu.probe_size(Instant::ZERO)),
-            (1_360, None)
-        );
-        pmtu.on_probe_lost(Instant::ZERO);
+        assert_eq!(pmtu.set_ceiling(1_460), None, "no news");
+        assert_eq!(pmtu.set_ceiling(1_360), Some(1_360));
+        assert_eq!((pmtu.current(), pmtu.probe_size(now)), (1_360, None));
+        pmtu.on_probe_lost(now);
         assert_eq!(pmtu.current(), 1_360, "no probe, nothing to say");
+        // A larger one is tried, whatever was known of the one before.
+        pmtu.on_icmp(now, Report::Size(1_300), ROUND_TRIP);
+        assert_eq!(pmtu.probe_size(now), None);
+        assert_eq!(pmtu.set_ceiling(8_960), None);
+        assert_eq!((pmtu.current(), pmtu.probe_size(now)), (1_300, Some(8_960)));
+        // What time-outs made smaller is not believed in any more.
+        pmtu.on_delivered(1_300);
+        pmtu.on_timeout(now, 1_300, 3);
+        assert_eq!(pmtu.set_ceiling(1_200), None);
+        assert_eq!((pmtu.on_answer(), pmtu.current()), (None, BASE));
+    }
+
+    #[test]
+    fn a_probe_under_way_does_not_exceed_a_new_interface_limit() {
+        let now = Instant::from_secs(1);
+        for (ceiling, expected) in [(8_960, 1_460), (1_360, 1_360), (BASE, BASE)] {
+            let mut pmtu = Pmtu::new(1_460);
+            pmtu.on_timeout(now, 1_460, 3);
+            pmtu.probe_sent(now, seq(0), seq(1_460));
+            assert_eq!(pmtu.set_ceiling(ceiling), None);
+            pmtu.on_ack(now, seq(1_460));
+            assert_eq!(pmtu.current(), expected);
+        }
     }
 }

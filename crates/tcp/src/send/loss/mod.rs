@@ -459,6 +459,16 @@ impl LossRecovery {
         true
     }
 
+    /// The interface and the peer let segments have `size` bytes of payload and options of the caller from now on. True if that
+    /// makes them smaller; as above, it is no congestion.
+    pub(crate) fn set_ceiling(&mut self, now: Instant, size: u32) -> bool {
+        let smaller = self.pmtu.set_ceiling(size);
+        if let Some(size) = smaller {
+            self.shrink_to(now, size);
+        }
+        smaller.is_some()
+    }
+
     /// Segments have at most `size` bytes from now on. What was sent larger leaves again at once, and has a round trip from now
     /// on.
     fn shrink_to(&mut self, now: Instant, size: u32) {
