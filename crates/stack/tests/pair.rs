@@ -19,6 +19,8 @@ struct Wire {
     queue: VecDeque<(IfaceId, Vec<u8>)>,
     gathers: bool,
     gathered: usize,
+    /// The largest packet since somebody looked.
+    largest: usize,
 }
 
 impl Slots for Wire {
@@ -27,6 +29,7 @@ impl Slots for Wire {
         Some(&mut self.slot)
     }
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
+        self.largest = self.largest.max(meta.len);
         self.queue
             .push_back((iface, self.slot[..meta.len].to_vec()));
     }
@@ -87,6 +90,17 @@ fn addr(host: u8, path: u8) -> IpAddr {
     IpAddr::from([10, 0, path, host])
 }
 
+fn interface(host: u8, path: u8, mtu: u16, offload: Offload) -> Path {
+    Path {
+        iface: IfaceId(u32::from(path)),
+        addr: addr(host, path),
+        mtu,
+        backup: false,
+        offload,
+        ports: None,
+    }
+}
+
 impl Pair {
     fn new(paths: u8) -> Self {
         Self::with(paths, Offload::default())
@@ -97,14 +111,7 @@ impl Pair {
         let mut stacks = [1u8, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
         for (host, stack) in stacks.iter_mut().enumerate() {
             for path in 0..paths {
-                let path = Path {
-                    iface: IfaceId(u32::from(path)),
-                    addr: addr(host as u8 + 1, path),
-                    mtu: 1500,
-                    backup: false,
-                    offload,
-                    ports: None,
-                };
+                let path = interface(host as u8 + 1, path, 1500, offload);
                 stack.handle_path_event(now, PathEvent::Up(path));
             }
         }
@@ -352,6 +359,46 @@ fn a_short_connection_ends_for_good() {
     let finished = std::iter::from_fn(|| pair.stacks[1].poll_event())
         .any(|e| matches!(e.kind, EventKind::Closed(_)));
     assert!(finished);
+}
+
+#[test]
+fn subflows_follow_the_mtu_of_their_interface() {
+    let mut pair = Pair::new(1);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let conn = options(PathManager::Passive, false);
+    let listening = ListenOptions {
+        addr: remote,
+        backlog: 10,
+        conn: conn.clone(),
+    };
+    let listener = pair.stacks[1].listen(listening).expect("the port is free");
+    let connecting = ConnectOptions {
+        remote,
+        local: None,
+        conn,
+    };
+    let client = pair.stacks[0]
+        .connect(pair.now, connecting)
+        .expect("a path leads there");
+    let (mut sent, mut seen, mut server) = (0, 0, None);
+    for (mtu, expected) in [(1500, 1500), (1400, 1400), (1400, 1400), (9000, 1500)] {
+        let path = interface(1, 0, mtu, Offload::default());
+        pair.stacks[0].handle_path_event(pair.now, PathEvent::Up(path));
+        pair.wires[0].largest = 0;
+        let bytes: Vec<u8> = (sent..sent + 50_000).map(pattern).collect();
+        sent += pair.stacks[0]
+            .write(pair.now, client, &bytes)
+            .expect("writable");
+        for _ in 0..100 {
+            pair.step(Duration::from_secs(1));
+            server = server.or_else(|| pair.stacks[1].accept(listener));
+            if let Some(server) = server {
+                drain(&mut pair.stacks[1], pair.now, server, &mut seen);
+            }
+        }
+        assert_eq!(seen, sent);
+        assert_eq!(pair.wires[0].largest, expected, "MTU {mtu}");
+    }
 }
 
 #[test]

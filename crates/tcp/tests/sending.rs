@@ -8,8 +8,9 @@ use manypath_tcp::machine::{
     Config, DeadCause, Decision, IcmpOutcome, Keepalive, Kind, Offer, State,
 };
 use manypath_tcp::time::Duration;
-use manypath_wire::ids::FourTuple;
+use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
+use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::Flags;
 
 #[test]
@@ -269,38 +270,99 @@ fn data_is_sent_again_with_growing_pauses_and_given_up() {
     );
 }
 
+/// A router says so of the segment at `seq`.
+fn too_big(seq: SeqNum, mtu: u32) -> icmp::Error {
+    icmp::Error {
+        tuple: FourTuple::new(
+            "10.0.0.2:80".parse().expect("valid"),
+            "10.0.0.1:4000".parse().expect("valid"),
+        ),
+        seq,
+        kind: icmp::Kind::FragNeeded { mtu },
+    }
+}
+
+#[test]
+fn a_path_that_is_smaller_by_less_than_the_callers_options_has_all_sent_again() {
+    // RFC 8201 section 5.4. By as much as PPPoE, a tunnel of IPv4 in IPv4 and GRE take.
+    for less in [8, 20, 24] {
+        let mut s = Script::established(Script::config());
+        s.offer.option_space = 28;
+        for _ in 0..5 {
+            s.write(972);
+            s.expect(Kind::Data);
+            s.now += Duration::from_millis(1);
+        }
+        let cwnd = s.m.cwnd();
+        let outcome = s.m.on_icmp(s.now, &too_big(ISN + 1, 1040 - less));
+        assert_eq!(outcome, IcmpOutcome::MtuReduced);
+        let again = s.drain();
+        assert!(
+            again
+                .iter()
+                .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 972 - less),
+            "{again:?}"
+        );
+        let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
+        assert_eq!((bytes, s.m.cwnd()), (5 * 972, cwnd), "{less} less");
+    }
+}
+
+#[test]
+fn reports_that_cannot_be_true_are_discarded() {
+    // RFC 8201 section 4, RFC 791 section 3.2
+    let over = |v6, mtu| {
+        let error = too_big(ISN + 1, mtu);
+        let tuple = match v6 {
+            true => FourTuple::new(
+                "[fd00::2]:80".parse().expect("valid"),
+                "[fd00::1]:4000".parse().expect("valid"),
+            ),
+            false => error.tuple,
+        };
+        icmp::Error { tuple, ..error }
+    };
+    for (v6, mtu, expected) in [
+        (false, 0, 496),
+        (false, 1, 1_000),
+        (false, 40, 1_000),
+        (false, 67, 1_000),
+        (false, 576, 536),
+        (true, 0, 1_000),
+        (true, 576, 1_000),
+        (true, 1_000, 1_000),
+    ] {
+        let mut s = Script::established(Script::config());
+        s.write(1_000);
+        s.expect(Kind::Data);
+        s.m.on_icmp(s.now, &over(v6, mtu));
+        assert_eq!(s.m.mss(), expected, "MTU {mtu}");
+    }
+}
+
 #[test]
 fn a_smaller_path_makes_smaller_segments() {
     // RFC 1191, RFC 5927 section 7.2
     let mut s = Script::established(Script::config());
     s.write(3000);
     assert_eq!(s.drain().len(), 3);
-    let tuple = FourTuple::new(
-        "10.0.0.2:80".parse().expect("valid"),
-        "10.0.0.1:4000".parse().expect("valid"),
-    );
-    let error = |seq, mtu| icmp::Error {
-        tuple,
-        seq,
-        kind: icmp::Kind::FragNeeded { mtu },
-    };
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 3001, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN + 3001, 800)),
         IcmpOutcome::Ignored,
         "never sent"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN, 800)),
         IcmpOutcome::Ignored,
         "acknowledged"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 1, 1500)),
+        s.m.on_icmp(s.now, &too_big(ISN + 1, 1500)),
         IcmpOutcome::Ignored,
         "not smaller"
     );
     assert_eq!(
-        s.m.on_icmp(s.now, &error(ISN + 1, 800)),
+        s.m.on_icmp(s.now, &too_big(ISN + 1, 800)),
         IcmpOutcome::MtuReduced
     );
     assert_eq!(s.m.mss(), 760);
@@ -315,4 +377,52 @@ fn a_smaller_path_makes_smaller_segments() {
     );
     assert_eq!(again[0].seq(), 1);
     assert!(s.m.cwnd() >= cwnd.min(7600), "no congestion");
+}
+
+#[test]
+fn an_interface_that_changes_changes_what_is_sent() {
+    let mut s = Script::established(Config {
+        mss: 1460,
+        ..Script::config()
+    });
+    s.offer.option_space = 28;
+    for _ in 0..5 {
+        s.write(972);
+        s.expect(Kind::Data);
+        s.now += Duration::from_millis(1);
+    }
+    let cwnd = s.m.cwnd();
+    s.m.set_mss(s.now, 1460);
+    s.expect_none();
+    // RFC 8201 section 5.4: no congestion.
+    s.m.set_mss(s.now, 900);
+    let again = s.drain();
+    assert!(
+        again
+            .iter()
+            .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 872),
+        "{again:?}"
+    );
+    let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
+    assert_eq!((bytes, s.m.cwnd(), s.m.mss()), (5 * 972, cwnd, 900));
+    s.settle();
+    // A larger one is tried by a probe, as far as the peer takes it.
+    s.m.set_mss(s.now, 9000);
+    assert_eq!(s.m.mss(), 900);
+    s.write(20_000);
+    let probe = s.expect(Kind::Data);
+    assert_eq!(probe.plan.len, 972);
+    s.settle();
+    assert_eq!(s.m.mss(), 1000);
+}
+
+#[test]
+fn an_interface_that_changes_before_the_answer_changes_what_is_announced() {
+    let mut s = Script::connecting(Config {
+        mss: 1460,
+        ..Script::config()
+    });
+    s.m.set_mss(s.now, 1240);
+    let syn = s.expect(Kind::Syn);
+    assert_eq!(syn.options.mss, Some(Mss(1240)));
 }

@@ -3,6 +3,8 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
+use manypath_tcp::machine::SMALLEST_MSS;
+
 /// The driver's number of an interface; the stack only quotes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfaceId(pub u32);
@@ -32,6 +34,15 @@ pub struct Path {
     pub offload: Offload,
     /// Local ports that may be used on it; `None` is the dynamic range 49152-65535.
     pub ports: Option<RangeInclusive<u16>>,
+}
+
+impl Path {
+    /// Bytes of TCP options and payload that a packet has room for. An interface may carry less than the 576 bytes that every
+    /// host takes in (RFC 791).
+    pub(crate) fn mss(&self) -> u16 {
+        let headers = if self.addr.is_ipv6() { 60 } else { 40 };
+        self.mtu.saturating_sub(headers).max(SMALLEST_MSS)
+    }
 }
 
 /// Something happened to a local address.

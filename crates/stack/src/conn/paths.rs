@@ -51,7 +51,7 @@ impl Conn {
         }
     }
 
-    /// A local address is usable or its priority changed.
+    /// A local address is usable, or its priority or MTU changed.
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
         self.tell_manager(
             pm::Event::LocalUp {
@@ -69,6 +69,7 @@ impl Conn {
         for i in 0..self.subflows.len() {
             let seat = &self.subflows[i].seat;
             if seat.iface == path.iface && seat.tuple.local.ip() == path.addr {
+                self.subflows[i].tcp.set_mss(cx.now, path.mss());
                 self.try_at_once(i, cx);
             }
         }

@@ -525,13 +525,8 @@ impl Stack {
         path: &Path,
         timestamp_offset: u32,
     ) -> manypath_tcp::machine::Config {
-        let headers = if path.addr.is_ipv6() { 60 } else { 40 };
         manypath_tcp::machine::Config {
-            // An interface may carry less than the 576 bytes that every host takes in (RFC 791).
-            mss: path
-                .mtu
-                .saturating_sub(headers)
-                .max(manypath_tcp::machine::SMALLEST_MSS),
+            mss: path.mss(),
             recv_window: opts.recv_buffer,
             timestamp_offset,
             ecn: opts.ecn,

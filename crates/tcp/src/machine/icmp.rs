@@ -4,6 +4,7 @@ use manypath_wire::ip::icmp;
 
 use super::Machine;
 use super::state::State;
+use crate::recovery::pmtu::Report;
 use crate::time::Instant;
 
 /// What became of an error message.
@@ -30,9 +31,9 @@ impl Machine {
         }
         match error.kind {
             icmp::Kind::FragNeeded { mtu } => {
-                let headers = if error.tuple.is_ipv6() { 60 } else { 40 };
-                let payload = mtu.saturating_sub(headers + self.own_options());
-                if self.send.loss.on_icmp_too_big(now, error.seq, payload) {
+                let report = Report::read(mtu, error.tuple.is_ipv6(), self.own_options());
+                let loss = &mut self.send.loss;
+                if report.is_some_and(|report| loss.on_icmp_too_big(now, error.seq, report)) {
                     self.counters.mtu_reductions += 1;
                     IcmpOutcome::MtuReduced
                 } else {

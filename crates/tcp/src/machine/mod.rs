@@ -290,10 +290,25 @@ impl Machine {
 
     /// The peer's SYN is known: sizes follow from it.
     fn adopt_agreed(&mut self) {
-        let wire = u32::from(self.agreed.peer_mss.min(self.cfg.mss));
-        self.send
-            .loss
-            .negotiated(self.agreed.sack, wire - self.own_options());
+        let size = self.largest_payload(self.cfg.mss);
+        self.send.loss.negotiated(self.agreed.sack, size);
+    }
+
+    /// What interface and peer let a segment have beside our own options.
+    fn largest_payload(&self, mss: u16) -> u32 {
+        u32::from(self.agreed.peer_mss.min(mss)) - self.own_options()
+    }
+
+    /// The interface carries packets of another size from now on; `mss` as in [`Config::mss`]. What we have announced to the peer
+    /// stays as it is, and is what we have to expect.
+    pub fn set_mss(&mut self, now: Instant, mss: u16) {
+        self.tick(now);
+        let mss = mss.max(SMALLEST_MSS);
+        if self.state == State::SynSent {
+            self.cfg.mss = mss;
+        } else if self.send.loss.set_ceiling(now, self.largest_payload(mss)) {
+            self.counters.mtu_reductions += 1;
+        }
     }
 
     /// Connection state.

@@ -427,10 +427,14 @@ impl Flight {
         }
     }
 
-    /// What was sent at `seq` is held to be lost.
-    pub fn is_lost(&self, seq: SeqNum) -> bool {
-        let entry = self.entries.get(self.locate(seq));
-        entry.is_some_and(|entry| entry.state == State::Lost && entry.seq.before_eq(seq))
+    /// How many of the numbers from `start` to before `end` are held to be lost.
+    pub fn lost_between(&self, start: SeqNum, end: SeqNum) -> u32 {
+        self.entries
+            .range(self.locate(start)..)
+            .take_while(|entry| entry.seq.before(end))
+            .filter(|entry| entry.state == State::Lost)
+            .map(|entry| entry.end().min(end).since(entry.seq.max(start)))
+            .sum()
     }
 
     /// What was sent at `seq` was sent more than once.

@@ -258,6 +258,22 @@ fn lost_neighbours_are_sent_again_in_one_burst() {
 }
 
 #[test]
+fn losses_are_counted_within_bounds() {
+    let mut flight = stream(4);
+    flight.mark_any(|entry| entry.seq != seq(1_000));
+    for (start, end, expected) in [
+        (0, 4_000, 3_000),
+        (500, 2_500, 1_000),
+        (1_000, 2_000, 0),
+        (3_000, 9_000, 1_000),
+        (2_000, 2_000, 0),
+    ] {
+        let lost = flight.lost_between(seq(start), seq(end));
+        assert_eq!(lost, expected, "{start}..{end}");
+    }
+}
+
+#[test]
 fn reneging_is_seen_and_forgotten() {
     let mut flight = stream(4);
     take(&mut flight, 100, 0, &[(1_000, 3_000)]);

@@ -141,15 +141,16 @@ impl LossRecovery {
         if let Some(larger) = self.pmtu.on_ack(now, self.flight.una()) {
             self.set_mss(larger);
         }
-        match self.pmtu.probe_end() {
-            // RFC 4821 section 7.5: a lost probe is no congestion signal.
-            Some(end) if newly_lost > 0 && self.flight.is_lost(end - 1) => {
-                let size = self.pmtu.probe_size_sent();
-                self.pmtu.on_probe_lost(now);
-                newly_lost.saturating_sub(size)
-            }
-            _ => newly_lost,
+        let Some((start, end)) = self.pmtu.probe().filter(|_| newly_lost > 0) else {
+            return newly_lost;
+        };
+        let lost = self.flight.lost_between(start, end);
+        if lost > 0 && self.pmtu.on_probe_lost(now) {
+            // A tail loss probe repeated its last part, and repaired no other loss than this.
+            self.tlp.forget();
         }
+        // RFC 4821 section 7.5: a lost probe is no congestion signal.
+        newly_lost.saturating_sub(lost)
     }
 
     fn before(&self) -> Before {

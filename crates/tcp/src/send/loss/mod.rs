@@ -15,7 +15,7 @@ mod timeout;
 use manypath_wire::seq::SeqNum;
 
 use crate::cc::{Algorithm, Congestion, EcnEcho, Pacer};
-use crate::recovery::pmtu::Pmtu;
+use crate::recovery::pmtu::{Pmtu, Report};
 use crate::recovery::prr::Prr;
 use crate::recovery::rack::{self, Rack};
 use crate::recovery::rto::Rto;
@@ -36,6 +36,9 @@ const UNPACED_BURST: u32 = 64 * 1024;
 
 /// Transmissions of the head up to which each in fast recovery has a time-out of its own.
 const MOST_PUT_OFF: u16 = 4;
+
+/// The options of the caller take up to this much of a full segment's payload (RFC 9293 section 3.1).
+const CALLERS_OPTIONS: u32 = 40;
 
 /// What a sender starts with.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +142,12 @@ enum Phase {
     Recovery { until: SeqNum, prr: Prr },
     /// Recovery after a timeout until `until` is acknowledged.
     Loss { until: SeqNum },
+}
+
+/// `len` numbers may have been sent in segments with more than `size` bytes of payload and options of the caller, which nobody
+/// noted. Too much costs one needless repetition, too little a time-out and the window.
+fn may_exceed(len: u32, size: u32) -> bool {
+    len.saturating_add(CALLERS_OPTIONS) > size
 }
 
 /// The sender's memory and judgement.
@@ -270,11 +279,12 @@ impl LossRecovery {
         if new {
             self.flight.sent_new(now, len, control);
             if how == Sent::MtuProbe {
-                self.pmtu.probe_sent(now, self.flight.nxt());
+                self.pmtu.probe_sent(now, seq, self.flight.nxt());
                 self.flight.set_last_alone();
             }
         } else {
             self.note_retransmission(now, seq, len, how);
+            self.pmtu.on_repeated(seq, seq + len);
             self.flight.sent_again(now, seq, len);
         }
         match how {
@@ -442,20 +452,38 @@ impl LossRecovery {
         self.cc.forget_path(self.setup.initial_window);
     }
 
-    /// A router says that a segment with payload `size` is the largest that its link carries; the number `seq` that it
-    /// quotes is outstanding. True if segments are smaller from now on; what was too large is then held to be lost, which
-    /// says nothing about congestion (RFC 8201 section 5.4).
-    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, size: u32) -> bool {
+    /// A router says what its link carries; the number `seq` that it quotes is outstanding. True if segments are smaller from
+    /// now on; what was too large is then held to be lost, which says nothing about congestion (RFC 8201 section 5.4).
+    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, report: Report) -> bool {
         let outstanding = seq.within(self.flight.una(), self.flight.outstanding());
         if !outstanding {
             return false;
         }
-        let Some(size) = self.pmtu.on_icmp(now, size) else {
+        let Some(size) = self.pmtu.on_icmp(now, report, self.base_rto()) else {
             return false;
         };
-        self.set_mss(size);
-        self.flight.mark_any(|entry| entry.len > size);
+        self.shrink_to(now, size);
         true
+    }
+
+    /// The interface and the peer let segments have `size` bytes of payload and options of the caller from now on. True if that
+    /// makes them smaller; as above, it is no congestion.
+    pub(crate) fn set_ceiling(&mut self, now: Instant, size: u32) -> bool {
+        let smaller = self.pmtu.set_ceiling(size);
+        if let Some(size) = smaller {
+            self.shrink_to(now, size);
+        }
+        smaller.is_some()
+    }
+
+    /// Segments have at most `size` bytes from now on. What was sent larger leaves again at once, and has a round trip from now
+    /// on.
+    fn shrink_to(&mut self, now: Instant, size: u32) {
+        self.set_mss(size);
+        self.flight.mark_any(|entry| may_exceed(entry.len, size));
+        if self.rto_timer.is_set() {
+            self.rto_timer.set(now + self.rto());
+        }
     }
 
     /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.

@@ -686,11 +686,16 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
     let mut world = World::new(40 * MSS, drops(&[]));
     world.send_all();
     let cwnd = world.sender.cwnd();
+    let report = Report::Size(900);
     assert!(
-        !world.sender.on_icmp_too_big(world.now, ISN - 1, 900),
+        !world.sender.on_icmp_too_big(world.now, ISN - 1, report),
         "quotes nothing outstanding"
     );
-    assert!(world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900));
+    assert!(
+        world
+            .sender
+            .on_icmp_too_big(world.now, ISN + 4 * MSS, report)
+    );
     assert_eq!(
         (
             world.sender.mss(),
@@ -700,7 +705,9 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
         (900, cwnd, 0)
     );
     assert!(
-        !world.sender.on_icmp_too_big(world.now, ISN + 4 * MSS, 900),
+        !world
+            .sender
+            .on_icmp_too_big(world.now, ISN + 4 * MSS, report),
         "no news"
     );
     world.run();
@@ -721,6 +728,34 @@ fn a_silent_black_hole_is_found_and_the_largest_size_searched() {
 }
 
 #[test]
+fn an_mtu_probe_that_a_tail_loss_probe_repeats_in_part_did_not_pass() {
+    let mut world = World::new(20_000, drops(&[]));
+    world.sender.negotiated(true, 1_460);
+    world.run();
+    // A black hole was found, and the first probe is the last segment in flight.
+    let base = world.sender.pmtu.on_timeout(world.now, 1_460, 3);
+    let base = base.expect("all is lost");
+    world.sender.set_mss(base);
+    world.path_mtu = 1_200;
+    world.left = 1_460;
+    world.run();
+    assert_eq!((world.sender.mss(), world.rtos), (base, 0));
+    world.left = 1_000_000;
+    world.run();
+    assert!(
+        (1_168..=1_200).contains(&world.sender.mss()),
+        "{}",
+        world.sender.mss()
+    );
+    assert_eq!((world.rtos, world.recoveries), (0, 0));
+    assert_eq!(
+        world.sender.ssthresh(),
+        u32::MAX,
+        "nothing was lost for congestion"
+    );
+}
+
+#[test]
 fn an_outage_does_not_leave_small_segments_behind() {
     let outage = |_, now: Instant| {
         let dark = now >= Instant::from_millis(1_100) && now < Instant::from_millis(6_000);
@@ -732,7 +767,7 @@ fn an_outage_does_not_leave_small_segments_behind() {
         assert!(world.step());
     }
     assert_eq!(world.sender.mss(), 1_400);
-    assert!(world.sender.pmtu.probe_end().is_none());
+    assert!(world.sender.pmtu.probe().is_none());
 }
 
 #[test]

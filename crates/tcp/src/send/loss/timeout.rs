@@ -1,11 +1,8 @@
 //! What it means that nothing arrived.
 
-use super::{LossRecovery, Phase, TimerEffect};
+use super::{CALLERS_OPTIONS, LossRecovery, Phase, TimerEffect};
 use crate::recovery::spurious::Frto;
 use crate::time::Instant;
-
-/// The options of the caller take up to this much of a full segment's payload (RFC 9293 section 3.1).
-const CALLERS_OPTIONS: u32 = 40;
 
 impl LossRecovery {
     /// Time passed. Before [`deadline`](Self::deadline) this changes nothing.
