@@ -71,6 +71,9 @@ impl Stack {
                 self.counters.drop_memory += 1;
                 return;
             }
+            if seg.header.flags.syn() {
+                self.note_syn_again(target.conn, seg);
+            }
             let take = |conn: &mut Conn, cx: &mut Cx<'_>| conn.on_segment(target.subflow, seg, cx);
             let mistaken = match is_plain_data(seg) {
                 // What follows from it is settled once for all that come together.

@@ -8,8 +8,8 @@ use manypath_wire::tcp::mptcp::Capable;
 use super::open::Draft;
 use super::{Stack, SynCookiePolicy};
 use crate::api::{ConnOptions, IfaceId, Mode, Role};
-use crate::conn::{Unusable, capable_of, usable};
-use crate::ids::ListenerId;
+use crate::conn::{Conn, Unusable, capable_of, usable};
+use crate::ids::{ConnId, ListenerId};
 use crate::slab::Handle;
 
 impl Stack {
@@ -92,6 +92,19 @@ impl Stack {
         None
     }
 
+    /// A SYN for a four-tuple that is known. If it is that of a handshake that goes on, its peer is there and lacks our answer: others
+    /// have to make room before it.
+    pub(super) fn note_syn_again(&mut self, slot: u32, seg: &Segment<'_>) {
+        let Some((handle, entry)) = self.conns.handle_at(slot).zip(self.conns.at(slot)) else {
+            return;
+        };
+        let again = entry.conn.was_opened_by(seg);
+        let listener = entry.listener.filter(|_| again);
+        if let Some(listener) = listener.and_then(|id| self.listeners.get_mut(id.0)) {
+            listener.asked_again(ConnId(handle), self.now);
+        }
+    }
+
     /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
     pub(super) fn make_room(&mut self, listener: Handle) -> bool {
         let now = self.now;
@@ -100,10 +113,7 @@ impl Stack {
             return false;
         };
         self.counters.half_open_evicted += 1;
-        self.with_conn(stale.0.index(), |conn, cx| {
-            conn.release(cx.now);
-            conn.abort(cx);
-        });
+        self.with_conn(stale.0.index(), Conn::give_up);
         true
     }
 }

@@ -263,6 +263,40 @@ fn cookies_begin_when_the_backlog_is_full_of_the_young() {
 }
 
 #[test]
+fn a_handshake_that_makes_room_is_given_up_without_a_word_and_not_if_its_syn_came_again() {
+    // RFC 4987 section 3.4: to a client whose SYN/ACK was lost a reset would be a refusal.
+    let (mut w, listener) = world(SynCookiePolicy::WhenFull);
+    let mut flows = Vec::new();
+    for port in 0..8 {
+        flows.push(w.dial(0, 5000 + port, PORT));
+        w.inject(flows[usize::from(port)], &full_syn(true));
+    }
+    w.advance_ms(700);
+    let again = |w: &World, flow: usize| full_syn(true).seq(w.flows[flow].isn);
+    let first = again(&w, flows[0]);
+    w.inject(flows[0], &first);
+    let answer = w.find(flows[0], "SYN/ACK", Seg::is_syn_ack);
+    w.advance_ms(500);
+    w.drain(flows[1]);
+    let late = w.dial(0, 6000, PORT);
+    w.inject(late, &full_syn(true));
+    w.expect(late, "SYN/ACK", Seg::is_syn_ack);
+    assert_eq!(w.count().half_open_evicted, 1);
+    assert!(!w.sent.iter().any(Seg::is_rst));
+    w.quiet(flows[1]);
+    // Who had to go is let in when it asks again.
+    let second = again(&w, flows[1]);
+    w.inject(flows[1], &second);
+    w.expect(flows[1], "SYN/ACK", Seg::is_syn_ack);
+    // Who had asked again never had to go.
+    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
+        w.fail("MP_CAPABLE in the SYN/ACK");
+    };
+    w.inject(flows[0], &stamped(third_packet(true, sender), &answer));
+    assert!(w.stack.accept(listener).is_some());
+}
+
+#[test]
 fn without_them_a_full_backlog_drops_syns() {
     let (mut w, _) = world(SynCookiePolicy::Never);
     for port in 0..9 {
