@@ -91,9 +91,28 @@ fn the_third_packet_brings_everything_back() {
     assert!(tcp.timestamps && tcp.sack, "what the timestamp hid");
     assert_eq!(tcp.send_scale, 7);
     assert_eq!(s.w.count().syn_cookie_accepted, 1);
+    s.received = 6;
+    s.ack(flow);
     // It can be joined like any other.
     s.join_in(1, 7, false);
     assert_eq!(s.working(), 2);
+}
+
+#[test]
+fn a_handshake_by_cookie_is_measured() {
+    // The echo tells the round trip, which is never too short for what hides in it.
+    for late in [1, 30, 200] {
+        let (mut w, listener) = world(SynCookiePolicy::Always);
+        let (flow, answer, key) = answered(&mut w, 4000, true);
+        let own = key.expect("MP_CAPABLE in the SYN/ACK");
+        w.advance_ms(late - 1);
+        w.inject(flow, &stamped(third_packet(true, own.key), &answer));
+        let conn = w.stack.accept(listener).expect("established");
+        let tcp = w.stack.info(conn).expect("open").subflows[0].tcp;
+        let srtt = tcp.srtt.expect("measured").as_millis();
+        assert!((late..late + 64).contains(&srtt), "{late} {srtt}");
+        assert!(tcp.rto.as_millis() < 1_000, "{}", tcp.rto.as_millis());
+    }
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl Machine {
 
     /// A passive open that was forgotten once its SYN+ACK had left, brought back by the segment that acknowledges it:
     /// give that to [`on_segment`](Self::on_segment). When the SYN+ACK left is not known, so nothing is measured by it
-    /// but what timestamps tell.
+    /// but what timestamps tell: if the caller hid something in that of the SYN+ACK, so that it was too old, the round trip
+    /// is too long by as much, and must not be too short.
     pub fn resume(cfg: Config, now: Instant, isn: SeqNum, syn: &Segment<'_>) -> Machine {
         let mut machine = Machine::accept(cfg, now, isn, syn);
         let plan = Plan {
@@ -95,6 +96,7 @@ impl Machine {
         // Twice, since what was repeated says nothing about time (RFC 6298 section 3).
         machine.sent(now, &plan);
         machine.sent(now, &plan);
+        machine.send.loss.forget_when_syn_left();
         machine
     }
 
