@@ -67,7 +67,13 @@ impl Stack {
         let config = self.machine_config(&draft.opts, &path, stamp);
         let mut tcp = Machine::accept(config, self.now, isn, seg);
         let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
-        let taken = if early { tcp.take_early(seg) } else { 0..0 };
+        // Until somebody accepts it.
+        let room = draft.opts.recv_buffer.min(self.config.unaccepted_window);
+        let taken = if early {
+            tcp.take_early(seg, room)
+        } else {
+            0..0
+        };
         let id = ListenerId(handle);
         if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
             self.counters.syn_accepted += 1;

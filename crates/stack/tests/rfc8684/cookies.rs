@@ -15,11 +15,14 @@ use crate::script::session::{PEER_KEY, PORT, Session, capable, listen, map_at, t
 use crate::script::{World, path, plain_options};
 
 fn world(policy: SynCookiePolicy) -> (World, ListenerId) {
-    let mut w = World::new(0);
-    let config = StackConfig {
+    world_with(StackConfig {
         syn_cookies: policy,
         ..StackConfig::default()
-    };
+    })
+}
+
+fn world_with(config: StackConfig) -> (World, ListenerId) {
+    let mut w = World::new(0);
     w.stack = Stack::new(config, [7; 32], w.now);
     for number in 0..2 {
         w.path_up(path(number, false));
@@ -216,6 +219,34 @@ fn plain_tcp_by_cookie_with_and_without_timestamps() {
     let conn = w.stack.accept(listener).expect("TCP");
     let tcp = w.stack.info(conn).expect("open").subflows[0].tcp;
     assert!(!tcp.sack && !tcp.timestamps && tcp.send_scale == 0);
+}
+
+#[test]
+fn a_small_window_before_it_is_accepted_holds_by_cookie_too() {
+    // What TCP acknowledges is part of the stream, also where a device joined many segments.
+    for size in [1_000, 40_000] {
+        let (mut w, listener) = world_with(StackConfig {
+            syn_cookies: SynCookiePolicy::Always,
+            unaccepted_window: 4_000,
+            ..StackConfig::default()
+        });
+        let (flow, answer, _) = answered(&mut w, 4000, false);
+        w.inject(flow, &stamped(ack(), &answer));
+        let first = w.flows[flow].nxt;
+        for _ in 0..40_000 / size {
+            w.inject(flow, &stamped(data(&vec![7; size]), &answer));
+        }
+        w.advance_ms(100);
+        let told = w.drain(flow).pop().expect("an acknowledgement");
+        let conn = w.stack.accept(listener).expect("TCP");
+        let own = KeyMaterial::derive(PEER_KEY);
+        let mut s = Session::around(w, conn, Some(listener), own, true);
+        let taken = s.read().len();
+        assert_eq!(told.ack, first + taken as u32);
+        assert!((4_000..6_000).contains(&taken), "{taken}");
+        assert_eq!(s.w.count().beyond_window_bytes, 0);
+        assert_eq!(answer.window, 4_000);
+    }
 }
 
 #[test]

@@ -381,6 +381,30 @@ fn a_listener_that_was_not_asked_to_neither_gives_nor_takes() {
 }
 
 #[test]
+fn of_the_data_in_a_syn_no_more_is_taken_than_there_is_room_for() {
+    let mut w = World::new(0);
+    let config = StackConfig {
+        unaccepted_window: 7,
+        ..StackConfig::default()
+    };
+    w.stack = Stack::new(config, [7; 32], w.now);
+    w.stack
+        .handle_path_event(w.now, PathEvent::Up(path(0, false)));
+    let listener = listen(&mut w, options());
+    let granted = cookie_of(&mut w);
+    let flow = w.dial(0, 4001, PORT);
+    w.inject(flow, &with_payload(with_option(syn(), granted), EARLY));
+    let answer = w.expect(flow, "SYN/ACK", Seg::is_syn_ack);
+    assert_eq!((answer.ack, answer.window), (w.flows[flow].isn + 8, 0));
+    let conn = w.stack.accept(listener).expect("the first");
+    let mut part = [0; 64];
+    assert_eq!(
+        w.stack.read(w.now, conn, &mut part),
+        Ok(ReadOutcome::Data(7))
+    );
+}
+
+#[test]
 fn early_connections_are_limited() {
     // RFC 7413 section 5.1
     let mut w = World::new(0);

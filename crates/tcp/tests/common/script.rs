@@ -135,7 +135,9 @@ impl Script {
 
     /// A passive open whose SYN+ACK was sent and forgotten.
     pub fn resuming(cfg: Config) -> Script {
-        Script::called(cfg, Machine::resume)
+        Script::called(cfg, |cfg, now, isn, syn| {
+            Machine::resume(cfg, now, isn, syn, u32::MAX)
+        })
     }
 
     fn called(
