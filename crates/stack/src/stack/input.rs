@@ -94,10 +94,7 @@ impl Stack {
                     u64::from(self.replies.acknowledge(self.now, &reply));
                 return;
             }
-            Some(Answer::Reopen { beyond }) => {
-                self.counters.time_wait_reused += 1;
-                Some(beyond)
-            }
+            Some(Answer::Reopen { beyond }) => Some(beyond),
         };
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
         if remote.is_unspecified()
@@ -131,6 +128,7 @@ impl Stack {
                             backup,
                             knows_records: seg.options.mptcp.has_private(KNOWS_RECORDS),
                         },
+                        beyond,
                     );
                 }
                 _ => self.handle_syn(iface, seg, beyond),

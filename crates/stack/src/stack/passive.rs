@@ -13,8 +13,7 @@ use crate::ids::{ConnId, ListenerId};
 use crate::slab::Handle;
 
 impl Stack {
-    /// A SYN for a listener. Out of TIME-WAIT the new sequence numbers start `beyond` the old ones (RFC 9293 section
-    /// 3.10.7.4).
+    /// A SYN for a listener; out of TIME-WAIT our numbers must start `beyond` the old ones.
     pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
         let Some(slot) = self.demux.listener(seg.tuple.local) else {
             self.counters.no_socket += 1;
@@ -61,8 +60,7 @@ impl Stack {
             no_joins: offer.is_some_and(|capable| capable.no_joins_here),
             opts,
         };
-        let chosen = self.isn.choose(self.now, &seg.tuple);
-        let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
+        let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
         let config = self.machine_config(&draft.opts, &path, stamp);
         let mut tcp = Machine::accept(config, self.now, isn, seg);
