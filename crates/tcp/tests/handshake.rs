@@ -90,6 +90,36 @@ fn the_answer_to_a_syn_that_was_sent_again_since_measures_nothing() {
 }
 
 #[test]
+fn a_handshake_that_was_forgotten_is_measured_by_the_echo_alone() {
+    // RFC 4987 section 3.6. It was no time-out that had the SYN/ACK sent (RFC 6298 section 5.7), unless the answer is so late
+    // that one would have.
+    for (age, srtt, rto) in [
+        (Some(40), Some(40), 240),
+        (Some(1_200), None, 3_000),
+        (None, None, 1_000),
+    ] {
+        let mut s = Script::resuming(Config {
+            timestamps: age.is_some(),
+            ..Config::default()
+        });
+        let clock = s.now.as_millis() as u32;
+        s.tsecr = clock - age.unwrap_or(0);
+        assert!(s.inject(1, A, 1, &[]).established);
+        assert_eq!(s.m.srtt().map(|t| t.as_millis()), srtt);
+        assert_eq!(s.m.rto().as_millis(), rto);
+        assert_eq!(s.m.cwnd(), 10 * s.m.mss());
+        // The echo may be older than the SYN/ACK. What data measures counts alone.
+        s.write(100);
+        let first = s.expect(Kind::Data);
+        s.pass(5);
+        s.tsecr = first.options.timestamps.map_or(0, |t| t.val);
+        let _ = s.inject(1, A, 101, &[]);
+        assert_eq!(s.m.srtt().map(|t| t.as_millis()), Some(5));
+        assert_eq!(s.m.min_rtt().map(|t| t.as_millis()), Some(5));
+    }
+}
+
+#[test]
 fn a_late_answer_measures_where_the_syn_was_sent_again_only_shortly_after() {
     // The doubt is as long as the pause between both: here 100 of 1,200 ms.
     let mut s = Script::connecting(Config::default());

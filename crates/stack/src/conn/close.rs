@@ -241,6 +241,7 @@ impl Conn {
         self.goes_on_without(self.subflows[i].id(), end, cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
+        self.early_unanswered(&sf, end);
         let silently = matches!(
             end,
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable

@@ -10,8 +10,9 @@ use manypath_wire::tcp::options::FastOpen;
 
 use super::offset::{Numbering, Offset};
 use super::recv::Placed;
-use super::subflow::Greeting;
+use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
+use crate::api::{Role, SubflowEnd};
 use manypath_tcp::machine::State;
 
 /// What a handshake of ours told about Fast Open.
@@ -19,10 +20,21 @@ use manypath_tcp::machine::State;
 pub(crate) enum Learnt {
     /// A cookie for the next time, and the largest segment that the peer takes.
     Cookie { cookie: FastOpen, mss: u16 },
-    /// The SYN with the option stayed unanswered; one without got through.
+    /// The SYN with the option stayed unanswered, whether or not one without got through.
     Silence,
     /// The cookie that was shown counted for nothing.
     Refusal,
+}
+
+/// Whether the end of a connection whose SYNs nobody answered is silence (RFC 7413 section 4.1.3): not if somebody answered or
+/// our own address went. The application may give up as soon as it likes, after which a SYN without the option (`repeated`)
+/// was silent, too. Pure.
+fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
+    match end {
+        SubflowEnd::TimedOut | SubflowEnd::Unreachable => true,
+        SubflowEnd::ConnectionClosed => repeated,
+        _ => false,
+    }
 }
 
 impl Conn {
@@ -67,6 +79,17 @@ impl Conn {
         self.subflows[i].bytes_sent += u64::from(taken);
         if let Some(local) = &self.local {
             self.tx_numbers = Some(Numbering::behind(local.idsn, self.tx_start)); // rfc8684:O3
+        }
+    }
+
+    /// The first subflow ends, perhaps before the peer was heard. There are firewalls that drop all packets between two ports
+    /// between which a SYN with the option came, so that those without get through no more: other ports have to do
+    /// without from the beginning.
+    pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
+        let opening = self.role == Role::Initiator && !self.established && sf.is_first();
+        let repeated = sf.tcp.counters().segs_retrans > 0;
+        if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
+            self.learnt = Some(Learnt::Silence);
         }
     }
 

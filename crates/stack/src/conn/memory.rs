@@ -5,6 +5,7 @@
 
 use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use super::mapping::RxMaps;
@@ -108,6 +109,25 @@ impl Conn {
     pub(crate) fn lift_restriction(&mut self) {
         self.accepted = true;
         self.recv.set_capacity(self.first_recv_window());
+    }
+
+    /// The SYN is the one that opened it, and its handshake goes on.
+    pub(crate) fn was_opened_by(&self, seg: &Segment<'_>) -> bool {
+        let first = self.subflows.first().filter(|_| !self.established);
+        first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
+    }
+
+    /// Its peer does not finish the handshake, and others need the place. Not a word is said of it: to a client whose SYN/ACK was
+    /// lost a reset is a refusal, while it would say its SYN again and be let in (RFC 4987 section 3.4).
+    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        self.release(cx.now);
+        for sf in &mut self.subflows {
+            sf.end.get_or_insert(SubflowEnd::TimedOut);
+            sf.tcp.forget();
+        }
+        self.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::TimedOut, cx);
     }
 
     /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1

@@ -7,6 +7,7 @@
 
 use core::hash::Hasher as _;
 
+use manypath_tcp::machine::SMALLEST_MSS;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::{FourTuple, Key, Mss};
 use manypath_wire::seq::SeqNum;
@@ -19,8 +20,12 @@ use super::{HashKey, hash_addr};
 /// A cookie is good for the rest of the period in which it was made, and for the next.
 const PERIOD: Duration = Duration::from_secs(64);
 
-/// Sizes of segments that a cookie can name: those of usual links, with and without tunnels.
-const SIZES: [u16; 8] = [536, 1024, 1220, 1360, 1440, 1460, 4312, 8960];
+/// Sizes of segments that a cookie can name: those of usual links, with and without tunnels. Who takes less than 536 bytes gets
+/// the least that anybody gets, since nobody may get more than it takes.
+const SIZES: [u16; 8] = [SMALLEST_MSS, 536, 1220, 1360, 1440, 1460, 4312, 8960];
+
+/// What who does not say takes in any case (RFC 9293 section 3.7.1).
+const UNSAID: u16 = 536;
 
 /// Bits of a cookie for the size and for the period; the others are the code.
 const SIZE_BITS: u32 = 3;
@@ -62,7 +67,7 @@ impl SynCookies {
 
     /// The sequence number with which a SYN is answered.
     pub fn isn(&self, now: Instant, tuple: &FourTuple, irs: SeqNum, mss: Option<Mss>) -> SeqNum {
-        let mss = mss.map_or(SIZES[0], |Mss(mss)| mss);
+        let mss = mss.map_or(UNSAID, |Mss(mss)| mss);
         let size = SIZES.partition_point(|size| *size <= mss).max(1) - 1;
         self.encode(period(now), tuple, irs, size)
     }
@@ -183,8 +188,11 @@ mod tests {
         let cookies = SynCookies::new(&mut Rng::new([1; 32]), 0);
         let (now, irs) = (Instant::from_secs(64 * 9 + 60), SeqNum::new(77));
         for (mss, named) in [
-            (100, 536),
+            (0, SMALLEST_MSS),
+            (100, SMALLEST_MSS),
+            (535, SMALLEST_MSS),
             (536, 536),
+            (1219, 536),
             (1459, 1440),
             (1460, 1460),
             (9000, 8960),

@@ -50,7 +50,8 @@ impl Stack {
         let isn = self.syn_cookies.isn(now, &tuple, irs, seg.options.mss);
         let offset = self.isn.timestamp_offset(&tuple);
         let config = self.cookie_config(opts, path, offset);
-        let tcp = Machine::accept(config, now, isn, seg);
+        let mut tcp = Machine::accept(config, now, isn, seg);
+        tcp.set_recv_window(self.config.unaccepted_window);
         let nothing = Offer {
             available: 0,
             fin: false,
@@ -181,6 +182,7 @@ impl Stack {
             self.now,
             isn,
             &syn,
+            self.config.unaccepted_window,
         );
         let draft = Draft {
             role: Role::Responder,

@@ -71,6 +71,9 @@ impl Stack {
                 self.counters.drop_memory += 1;
                 return;
             }
+            if seg.header.flags.syn() {
+                self.note_syn_again(target.conn, seg);
+            }
             let take = |conn: &mut Conn, cx: &mut Cx<'_>| conn.on_segment(target.subflow, seg, cx);
             let mistaken = match is_plain_data(seg) {
                 // What follows from it is settled once for all that come together.
@@ -91,10 +94,7 @@ impl Stack {
                     u64::from(self.replies.acknowledge(self.now, &reply));
                 return;
             }
-            Some(Answer::Reopen { beyond }) => {
-                self.counters.time_wait_reused += 1;
-                Some(beyond)
-            }
+            Some(Answer::Reopen { beyond }) => Some(beyond),
         };
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
         if remote.is_unspecified()
@@ -128,6 +128,7 @@ impl Stack {
                             backup,
                             knows_records: seg.options.mptcp.has_private(KNOWS_RECORDS),
                         },
+                        beyond,
                     );
                 }
                 _ => self.handle_syn(iface, seg, beyond),

@@ -11,7 +11,7 @@ use crate::conn::Learnt;
 /// Peers remembered at one time.
 const MOST: usize = 1024;
 
-/// A path that lost a SYN with the option is not tried again before (RFC 7413 section 4.1.3.1).
+/// A path that lost a SYN with the option is not tried again before (RFC 7413 sections 4.1.3 and 4.1.3.1).
 const AVOID: Duration = Duration::from_secs(3600);
 
 /// From which address of ours to which peer: what a cookie is made from.

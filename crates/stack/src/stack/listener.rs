@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Listener {
     pub(super) opts: ListenOptions,
-    /// Connections in their handshake and since when, oldest first.
+    /// Connections in their handshake and when their SYN came last, oldest first.
     half_open: VecDeque<(ConnId, Instant)>,
     /// Established and not accepted.
     queue: VecDeque<ConnId>,
@@ -50,6 +50,15 @@ impl Listener {
 
     pub(super) fn opened(&mut self, id: ConnId, now: Instant) {
         self.half_open.push_back((id, now));
+    }
+
+    /// The SYN of a handshake came again: it is as young as if it had come for the first time.
+    pub(super) fn asked_again(&mut self, id: ConnId, now: Instant) {
+        let waiting = self.half_open.len();
+        self.left_handshake(id);
+        if self.half_open.len() < waiting {
+            self.opened(id, now);
+        }
     }
 
     fn left_handshake(&mut self, id: ConnId) {

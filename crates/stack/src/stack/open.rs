@@ -7,6 +7,7 @@ use manypath_tcp::machine::Machine;
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce, Token};
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::mptcp::ResetReason;
 
 use super::demux::Target;
@@ -211,6 +212,7 @@ impl Stack {
             self.conns.remove(handle);
             return Err(StackError::AddressInUse);
         }
+        self.leave_time_wait(&tuple);
         if let Some(token) = token {
             // The pool made sure of this when the key was taken, a moment ago.
             let entered = self.demux.add_token(token, slot);
@@ -230,6 +232,12 @@ impl Stack {
         Ok(ConnId(handle))
     }
 
+    /// A SYN that was let in has brought a four-tuple out of TIME-WAIT. Sooner the record must not go: of a SYN that is refused
+    /// nothing is left that would acknowledge the old peer's FIN.
+    fn leave_time_wait(&mut self, tuple: &FourTuple) {
+        self.counters.time_wait_reused += u64::from(self.time_wait.reopened(tuple));
+    }
+
     fn manager_for(&self, opts: &ConnOptions, path: &Path, tuple: FourTuple) -> pm::Manager {
         let mut config = pm::Config::new(pm::Policy::from(opts.path_manager));
         config.limits.subflows = opts.max_subflows;
@@ -242,8 +250,20 @@ impl Stack {
         pm::Manager::new(config, first)
     }
 
+    /// Where our numbers begin: out of TIME-WAIT `beyond` the old ones (RFC 9293 section 3.10.7.4).
+    pub(super) fn first_number(&self, tuple: &FourTuple, beyond: Option<SeqNum>) -> SeqNum {
+        let chosen = self.isn.choose(self.now, tuple); // rfc8684:G4
+        beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)))
+    }
+
     /// A SYN that wants to join a connection, on whatever port. // rfc8684:J17
-    pub(super) fn handle_join(&mut self, iface: IfaceId, seg: &Segment<'_>, offer: JoinOffer) {
+    pub(super) fn handle_join(
+        &mut self,
+        iface: IfaceId,
+        seg: &Segment<'_>,
+        offer: JoinOffer,
+        beyond: Option<SeqNum>,
+    ) {
         // rfc8684:J8,E1
         let Some(slot) = self.demux.token(offer.token) else {
             self.counters.join_unknown_token += 1;
@@ -286,7 +306,7 @@ impl Stack {
         };
         let opts = conn.opts.clone();
         let nonce = Nonce(self.rng.next_u32()); // rfc8684:J2
-        let isn = self.isn.choose(self.now, &seg.tuple);
+        let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
         let tcp = Machine::accept(self.machine_config(&opts, &path, stamp), self.now, isn, seg);
         let seat = Seat {
@@ -434,6 +454,7 @@ impl Stack {
         {
             return;
         }
+        self.leave_time_wait(&seat.tuple);
         if let Some(entry) = self.conns.at_mut(slot) {
             let mut cx = Cx {
                 now: self.now,

@@ -8,13 +8,12 @@ use manypath_wire::tcp::mptcp::Capable;
 use super::open::Draft;
 use super::{Stack, SynCookiePolicy};
 use crate::api::{ConnOptions, IfaceId, Mode, Role};
-use crate::conn::{Unusable, capable_of, usable};
-use crate::ids::ListenerId;
+use crate::conn::{Conn, Unusable, capable_of, usable};
+use crate::ids::{ConnId, ListenerId};
 use crate::slab::Handle;
 
 impl Stack {
-    /// A SYN for a listener. Out of TIME-WAIT the new sequence numbers start `beyond` the old ones (RFC 9293 section
-    /// 3.10.7.4).
+    /// A SYN for a listener; out of TIME-WAIT our numbers must start `beyond` the old ones.
     pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
         let Some(slot) = self.demux.listener(seg.tuple.local) else {
             self.counters.no_socket += 1;
@@ -61,13 +60,18 @@ impl Stack {
             no_joins: offer.is_some_and(|capable| capable.no_joins_here),
             opts,
         };
-        let chosen = self.isn.choose(self.now, &seg.tuple);
-        let isn = beyond.map_or(chosen, |old| chosen.max(old + (1 << 16)));
+        let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
         let config = self.machine_config(&draft.opts, &path, stamp);
         let mut tcp = Machine::accept(config, self.now, isn, seg);
         let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
-        let taken = if early { tcp.take_early(seg) } else { 0..0 };
+        // Until somebody accepts it.
+        let room = draft.opts.recv_buffer.min(self.config.unaccepted_window);
+        let taken = if early {
+            tcp.take_early(seg, room)
+        } else {
+            0..0
+        };
         let id = ListenerId(handle);
         if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
             self.counters.syn_accepted += 1;
@@ -92,6 +96,19 @@ impl Stack {
         None
     }
 
+    /// A SYN for a four-tuple that is known. If it is that of a handshake that goes on, its peer is there and lacks our answer: others
+    /// have to make room before it.
+    pub(super) fn note_syn_again(&mut self, slot: u32, seg: &Segment<'_>) {
+        let Some((handle, entry)) = self.conns.handle_at(slot).zip(self.conns.at(slot)) else {
+            return;
+        };
+        let again = entry.conn.was_opened_by(seg);
+        let listener = entry.listener.filter(|_| again);
+        if let Some(listener) = listener.and_then(|id| self.listeners.get_mut(id.0)) {
+            listener.asked_again(ConnId(handle), self.now);
+        }
+    }
+
     /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
     pub(super) fn make_room(&mut self, listener: Handle) -> bool {
         let now = self.now;
@@ -100,10 +117,7 @@ impl Stack {
             return false;
         };
         self.counters.half_open_evicted += 1;
-        self.with_conn(stale.0.index(), |conn, cx| {
-            conn.release(cx.now);
-            conn.abort(cx);
-        });
+        self.with_conn(stale.0.index(), Conn::give_up);
         true
     }
 }

@@ -3,12 +3,13 @@
 use manypath_stack::{
     CloseCause, ConnOptions, ConnState, EventKind, ProtocolLevel, ReadOutcome, StackError,
 };
+use manypath_wire::ids::{AddrId, Token};
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::{Dss, Mapping, MptcpOption};
+use manypath_wire::tcp::mptcp::{Dss, Join, Mapping, MptcpOption};
 
-use crate::script::packet::{Seg, ack, data, fin, rst};
+use crate::script::packet::{Seg, ack, data, fin, rst, syn};
 use crate::script::plain_options;
-use crate::script::session::Session;
+use crate::script::session::{PEER_NONCE, Session};
 
 fn at_end(s: &mut Session) -> bool {
     let now = s.w.now;
@@ -273,6 +274,45 @@ fn the_connection_is_closed_when_both_data_fins_are_acknowledged_and_not_before(
     }
     assert_eq!(s.info().state, ConnState::Closed);
     assert_eq!(s.w.stack.time_waits(), 2);
+}
+
+#[test]
+fn a_syn_that_is_refused_leaves_time_wait_alone_and_one_that_joins_begins_beyond_it() {
+    // RFC 9293 section 3.10.7.4
+    let mut s = Session::accepted_with(2, plain_options());
+    let flow = s.join_in(1, 7, false);
+    let now = s.w.now;
+    let id = s.info().subflows[1].id;
+    assert_eq!(s.w.stack.remove_subflow(now, s.conn, id), Ok(()));
+    let last = s.w.find(flow, "a FIN", Seg::is_fin);
+    let answer = fin().opt(s.dss(None));
+    s.w.inject(flow, &answer);
+    assert_eq!(s.w.stack.time_waits(), 1);
+    s.w.drain(flow);
+    // A SYN beyond the old numbers that nobody wants.
+    let isn = s.w.flows[flow].nxt + 100_000;
+    let unwanted = MptcpOption::Join(Join::Syn {
+        backup: false,
+        addr_id: AddrId(7),
+        token: Token(s.own.token.0 ^ 1),
+        nonce: PEER_NONCE,
+    });
+    s.w.inject(flow, &syn().opt(unwanted).seq(isn));
+    s.w.expect(flow, "a reset", Seg::is_rst);
+    // The FIN again: our acknowledgement was lost.
+    let again = answer.seq(s.w.flows[flow].nxt - 1);
+    s.w.inject(flow, &again);
+    let reply = s.w.expect(flow, "an acknowledgement", Seg::is_bare);
+    assert_eq!(reply.ack, s.w.flows[flow].nxt);
+    let join = s.join_syn(7, false).seq(isn);
+    s.w.inject(flow, &join);
+    let answer = s.w.expect(flow, "SYN/ACK", Seg::is_syn_ack);
+    assert!(answer.seq.after(last.seq + 1));
+    assert!(answer.seq.since(last.seq) > 1 << 16);
+    assert_eq!(
+        (s.w.stack.time_waits(), s.w.count().time_wait_reused),
+        (0, 1)
+    );
 }
 
 #[test]

@@ -15,11 +15,14 @@ use crate::script::session::{PEER_KEY, PORT, Session, capable, listen, map_at, t
 use crate::script::{World, path, plain_options};
 
 fn world(policy: SynCookiePolicy) -> (World, ListenerId) {
-    let mut w = World::new(0);
-    let config = StackConfig {
+    world_with(StackConfig {
         syn_cookies: policy,
         ..StackConfig::default()
-    };
+    })
+}
+
+fn world_with(config: StackConfig) -> (World, ListenerId) {
+    let mut w = World::new(0);
     w.stack = Stack::new(config, [7; 32], w.now);
     for number in 0..2 {
         w.path_up(path(number, false));
@@ -91,9 +94,28 @@ fn the_third_packet_brings_everything_back() {
     assert!(tcp.timestamps && tcp.sack, "what the timestamp hid");
     assert_eq!(tcp.send_scale, 7);
     assert_eq!(s.w.count().syn_cookie_accepted, 1);
+    s.received = 6;
+    s.ack(flow);
     // It can be joined like any other.
     s.join_in(1, 7, false);
     assert_eq!(s.working(), 2);
+}
+
+#[test]
+fn a_handshake_by_cookie_is_measured() {
+    // The echo tells the round trip, which is never too short for what hides in it.
+    for late in [1, 30, 200] {
+        let (mut w, listener) = world(SynCookiePolicy::Always);
+        let (flow, answer, key) = answered(&mut w, 4000, true);
+        let own = key.expect("MP_CAPABLE in the SYN/ACK");
+        w.advance_ms(late - 1);
+        w.inject(flow, &stamped(third_packet(true, own.key), &answer));
+        let conn = w.stack.accept(listener).expect("established");
+        let tcp = w.stack.info(conn).expect("open").subflows[0].tcp;
+        let srtt = tcp.srtt.expect("measured").as_millis();
+        assert!((late..late + 64).contains(&srtt), "{late} {srtt}");
+        assert!(tcp.rto.as_millis() < 1_000, "{}", tcp.rto.as_millis());
+    }
 }
 
 #[test]
@@ -200,6 +222,34 @@ fn plain_tcp_by_cookie_with_and_without_timestamps() {
 }
 
 #[test]
+fn a_small_window_before_it_is_accepted_holds_by_cookie_too() {
+    // What TCP acknowledges is part of the stream, also where a device joined many segments.
+    for size in [1_000, 40_000] {
+        let (mut w, listener) = world_with(StackConfig {
+            syn_cookies: SynCookiePolicy::Always,
+            unaccepted_window: 4_000,
+            ..StackConfig::default()
+        });
+        let (flow, answer, _) = answered(&mut w, 4000, false);
+        w.inject(flow, &stamped(ack(), &answer));
+        let first = w.flows[flow].nxt;
+        for _ in 0..40_000 / size {
+            w.inject(flow, &stamped(data(&vec![7; size]), &answer));
+        }
+        w.advance_ms(100);
+        let told = w.drain(flow).pop().expect("an acknowledgement");
+        let conn = w.stack.accept(listener).expect("TCP");
+        let own = KeyMaterial::derive(PEER_KEY);
+        let mut s = Session::around(w, conn, Some(listener), own, true);
+        let taken = s.read().len();
+        assert_eq!(told.ack, first + taken as u32);
+        assert!((4_000..6_000).contains(&taken), "{taken}");
+        assert_eq!(s.w.count().beyond_window_bytes, 0);
+        assert_eq!(answer.window, 4_000);
+    }
+}
+
+#[test]
 fn nobody_gets_in_without_the_cookie_or_long_after() {
     let (mut w, listener) = world(SynCookiePolicy::Always);
     let (flow, answer, key) = answered(&mut w, 4000, true);
@@ -260,6 +310,40 @@ fn cookies_begin_when_the_backlog_is_full_of_the_young() {
     let conn = w.stack.accept(listener).expect("established");
     let info = w.stack.info(conn).expect("open");
     assert_eq!(info.level, ProtocolLevel::Multipath);
+}
+
+#[test]
+fn a_handshake_that_makes_room_is_given_up_without_a_word_and_not_if_its_syn_came_again() {
+    // RFC 4987 section 3.4: to a client whose SYN/ACK was lost a reset would be a refusal.
+    let (mut w, listener) = world(SynCookiePolicy::WhenFull);
+    let mut flows = Vec::new();
+    for port in 0..8 {
+        flows.push(w.dial(0, 5000 + port, PORT));
+        w.inject(flows[usize::from(port)], &full_syn(true));
+    }
+    w.advance_ms(700);
+    let again = |w: &World, flow: usize| full_syn(true).seq(w.flows[flow].isn);
+    let first = again(&w, flows[0]);
+    w.inject(flows[0], &first);
+    let answer = w.find(flows[0], "SYN/ACK", Seg::is_syn_ack);
+    w.advance_ms(500);
+    w.drain(flows[1]);
+    let late = w.dial(0, 6000, PORT);
+    w.inject(late, &full_syn(true));
+    w.expect(late, "SYN/ACK", Seg::is_syn_ack);
+    assert_eq!(w.count().half_open_evicted, 1);
+    assert!(!w.sent.iter().any(Seg::is_rst));
+    w.quiet(flows[1]);
+    // Who had to go is let in when it asks again.
+    let second = again(&w, flows[1]);
+    w.inject(flows[1], &second);
+    w.expect(flows[1], "SYN/ACK", Seg::is_syn_ack);
+    // Who had asked again never had to go.
+    let Some(CapableKeys::SynAck { sender }) = answer.capable().map(|c| c.keys) else {
+        w.fail("MP_CAPABLE in the SYN/ACK");
+    };
+    w.inject(flows[0], &stamped(third_packet(true, sender), &answer));
+    assert!(w.stack.accept(listener).is_some());
 }
 
 #[test]

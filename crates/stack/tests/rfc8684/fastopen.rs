@@ -10,7 +10,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{CapableKeys, Dss, MptcpOption};
 use manypath_wire::tcp::options::{FastOpen, Timestamps};
 
-use crate::script::packet::{Pkt, Seg, ack, data, syn, syn_ack};
+use crate::script::packet::{Pkt, Seg, ack, data, rst, syn, syn_ack};
 use crate::script::session::{
     PEER_KEY, PORT, Session, call, capable, listen, map_at, third_packet,
 };
@@ -191,6 +191,34 @@ fn a_syn_that_stays_unanswered_is_repeated_without_and_the_path_remembered() {
     w.find(flow, "the data after the handshake", |s| s.payload == EARLY);
     let (_, _, next) = call_with(&mut w, options(), EARLY);
     assert!(next.options.fastopen.is_none() && !next.has_data());
+}
+
+#[test]
+fn silence_is_remembered_if_no_syn_at_all_is_answered() {
+    // RFC 7413 section 4.1.3: a firewall may drop everything of the two ports once it saw such a SYN.
+    for (end, remembered) in [
+        ("time", true),
+        ("gave up", true),
+        ("at once", false),
+        ("reset", false),
+    ] {
+        let mut w = acquainted(&options());
+        let (conn, flow, syn) = call_with(&mut w, options(), EARLY);
+        assert!(syn.has_data());
+        match end {
+            "time" => w.advance_ms(600_000),
+            "gave up" => {
+                w.advance_ms(1_100);
+                w.stack.abort(w.now, conn).expect("open");
+            }
+            "at once" => w.stack.abort(w.now, conn).expect("open"),
+            _ => w.inject(flow, &rst()),
+        }
+        w.drain(flow);
+        let (_, _, next) = call_with(&mut w, options(), EARLY);
+        assert_eq!(next.options.fastopen.is_none(), remembered, "{end}");
+        assert_eq!(next.has_data(), !remembered, "{end}");
+    }
 }
 
 #[test]
@@ -378,6 +406,30 @@ fn a_listener_that_was_not_asked_to_neither_gives_nor_takes() {
     let answer = w.expect(flow, "SYN/ACK", Seg::is_syn_ack);
     assert_eq!(answer.ack, w.flows[flow].isn + 1);
     assert_eq!(answer.options.fastopen, None);
+}
+
+#[test]
+fn of_the_data_in_a_syn_no_more_is_taken_than_there_is_room_for() {
+    let mut w = World::new(0);
+    let config = StackConfig {
+        unaccepted_window: 7,
+        ..StackConfig::default()
+    };
+    w.stack = Stack::new(config, [7; 32], w.now);
+    w.stack
+        .handle_path_event(w.now, PathEvent::Up(path(0, false)));
+    let listener = listen(&mut w, options());
+    let granted = cookie_of(&mut w);
+    let flow = w.dial(0, 4001, PORT);
+    w.inject(flow, &with_payload(with_option(syn(), granted), EARLY));
+    let answer = w.expect(flow, "SYN/ACK", Seg::is_syn_ack);
+    assert_eq!((answer.ack, answer.window), (w.flows[flow].isn + 8, 0));
+    let conn = w.stack.accept(listener).expect("the first");
+    let mut part = [0; 64];
+    assert_eq!(
+        w.stack.read(w.now, conn, &mut part),
+        Ok(ReadOutcome::Data(7))
+    );
 }
 
 #[test]

@@ -49,14 +49,14 @@ impl Machine {
         self.early.option = Some(cookie);
     }
 
-    /// Takes the payload of the SYN that made this machine, whose cookie was good: the part of it that is taken, for the
-    /// caller to copy. From now on data may be sent before our SYN is acknowledged (RFC 7413 section 4.2.2).
-    pub fn take_early(&mut self, syn: &Segment<'_>) -> Range<usize> {
+    /// Takes the payload of the SYN that made this machine, whose cookie was good: the part of it that is taken, `room`
+    /// bytes at most, for the caller to copy. The peer sends the rest again. From now on data may be sent before our SYN is acknowledged (RFC 7413 section 4.2.2).
+    pub fn take_early(&mut self, syn: &Segment<'_>, room: u32) -> Range<usize> {
         self.early.open = true;
-        let len = syn.payload.len() as u32;
+        let len = (syn.payload.len() as u32).min(room);
         self.counters.bytes_received += u64::from(len);
         self.recv.payload_of_syn(len);
-        0..syn.payload.len()
+        0..len as usize
     }
 
     /// Payload of our SYN that the peer acknowledged with it.

@@ -85,9 +85,17 @@ impl Machine {
 
     /// A passive open that was forgotten once its SYN+ACK had left, brought back by the segment that acknowledges it:
     /// give that to [`on_segment`](Self::on_segment). When the SYN+ACK left is not known, so nothing is measured by it
-    /// but what timestamps tell.
-    pub fn resume(cfg: Config, now: Instant, isn: SeqNum, syn: &Segment<'_>) -> Machine {
+    /// but what timestamps tell: if the caller hid something in that of the SYN+ACK, so that it was too old, the round trip
+    /// is too long by as much until data was acknowledged, and must not be too short. `window` is what the caller could take then.
+    pub fn resume(
+        cfg: Config,
+        now: Instant,
+        isn: SeqNum,
+        syn: &Segment<'_>,
+        window: u32,
+    ) -> Machine {
         let mut machine = Machine::accept(cfg, now, isn, syn);
+        machine.set_recv_window(window);
         let plan = Plan {
             syn: true,
             ..machine.plan(Kind::SynAck, isn)
@@ -95,6 +103,7 @@ impl Machine {
         // Twice, since what was repeated says nothing about time (RFC 6298 section 3).
         machine.sent(now, &plan);
         machine.sent(now, &plan);
+        machine.send.loss.forget_when_syn_left();
         machine
     }
 

@@ -5,6 +5,7 @@ use manypath_tcp::machine::{Config, Context, Decision, Kind, Machine, Offer, Out
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::Mss;
 use manypath_wire::ip::Ecn;
+use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::{Flags, Header};
 use manypath_wire::tcp::options::{Options, SackBlocks, Timestamps};
@@ -129,6 +130,20 @@ impl Script {
 
     /// A passive open whose SYN+ACK is not yet sent.
     pub fn accepting(cfg: Config) -> Script {
+        Script::called(cfg, Machine::accept)
+    }
+
+    /// A passive open whose SYN+ACK was sent and forgotten.
+    pub fn resuming(cfg: Config) -> Script {
+        Script::called(cfg, |cfg, now, isn, syn| {
+            Machine::resume(cfg, now, isn, syn, u32::MAX)
+        })
+    }
+
+    fn called(
+        cfg: Config,
+        open: impl FnOnce(Config, Instant, SeqNum, &Segment<'_>) -> Machine,
+    ) -> Script {
         let now = Instant::from_secs(10);
         let syn = Packet {
             header: raw(IRS, S, SeqNum::new(0), 60_000),
@@ -142,7 +157,7 @@ impl Script {
             ecn: Ecn::NotEct,
         };
         let stamps = cfg.timestamps;
-        let m = Machine::accept(cfg, now, ISN, &syn.view());
+        let m = open(cfg, now, ISN, &syn.view());
         let mut s = Script::around(m, now);
         s.stamps = stamps;
         s

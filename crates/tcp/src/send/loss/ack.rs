@@ -3,6 +3,8 @@
 use super::{AckEffect, AckIn, Blocks, LossRecovery, Phase};
 use crate::cc::{AckSample, GroupView};
 use crate::recovery::prr::Prr;
+use crate::recovery::rto::INITIAL;
+use crate::recovery::rtt::Rtt;
 use crate::recovery::scoreboard::{AckInfo, AckReport};
 use crate::recovery::spurious::{Frto, FrtoVerdict};
 use crate::recovery::tlp::{self, Tlp};
@@ -52,6 +54,12 @@ fn may_be_repeated(ack: &AckIn<'_>, later: Duration) -> bool {
     ack.ts_rtt.is_none_or(|rtt| later.times(8) > rtt)
 }
 
+/// The answer to a SYN that nobody remembers may be none: where the first acknowledgement was lost, what comes next has the same
+/// echo, however late it is. After so long a SYN that is remembered would have been sent again.
+fn may_be_late(ack: &AckIn<'_>) -> bool {
+    ack.ts_rtt.is_some_and(|rtt| rtt > INITIAL)
+}
+
 impl LossRecovery {
     /// Takes an acknowledgement in.
     pub(crate) fn on_ack(
@@ -79,12 +87,7 @@ impl LossRecovery {
             self.flight.sent_total(),
             before.inflight,
         );
-        let later = syn_sent_later(ack, &report, &before);
-        let unclear = later.is_some_and(|later| may_be_repeated(ack, later));
-        self.measure(now, ack, &report, unclear);
-        if report.syn_acked && report.retransmitted_acked {
-            self.on_repeated_syn_acked(later.is_some());
-        }
+        self.take_time(now, ack, &report, &before);
         let silence = self.rto.backoffs();
         if report.acked > 0 {
             self.rto.on_progress();
@@ -197,6 +200,20 @@ impl LossRecovery {
         arrived
     }
 
+    /// Takes in how long the answer took, as far as that is clear.
+    fn take_time(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, before: &Before) {
+        let forgotten = report.syn_acked && self.syn_forgotten;
+        let later = syn_sent_later(ack, report, before).filter(|_| !forgotten);
+        let unclear = match forgotten {
+            true => may_be_late(ack),
+            false => later.is_some_and(|later| may_be_repeated(ack, later)),
+        };
+        self.measure(now, ack, report, unclear);
+        if report.syn_acked && report.retransmitted_acked && (unclear || !forgotten) {
+            self.on_repeated_syn_acked(later.is_some());
+        }
+    }
+
     /// `unclear`: what the echo tells of is not what was answered.
     fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, unclear: bool) {
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
@@ -214,6 +231,10 @@ impl LossRecovery {
         // are of one segment, the echo is the longer one, by part of a tick.
         let both = report.rtt.zip(echoed).map(|(rtt, echoed)| rtt.min(echoed));
         if let Some(rtt) = both.or(report.rtt).or(echoed) {
+            if self.syn_forgotten && !report.syn_acked {
+                // What that echo told was no more than that the round trip is not longer.
+                (self.rtt, self.syn_forgotten) = (Rtt::new(), false);
+            }
             self.outage_seen = false;
             let samples = self
                 .round

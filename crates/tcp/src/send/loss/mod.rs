@@ -165,6 +165,8 @@ pub(crate) struct LossRecovery {
     frto_sent: u32,
     /// The last measurement was left out because an outage was part of it.
     outage_seen: bool,
+    /// Our SYN was sent once, nobody remembers when, and nothing was measured since but by its echo.
+    syn_forgotten: bool,
     evidence: Evidence,
     /// After a recovery, its reduction may be taken back until this is acknowledged.
     evidence_until: Option<SeqNum>,
@@ -213,6 +215,7 @@ impl LossRecovery {
             frto: Frto::Off,
             frto_sent: 0,
             outage_seen: false,
+            syn_forgotten: false,
             evidence: Evidence::default(),
             evidence_until: None,
             pmtu: Pmtu::new(setup.mss),
@@ -236,6 +239,11 @@ impl LossRecovery {
             silence_timer: Timer::OFF,
             late_timer: Timer::OFF,
         }
+    }
+
+    /// The SYN in flight left once, at a time that only the echo of its timestamp may tell.
+    pub(crate) fn forget_when_syn_left(&mut self) {
+        self.syn_forgotten = true;
     }
 
     /// The handshake decided on selective acknowledgements and on the payload bytes of a full segment.
