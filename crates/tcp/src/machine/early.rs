@@ -50,7 +50,8 @@ impl Machine {
     }
 
     /// Takes the payload of the SYN that made this machine, whose cookie was good: the part of it that is taken, `room`
-    /// bytes at most, for the caller to copy. The peer sends the rest again. From now on data may be sent before our SYN is acknowledged (RFC 7413 section 4.2.2).
+    /// bytes at most, for the caller to copy. The peer sends the rest again. From now on data may be sent before our SYN is
+    /// acknowledged (RFC 7413 section 4.2.2).
     pub fn take_early(&mut self, syn: &Segment<'_>, room: u32) -> Range<usize> {
         self.early.open = true;
         let len = (syn.payload.len() as u32).min(room);
