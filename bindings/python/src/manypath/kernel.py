@@ -159,12 +159,20 @@ class KernelClient:
             found[(ends[0], ends[1])] = info
         return found
 
+    def _unacknowledged(self) -> Dict[int, int]:
+        """Bytes that each Multipath TCP socket, by its token, was given and has no Data ACK for."""
+        out = subprocess.run(["ss", "-MinHO"], stdout=subprocess.PIPE, check=True, text=True).stdout
+        found = re.findall(r"token:(\w+) write_seq:(\w+) snd_una:(\w+)", out)
+        return {int(token, 16): (int(end, 16) - int(una, 16)) % (1 << 64) for token, end, una in found}
+
     def _connection(self, name: str, diag: Dict[Ends, Dict[str, Any]], locals_: List[Address]) -> Connection:
         known = self._known.get(name)
         if known is None:
             raise ControlError("not_found", f"no connection {name}")
         subflows = tuple(dataclasses.replace(sf, **diag.get(ends, {})) for ends, sf in known.subflows.items())
         family = ":" in split(known.local)[0]
+        # At data level the kernel does not count; what the subflows had acknowledged is no less.
+        acked = sum(sf.bytes_acked for sf in subflows)
         return Connection(
             id=name,
             role="responder" if known.server_side else "initiator",
@@ -173,9 +181,8 @@ class KernelClient:
             token=name,
             may_join=known.established,
             may_create=known.established,
-            # At data level the kernel tells nobody; what the subflows had acknowledged is no less.
-            bytes_acked=sum(sf.bytes_acked for sf in subflows),
-            bytes_written=sum(sf.bytes_sent - sf.bytes_retransmitted for sf in subflows),
+            bytes_acked=acked,
+            bytes_written=acked + self._unacknowledged().get(known.token, 0),
             local_addresses=tuple(a for a in locals_ if (":" in a.address) == family),
             remote_addresses=(PeerAddress(0, known.remote),)
             + tuple(PeerAddress(id_, address, True) for id_, address in known.remotes.items()),
