@@ -270,6 +270,29 @@ fn data_is_sent_again_with_growing_pauses_and_given_up() {
     );
 }
 
+/// Five segments leave, one after the other, each full with the options of a caller of 28 bytes.
+fn send_five(s: &mut Script) {
+    s.offer.option_space = 28;
+    for _ in 0..5 {
+        s.write(972);
+        s.expect(Kind::Data);
+        s.now += Duration::from_millis(1);
+    }
+}
+
+/// They leave again, and nothing else does, in segments of `mss` payload bytes.
+fn assert_all_again(s: &mut Script, mss: u32) {
+    let again = s.drain();
+    assert!(
+        again
+            .iter()
+            .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == mss),
+        "{again:?}"
+    );
+    let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
+    assert_eq!(bytes, 5 * 972);
+}
+
 /// A router says so of the segment at `seq`.
 fn too_big(seq: SeqNum, mtu: u32) -> icmp::Error {
     icmp::Error {
@@ -287,24 +310,12 @@ fn a_path_that_is_smaller_by_less_than_the_callers_options_has_all_sent_again() 
     // RFC 8201 section 5.4. By as much as PPPoE, a tunnel of IPv4 in IPv4 and GRE take.
     for less in [8, 20, 24] {
         let mut s = Script::established(Script::config());
-        s.offer.option_space = 28;
-        for _ in 0..5 {
-            s.write(972);
-            s.expect(Kind::Data);
-            s.now += Duration::from_millis(1);
-        }
+        send_five(&mut s);
         let cwnd = s.m.cwnd();
         let outcome = s.m.on_icmp(s.now, &too_big(ISN + 1, 1040 - less));
         assert_eq!(outcome, IcmpOutcome::MtuReduced);
-        let again = s.drain();
-        assert!(
-            again
-                .iter()
-                .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 972 - less),
-            "{again:?}"
-        );
-        let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
-        assert_eq!((bytes, s.m.cwnd()), (5 * 972, cwnd), "{less} less");
+        assert_all_again(&mut s, 972 - less);
+        assert_eq!(s.m.cwnd(), cwnd, "{less} less");
     }
 }
 
@@ -385,26 +396,14 @@ fn an_interface_that_changes_changes_what_is_sent() {
         mss: 1460,
         ..Script::config()
     });
-    s.offer.option_space = 28;
-    for _ in 0..5 {
-        s.write(972);
-        s.expect(Kind::Data);
-        s.now += Duration::from_millis(1);
-    }
+    send_five(&mut s);
     let cwnd = s.m.cwnd();
     s.m.set_mss(s.now, 1460);
     s.expect_none();
     // RFC 8201 section 5.4: no congestion.
     s.m.set_mss(s.now, 900);
-    let again = s.drain();
-    assert!(
-        again
-            .iter()
-            .all(|o| o.plan.kind == Kind::Retransmit && o.plan.mss == 872),
-        "{again:?}"
-    );
-    let bytes: u32 = again.iter().map(|o| o.plan.len).sum();
-    assert_eq!((bytes, s.m.cwnd(), s.m.mss()), (5 * 972, cwnd, 900));
+    assert_all_again(&mut s, 872);
+    assert_eq!((s.m.cwnd(), s.m.mss()), (cwnd, 900));
     s.settle();
     // A larger one is tried by a probe, as far as the peer takes it.
     s.m.set_mss(s.now, 9000);

@@ -70,6 +70,19 @@ class _Known:
     made: int = 0
 
 
+@dataclasses.dataclass
+class _Look:
+    """What the host says of all its connections at one time."""
+
+    subflows: Dict[Ends, Dict[str, Any]]
+    unacknowledged: Dict[int, int]
+    addresses: List[Address]
+
+
+def _ss(options: str) -> str:
+    return subprocess.run(["ss", options], stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
 class KernelClient:
     """A session with the kernel. The methods are those of `Client`; a connection's name is its token."""
 
@@ -137,9 +150,8 @@ class KernelClient:
 
     def _diag(self) -> Dict[Ends, Dict[str, Any]]:
         """What `ss` knows of each TCP socket, by its two ends."""
-        out = subprocess.run(["ss", "-tinHO"], stdout=subprocess.PIPE, check=True, text=True).stdout
         found = {}
-        for line in out.splitlines():
+        for line in _ss("-tinHO").splitlines():
             words = line.split()
             if len(words) < 5:
                 continue
@@ -161,15 +173,17 @@ class KernelClient:
 
     def _unacknowledged(self) -> Dict[int, int]:
         """Bytes that each Multipath TCP socket, by its token, was given and has no Data ACK for."""
-        out = subprocess.run(["ss", "-MinHO"], stdout=subprocess.PIPE, check=True, text=True).stdout
-        found = re.findall(r"token:(\w+) write_seq:(\w+) snd_una:(\w+)", out)
+        found = re.findall(r"token:(\w+) write_seq:(\w+) snd_una:(\w+)", _ss("-MinHO"))
         return {int(token, 16): (int(end, 16) - int(una, 16)) % (1 << 64) for token, end, una in found}
 
-    def _connection(self, name: str, diag: Dict[Ends, Dict[str, Any]], locals_: List[Address]) -> Connection:
+    def _look(self) -> _Look:
+        return _Look(self._diag(), self._unacknowledged(), self._local_addresses())
+
+    def _connection(self, name: str, seen: _Look) -> Connection:
         known = self._known.get(name)
         if known is None:
             raise ControlError("not_found", f"no connection {name}")
-        subflows = tuple(dataclasses.replace(sf, **diag.get(ends, {})) for ends, sf in known.subflows.items())
+        subflows = tuple(dataclasses.replace(sf, **seen.subflows.get(ends, {})) for ends, sf in known.subflows.items())
         family = ":" in split(known.local)[0]
         # At data level the kernel does not count; what the subflows had acknowledged is no less.
         acked = sum(sf.bytes_acked for sf in subflows)
@@ -182,8 +196,8 @@ class KernelClient:
             may_join=known.established,
             may_create=known.established,
             bytes_acked=acked,
-            bytes_written=acked + self._unacknowledged().get(known.token, 0),
-            local_addresses=tuple(a for a in locals_ if (":" in a.address) == family),
+            bytes_written=acked + seen.unacknowledged.get(known.token, 0),
+            local_addresses=tuple(a for a in seen.addresses if (":" in a.address) == family),
             remote_addresses=(PeerAddress(0, known.remote),)
             + tuple(PeerAddress(id_, address, True) for id_, address in known.remotes.items()),
             subflows=subflows,
@@ -192,13 +206,13 @@ class KernelClient:
     def connections(self) -> List[Connection]:
         """The connections that began during this session."""
         self._drain()
-        diag, locals_ = self._diag(), self._local_addresses()
-        return [self._connection(name, diag, locals_) for name in self._known]
+        seen = self._look()
+        return [self._connection(name, seen) for name in self._known]
 
     def show(self, connection: str) -> Connection:
         """One connection."""
         self._drain()
-        return self._connection(connection, self._diag(), self._local_addresses())
+        return self._connection(connection, self._look())
 
     # Events.
 

@@ -4,9 +4,9 @@
 //! has to deliver. Whatever Multipath TCP is run with, that TCP has its default settings, CUBIC among them, and the network's
 //! own socket buffers. Goodput is the steady one: on both sides the first eight of the longest round trips are left out, in which
 //! a connection that happens to begin on its worst path has to wait for it before it may make subflows on the others
-//! (RFC 8684 section 3.2), and slow start fills the paths; the end, where the last byte may come over a slow path, is not. What it comes to with the
-//! beginning is told beside it. On paths with losses all of it happens again with other losses, until the mean ratio is known to
-//! a few hundredths.
+//! (RFC 8684 section 3.2), and slow start fills the paths; the end, where the last byte may come over a slow path, is not.
+//! What it comes to with the beginning is told beside it. All of it happens again, with other losses, until the mean ratio is known
+//! to a few hundredths.
 
 mod load;
 mod network;
@@ -321,8 +321,11 @@ fn means(runs: &[Once], of: fn(&Once) -> &[Sent], rate: impl Fn(&Sent) -> f64) -
 /// to say.
 fn is_enough(network: &Network, runs: &[Once]) -> bool {
     let count = runs.len() as u64;
-    if count == 0 || count >= REPEATED.end {
-        return count > 0;
+    if count == 0 {
+        return false;
+    }
+    if count >= REPEATED.end {
+        return true;
     }
     let all = row(network, runs);
     let above = all.ratio(0) - NEVER_BELOW;
@@ -333,8 +336,7 @@ fn is_enough(network: &Network, runs: &[Once]) -> bool {
     let best = (0..all.tcp.len()).max_by(|a, b| all.tcp[*a].total_cmp(&all.tcp[*b]));
     let ratio = |once: &Once| {
         let tcp = best.map_or(0.0, |best| once.tcp[best].steady(beginning));
-        let ours = once.ours.first().map_or(0.0, |sent| sent.steady(beginning));
-        ours / tcp.max(1.0)
+        once.ours[0].steady(beginning) / tcp.max(1.0)
     };
     let ratios: Vec<f64> = runs.iter().map(ratio).collect();
     above.abs() > SURE && standard_error(&ratios) <= SURE

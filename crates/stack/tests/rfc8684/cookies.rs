@@ -2,9 +2,7 @@
 
 use manypath_stack::crypto::keys::KeyMaterial;
 use manypath_stack::ids::ListenerId;
-use manypath_stack::{
-    FallbackCause, PathEvent, ProtocolLevel, Stack, StackConfig, SynCookiePolicy,
-};
+use manypath_stack::{FallbackCause, PathEvent, ProtocolLevel, StackConfig, SynCookiePolicy};
 use manypath_wire::ids::Key;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{CapableKeys, Dss, MptcpOption};
@@ -22,11 +20,7 @@ fn world(policy: SynCookiePolicy) -> (World, ListenerId) {
 }
 
 fn world_with(config: StackConfig) -> (World, ListenerId) {
-    let mut w = World::new(0);
-    w.stack = Stack::new(config, [7; 32], w.now);
-    for number in 0..2 {
-        w.path_up(path(number, false));
-    }
+    let mut w = World::with(config, 2);
     let listener = listen(&mut w, plain_options());
     (w, listener)
 }

@@ -3,8 +3,7 @@
 use manypath_stack::crypto::keys::KeyMaterial;
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    ConnOptions, EventKind, FallbackCause, Mode, PathEvent, ProtocolLevel, ReadOutcome, Stack,
-    StackConfig,
+    ConnOptions, EventKind, FallbackCause, Mode, ProtocolLevel, ReadOutcome, StackConfig,
 };
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{CapableKeys, Dss, MptcpOption};
@@ -14,7 +13,7 @@ use crate::script::packet::{Pkt, Seg, ack, data, rst, syn, syn_ack};
 use crate::script::session::{
     PEER_KEY, PORT, Session, call, capable, listen, map_at, third_packet,
 };
-use crate::script::{World, path, plain_options};
+use crate::script::{World, plain_options};
 
 const EARLY: &[u8; 20] = b"bytes inside the SYN";
 
@@ -410,14 +409,11 @@ fn a_listener_that_was_not_asked_to_neither_gives_nor_takes() {
 
 #[test]
 fn of_the_data_in_a_syn_no_more_is_taken_than_there_is_room_for() {
-    let mut w = World::new(0);
     let config = StackConfig {
         unaccepted_window: 7,
         ..StackConfig::default()
     };
-    w.stack = Stack::new(config, [7; 32], w.now);
-    w.stack
-        .handle_path_event(w.now, PathEvent::Up(path(0, false)));
+    let mut w = World::with(config, 1);
     let listener = listen(&mut w, options());
     let granted = cookie_of(&mut w);
     let flow = w.dial(0, 4001, PORT);
@@ -435,14 +431,11 @@ fn of_the_data_in_a_syn_no_more_is_taken_than_there_is_room_for() {
 #[test]
 fn early_connections_are_limited() {
     // RFC 7413 section 5.1
-    let mut w = World::new(0);
     let config = StackConfig {
         max_early: 1,
         ..StackConfig::default()
     };
-    w.stack = Stack::new(config, [7; 32], w.now);
-    w.stack
-        .handle_path_event(w.now, PathEvent::Up(path(0, false)));
+    let mut w = World::with(config, 1);
     let listener = listen(&mut w, options());
     let granted = cookie_of(&mut w);
     let pkt = with_payload(with_option(syn(), granted), EARLY);

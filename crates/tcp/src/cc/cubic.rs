@@ -88,13 +88,8 @@ impl Cubic {
     /// `acked` bytes were acknowledged in congestion avoidance.
     pub fn avoid(&mut self, window: &mut Window, acked: u32, now: Instant, srtt: Duration) {
         let (cwnd, mss) = (window.cwnd(), window.mss());
-        if self
-            .epoch
-            .as_mut()
-            .is_some_and(|epoch| epoch.is_passed(cwnd, mss))
-        {
-            self.epoch = None;
-        }
+        self.epoch
+            .take_if(|epoch| core::mem::take(&mut epoch.interrupted) && epoch.is_passed(cwnd, mss));
         let epoch = self
             .epoch
             .get_or_insert_with(|| Epoch::begin(now, cwnd, mss, self.w_max));
@@ -141,11 +136,11 @@ impl Epoch {
         }
     }
 
-    /// The window that a slow start has left is above both of what this stage knows: a new one begins with it. True once.
-    fn is_passed(&mut self, cwnd: u32, mss: u32) -> bool {
+    /// The window that a slow start has left is above both of what this stage knows: a new one begins with it. Pure.
+    fn is_passed(&self, cwnd: u32, mss: u32) -> bool {
         let elapsed = self.last.since(self.start).as_micros();
         let reached = u64::from(curve(elapsed, self.k, self.origin, mss)).max(self.w_est >> 16);
-        core::mem::take(&mut self.interrupted) && u64::from(cwnd) > reached
+        u64::from(cwnd) > reached
     }
 }
 
@@ -206,6 +201,13 @@ mod tests {
         window
     }
 
+    /// Just after the reduction of a window of a megabyte.
+    fn reduced() -> (Cubic, Window) {
+        let mut cubic = Cubic::new();
+        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
+        (cubic, avoiding(ssthresh))
+    }
+
     #[test]
     fn the_curve_has_the_values_of_the_formula() {
         // W_max = 100 segments, reduced to 70: K = cbrt(30 / 0.4) = 4.2172 s.
@@ -258,9 +260,7 @@ mod tests {
 
     #[test]
     fn growth_follows_the_curve_at_long_round_trips() {
-        let mut cubic = Cubic::new();
-        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
-        let mut window = avoiding(ssthresh);
+        let (mut cubic, mut window) = reduced();
         // K = cbrt(300 / 0.4) = 9.086 s; five seconds later W = 1,000 + 0.4 * 4.914^3 = 1,047 segments.
         run(&mut cubic, &mut window, 100, 14);
         let segments = window.cwnd() / MSS;
@@ -298,9 +298,7 @@ mod tests {
     #[test]
     fn time_without_demand_does_not_count() {
         let rtt = Duration::from_millis(100);
-        let mut cubic = Cubic::new();
-        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
-        let mut window = avoiding(ssthresh);
+        let (mut cubic, mut window) = reduced();
         cubic.avoid(&mut window, MSS, Instant::from_secs(1), rtt);
         cubic.on_idle_until(Instant::from_secs(60));
         let before = window.cwnd();
@@ -314,15 +312,13 @@ mod tests {
     #[test]
     fn slow_start_stops_the_clock_of_the_curve() {
         let rtt = Duration::from_millis(100);
-        let mut cubic = Cubic::new();
-        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
-        let mut window = avoiding(ssthresh);
+        let (mut cubic, mut window) = reduced();
         run(&mut cubic, &mut window, 100, 2);
         let (reached, age) = (window.cwnd(), Duration::from_secs(2));
         for second in 3..=40 {
             cubic.on_slow_start(Instant::from_secs(second));
         }
-        let mut window = avoiding(ssthresh);
+        let mut window = avoiding(700_000);
         cubic.avoid(&mut window, MSS, Instant::from_secs(40), rtt);
         let epoch = cubic.epoch.as_ref().unwrap();
         assert!(Instant::from_secs(40).since(epoch.start) <= age + rtt);
@@ -340,9 +336,7 @@ mod tests {
 
     #[test]
     fn a_slow_start_that_passes_the_curve_begins_another() {
-        let mut cubic = Cubic::new();
-        let ssthresh = cubic.reduce(1_000_000, 1_000_000);
-        let mut window = avoiding(ssthresh);
+        let (mut cubic, mut window) = reduced();
         run(&mut cubic, &mut window, 100, 2);
         cubic.on_slow_start(Instant::from_secs(40));
         let mut window = avoiding(1_200_000);

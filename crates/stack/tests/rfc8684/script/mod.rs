@@ -100,10 +100,15 @@ pub(crate) fn path(number: u8, backup: bool) -> Path {
 impl World {
     /// A stack with that many paths.
     pub(crate) fn new(paths: u8) -> Self {
+        Self::with(StackConfig::default(), paths)
+    }
+
+    /// The same, configured.
+    pub(crate) fn with(config: StackConfig, paths: u8) -> Self {
         let now = Instant::from_secs(10);
         let mut world = Self {
             now,
-            stack: Stack::new(StackConfig::default(), [7; 32], now),
+            stack: Stack::new(config, [7; 32], now),
             wire: Wire::default(),
             sent: VecDeque::new(),
             flows: Vec::new(),

@@ -328,11 +328,11 @@ impl LossRecovery {
     /// round trip from now on, whatever queue it passes. What never arrives must not put the timer off again and again. (Without
     /// SACK each partial acknowledgement has one repeated, and the timer bounds how long that goes on: RFC 6582 section 4.)
     fn repairs_head(&self, seq: SeqNum) -> bool {
-        let often = |head: &Entry| head.transmissions > MOST_PUT_OFF;
+        let seldom = |head: &Entry| head.transmissions <= MOST_PUT_OFF;
         self.setup.sack
             && seq == self.flight.una()
             && matches!(self.phase, Phase::Recovery { .. })
-            && !self.flight.head().is_some_and(often)
+            && self.flight.head().is_some_and(seldom)
     }
 
     fn note_retransmission(&mut self, now: Instant, seq: SeqNum, len: u32, how: Sent) {
