@@ -238,7 +238,7 @@ impl Conn {
             capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,
-            unproven: sf.tcp.is_unproven(),
+            unproven: sf.tcp.is_unproven() && !pace.is_full(),
             home: sf.seat.tuple.local.ip() == self.first.local.ip(),
             backup: false,
             stale: false,

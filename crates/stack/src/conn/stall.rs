@@ -97,6 +97,12 @@ impl Pace {
         self.round_trip > self.base.ratio(9, 8)
     }
 
+    /// Round trips are more than twice that of an empty path: small as the window may be, it fills the path (what NSDI 2012 section
+    /// 4.2 goes by in mechanism 4).
+    pub(super) fn is_full(&self) -> bool {
+        self.round_trip > self.base.times(2)
+    }
+
     /// How fast the queue that round trips tell of becomes shorter.
     pub(super) fn drain(&self) -> Option<Rate> {
         self.rate.filter(|_| self.shows_queue())
@@ -519,6 +525,22 @@ mod tests {
             slow_start: true,
         };
         assert_eq!(delivery(&growing, 40_000).queued, ms(100));
+    }
+
+    #[test]
+    fn a_single_segment_may_fill_a_path() {
+        // At 16 kbit/s a segment takes half a second, whatever the window.
+        for (round_trip, full) in [(100, false), (200, false), (201, true), (600, true)] {
+            let pace = Pace {
+                round_trip: Duration::from_millis(round_trip),
+                base: Duration::from_millis(100),
+                flight: 1_000,
+                rate: None,
+                mss: 1_000,
+                slow_start: false,
+            };
+            assert_eq!(pace.is_full(), full, "{round_trip} ms");
+        }
     }
 
     #[test]

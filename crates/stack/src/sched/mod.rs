@@ -55,7 +55,8 @@ pub struct PathView {
     pub drain: u64,
     /// The congestion window doubles each round trip.
     pub slow_start: bool,
-    /// Nothing of the path has ended its slow start yet: it may carry more than it ever did.
+    /// Nothing of the path has ended its slow start yet, and no round trip is twice that of the empty path: it may carry more than
+    /// it ever did.
     pub unproven: bool,
     /// Congestion window in bytes.
     pub cwnd: u32,
