@@ -273,14 +273,15 @@ fn with_the_default_settings_no_buffer_is_worse_than_wifi_alone() {
 #[test]
 fn buffers_grow_to_what_the_paths_call_for() {
     // NSDI 2012 section 4.2, mechanism 3: 10 Mbit/s over the 3G path's round trip, twice that, and as much for growth. The
-    // window never shrinks, so the two seconds that its queue had before it was capped still show.
+    // window never shrinks, so the second that its queue had before it was capped still shows.
     let (tuned, fixed) = (
         with(2_000, "32MB", "autotune,cap"),
         with(2_000, "32MB", "cap"),
     );
     let window = |seen: &Seen| seen.sender.peer_window + u64::from(seen.sender.send_queue);
     assert!(window(&fixed) > 32_000_000, "{}", window(&fixed));
-    assert!(window(&tuned) < 12_000_000, "{}", window(&tuned));
+    assert!(window(&tuned) < 6_000_000, "{}", window(&tuned));
+    assert!(window(&tuned) > 3_000_000, "{}", window(&tuned));
     assert_eq!(fixed.received("recv_buffer_grown"), 0);
     assert!(tuned.received("recv_buffer_grown") > 0);
     assert!(
@@ -318,6 +319,25 @@ fn each_of_them_is_switched_on_and_off_while_data_flows() {
             count(&always)
         );
     }
+    // The guard: less is repeated where the window does not fill.
+    let (without, with) = ("opportunistic,penalise", "opportunistic,penalise,guard");
+    let repeated = |first, later| run(first, later).count("opportunistic_bytes");
+    let (never, always) = (repeated(without, without), repeated(with, with));
+    for part in [repeated(without, with), repeated(with, without)] {
+        assert!(always < part && part < never, "{always} {part} {never}");
+    }
+    // Autotuning: without it the window is the configured one.
+    let window = |first: &str, later: &str| {
+        let first =
+            format!("mechanisms = \"{first}\", send-buffer = \"32MB\", recv-buffer = \"32MB\"");
+        let later = format!("mechanisms = \"{later}\"");
+        switching(2_000, &first, &later).sender.peer_window
+    };
+    let (tuned, not) = (
+        window("autotune,cap", "autotune,cap"),
+        window("autotune,cap", "cap"),
+    );
+    assert!(tuned < not / 2, "{tuned} and {not}");
     // The cap: at the end the round trip is short although the queue was long, or the other way round.
     let large = |first: &str, later: &str| {
         let seen = switching(

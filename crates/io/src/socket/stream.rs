@@ -238,7 +238,8 @@ impl MpStream {
         self.handle.options()
     }
 
-    /// Changes what can be changed on a living connection: scheduler, buffers, no-delay, keepalive, user time-out, limits.
+    /// Changes what can be changed on a living connection: scheduler, congestion control, mechanisms, receive algorithm, buffers,
+    /// no-delay, keepalive, user time-out, limits.
     ///
     /// ```no_run
     /// # fn f(stream: &manypath_io::MpStream) -> std::io::Result<()> {

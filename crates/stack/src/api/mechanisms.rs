@@ -7,12 +7,13 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mechanisms {
     /// M1, opportunistic retransmission: what holds up the window's trailing edge is sent again on a subflow that has
-    /// room for nothing else.
+    /// room for nothing else; and so is what would come late at the end of the stream or before a pause.
     pub opportunistic: bool,
     /// M2, penalising: the subflow that holds it up halves its window, at most once a round trip.
     pub penalise: bool,
-    /// M3, autotuning: buffers grow from small ones to `2 * sum(rate) * longest round trip`. Without it they have their
-    /// largest size from the start.
+    /// M3, autotuning: buffers grow from small ones to `2 * sum(rate) * longest round trip`, measured so that what is measured can
+    /// double within a round trip: the rate has twice its room. Without it they have their largest size from the start; switched
+    /// on later it tunes the send buffer alone, for a window that was announced is not taken back (RFC 9293 section 3.8.6).
     pub autotune: bool,
     /// M4, capping: a subflow's window stays where its round trip is twice that of the empty path.
     pub cap: bool,

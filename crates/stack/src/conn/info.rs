@@ -63,9 +63,11 @@ impl Conn {
         let grown = self.recv.capacity();
         let untuned = self.opts.mechanisms.autotune && !mechanisms.autotune;
         self.opts.mechanisms = mechanisms;
+        if untuned {
+            self.send.untune();
+        }
         if untuned && self.accepted {
             self.recv.set_capacity(grown.max(self.opts.recv_buffer));
-            self.send.untune();
         }
         for sf in &mut self.subflows {
             sf.tcp.set_capping(mechanisms.cap);
@@ -106,8 +108,8 @@ impl Conn {
         remotes.map(told).collect()
     }
 
-    /// Takes options that can change on a living connection: buffers, scheduler, congestion control, no-delay,
-    /// timeouts.
+    /// Takes options that can change on a living connection: buffers, scheduler, congestion control, mechanisms, receive algorithm,
+    /// no-delay, limits, timeouts.
     pub(crate) fn set_options(&mut self, opts: &ConnOptions, now: Instant) {
         self.opts.scheduler = opts.scheduler;
         self.opts.congestion = opts.congestion;

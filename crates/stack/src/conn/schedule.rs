@@ -14,7 +14,7 @@ use super::{Conn, Cx};
 use crate::api::IfaceId;
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, History, Need, PathView, Purpose, hold_back, leave_to_quicker, shun_queues,
+    Choice, History, Need, PathView, Purpose, hold_back, leave_to_quicker, may_copy, shun_queues,
 };
 
 /// What a connection keeps for its scheduler.
@@ -305,7 +305,9 @@ impl Conn {
         let mut without = SubflowSet::EMPTY;
         for i in 0..self.subflows.len() {
             // To look for something costs more the more is in flight: only where there is room for it.
-            let has_room = self.room(i, u64::MAX, true, cx) > 0;
+            let sf = &self.subflows[i];
+            let may = may_copy(sf.copies.bytes(), sf.tcp.cwnd());
+            let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
             let part = if has_room { self.copy_for(i) } else { None };
             let room = match &part {
                 Some(part) => self.room(i, part.end.since(part.start), true, cx),

@@ -166,7 +166,7 @@ impl SendQueue {
     fn limit(&self) -> u64 {
         let in_flight = self.next - self.una;
         // Twice as much again as was measured, for the same reason.
-        let tuned = self.tuned.map_or(u64::MAX, |bytes| bytes * 2);
+        let tuned = self.tuned.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
         (in_flight * 3)
             .min(tuned)
             .max(if self.frugal {

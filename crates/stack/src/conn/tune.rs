@@ -1,5 +1,6 @@
 //! Buffers that grow with what the paths carry (NSDI 2012 section 4.2, mechanism 3): `2 * sum(rate) * longest round trip` at
-//! both ends, between a small size at the start and the configured one.
+//! both ends, between a small size at the start and the configured one. Rates double within a round trip of slow start, so both
+//! ends allow for twice the rate that they measure.
 //!
 //! The receiver measures how fast payload arrives on all subflows together, whether or not the application can read it yet
 //! (dynamic right-sizing counts what is read, which with several subflows comes in gusts), and takes round trips from the

@@ -23,6 +23,7 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
 pub(crate) use guard::{hold_back, shun_queues};
+pub(crate) use redundant::may_copy;
 pub(crate) use sooner::leave_to_quicker;
 
 /// What a scheduler may know about one subflow.
@@ -215,7 +216,7 @@ impl Scheduler {
         }
         match need.purpose {
             Purpose::Copy(_) => return redundant::pick_copy(paths, need),
-            Purpose::Reinjection(_) => return lowest_rtt::pick(paths, need),
+            Purpose::Reinjection(_) => return lowest_rtt::pick_soonest(paths, need),
             Purpose::Fresh => {}
         }
         match self {
@@ -383,6 +384,15 @@ mod tests {
         for scheduler in Scheduler::ALL {
             assert_eq!(scheduler.pick(&paths, need), Choice::Send(SubflowId(2)));
             assert_eq!(scheduler.remember(&paths, need), need.history);
+        }
+        // The queue of one with a short round trip counts.
+        let queued = PathView {
+            delivery: Duration::from_millis(91),
+            ..path(2, 50)
+        };
+        for scheduler in Scheduler::ALL {
+            let paths = [path(0, 10), path(1, 90), queued];
+            assert_eq!(scheduler.pick(&paths, need), Choice::Send(SubflowId(1)));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{Choice, Need, PathView, candidates};
 /// Chooses the fastest of the subflows that have something to copy and room for it.
 pub(super) fn pick_copy(paths: &[PathView], need: Need) -> Choice {
     candidates(paths, &need)
-        .filter(|path| path.can_send > 0 && path.copies < share(path))
+        .filter(|path| path.can_send > 0 && may_copy(path.copies, path.cwnd))
         .min_by_key(|path| {
             let round_trip = path.srtt.unwrap_or(Duration::MAX);
             (round_trip, Reverse(path.can_send), path.subflow)
@@ -21,9 +21,9 @@ pub(super) fn pick_copy(paths: &[PathView], need: Need) -> Choice {
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }
 
-/// Bytes of copies that a path may have in flight.
-fn share(path: &PathView) -> u32 {
-    path.cwnd / 2
+/// So many bytes of copies in flight leave room for one more. Pure.
+pub(crate) fn may_copy(copies: u32, cwnd: u32) -> bool {
+    copies < cwnd / 2
 }
 
 #[cfg(test)]

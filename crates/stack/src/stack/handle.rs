@@ -121,8 +121,8 @@ impl Stack {
         Ok(&entry.conn.opts)
     }
 
-    /// Changes what can be changed on a living connection: scheduler, mechanisms, buffers, no-delay, keepalive, user timeout,
-    /// limits. The receive buffer only shrinks: its size at the start decided the window scale.
+    /// Changes what can be changed on a living connection: scheduler, congestion control, mechanisms, receive algorithm, buffers,
+    /// no-delay, keepalive, user timeout, limits. The receive buffer only shrinks: its size at the start decided the window scale.
     pub fn set_options(
         &mut self,
         now: Instant,

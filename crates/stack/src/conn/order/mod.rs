@@ -347,11 +347,11 @@ impl Order {
                     tree.insert(gap.start.0, gap.end.0);
                 }
                 Store::List(links) => {
-                    // Behind all spans that start before it.
-                    let behind = match last {
-                        Some(place) => links.seek(Some(place), gap.start, &mut 0),
-                        None => links.seek(None, gap.start, &mut 0),
-                    };
+                    // Behind all spans that start before it. That the place found is one of them is known.
+                    let mut steps = 0;
+                    let behind =
+                        last.and_then(|place| links.seek(Some(place), gap.start, &mut steps));
+                    self.searches.steps += steps.saturating_sub(1);
                     last = Some(links.insert_after(behind, new));
                 }
                 Store::Batches(_) => {}
