@@ -552,7 +552,7 @@ pub(crate) struct GridArgs {
     #[arg(long)]
     pub(crate) requests: bool,
 
-    /// Besides the default settings every scheduler, every congestion control and no mechanisms
+    /// Besides the default settings every scheduler, every congestion control, no mechanisms and other sets of them
     #[arg(long)]
     pub(crate) all: bool,
 
@@ -647,7 +647,7 @@ pub(crate) struct StackArgs {
     pub(crate) mechanisms: Mechanisms,
 
     /// Congestion control of every subflow: cubic, reno, bbr; or coupled over the subflows, so that together they take
-    /// what one TCP would: lia, olia, balia, wvegas
+    /// what one TCP would: lia, olia, balia; or wvegas, which is coupled and takes less beside TCP, since it obeys delay
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) congestion: Algorithm,
 

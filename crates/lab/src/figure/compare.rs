@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arm, Knobs, Series};
 
+/// How many times another line still is not below it ([`Finding::not_below`]).
+const NOT_BELOW: f64 = 0.975;
+
 /// What came out about one statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -85,12 +88,18 @@ impl<'a> Seen<'a> {
     /// One line over another, on any arms. Nothing if they have no place in common at which the other has anything.
     #[must_use]
     pub fn across(&self, one: (Arm, &str), other: (Arm, &str)) -> Option<Ratio> {
-        let (one, other) = (self.line(one.0, one.1)?, self.line(other.0, other.1)?);
+        self.over(one, |x| self.at(other.0, other.1, x))
+    }
+
+    /// A line over what there is to compare it with at each place.
+    #[must_use]
+    pub fn over(&self, one: (Arm, &str), other: impl Fn(f64) -> Option<f64>) -> Option<Ratio> {
         let ratio = |point: &[f64; 2]| {
-            let below = other.at(point[0]).filter(|value| *value > 0.0)?;
+            let below = other(point[0]).filter(|value| *value > 0.0)?;
             Some([point[0], point[1] / below])
         };
-        let points: Vec<[f64; 2]> = one.points.iter().filter_map(ratio).collect();
+        let line = self.line(one.0, one.1)?;
+        let points: Vec<[f64; 2]> = line.points.iter().filter_map(ratio).collect();
         (!points.is_empty()).then_some(Ratio { points })
     }
 }
@@ -171,6 +180,15 @@ impl Finding {
         Self::new(arm, statement, seen, least >= bound)
     }
 
+    /// A line is nowhere below another. The options of Multipath TCP take 2 % of each segment, and a run has a packet more or
+    /// less: the statement says how exactly this is meant.
+    #[must_use]
+    pub fn not_below(arm: Arm, statement: &str, ratio: &Ratio, unit: &str) -> Self {
+        let percent = 100.0 * (1.0 - NOT_BELOW);
+        let statement = format!("{statement}, to {percent:.1} %");
+        Self::never_below(arm, &statement, ratio, NOT_BELOW, unit)
+    }
+
     /// A line is somewhere so many times another.
     #[must_use]
     pub fn reaches(arm: Arm, statement: &str, ratio: &Ratio, bound: f64, unit: &str) -> Self {
@@ -214,6 +232,8 @@ mod tests {
         );
         let good = Finding::never_below(Arm::Sim, "a is never below b", &ratio, 1.0, "kB");
         assert!(!good.holds && good.seen.contains("0.50 times, at 1 kB"));
+        let near = Finding::not_below(Arm::Sim, "a is not below b", &ratio, "kB");
+        assert_eq!(near.statement, "a is not below b, to 2.5 %");
         assert!(Finding::reaches(Arm::Sim, "a reaches three times b", &ratio, 3.0, "kB").holds);
     }
 }

@@ -182,13 +182,13 @@ fn share(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     Ok(run.point(parts?.iter().sum::<f64>() / runs as f64))
 }
 
-/// One TCP's part beside so many others, in per cent.
-fn one_of(others: f64) -> f64 {
-    100.0 / (others + 1.0)
+/// How many times what each of so many TCPs takes a part of so many per cent is.
+fn times_one(others: f64, percent: f64) -> f64 {
+    percent * others / (100.0 - percent)
 }
 
-/// How many times what one TCP takes still is what one TCP takes.
-const AS_ONE: [f64; 2] = [0.75, 1.15];
+/// How many times what one TCP takes still is what one TCP takes: beside one, 45 to 55 %.
+const AS_ONE: [f64; 2] = [0.82, 1.22];
 /// Per cent that still are half.
 const HALF: [f64; 2] = [45.0, 55.0];
 
@@ -198,7 +198,7 @@ fn as_one(seen: &Seen<'_>) -> Vec<Finding> {
     let times = |name: &str| {
         // Alone a connection takes everything, whatever its controller.
         let beside_others = seen.line(Arm::Sim, name)?.within(1.0, f64::MAX);
-        let parts = beside_others.iter().map(|[x, y]| [*x, y / one_of(*x)]);
+        let parts = beside_others.iter().map(|[x, y]| [*x, times_one(*x, *y)]);
         range(&parts.collect::<Vec<_>>())
     };
     for name in COUPLED {
@@ -300,7 +300,7 @@ mod tests {
         assert!(told(&alone, as_one).is_empty());
         let beside = [series(RENO, &[[0.0, 100.0], [1.0, 66.0]])];
         assert!(as_one(&Seen::of(&beside))[0].holds);
-        assert!(told(&beside, as_one)[0].contains("more than 1.15 times"));
+        assert!(told(&beside, as_one)[0].contains("more than 1.22 times"));
         let one = [series(LIA, &[[2.0, 50.0]]), series(WVEGAS, &[[2.0, 30.0]])];
         assert!(told(&one, half).is_empty());
         let two = [series(WVEGAS, &[[1.0, 54.0], [2.0, 30.0]])];

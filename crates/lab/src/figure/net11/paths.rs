@@ -241,7 +241,7 @@ fn little_lost(seen: &Seen<'_>) -> Vec<Finding> {
         }
         if let Some(ratio) = seen.across((arm, HALF_SECOND), (tcp_of(arm), TCP_A)) {
             let statement = "with 500 ms of difference it is still not below TCP over link A";
-            all.push(Finding::never_below(arm, statement, &ratio, 0.975, "kB"));
+            all.push(Finding::not_below(arm, statement, &ratio, "kB"));
         }
     }
     all.extend(beside_the_kernel(seen));
@@ -253,13 +253,7 @@ fn beside_the_kernel(seen: &Seen<'_>) -> Vec<Finding> {
     let on = |name: &str| {
         let ratio = seen.across((Arm::Real, name), (Arm::Kernel, name))?;
         let statement = format!("{name}: not below the kernel's");
-        Some(Finding::never_below(
-            Arm::Real,
-            &statement,
-            &ratio,
-            0.975,
-            "kB",
-        ))
+        Some(Finding::not_below(Arm::Real, &statement, &ratio, "kB"))
     };
     [EQUAL, TEN, HUNDRED, HALF_SECOND]
         .into_iter()

@@ -323,13 +323,7 @@ fn penalising(seen: &Seen<'_>) -> Vec<Finding> {
     for arm in seen.arms() {
         if let Some(ratio) = seen.across((arm, BOTH), (super::tcp_of(arm), TCP_WIFI)) {
             let statement = "with M1 and M2 always at least TCP over WiFi";
-            all.push(Finding::never_below(
-                arm,
-                statement,
-                &ratio,
-                super::NOT_BELOW,
-                "kB",
-            ));
+            all.push(Finding::not_below(arm, statement, &ratio, "kB"));
         }
     }
     all.extend(above_tcp(seen));

@@ -181,13 +181,7 @@ fn underused(seen: &Seen<'_>) -> Vec<Finding> {
             let ratio = seen.ratio(arm, name, TCP_FAST);
             if let Some(ratio) = ratio.and_then(|ratio| ratio.within(250.0, f64::MAX)) {
                 let statement = format!("{name}: at least TCP over 1 Gbit/s from 250 kB on");
-                all.push(Finding::never_below(
-                    arm,
-                    &statement,
-                    &ratio,
-                    super::NOT_BELOW,
-                    "kB",
-                ));
+                all.push(Finding::not_below(arm, &statement, &ratio, "kB"));
             }
         }
         let ratio = seen.ratio(arm, REGULAR, TCP_FAST);
