@@ -16,13 +16,15 @@ pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }
 
-/// Chooses the subflow with room that delivers first, behind the queue that it has; an unmeasured one comes last, ties go as in
-/// [`pick`].
+/// Chooses the subflow with room that delivers first: as [`pick`], and behind the queue that is there, which round trips have not
+/// seen yet.
 pub(super) fn pick_soonest(paths: &[PathView], need: Need) -> Choice {
     candidates(paths, &need)
         .filter(|path| path.can_send > 0)
         .min_by_key(|path| {
-            let delivery = path.srtt.map_or(Duration::MAX, |_| path.delivery);
+            let delivery = path
+                .srtt
+                .map_or(Duration::MAX, |srtt| srtt.max(path.delivery));
             (delivery, core::cmp::Reverse(path.can_send), path.subflow)
         })
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
