@@ -65,9 +65,9 @@ impl Conn {
         self.opts.mechanisms = mechanisms;
         if untuned {
             self.send.untune();
-        }
-        if untuned && self.accepted {
-            self.recv.set_capacity(grown.max(self.opts.recv_buffer));
+            if self.accepted {
+                self.recv.set_capacity(grown.max(self.opts.recv_buffer));
+            }
         }
         for sf in &mut self.subflows {
             sf.tcp.set_capping(mechanisms.cap);

@@ -7,25 +7,27 @@ use super::{Choice, Need, PathView, candidates};
 /// Chooses the subflow with room and the lowest round trip; an unmeasured one comes last, ties go to the one with more
 /// room, then to the older.
 pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
-    candidates(paths, &need)
-        .filter(|path| path.can_send > 0)
-        .min_by_key(|path| {
-            let round_trip = path.srtt.unwrap_or(Duration::MAX);
-            (round_trip, core::cmp::Reverse(path.can_send), path.subflow)
-        })
-        .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
+    least(candidates(paths, &need), |_, srtt| srtt)
 }
 
 /// Chooses the subflow with room that delivers first: as [`pick`], and behind the queue that is there, which round trips have not
 /// seen yet.
 pub(super) fn pick_soonest(paths: &[PathView], need: Need) -> Choice {
-    candidates(paths, &need)
+    least(candidates(paths, &need), |path, srtt| {
+        srtt.max(path.delivery)
+    })
+}
+
+/// Of those with room the one with the least `time`, which is told of a path and its round trip.
+pub(super) fn least<'a>(
+    paths: impl Iterator<Item = &'a PathView>,
+    time: impl Fn(&PathView, Duration) -> Duration,
+) -> Choice {
+    paths
         .filter(|path| path.can_send > 0)
         .min_by_key(|path| {
-            let delivery = path
-                .srtt
-                .map_or(Duration::MAX, |srtt| srtt.max(path.delivery));
-            (delivery, core::cmp::Reverse(path.can_send), path.subflow)
+            let time = path.srtt.map_or(Duration::MAX, |srtt| time(path, srtt));
+            (time, core::cmp::Reverse(path.can_send), path.subflow)
         })
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }

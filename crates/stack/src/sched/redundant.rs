@@ -4,21 +4,12 @@
 //! with room in its congestion window, once, and while copies make up less than half of that window: whoever has much to
 //! send is not slowed down, and paths that share a link do not fill it with copies.
 
-use core::cmp::Reverse;
-
-use manypath_tcp::time::Duration;
-
-use super::{Choice, Need, PathView, candidates};
+use super::{Choice, Need, PathView, candidates, lowest_rtt};
 
 /// Chooses the fastest of the subflows that have something to copy and room for it.
 pub(super) fn pick_copy(paths: &[PathView], need: Need) -> Choice {
-    candidates(paths, &need)
-        .filter(|path| path.can_send > 0 && may_copy(path.copies, path.cwnd))
-        .min_by_key(|path| {
-            let round_trip = path.srtt.unwrap_or(Duration::MAX);
-            (round_trip, Reverse(path.can_send), path.subflow)
-        })
-        .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
+    let may = |path: &&PathView| may_copy(path.copies, path.cwnd);
+    lowest_rtt::least(candidates(paths, &need).filter(may), |_, srtt| srtt)
 }
 
 /// So many bytes of copies in flight leave room for one more. Pure.
