@@ -127,7 +127,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "unsafe",
-        what: "unsafe only in crates/io/src/sys",
+        what: "unsafe only in crates/{io,host}/src/sys",
         work: Work::Sources(arch::unsafe_code),
     },
     Step {

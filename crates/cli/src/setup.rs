@@ -2,8 +2,8 @@
 
 use std::io;
 
+use manypath_host::NoFirewallProgram;
 use manypath_io::path::Missing;
-use manypath_io::setup::{self, NoFirewallProgram};
 use manypath_io::{Attach, Context};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
@@ -99,7 +99,7 @@ pub(crate) fn warn_of_firewall(context: &Context) {
     let Some((tun, _)) = devices.iter().find(|(device, _)| device.is_tun) else {
         return;
     };
-    for chain in setup::forwarding_is_dropped() {
+    for chain in manypath_host::forwarding_is_dropped() {
         tracing::warn!(
             "the firewall chain '{chain}' of this host drops what is forwarded unless a rule accepts it, and so what {0} carries; \
              these rules would: `nft insert rule {chain} iifname {0} accept` and `nft insert rule {chain} oifname {0} accept`",

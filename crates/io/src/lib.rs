@@ -1,11 +1,11 @@
 //! Devices, netlink, the event loop and the async sockets: the stack on a real network.
 //!
 //! A [`Context`] is a running stack: it finds the host's paths ([`path`], [`netlink`]), opens a [`device`] for each,
-//! changes on the host what must be changed ([`setup`]) and puts it back when it ends. [`MpStream`] and [`MpListener`] are
+//! has the host changed where it must be ([`manypath_host`]) and puts it back when it ends. [`MpStream`] and [`MpListener`] are
 //! its sockets, in the shape of tokio's.
 //!
 //! Owns everything that touches the operating system; decides nothing about the protocol. All `unsafe` of the
-//! workspace is in [`sys`].
+//! crate is in [`sys`].
 //!
 //! ```no_run
 //! use manypath_io::{Context, MpStream};
@@ -29,7 +29,6 @@ pub mod neigh;
 pub mod netlink;
 pub mod path;
 mod privileges;
-pub mod setup;
 mod socket;
 pub mod sys;
 pub mod vnet;

@@ -433,7 +433,7 @@ fn a_crash_leaves_nothing_for_long() {
             after.0
         );
         assert!(after.1.contains("198.18."), "{}", after.1);
-        manypath_io::setup::clean_up().expect("a place for journals");
+        manypath_host::clean_up().expect("a place for journals");
         assert_eq!(state(), before);
     });
 }

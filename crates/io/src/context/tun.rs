@@ -1,13 +1,12 @@
 //! A TUN device behind the kernel's address translation.
 
 use super::attach::{Desired, Kind};
-use super::packet::hold_port;
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::Snapshot;
 use crate::path::HostPath;
-use crate::setup::Setup;
-use crate::setup::nat::Nat;
+use manypath_host::nat::{Nat, Uplink};
+use manypath_host::{Setup, hold_port};
 use manypath_stack::{Offload, Path};
 use std::io;
 use std::net::SocketAddr;
@@ -58,7 +57,7 @@ impl TunAttachment {
             device.info.iface.0,
             mtu,
             Vec::new(),
-            host,
+            &host.addresses.iter().map(|a| a.addr).collect::<Vec<_>>(),
         )?;
         Ok(TunAttachment {
             offload: device.info.offload,
@@ -72,6 +71,33 @@ impl TunAttachment {
             setup,
         })
     }
+}
+
+/// What routing has to know of the paths.
+fn uplinks(paths: &[HostPath], host: &Snapshot) -> Vec<Uplink> {
+    let networks = |path: &HostPath| {
+        host.addresses
+            .iter()
+            .filter(|a| {
+                a.index == path.index && a.addr.is_ipv6() == path.addr.is_ipv6() && a.global
+            })
+            .map(|a| (a.addr, a.prefix))
+            .collect()
+    };
+    paths
+        .iter()
+        .map(|path| Uplink {
+            index: path.index,
+            iface: path.iface.clone(),
+            addr: path.addr,
+            gateway: path.gateway,
+            networks: networks(path),
+        })
+        .collect()
+}
+
+fn is_of(uplink: &Uplink, path: &HostPath) -> bool {
+    (uplink.index, uplink.addr) == (path.index, path.addr)
 }
 
 impl Kind for TunAttachment {
@@ -91,7 +117,7 @@ impl Kind for TunAttachment {
         let result = if self.paths == paths && !self.nat.paths().is_empty() {
             Ok(())
         } else {
-            self.nat.set_paths(&mut self.setup, paths, host)
+            self.nat.set_paths(&mut self.setup, &uplinks(paths, host))
         };
         if result.is_ok() {
             self.paths = paths.to_vec();
@@ -102,13 +128,16 @@ impl Kind for TunAttachment {
             .nat
             .paths()
             .iter()
-            .map(|p| Path {
-                iface,
-                addr: p.inside,
-                mtu: p.path.mtu,
-                backup: p.path.backup,
-                offload,
-                ports: None,
+            .filter_map(|p| {
+                let path = paths.iter().find(|h| is_of(&p.path, h))?;
+                Some(Path {
+                    iface,
+                    addr: p.inside,
+                    mtu: path.mtu,
+                    backup: path.backup,
+                    offload,
+                    ports: None,
+                })
             })
             .collect();
         (told, result)
@@ -129,6 +158,7 @@ impl Kind for TunAttachment {
                 .push(hold_port(SocketAddr::new(ip, addr.port()))?);
         }
         self.nat.listen(addr.port());
-        self.nat.set_paths(&mut self.setup, &self.paths, &self.host)
+        self.nat
+            .set_paths(&mut self.setup, &uplinks(&self.paths, &self.host))
     }
 }

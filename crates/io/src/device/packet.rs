@@ -2,7 +2,7 @@
 //!
 //! Frames are received before the host's firewall sees them and are sent past its routing. Each carries a virtio header
 //! both ways, so that coalesced bursts come in whole and the checksum's state is known even in plain mode; bursts go out
-//! whole when offload is on. See [`crate::neigh`] for hardware addresses and [`crate::setup`] for what keeps the host's kernel
+//! whole when offload is on. See [`crate::neigh`] for hardware addresses and [`manypath_host`] for what keeps the host's kernel
 //! from answering in our place.
 
 use super::buffer::TxSlab;

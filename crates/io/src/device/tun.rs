@@ -90,8 +90,8 @@ pub fn open(config: &TunConfig) -> io::Result<Device> {
 pub fn open_direct(config: &TunConfig, host: IpAddr, prefix: u8) -> io::Result<Device> {
     let device = open(config)?;
     let index = device.info.iface.0;
-    crate::netlink::set_link(index, config.mtu)?;
-    crate::netlink::add_address(index, host, prefix)?;
+    manypath_host::netlink::set_link(index, config.mtu)?;
+    manypath_host::netlink::add_address(index, host, prefix)?;
     Ok(device)
 }
 

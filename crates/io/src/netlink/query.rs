@@ -1,7 +1,7 @@
 //! What the host has.
 
-use super::socket::dump;
 use crate::neigh::Mac;
+use manypath_host::netlink::dump;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,

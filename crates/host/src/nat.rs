@@ -3,10 +3,9 @@
 //!
 //! Works over any kind of interface the kernel has, and needs no guard: the host's addresses stay the host's.
 
-use super::Setup;
-use super::firewall::Translation;
-use crate::netlink::{self, Route, Rule, Snapshot};
-use crate::path::HostPath;
+use crate::Setup;
+use crate::firewall::Translation;
+use crate::netlink::{self, Route, Rule};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,17 +29,17 @@ pub struct Networks {
 impl Networks {
     /// Networks that no address of the host is in.
     #[must_use]
-    pub fn choose(host: &Snapshot) -> Option<Self> {
+    pub fn choose(host: &[IpAddr]) -> Option<Self> {
         let free_v4 = |n: Ipv4Addr| {
             let top = u32::from(n) >> 8;
-            !host.addresses.iter().any(|a| match a.addr {
+            !host.iter().any(|a| match *a {
                 IpAddr::V4(a) => u32::from(a) >> 8 == top,
                 IpAddr::V6(_) => false,
             })
         };
         let free_v6 = |n: Ipv6Addr| {
             let top = u128::from(n) >> 64;
-            !host.addresses.iter().any(|a| match a.addr {
+            !host.iter().any(|a| match *a {
                 IpAddr::V6(a) => u128::from(a) >> 64 == top,
                 IpAddr::V4(_) => false,
             })
@@ -63,13 +62,28 @@ impl Networks {
     }
 }
 
+/// A path of the host, as far as routing cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uplink {
+    /// The interface's index.
+    pub index: u32,
+    /// The interface's name.
+    pub iface: String,
+    /// The host's address there.
+    pub addr: IpAddr,
+    /// The router towards other networks.
+    pub gateway: Option<IpAddr>,
+    /// The networks on the link, of the address's family: an address and the length of its prefix.
+    pub networks: Vec<(IpAddr, u8)>,
+}
+
 /// A path and the address by which the stack calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inside {
     /// The stack's address, in the device's own network.
     pub inside: IpAddr,
     /// The host's path behind it.
-    pub path: HostPath,
+    pub path: Uplink,
 }
 
 /// The kernel's side of a TUN device with address translation.
@@ -85,7 +99,7 @@ pub struct Nat {
 
 impl Nat {
     /// Puts the device up and gives the host its address there. `listen` are ports on the host's addresses that belong to the
-    /// stack from now on.
+    /// stack from now on; `host` all addresses of the host.
     ///
     /// # Errors
     /// Those of the kernel; what was changed is undone by `setup`, or goes with the device.
@@ -94,7 +108,7 @@ impl Nat {
         tun_index: u32,
         mtu: u16,
         listen: Vec<u16>,
-        host: &Snapshot,
+        host: &[IpAddr],
     ) -> io::Result<Self> {
         let networks = Networks::choose(host).ok_or_else(|| {
             io::Error::new(
@@ -139,12 +153,7 @@ impl Nat {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn set_paths(
-        &mut self,
-        setup: &mut Setup,
-        wanted: &[HostPath],
-        host: &Snapshot,
-    ) -> io::Result<()> {
+    pub fn set_paths(&mut self, setup: &mut Setup, wanted: &[Uplink]) -> io::Result<()> {
         self.paths.retain(|p| wanted.contains(&p.path));
         for path in wanted {
             if self.paths.iter().any(|p| p.path == *path) {
@@ -166,7 +175,7 @@ impl Nat {
                 inside: self.networks.inside(ipv6, self.used),
                 path: path.clone(),
             };
-            self.route(setup, &added, host)?;
+            self.route(setup, &added)?;
             self.paths.push(added);
         }
         let list: Vec<Translation> = self
@@ -182,7 +191,7 @@ impl Nat {
         setup.translate(&self.tun, &list)
     }
 
-    fn route(&self, setup: &mut Setup, added: &Inside, host: &Snapshot) -> io::Result<()> {
+    fn route(&self, setup: &mut Setup, added: &Inside) -> io::Result<()> {
         let path = &added.path;
         let ipv6 = path.addr.is_ipv6();
         // A table for each inside address; the device's index makes it unique on the host.
@@ -190,14 +199,10 @@ impl Nat {
         forward(setup, &self.tun, &path.iface, ipv6)?;
         setup.route_table(table)?;
         netlink::flush_table(table)?;
-        for a in host
-            .addresses
-            .iter()
-            .filter(|a| a.index == path.index && a.addr.is_ipv6() == ipv6 && a.global)
-        {
+        for &(addr, prefix) in &path.networks {
             netlink::add_route(&Route {
-                to: network(a.addr, a.prefix),
-                prefix: a.prefix,
+                to: network(addr, prefix),
+                prefix,
                 index: path.index,
                 gateway: None,
                 table,
@@ -259,7 +264,6 @@ fn network(addr: IpAddr, prefix: u8) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Address;
 
     fn ip(s: &str) -> IpAddr {
         s.parse().expect("a literal address")
@@ -267,18 +271,12 @@ mod tests {
 
     #[test]
     fn networks_avoid_the_hosts_own() {
-        let mut host = Snapshot::default();
+        let mut host = Vec::new();
         let first = Networks::choose(&host).expect("an empty host");
         assert_eq!(first.inside(false, 2), ip("198.18.0.2"));
         assert_eq!(first.inside(true, 2), ip("fd6d:616e:7970::2"));
         for addr in ["198.18.0.77", "fd6d:616e:7970::1"] {
-            host.addresses.push(Address {
-                index: 1,
-                addr: ip(addr),
-                prefix: 24,
-                global: true,
-                usable: true,
-            });
+            host.push(ip(addr));
         }
         let second = Networks::choose(&host).expect("one more is free");
         assert_eq!(second.inside(false, 2), ip("198.18.1.2"));

@@ -1,17 +1,11 @@
-//! Everything we change on the host, and its undoing: firewall tables, policy rules, routing tables, kernel settings, port
-//! reservations.
+//! The changes of one stack to its host.
 //!
 //! Owns the order "write down, change, undo". A [`Setup`] undoes its changes when it is dropped, and every new one first undoes
 //! what a dead process left in the same network namespace ([`clean_up`] does only that).
 
-mod firewall;
-mod journal;
-pub mod nat;
-mod sysctl;
-
-pub(crate) use firewall::Guard;
-pub use firewall::{NoFirewallProgram, forwarding_is_dropped};
-use journal::{Journal, Undo};
+use crate::firewall::{self, Guard};
+use crate::journal::{Journal, Undo};
+use crate::sysctl;
 use std::io;
 use std::ops::RangeInclusive;
 
@@ -37,7 +31,7 @@ impl Setup {
     /// # Errors
     /// `AddrInUse` when there is no such range. A kernel setting that cannot be written is not an error: the range
     /// is chosen outside the host's own wherever possible, and then nothing is lost.
-    pub(crate) fn reserve_ports(&mut self, count: u16) -> io::Result<RangeInclusive<u16>> {
+    pub fn reserve_ports(&mut self, count: u16) -> io::Result<RangeInclusive<u16>> {
         let range = sysctl::choose_ports(count)?;
         match sysctl::reserve_ports(&mut self.journal, &range) {
             Ok(()) => Ok(range),
@@ -59,7 +53,7 @@ impl Setup {
     ///
     /// # Errors
     /// `NotFound` without the program `nft`, `PermissionDenied` without `CAP_NET_ADMIN`.
-    pub(crate) fn guard(&mut self, guards: &[Guard]) -> io::Result<()> {
+    pub fn guard(&mut self, guards: &[Guard]) -> io::Result<()> {
         let name = format!("{}_guard", self.journal.name());
         self.load(&name, &firewall::guard_script(&name, guards))
     }
@@ -78,11 +72,11 @@ impl Setup {
         firewall::load(name, script)
     }
 
-    fn set_sysctl(&mut self, key: &str, value: &str) -> io::Result<()> {
+    pub(crate) fn set_sysctl(&mut self, key: &str, value: &str) -> io::Result<()> {
         sysctl::set(&mut self.journal, key, value)
     }
 
-    fn add_rule(&mut self, rule: &crate::netlink::Rule) -> io::Result<()> {
+    pub(crate) fn add_rule(&mut self, rule: &crate::netlink::Rule) -> io::Result<()> {
         self.journal.record(Undo::Rule(*rule))?;
         match crate::netlink::add_rule(rule) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -90,7 +84,7 @@ impl Setup {
         }
     }
 
-    fn route_table(&mut self, table: u32) -> io::Result<()> {
+    pub(crate) fn route_table(&mut self, table: u32) -> io::Result<()> {
         self.journal.record(Undo::RouteTable(table))
     }
 

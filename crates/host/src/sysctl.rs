@@ -1,6 +1,6 @@
 //! Kernel settings below `/proc/sys/net`, set with the old value remembered.
 
-use super::journal::{Journal, Undo};
+use crate::journal::{Journal, Undo};
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;

@@ -41,7 +41,10 @@ pub(super) fn messages(mut bytes: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessa
 }
 
 /// Asks for a whole table.
-pub(super) fn dump(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+///
+/// # Errors
+/// Those of the netlink socket and of the kernel.
+pub fn dump(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     let socket = connect()?;
     send(&socket, NLM_F_DUMP, request)?;
     let mut found = Vec::new();

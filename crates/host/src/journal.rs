@@ -83,7 +83,7 @@ impl FromStr for Undo {
 const DIRECTORIES: u32 = 16;
 
 /// The start of the names of our nftables tables.
-pub(super) const TABLE_PREFIX: &str = "manypath_";
+const TABLE_PREFIX: &str = "manypath_";
 
 fn is_ours(name: &str) -> bool {
     name.starts_with(TABLE_PREFIX) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -138,7 +138,7 @@ fn directory() -> io::Result<PathBuf> {
 
 /// The network namespace of the calling thread, as a number.
 fn namespace() -> io::Result<u64> {
-    Ok(crate::sys::namespace::current()?.metadata()?.ino())
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
 /// When this process started, in clock ticks since boot (field 22 of `/proc/self/stat`).
@@ -188,10 +188,7 @@ impl Journal {
         Journal::open_in(directory()?, apply)
     }
 
-    pub(super) fn open_in(
-        directory: PathBuf,
-        apply: &mut dyn FnMut(&Undo, &[Undo]),
-    ) -> io::Result<Self> {
+    fn open_in(directory: PathBuf, apply: &mut dyn FnMut(&Undo, &[Undo])) -> io::Result<Self> {
         let _guard = exclusive(&directory)?;
         let namespace = namespace()?;
         undo_stale(&directory, namespace, apply)?;
@@ -412,7 +409,7 @@ fn inhabited() -> Option<BTreeSet<u64>> {
                         e.kind(),
                         io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
                     ) => {}
-                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
                 Err(_) => return None,
             }
         }

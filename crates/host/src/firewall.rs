@@ -1,6 +1,6 @@
 //! The rules that keep the host's kernel out of our connections, and its address translation, as nftables scripts.
 //!
-//! The scripts are pure text; [`load`] hands them to `nft`. Everything of one [`super::Setup`] is in one table of its own, so that
+//! The scripts are pure text; [`load`] hands them to `nft`. Everything of one [`crate::Setup`] is in one table of its own, so that
 //! deleting the table takes everything away.
 
 use std::fmt::{self, Write as _};
@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 
 /// Frames that the kernel must not see, because a packet socket of ours answers them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Guard {
+pub struct Guard {
     /// The interface's name.
-    pub(crate) iface: String,
+    pub iface: String,
     /// The address.
-    pub(crate) addr: IpAddr,
+    pub addr: IpAddr,
     /// The local ports that are ours; empty: the whole address.
-    pub(crate) ports: Vec<RangeInclusive<u16>>,
+    pub ports: Vec<RangeInclusive<u16>>,
 }
 
 /// Translation between an address of ours behind a TUN device and an address of the host.

@@ -1,4 +1,4 @@
-//! Changing the host's configuration: only what a TUN device needs, and always undone by [`crate::setup`].
+//! Changing the host's configuration: only what a TUN device needs, and always undone by [`crate::Setup`].
 
 use super::socket::{change, dump};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
