@@ -116,7 +116,7 @@ fn a_service_may_open_as_many_files_as_the_administrator_allows() {
 }
 
 /// Packets neither come nor go any more.
-fn vanish(host: &NetNs) {
+pub(crate) fn vanish(host: &NetNs) {
     let mut command = tool("nft");
     command.arg(
         "add table inet gone; \

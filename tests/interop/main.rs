@@ -16,6 +16,8 @@ mod many;
 mod opening;
 mod paths;
 mod peers;
+mod service;
+mod signals;
 mod transfers;
 mod uplinks;
 mod wire;

@@ -276,14 +276,20 @@ impl Net {
             "ip -4 rule",
             "ip -6 rule",
             "ip -4 route show table all",
+            "ip -6 route show table all",
             "sysctl -n net.ipv4.ip_local_reserved_ports",
             "sysctl -n net.ipv4.ip_forward",
+            "sysctl -a -r ^net.ipv[46].conf.*(forwarding|accept_ra|rp_filter)$",
         ] {
             let mut words = line.split(' ');
             let mut command = tool(words.next().expect("a line has a word"));
             command.args(words);
             let output = self.ours.output(command).expect(line);
-            all += &format!("{line}\n{}", String::from_utf8_lossy(&output.stdout));
+            let said = String::from_utf8_lossy(&output.stdout);
+            // The kernel's own routes for link-local and multicast addresses come some time after an interface.
+            let by_itself = |line: &&str| line.contains("fe80::") || line.contains("ff00::/8");
+            let lasting = said.lines().filter(|line| !by_itself(line));
+            all += &lasting.fold(format!("{line}\n"), |all, line| all + line + "\n");
         }
         all
     }

@@ -105,6 +105,16 @@ impl Program {
         program
     }
 
+    /// The same without waiting for anything.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn launch(ns: &NetNs, mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Self::spawn(ns, command)
+    }
+
     fn spawn(ns: &NetNs, command: Command) -> Self {
         let mut process = ns.spawn(command).expect("the program starts");
         let stderr = process.child().stderr.take().expect("stderr is a pipe");
@@ -129,9 +139,8 @@ impl Program {
     /// # Panics
     /// When it does not end in time.
     #[must_use]
-    pub fn run(ns: &NetNs, mut command: Command) -> (ExitStatus, String) {
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        Self::spawn(ns, command).end()
+    pub fn run(ns: &NetNs, command: Command) -> (ExitStatus, String) {
+        Self::launch(ns, command).end()
     }
 
     /// Starts `manypath forward`.

@@ -17,7 +17,7 @@ use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
 use crate::exit::CODES;
 use crate::figure_args::{FigureArgs, ListArgs};
-use crate::units::{parse_bytes, parse_duration, parse_period};
+use crate::units::{Patience, parse_bytes, parse_duration, parse_period, parse_period_or_off};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,6 +64,17 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Command {
+    /// Whether it changes the host, or has a socket there, and puts that back whatever signal ends it. The others change only
+    /// namespaces that go with them, or nothing.
+    pub(crate) fn puts_back(&self) -> bool {
+        match self {
+            Self::Forward(_) | Self::Perf(_) | Self::Status(_) | Self::Ctl(_) => true,
+            Self::Demo(_) | Self::Lab(_) | Self::Completions(_) => false,
+        }
+    }
+}
+
 const FORWARD_EXAMPLES: &str = "\
 PROTO is one of
   tcp           the host's TCP
@@ -95,8 +106,31 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
 
+    /// Of these for one client, an IPv4 address or a /64 of IPv6; further ones are reset. Clients on this host itself have no
+    /// such limit [default: a quarter of --max-connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_per_client: Option<u32>,
+
+    /// Reset a connection when no byte has moved either way for so long, or `off`. Below 2h4m it may end what a NAT
+    /// keeps (RFC 5382)
+    #[arg(long, value_name = "TIME|off", value_parser = parse_period_or_off, default_value = "off")]
+    pub(crate) idle_timeout: Patience,
+
+    /// Ask a peer that has been silent for so long whether it is there, and reset the connection when it does not answer,
+    /// or `off`: nine times, an eighth of that time apart (1 s at least, 75 s at most)
+    #[arg(long, value_name = "TIME|off", value_parser = parse_period_or_off, default_value = "2h")]
+    pub(crate) keepalive: Patience,
+
     #[command(flatten)]
     pub(crate) stack: StackArgs,
+}
+
+impl ForwardArgs {
+    /// Connections that one client may have: a quarter of all, so that three others find places beside it.
+    pub(crate) fn per_client(&self) -> u32 {
+        self.max_per_client
+            .unwrap_or(self.max_connections.div_ceil(4))
+    }
 }
 
 #[derive(Debug, Args)]

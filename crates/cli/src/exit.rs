@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::runtime::{Signal, say_always};
+use crate::runtime::say_always;
+use crate::signals::Signal;
 
 /// What the help texts say about the codes.
 pub(crate) const CODES: &str = "\
@@ -17,19 +18,34 @@ Exit codes:
   3    a privilege is missing
   4    the network or the peer: refused, unreachable, no answer, address in use
   5    a seed of the gauntlet failed
-  130  interrupted by Ctrl-C
-  143  terminated (forward, a service, ends with 0 then)";
+  129  the terminal hung up (SIGHUP)
+  130  interrupted by Ctrl-C (SIGINT)
+  143  terminated (SIGTERM; forward, a service, ends with 0 then)
+  128+n  ended by signal n: whatever the signal, what was changed on the host is put back first";
 
 /// The kinds of ends, with their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    Failure = 1,
-    Usage = 2,
-    Privilege = 3,
-    Network = 4,
-    Seeds = 5,
-    Interrupted = 130,
-    Terminated = 143,
+    Failure,
+    Usage,
+    Privilege,
+    Network,
+    Seeds,
+    /// The signal with this number, 64 at most, asked for the end.
+    Signal(u8),
+}
+
+impl Code {
+    fn number(self) -> u8 {
+        match self {
+            Self::Failure => 1,
+            Self::Usage => 2,
+            Self::Privilege => 3,
+            Self::Network => 4,
+            Self::Seeds => 5,
+            Self::Signal(number) => 128 + number,
+        }
+    }
 }
 
 /// Why a command failed.
@@ -53,14 +69,19 @@ impl Failure {
     /// Ctrl-C, or the request to end, came before the end.
     pub(crate) fn stopped(rest: &str) -> Self {
         let signal = match manypath_lab::was_terminated() {
-            true => Signal::Terminate,
-            false => Signal::Interrupt,
+            true => Signal::TERMINATE,
+            false => Signal::INTERRUPT,
         };
         let failure = signal.failure();
         Self {
             message: failure.message + rest,
             ..failure
         }
+    }
+
+    /// Whether that signal asked for the end.
+    pub(crate) fn is_by(&self, signal: Signal) -> bool {
+        self.code == signal.failure().code
     }
 
     /// Adds what the user can do about it.
@@ -159,8 +180,7 @@ impl Failure {
 
     /// The code for the shell.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        // Every code is below 256 by its definition.
-        ExitCode::from(self.code as u8)
+        ExitCode::from(self.code.number())
     }
 }
 
@@ -229,10 +249,11 @@ mod tests {
             Code::Privilege,
             Code::Network,
             Code::Seeds,
-            Code::Interrupted,
-            Code::Terminated,
+            Code::Signal(1),
+            Code::Signal(2),
+            Code::Signal(15),
         ] {
-            assert!(CODES.contains(&(code as u8).to_string()));
+            assert!(CODES.contains(&format!("\n  {} ", code.number())));
         }
     }
 }

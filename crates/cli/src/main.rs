@@ -6,10 +6,12 @@ mod commands;
 mod ctl_args;
 mod exit;
 mod figure_args;
+mod lines;
 mod live;
 mod memory;
 mod runtime;
 mod setup;
+mod signals;
 mod units;
 
 use std::process::ExitCode;
@@ -21,14 +23,19 @@ use exit::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.command.puts_back() {
+        signals::catch();
+    }
     runtime::start_log(cli.verbose, cli.quiet);
-    match dispatch(cli.command, cli.quiet) {
+    let code = match dispatch(cli.command, cli.quiet) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell();
             failure.exit_code()
         }
-    }
+    };
+    lines::flush();
+    code
 }
 
 fn dispatch(command: Command, quiet: bool) -> Result<(), Failure> {

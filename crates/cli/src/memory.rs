@@ -3,7 +3,7 @@
 //! An allocator keeps freed memory for the next who asks, which is right while connections come and go, and wrong when a
 //! crowd of them has left: a forwarder that idles for days would occupy what its busiest second needed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use manypath_io::Context;
@@ -37,12 +37,9 @@ impl Load {
 
     /// What a forwarder carries.
     pub(crate) fn of_forwarder(totals: &Totals) -> Self {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let over = get(&totals.finished) + get(&totals.broken) + get(&totals.unreachable);
-        let ever = get(&totals.accepted);
         Self {
-            open: ever.saturating_sub(over),
-            ever,
+            open: totals.open(),
+            ever: totals.accepted.load(Ordering::Relaxed),
         }
     }
 

@@ -1,17 +1,18 @@
 //! What every command that talks to the network needs: a log, a runtime, signals.
 
 use std::future::Future;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
+use crate::lines::{self, Log, Outlet};
+use crate::signals::ending;
 
 /// Whether nothing but errors is wanted.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -25,7 +26,7 @@ pub(crate) fn say(line: &str) {
 
 /// Writes a line on standard error. Nobody may read there any more; that must not end what the command does.
 pub(crate) fn say_always(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = Outlet::Error.write(format!("{line}\n").as_bytes());
 }
 
 /// Sends the log to standard error. `MANYPATH_LOG` (such as `info,manypath_io=trace`) overrides the flags.
@@ -45,7 +46,7 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
         Err(_) => (by_flags, None),
     };
     let mut lines = fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Log)
         .with_target(false)
         // It would tell of a broken standard error there, and panic over it.
         .log_internal_errors(false);
@@ -73,6 +74,14 @@ pub(crate) fn prepare_process() {
     }
 }
 
+/// What a service does besides: it goes on whether or not anybody reads what it says.
+pub(crate) fn prepare_service() {
+    prepare_process();
+    if let Err(error) = lines::detach() {
+        tracing::warn!(%error, "a full pipe of the log can stop the service");
+    }
+}
+
 /// Runs a command's future on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -85,52 +94,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     result
 }
 
-/// Which signal asks us to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// Ctrl-C.
-    Interrupt,
-    /// A polite request, as service managers send it, or the terminal went away.
-    Terminate,
-}
-
-impl Signal {
-    /// The end of a command that was in the middle of something.
-    pub(crate) fn failure(self) -> Failure {
-        match self {
-            Self::Interrupt => Failure::new(Code::Interrupted, "interrupted"),
-            Self::Terminate => Failure::new(Code::Terminated, "terminated"),
-        }
-    }
-}
-
-/// Waits for the next signal that asks us to end: one that comes after this call, be it before the wait begins. Who says that a
-/// service is there may be asked to end it at once.
-pub(crate) fn end_signal() -> impl Future<Output = Signal> {
-    let handlers = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
-    );
-    async {
-        let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = handlers else {
-            // Without handlers the signals end the process at once, which is what they ask for.
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = interrupt.recv() => Signal::Interrupt,
-            _ = terminate.recv() => Signal::Terminate,
-            _ = hangup.recv() => Signal::Terminate,
-        }
-    }
-}
-
 /// Runs a future unless a signal comes first; whatever it holds is dropped, and so taken down, before this returns.
 pub(crate) async fn unless_stopped<T>(
     future: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::select! {
         result = future => result,
-        signal = end_signal() => Err(signal.failure()),
+        signal = ending() => Err(signal.failure()),
     }
 }

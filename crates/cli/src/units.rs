@@ -34,9 +34,25 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads `10s`, `500ms`, `2m`, `1h`, `10`; without a unit, seconds.
+/// Reads `10s`, `500ms`, `2m`, `1h`, `2h4m`, `10`; without a unit, seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time; write for example 10s, 500ms or 2m");
+    // Hours and minutes may stand before smaller units.
+    for unit in ['h', 'm'] {
+        if let Some((large, rest)) = text.split_once(unit) {
+            let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+            if is_number(large) && is_number(rest) && !large.contains(|c: char| c.is_alphabetic()) {
+                let (large, rest) = (parse_one(&text[..=large.len()])?, parse_duration(rest)?);
+                return large
+                    .checked_add(rest)
+                    .ok_or_else(|| format!("'{text}' is too long"));
+            }
+        }
+    }
+    parse_one(text)
+}
+
+fn parse_one(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time; write for example 10s, 500ms, 2m or 2h4m");
     let number_len = text
         .bytes()
         .take_while(|b| b.is_ascii_digit() || *b == b'.')
@@ -59,6 +75,18 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err("it must be longer than nothing".to_owned()),
         period => Ok(period),
+    }
+}
+
+/// A time, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience(pub(crate) Option<Duration>);
+
+/// Reads a time as [`parse_period`] does, or `off`.
+pub(crate) fn parse_period_or_off(text: &str) -> Result<Patience, String> {
+    match text {
+        "off" => Ok(Patience(None)),
+        text => parse_period(text).map(|period| Patience(Some(period))),
     }
 }
 
@@ -134,6 +162,17 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("2h4m"), Ok(Duration::from_secs(7440)));
+        assert_eq!(parse_duration("1h2m3s"), Ok(Duration::from_secs(3723)));
+        for text in ["2h4x", "h4m", "m", "2h-4m", "1x2m3"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_period_or_off("off"), Ok(Patience(None)));
+        assert_eq!(
+            parse_period_or_off("2h").map(|p| p.0),
+            Ok(Some(Duration::from_secs(7200)))
+        );
+        assert!(parse_period_or_off("0").is_err() && parse_period_or_off("on").is_err());
         assert!(parse_period("0ms").is_err() && parse_period("1ms").is_ok());
         assert!(parse_duration("s").is_err() && parse_duration("1d").is_err());
     }

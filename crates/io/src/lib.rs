@@ -34,7 +34,7 @@ pub mod sys;
 pub mod vnet;
 
 pub use context::{Attach, Builder, Context, DeviceAddress};
-pub use privileges::{limit_privileges, raise_file_limit};
+pub use privileges::{Files, free_files, limit_privileges, raise_file_limit};
 pub use socket::{
     Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents, ReuniteError,
 };

@@ -33,6 +33,25 @@ pub fn raise_file_limit() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
+/// What a process may have of open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// In all (the soft limit).
+    pub most: u64,
+    /// That it does not have yet.
+    pub free: u64,
+}
+
+/// How many files this process may still open; `None` if there is no limit, or `/proc` is not there to count.
+#[must_use]
+pub fn free_files() -> Option<Files> {
+    let most = getrlimit(Resource::Nofile).current?;
+    // The folder itself is open while it is read.
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64 - 1;
+    let free = most.saturating_sub(open);
+    Some(Files { most, free })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

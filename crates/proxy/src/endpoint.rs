@@ -22,6 +22,14 @@ impl Proto {
     /// Every kind, in the order of their names in help texts.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Mptcp, Self::KernelMptcp];
 
+    /// Whether each connection takes a descriptor of this process.
+    pub fn takes_files(self) -> bool {
+        match self {
+            Self::Tcp | Self::KernelMptcp => true,
+            Self::Mptcp => false,
+        }
+    }
+
     /// The name used on command lines.
     pub fn name(self) -> &'static str {
         match self {

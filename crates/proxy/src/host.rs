@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use manypath_tcp::machine::Keepalive;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Connections that may wait to be accepted.
@@ -78,8 +80,37 @@ pub(crate) async fn connect(
         .await
 }
 
+/// How a peer is asked that has been silent for `idle`. With two hours, as RFC 1122 section 4.2.3.6 wants it by default, this is
+/// what Linux does by default.
+pub(crate) fn keepalive(idle: Duration) -> Keepalive {
+    let interval = (idle / 8).clamp(Duration::from_secs(1), Duration::from_secs(75));
+    let time = |t: Duration| {
+        manypath_tcp::time::Duration::from_nanos(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
+    };
+    Keepalive {
+        idle: time(idle),
+        interval: time(interval),
+        ..Keepalive::default()
+    }
+}
+
+/// Has the kernel ask a silent peer in the same way. Its times are whole seconds.
+pub(crate) fn set_keepalive(stream: &TcpStream, idle: Duration) -> io::Result<()> {
+    let how = keepalive(idle);
+    let seconds = |t: manypath_tcp::time::Duration| {
+        // The kernel takes 32,767 s at most.
+        Duration::from_secs(t.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767))
+    };
+    SockRef::from(stream).set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(seconds(how.idle))
+            .with_interval(seconds(how.interval))
+            .with_retries(how.count.into()),
+    )
+}
+
 /// Makes the next close a reset, so that the peer does not take a broken stream for a complete one.
 pub(crate) fn reset_on_close(stream: &TcpStream) {
     // A socket on which this fails is closed already; there is nothing left to tell the peer.
-    let _ = SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

@@ -11,7 +11,9 @@ pub mod forward;
 mod host;
 pub mod live;
 pub mod perf;
+mod places;
 pub mod relay;
+mod seldom;
 pub mod sockets;
 pub mod stream;
 

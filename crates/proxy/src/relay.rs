@@ -1,13 +1,16 @@
 //! Joins two streams: each direction is copied on its own, an end of file is passed on as such, and a slow
 //! reader holds back only the one who writes to it.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::stream::Stream;
 
@@ -49,18 +52,32 @@ struct Held {
 }
 
 /// One direction.
-#[derive(Default)]
-struct Direction {
+struct Direction<'a> {
+    /// Where bytes are counted the moment they are written.
+    sum: &'a AtomicU64,
     held: Option<Held>,
     /// The source has no more.
     ended: bool,
     /// The end was passed on.
     done: bool,
     unflushed: bool,
+    read: u64,
     carried: u64,
 }
 
-impl Direction {
+impl<'a> Direction<'a> {
+    fn new(sum: &'a AtomicU64) -> Self {
+        Self {
+            sum,
+            held: None,
+            ended: false,
+            done: false,
+            unflushed: false,
+            read: 0,
+            carried: 0,
+        }
+    }
+
     fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<io::Result<()>>
     where
         R: AsyncRead + Unpin,
@@ -104,6 +121,7 @@ impl Direction {
             }
             held.written += n;
             self.carried += n as u64;
+            self.sum.fetch_add(n as u64, Ordering::Relaxed);
             self.unflushed = true;
         }
         Poll::Ready(Ok(()))
@@ -119,6 +137,7 @@ impl Direction {
         let result = Pin::new(from).poll_read(cx, &mut room);
         let filled = room.filled().len();
         if matches!(result, Poll::Ready(Ok(()))) && filled > 0 {
+            self.read += filled as u64;
             self.held = Some(Held {
                 bytes,
                 written: 0,
@@ -141,6 +160,17 @@ pub struct Carried {
     pub back: u64,
 }
 
+/// What a relay tells, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Gets the bytes from the first stream to the second, as they are written.
+    pub forth: &'a AtomicU64,
+    /// Gets the bytes from the second stream to the first, as they are written.
+    pub back: &'a AtomicU64,
+    /// Ends the relay when no byte has moved either way for so long; `None`: never.
+    pub idle: Option<Duration>,
+}
+
 /// Carries bytes both ways until both directions have ended.
 ///
 /// When one stream breaks, the other is reset too: its peer must not take what it got for the whole.
@@ -148,6 +178,20 @@ pub struct Carried {
 /// # Errors
 /// One of the streams broke.
 pub async fn relay(a: Stream, b: Stream) -> io::Result<Carried> {
+    let (forth, back) = (AtomicU64::new(0), AtomicU64::new(0));
+    let terms = Terms {
+        forth: &forth,
+        back: &back,
+        idle: None,
+    };
+    relay_on(a, b, terms).await
+}
+
+/// Carries bytes as [`relay`] does, on these terms.
+///
+/// # Errors
+/// One of the streams broke; `TimedOut` when no byte has moved for as long as that may last.
+pub async fn relay_on(a: Stream, b: Stream, terms: Terms<'_>) -> io::Result<Carried> {
     // The relay writes whole buffers; holding back the last piece of one would only add delay.
     for stream in [&a, &b] {
         // A stream that is broken already says so at the first read.
@@ -157,15 +201,16 @@ pub async fn relay(a: Stream, b: Stream) -> io::Result<Carried> {
     let Some((a, b)) = &mut pair.0 else {
         return Err(io::ErrorKind::NotConnected.into());
     };
-    let (mut forth, mut back) = (Direction::default(), Direction::default());
+    let (mut forth, mut back) = (Direction::new(terms.forth), Direction::new(terms.back));
+    let mut idle = Idle::new(terms.idle);
     poll_fn(|cx| {
         let there = forth.poll(cx, a, b)?;
         let here = back.poll(cx, b, a)?;
         if there.is_ready() && here.is_ready() {
-            Poll::Ready(io::Result::Ok(()))
-        } else {
-            Poll::Pending
+            return Poll::Ready(io::Result::Ok(()));
         }
+        // Read and not yet written is movement, too.
+        idle.poll(cx, [forth.read, forth.carried, back.read, back.carried])
     })
     .await?;
     // Both directions have ended in order, so plain closing is right.
@@ -174,6 +219,41 @@ pub async fn relay(a: Stream, b: Stream) -> io::Result<Carried> {
         forth: forth.carried,
         back: back.carried,
     })
+}
+
+/// Tells when nothing has moved for too long.
+struct Idle {
+    timer: Option<(Duration, Pin<Box<tokio::time::Sleep>>)>,
+    seen: [u64; 4],
+    since: Instant,
+}
+
+impl Idle {
+    fn new(most: Option<Duration>) -> Self {
+        Self {
+            timer: most.map(|most| (most, Box::pin(tokio::time::sleep(most)))),
+            seen: [0; 4],
+            since: Instant::now(),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, moved: [u64; 4]) -> Poll<io::Result<()>> {
+        let Some((most, sleep)) = &mut self.timer else {
+            return Poll::Pending;
+        };
+        if moved != self.seen {
+            (self.seen, self.since) = (moved, Instant::now());
+        }
+        while sleep.as_mut().poll(cx).is_ready() {
+            let end = self.since + *most;
+            if end <= Instant::now() {
+                let text = format!("no byte has moved for {} s", most.as_secs_f32());
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+            sleep.as_mut().reset(end);
+        }
+        Poll::Pending
+    }
 }
 
 /// Two streams that are reset if they are dropped before their time, by an error or because the relay is stopped.
@@ -199,6 +279,36 @@ mod tests {
         let addr = listener.local_addr().expect("bound");
         let (near, far) = tokio::join!(TcpStream::connect(addr), listener.accept());
         (near.expect("connected"), far.expect("accepted").0)
+    }
+
+    /// Time stands still except where everybody waits for it, so the whole is a matter of milliseconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_no_byte_moves_either_way() {
+        let ((mut client, a), (b, mut server)) = (pair().await, pair().await);
+        let sums: &'static [AtomicU64; 2] = Box::leak(Box::default());
+        let terms = Terms {
+            forth: &sums[0],
+            back: &sums[1],
+            idle: Some(Duration::from_secs(60)),
+        };
+        let started = Instant::now();
+        let task = tokio::spawn(relay_on(Stream::Host(a), Stream::Host(b), terms));
+        for _ in 0..3 {
+            // One direction moves, and that is enough.
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            server.write_all(b"x").await.expect("open");
+            assert_eq!(client.read(&mut [0; 8]).await.expect("open"), 1);
+        }
+        let error = task.await.expect("no panic").expect_err("idle");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let lasted = started.elapsed().as_secs();
+        assert!((180..=181).contains(&lasted), "{lasted} s");
+        assert_eq!(sums[1].load(Ordering::Relaxed), 3);
+        // Neither end takes it for a regular end.
+        for stream in [&mut client, &mut server] {
+            let error = stream.read(&mut [0; 8]).await.expect_err("reset");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
     }
 
     #[tokio::test]

@@ -19,6 +19,8 @@ pub struct Sockets {
     pub connect_timeout: Duration,
     /// Congestion control of the host's sockets; `None` takes the host's default.
     pub host_congestion: Option<String>,
+    /// Asks peers that have been silent for so long whether they are there ([`Stream::set_keepalive`]); `None`: never.
+    pub keepalive: Option<Duration>,
     /// Our stack, for [`Proto::Mptcp`].
     pub stack: Option<Context>,
 }
@@ -28,6 +30,7 @@ impl Default for Sockets {
         Self {
             connect_timeout: Duration::from_secs(30),
             host_congestion: None,
+            keepalive: None,
             stack: None,
         }
     }
@@ -134,6 +137,9 @@ impl Sockets {
                 (Stream::Ours(stream), written)
             }
         };
+        if let Some(idle) = self.keepalive {
+            stream.set_keepalive(idle)?;
+        }
         stream.write_all(&early[written..]).await?;
         Ok(stream)
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use manypath_io::sys::queue;
 use manypath_io::{MpListener, MpStream};
@@ -42,6 +43,20 @@ impl Stream {
         match self {
             Self::Host(stream) => stream.set_nodelay(on),
             Self::Ours(stream) => stream.set_nodelay(on),
+        }
+    }
+
+    /// Asks a peer that has been silent for so long whether it is still there, and ends the connection when it does not
+    /// answer (RFC 9293 section 3.8.4): nine probes, an eighth of that time apart, 1 s at least and 75 s at most.
+    ///
+    /// # Errors
+    /// The stream is broken already.
+    pub fn set_keepalive(&self, idle: Duration) -> io::Result<()> {
+        match self {
+            Self::Host(stream) => host::set_keepalive(stream, idle),
+            Self::Ours(stream) => stream.set_options(|options| {
+                options.keepalive = Some(host::keepalive(idle));
+            }),
         }
     }
 
@@ -155,6 +170,12 @@ impl Listener {
                 Ok((Stream::Ours(stream), peer))
             }
         }
+    }
+
+    /// Whether each of its connections takes a descriptor of this process.
+    #[must_use]
+    pub fn takes_files(&self) -> bool {
+        matches!(self, Self::Host(_))
     }
 
     /// The address that it listens on.

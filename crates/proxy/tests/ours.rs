@@ -84,6 +84,8 @@ async fn chain() -> (TcpListener, TcpStream) {
     let forward = Forward {
         to,
         max_connections: 10,
+        max_per_client: 10,
+        idle_timeout: None,
     };
     tokio::spawn(forward::run(
         forward,
@@ -101,6 +103,8 @@ async fn chain() -> (TcpListener, TcpStream) {
     let forward = Forward {
         to: middle,
         max_connections: 10,
+        max_per_client: 10,
+        idle_timeout: None,
     };
     tokio::spawn(forward::run(
         forward,

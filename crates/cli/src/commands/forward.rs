@@ -9,17 +9,19 @@ use crate::args::ForwardArgs;
 use crate::commands::open;
 use crate::exit::Failure;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{Signal, block_on, end_signal, prepare_process, say};
+use crate::runtime::{block_on, prepare_service, say, unless_stopped};
+use crate::signals::{Signal, ending};
 use crate::units;
 
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
-    prepare_process();
-    block_on(async move {
+    prepare_service();
+    let result = block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
-        let opened = open(&args.stack, &[args.listen.proto, args.to.proto], title)?;
-        let listener = opened.sockets.listen(&args.listen).await?;
-        let ends = end_signal();
+        let protos = [args.listen.proto, args.to.proto];
+        let opened = open(&args.stack, &protos, title, args.keepalive.0)?;
+        let listening = async { Ok(opened.sockets.listen(&args.listen).await?) };
+        let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
             say(&format!(
                 "manypath: {}:{addr} goes to {}; Ctrl-C ends it",
@@ -32,11 +34,13 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             Keeper::start(move || Load::of_stack(stack.as_ref()).and(Load::of_forwarder(&totals)))
         };
         let forward = Forward {
-            to: args.to,
             max_connections: args.max_connections as usize,
+            max_per_client: args.per_client() as usize,
+            idle_timeout: args.idle_timeout.0,
+            to: args.to,
         };
-        let mut ended_by = Signal::Terminate;
-        let stop = async { ended_by = ends.await };
+        let mut ended_by = Signal::TERMINATE;
+        let stop = async { ended_by = ending().await };
         forward::run(
             forward,
             listener,
@@ -46,21 +50,24 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
         )
         .await;
         drop(keeper);
+        let open = totals.open();
         opened.close().await;
         let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
         say(&format!(
-            "manypath: {} connections ({} to the end, {} broken, {} could not be carried), {} forth, {} back",
+            "manypath: {} connections ({} to the end, {} broken, {} could not be carried, {} refused, {open} open at the end), {} forth, {} back",
             get(&totals.accepted),
             get(&totals.finished),
             get(&totals.broken),
             get(&totals.unreachable),
+            get(&totals.refused),
             units::bytes(get(&totals.bytes_forth)),
             units::bytes(get(&totals.bytes_back)),
         ));
-        match ended_by {
-            // How a service manager ends a service that did nothing wrong.
-            Signal::Terminate => Ok(()),
-            Signal::Interrupt => Err(ended_by.failure()),
-        }
-    })
+        Err(ended_by.failure())
+    });
+    match result {
+        // How a service manager ends a service that did nothing wrong.
+        Err(failure) if failure.is_by(Signal::TERMINATE) => Ok(()),
+        other => other,
+    }
 }

@@ -24,7 +24,9 @@ use manypath_proxy::sockets::Sockets;
 
 use crate::args::StackArgs;
 use crate::exit::{Code, Failure};
+use crate::lines::Outlet;
 use crate::setup;
+use crate::signals::{self, Signal};
 
 /// How long closing connections may take at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,10 +69,17 @@ impl Opened {
 }
 
 /// Sets up what the kinds need: our stack only if one of them is ours.
-pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<Opened, Failure> {
+/// `keepalive` asks peers that have been silent for so long whether they are there.
+pub(crate) fn open(
+    args: &StackArgs,
+    protos: &[Proto],
+    title: String,
+    keepalive: Option<Duration>,
+) -> Result<Opened, Failure> {
     let mut sockets = Sockets {
         connect_timeout: args.connect_timeout,
         host_congestion: args.host_congestion.clone(),
+        keepalive,
         stack: None,
     };
     if !protos.contains(&Proto::Mptcp) {
@@ -79,7 +88,9 @@ pub(crate) fn open(args: &StackArgs, protos: &[Proto], title: String) -> Result<
             control: None,
         });
     }
-    let context: Context = setup::context(args)?;
+    // A signal that came meanwhile ended the programs that set-up starts, too, if it came from the terminal.
+    let context: Context = setup::context(args)
+        .map_err(|failure| signals::noted().map_or(failure, Signal::failure))?;
     setup::warn_of_missing(&context);
     setup::warn_of_firewall(&context);
     // Being seen is a convenience: traffic flows without it.
@@ -106,10 +117,8 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Prints text; a reader that went away (`| head`) ends the command without a message of its own.
 pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
+    Outlet::Output
+        .write(text.as_bytes())
         .map_err(|e| Failure::stdout(&e))
 }
 

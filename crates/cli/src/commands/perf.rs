@@ -17,16 +17,25 @@ use crate::commands::{Opened, open, print_json, print_text};
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{block_on, end_signal, prepare_process, say, unless_stopped};
+use crate::runtime::{block_on, prepare_process, prepare_service, say, unless_stopped};
+use crate::signals::ending;
 use crate::units::{bits_per_second, bytes};
 
 /// Runs the wanted side.
 pub(crate) fn run(args: PerfArgs) -> Result<(), Failure> {
-    prepare_process();
     match args.command {
-        PerfCommand::Serve(args) => serve(args),
-        PerfCommand::Send(args) => measure(&args.measure, Some(&args.requests), Kind::Send),
-        PerfCommand::Receive(args) => measure(&args.measure, None, Kind::Receive),
+        PerfCommand::Serve(args) => {
+            prepare_service();
+            serve(args)
+        }
+        PerfCommand::Send(args) => {
+            prepare_process();
+            measure(&args.measure, Some(&args.requests), Kind::Send)
+        }
+        PerfCommand::Receive(args) => {
+            prepare_process();
+            measure(&args.measure, None, Kind::Receive)
+        }
     }
 }
 
@@ -46,9 +55,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             at: args.listen,
         };
         let title = format!("perf serve on {endpoint}");
-        let opened = open(&args.stack, &[args.proto], title)?;
-        let listener = opened.sockets.listen(&endpoint).await?;
-        let ends = end_signal();
+        let opened = open(&args.stack, &[args.proto], title, None)?;
+        let listening = async { Ok(opened.sockets.listen(&endpoint).await?) };
+        let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
             say(&format!(
                 "manypath: serving at {}:{addr}; Ctrl-C ends it",
@@ -62,7 +71,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             stop_after: args.connections,
         };
         let mut signal = None;
-        let stop = async { signal = Some(ends.await) };
+        let stop = async { signal = Some(ending().await) };
         perf::serve(
             listener,
             options,
@@ -201,7 +210,12 @@ fn measure(args: &MeasureArgs, requests: Option<&RequestArgs>, kind: Kind) -> Re
         } else {
             "receive from"
         };
-        let opened = open(&args.stack, &[args.proto], format!("perf {verb} {to}"))?;
+        let opened = open(
+            &args.stack,
+            &[args.proto],
+            format!("perf {verb} {to}"),
+            None,
+        )?;
         let job = Job {
             to,
             plan,

@@ -7,14 +7,17 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Makes the child receive `SIGKILL` when the *thread* that starts it ends, so that nothing survives even the sudden
-/// death of this process. Start the child from a thread that lives as long as the child shall.
+/// death of this process. Start the child from a thread that lives as long as the child shall. `SIGINT` ends it even if this process
+/// was started to ignore it, as shells do with what they start in the background.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
-    // SAFETY: the closure runs between fork and exec and calls only prctl and getppid, which are async-signal-safe and
-    // touch no memory of ours; it allocates nothing on the path that succeeds.
+    // SAFETY: the closure runs between fork and exec and calls only prctl, signal and getppid, which are async-signal-safe
+    // and touch no memory of ours; it allocates nothing on the path that succeeds.
     unsafe {
         command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+                || libc::signal(libc::SIGINT, libc::SIG_DFL) == libc::SIG_ERR
+            {
                 return Err(io::Error::last_os_error());
             }
             // The parent may have died before the call above: then no signal will ever come. A parent seen as 0 lives

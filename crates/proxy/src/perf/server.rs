@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::transfer::{self, Half};
 use super::wire::{Header, Kind, NotAHeader};
+use crate::seldom::Seldom;
 use crate::stream::{Listener, Stream};
 
 /// Longest request or response that a server agrees to, in bytes.
@@ -52,6 +53,7 @@ pub async fn serve(
     let tell = Arc::new(tell);
     let mut tasks = JoinSet::new();
     let mut accepted = 0;
+    let failures = Seldom::every(Duration::from_secs(1));
     tokio::pin!(stop);
     while options.stop_after.is_none_or(|limit| accepted < limit) {
         tokio::select! {
@@ -68,7 +70,9 @@ pub async fn serve(
                     tasks.spawn(async move { tell(one(stream, peer, options).await) });
                 }
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection");
+                    if failures.due(Instant::now()).is_some() {
+                        warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

@@ -1,0 +1,151 @@
+//! The places of a forwarder: how many connections it carries at one time, and how many of them for one client.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A client as limits see it: an IPv4 address, or of IPv6 the /64 that one subscriber has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Client(IpAddr);
+
+impl Client {
+    /// `None` for the host itself: all of its programs share these addresses.
+    fn of(peer: SocketAddr) -> Option<Self> {
+        let ip = peer.ip().to_canonical();
+        if ip.is_loopback() {
+            return None;
+        }
+        Some(Self(match ip {
+            IpAddr::V4(_) => ip,
+            IpAddr::V6(v6) => {
+                let [a, b, c, d, ..] = v6.segments();
+                Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+            }
+        }))
+    }
+}
+
+/// All places, and who has how many.
+#[derive(Debug)]
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    most_per_client: usize,
+    taken: Mutex<HashMap<Client, usize>>,
+}
+
+impl Places {
+    /// So many places in all, and so many of them for one client.
+    pub(crate) fn new(most: usize, most_per_client: usize) -> Arc<Self> {
+        Arc::new(Self {
+            free: Arc::new(Semaphore::new(most)),
+            most_per_client,
+            taken: Mutex::default(),
+        })
+    }
+
+    /// A place, if there is one now.
+    pub(crate) fn try_reserve(&self) -> Option<Reserved> {
+        Arc::clone(&self.free)
+            .try_acquire_owned()
+            .ok()
+            .map(Reserved)
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn reserve(&self) -> Option<Reserved> {
+        // The semaphore is never closed.
+        let permit = Arc::clone(&self.free).acquire_owned().await;
+        permit.ok().map(Reserved)
+    }
+
+    /// Gives a reserved place to a client; `None` if it has as many as one client may have.
+    pub(crate) fn give(self: &Arc<Self>, reserved: Reserved, peer: SocketAddr) -> Option<Place> {
+        let client = Client::of(peer);
+        if let Some(client) = client {
+            let mut taken = self.lock();
+            let count = taken.entry(client).or_default();
+            if *count >= self.most_per_client {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Place {
+            client,
+            places: Arc::clone(self),
+            _reserved: reserved,
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Client, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place that no client has yet.
+#[derive(Debug)]
+pub(crate) struct Reserved(
+    #[expect(dead_code, reason = "its drop frees the place")] OwnedSemaphorePermit,
+);
+
+/// A client's place; dropping it frees it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    client: Option<Client>,
+    places: Arc<Places>,
+    _reserved: Reserved,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(client) = self.client else { return };
+        let mut taken = self.places.lock();
+        if let Some(count) = taken.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(places: &Arc<Places>, peer: &str) -> Option<Place> {
+        let peer = format!("{peer}:1000").parse().expect("an address");
+        places.give(places.try_reserve()?, peer)
+    }
+
+    #[test]
+    fn one_client_has_its_part_and_no_more() {
+        let places = Places::new(4, 2);
+        let first = enter(&places, "192.0.2.1").expect("free");
+        let _second = enter(&places, "[::ffff:192.0.2.1]").expect("free");
+        assert!(enter(&places, "192.0.2.1").is_none());
+        // What was not given is free for others.
+        let _third = enter(&places, "192.0.2.2").expect("free");
+        drop(first);
+        let _fourth = enter(&places, "192.0.2.1").expect("free again");
+    }
+
+    #[test]
+    fn a_subscriber_of_ipv6_is_one_client() {
+        let places = Places::new(9, 1);
+        let held = enter(&places, "[2001:db8:0:1::1]").expect("free");
+        assert!(enter(&places, "[2001:db8:0:1:ffff::9]").is_none());
+        assert!(enter(&places, "[2001:db8:0:2::1]").is_some());
+        drop(held);
+        assert!(places.lock().is_empty(), "who has gone is forgotten");
+    }
+
+    #[test]
+    fn programs_of_the_host_itself_share_all_places() {
+        let places = Places::new(3, 1);
+        let held: Vec<_> = (0..3).map_while(|_| enter(&places, "127.0.0.1")).collect();
+        assert_eq!(held.len(), 3);
+        assert!(enter(&places, "[::1]").is_none(), "there are three in all");
+    }
+}
