@@ -354,3 +354,152 @@ fn an_aborted_connection_is_silent() {
         ],
     );
 }
+
+/// What happens to a receiver whose application may be slow.
+#[derive(Clone, Debug)]
+enum Arrival {
+    /// Payload from so many bytes behind the next byte expected, or before it, as far as the peer was ever allowed to send.
+    Segment { ahead: i32, len: u16 },
+    /// Payload that ends where the newest of all advertised right edges is.
+    UpToEdge { len: u16 },
+    /// The application reads.
+    Read(u32),
+    /// The receive buffer grows, as autotuning lets it.
+    Grow(u32),
+    /// The last bytes of what arrives stay unacknowledged.
+    Withhold(u16),
+    /// Everything due is sent.
+    Send,
+}
+
+fn arrival() -> impl Strategy<Value = Arrival> {
+    let segment =
+        |ahead, len| (ahead, len).prop_map(|(ahead, len)| Arrival::Segment { ahead, len });
+    prop_oneof![
+        6 => segment(Just(0).boxed(), (0..300u16).boxed()),
+        4 => segment((-2..1i32).boxed(), (0..1500u16).boxed()),
+        2 => segment((-3000..70_000i32).boxed(), (0..1500u16).boxed()),
+        2 => (1..1500u16).prop_map(|len| Arrival::UpToEdge { len }),
+        1 => (0..100_000u32).prop_map(Arrival::Read),
+        1 => (0..200_000u32).prop_map(Arrival::Grow),
+        1 => prop_oneof![Just(0), Just(1), 0..3000u16].prop_map(Arrival::Withhold),
+        8 => Just(Arrival::Send),
+    ]
+}
+
+/// A receiver, and what its peer was told.
+struct Hoarder {
+    s: Script,
+    unit: u32,
+    buffer: u32,
+    most: u32,
+    read: u64,
+    delivered: u64,
+    /// The right edge of the newest advertisement, and the farthest of all, in bytes of the stream.
+    told: u64,
+    farthest: u64,
+}
+
+impl Hoarder {
+    fn new(scale_for: u32, buffer: u32) -> Self {
+        let config = Config {
+            recv_window: scale_for,
+            window_scaling: true,
+            ..Script::config()
+        };
+        let buffer = buffer.min(scale_for);
+        let mut s = Script::connecting(config);
+        s.m.set_recv_window(buffer);
+        s.expect(Kind::Syn);
+        s.inject_with(0, Flags::SYN | Flags::ACK, 1, &[], |p| {
+            p.options.window_scale = Some(7);
+        });
+        let ack = s.expect(Kind::Ack);
+        let unit = 1 << s.m.info().recv_scale;
+        let told = u64::from(ack.header.window) * u64::from(unit);
+        Self {
+            s,
+            unit,
+            buffer,
+            most: scale_for,
+            read: 0,
+            delivered: 0,
+            told,
+            farthest: told.max(buffer.min(65_535).into()),
+        }
+    }
+
+    fn room(&self) -> u32 {
+        u32::try_from((self.read + u64::from(self.buffer)).saturating_sub(self.delivered))
+            .unwrap_or(u32::MAX)
+    }
+
+    fn segment(&mut self, at: u64, len: u16) {
+        let stop = (at + u64::from(len)).min(self.farthest);
+        let payload = vec![7; stop.saturating_sub(at) as usize];
+        let out = self.s.inject(1 + at as u32, Flags::ACK, 1, &payload);
+        if let Some(part) = &out.in_order {
+            self.delivered += part.range.len() as u64;
+        }
+        while let Some(chunk) = self.s.m.take_ready() {
+            self.delivered += chunk.bytes.len() as u64;
+        }
+        // RFC 7323 section 2.4: what any acknowledgement allowed is taken, unless memory is short.
+        let next = at <= self.delivered;
+        assert!(!next || self.delivered >= stop, "{out:?}");
+        let open = u64::from(self.s.m.info().recv_window);
+        assert_eq!(self.delivered + open, self.farthest.max(self.delivered));
+    }
+
+    fn send(&mut self) {
+        self.s.m.set_recv_window(self.room());
+        while let Some(out) = self.s.poll() {
+            let ack = u64::from(out.ack() - 1);
+            let edge = ack + u64::from(u32::from(out.header.window) * self.unit);
+            assert!(
+                edge + u64::from(self.unit) > self.told,
+                "the right edge moved left by more than rounding: {edge}, {}",
+                self.told
+            );
+            self.told = edge;
+            self.farthest = self.farthest.max(edge);
+        }
+    }
+
+    fn apply(&mut self, arrival: &Arrival) {
+        match *arrival {
+            Arrival::Segment { ahead, len } => {
+                let at = (self.delivered as i64 + i64::from(ahead)).max(0) as u64;
+                self.segment(at.min(self.farthest), len);
+            }
+            Arrival::UpToEdge { len } => {
+                self.segment(self.farthest - u64::from(len).min(self.farthest), len);
+            }
+            Arrival::Read(n) => {
+                self.read = (self.read + u64::from(n)).min(self.delivered);
+            }
+            Arrival::Grow(n) => self.buffer = self.buffer.max(n.min(self.most)),
+            Arrival::Withhold(n) => self.s.m.withhold(u32::from(n)),
+            Arrival::Send => self.send(),
+        }
+        let kept = self.farthest - self.read;
+        let most = u64::from(self.buffer) + u64::from(self.unit);
+        assert!(kept < most, "{kept} bytes may be kept, {most} are allowed");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_receiver_keeps_no_more_than_its_buffer_and_a_unit_of_scale(
+        scale_for in prop_oneof![Just(60_000u32), Just(1 << 20), Just(8 << 20), Just(1 << 30)],
+        buffer in 3000..150_000u32,
+        arrivals in proptest::collection::vec(arrival(), 1..400),
+    ) {
+        let mut receiver = Hoarder::new(scale_for, buffer);
+        for arrival in &arrivals {
+            receiver.apply(arrival);
+        }
+    }
+}

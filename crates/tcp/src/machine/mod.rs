@@ -191,6 +191,11 @@ impl Machine {
         self.recv.window.set_shared(bytes);
     }
 
+    /// Accepts at most `bytes` from the next expected one, whatever was told while the window was shared.
+    pub fn confine_recv_window(&mut self, bytes: u32) {
+        self.recv.window.confine(self.recv.next(), bytes);
+    }
+
     /// Out-of-order payload may take this many bytes of memory, what is held already included. At the start that is twice
     /// the largest window and a little; a caller with several subflows has them share it.
     pub fn grant_reassembly(&mut self, bytes: usize) {

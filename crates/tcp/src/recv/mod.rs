@@ -345,16 +345,7 @@ impl Receiver {
     /// The window field of a segment that is not a SYN; `step` is the smallest gain worth telling. It counts from what the
     /// segment acknowledges.
     pub(crate) fn window_field(&self, step: u32) -> u16 {
-        let field = self.window.field(self.next, step);
-        match self.next.since(self.acknowledges()) {
-            0 => field,
-            // A window that is shared counts from elsewhere.
-            _ if self.window.is_shared() => field,
-            behind => {
-                let scale = self.window.scale();
-                scale.compress_up(scale.expand(field).saturating_add(behind))
-            }
-        }
+        self.window.field(self.acknowledges(), self.next, step)
     }
 
     /// An acknowledgement left, offering `window` bytes.

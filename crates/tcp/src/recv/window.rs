@@ -57,10 +57,6 @@ impl RecvWindow {
         self.shared = true;
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared
-    }
-
     /// Bytes the peer may still send of what was offered.
     pub(crate) fn open(&self, next: SeqNum) -> u32 {
         if self.edge.after(next) {
@@ -70,19 +66,52 @@ impl RecvWindow {
         }
     }
 
-    /// The field of a segment that is not a SYN. `step` is the smallest gain worth telling: one segment.
-    pub(crate) fn field(&self, next: SeqNum, step: u32) -> u16 {
+    /// The field of a segment that is not a SYN and acknowledges `from`, which is `next` or lies before it. `step` is the
+    /// smallest gain worth telling: one segment.
+    pub(crate) fn field(&self, from: SeqNum, next: SeqNum, step: u32) -> u16 {
         if self.shared {
+            // A window that is shared counts from elsewhere.
             return self.scale.compress_up(self.wish);
         }
         let open = self.open(next);
-        let kept = self.scale.compress_up(open);
+        // Without room the edge may be beyond it already.
+        let wish = match self.wish {
+            0 => 0,
+            room => room.saturating_add(next.since(from)),
+        };
+        let kept = self.kept(self.open(from), wish);
         // RFC 9293 3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
         let worth = step.min(self.largest / 2).max(1);
         if self.wish >= open.saturating_add(worth) {
-            self.scale.compress(self.wish).max(kept)
+            self.scale.compress(wish).max(kept)
         } else {
             kept
+        }
+    }
+
+    /// The field that leaves the right edge where it is, `open` bytes away. Where it lies between two units, rounding up moves
+    /// it right, on each advertisement a little more, so that is done only within the unit in which the room of `wish` bytes
+    /// ends. Beyond that the field is rounded down; RFC 7323 section 2.4 allows both. What was advertised before is accepted
+    /// either way, since the edge itself stays.
+    fn kept(&self, open: u32, wish: u32) -> u16 {
+        let up = self.scale.compress_up(open);
+        if up <= self.scale.compress_up(wish) {
+            up
+        } else {
+            self.scale.compress(open)
+        }
+    }
+
+    /// Accepts at most `most` bytes from `next` on, whatever was advertised. A subflow that shared its window may hold the
+    /// peer to a right edge that the connection's window has long left behind (RFC 8684 section 3.3.1).
+    pub(crate) fn confine(&mut self, next: SeqNum, most: u32) {
+        if self.open(next) > most {
+            self.edge = next + most;
+            self.told = if self.told.after(self.edge) {
+                self.edge
+            } else {
+                self.told
+            };
         }
     }
 
@@ -119,7 +148,7 @@ impl RecvWindow {
         if self.wish <= open && self.scale.unit() <= open {
             return false;
         }
-        let offer = self.scale.expand(self.field(next, step));
+        let offer = self.scale.expand(self.field(next, next, step));
         offer > open
             && offer >= open.saturating_mul(2)
             && offer - open >= step.saturating_mul(2).min(self.largest / 2).max(1)
@@ -131,16 +160,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_right_edge_never_moves_left() {
+    fn the_field_is_rounded_up_within_the_unit_in_which_the_room_ends_and_down_beyond() {
+        // RFC 7323 section 2.4. Units of 32 bytes; the edge is 100,000 bytes after the first number.
         let next = SeqNum::new(1000);
-        let mut w = RecvWindow::new(next, 1 << 20, WindowScale::for_window(1 << 20));
-        w.offered(next, w.scale().expand(w.field(next, 1460)));
-        let edge = next + w.open(next);
+        for (arrived, wish, field) in [
+            // The edge lies on a boundary, whatever the room is.
+            (3200, 96_800, 3025),
+            (3200, 0, 3025),
+            // Between two units, and what is not read leaves room to the edge: up.
+            (3201, 96_799, 3025),
+            (3201, 96_769, 3025),
+            // The room ends below that unit: down.
+            (3201, 96_768, 3024),
+            (3201, 0, 3024),
+            (99_999, 1, 1),
+            (99_999, 0, 0),
+            (100_000, 0, 0),
+        ] {
+            let mut w = RecvWindow::new(next, 1 << 20, WindowScale::for_window(1 << 20));
+            assert_eq!(w.scale().unit(), 32);
+            w.offered(next, 100_000);
+            w.set_wish(wish);
+            let later = next + arrived;
+            assert_eq!(w.field(later, later, 1460), field, "{arrived} {wish}");
+            w.offered(later, w.scale().expand(field));
+            assert!(w.open(next) >= 100_000, "what was advertised is accepted");
+            assert!(w.open(later) < wish.max(100_000 - arrived) + 32);
+        }
+    }
+
+    #[test]
+    fn what_a_shared_window_promised_is_confined_once() {
+        let next = SeqNum::new(u32::MAX - 5);
+        let mut w = RecvWindow::new(next, 1 << 20, WindowScale::NONE);
+        w.offered(next, 60_000);
+        w.confine(next, 70_000);
+        assert_eq!(w.open(next), 60_000);
+        w.confine(next, 500);
+        assert_eq!(w.open(next), 500);
         w.set_wish(0);
-        let later = next + 5000;
-        let field = w.field(later, 1460);
-        assert!((later + w.scale().expand(field)).after_eq(edge));
-        assert!((later + w.scale().expand(field)).since(edge) < w.scale().unit());
+        assert_eq!(w.field(next, next, 1460), 500);
     }
 
     #[test]
@@ -151,12 +210,12 @@ mod tests {
         w.offered(next, 60_000);
         w.set_wish(0);
         let next = next + 60_000;
-        assert_eq!(w.field(next, 1460), 0);
+        assert_eq!(w.field(next, next, 1460), 0);
         w.set_wish(1000);
-        assert_eq!(w.field(next, 1460), 0);
+        assert_eq!(w.field(next, next, 1460), 0);
         assert!(!w.update_due(next, 1460));
         w.set_wish(2000);
-        assert_eq!(w.field(next, 1460), 2000);
+        assert_eq!(w.field(next, next, 1460), 2000);
         assert!(!w.update_due(next, 1460));
         w.set_wish(2920);
         assert!(w.update_due(next, 1460));
@@ -169,9 +228,9 @@ mod tests {
         w.offered(next, 1000);
         w.set_wish(400);
         let next = next + 1000;
-        assert_eq!(w.field(next, 1460), 0);
+        assert_eq!(w.field(next, next, 1460), 0);
         w.set_wish(500);
-        assert_eq!(w.field(next, 1460), 500);
+        assert_eq!(w.field(next, next, 1460), 500);
         assert!(w.update_due(next, 1460));
     }
 }
