@@ -569,6 +569,8 @@ impl Conn {
         sf.rx.clear();
         sf.signals.clear();
         let peer_finished = sf.peer_finished;
+        // From here on its own right edge is all that holds the peer, and what it brings can only be kept or lost.
+        sf.tcp.confine_recv_window(self.recv.allowance());
         self.send.open_window();
         self.send.forget_all_reinjections();
         // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13

@@ -135,6 +135,12 @@ impl ReceiveQueue {
         u32::try_from((self.read + u64::from(self.capacity)).since(self.next)).unwrap_or(u32::MAX)
     }
 
+    /// Bytes beyond what has come, in order or not, that were promised room, or will be with the next segment.
+    pub(crate) fn open(&self) -> u64 {
+        let waiting = self.held() as u64 - self.readable();
+        self.possible().saturating_sub(waiting)
+    }
+
     fn possible(&self) -> u64 {
         (self.read + u64::from(self.capacity))
             .max(self.edge)
@@ -154,9 +160,11 @@ impl ReceiveQueue {
         u32::try_from(told).unwrap_or(u32::MAX)
     }
 
-    /// A segment told the peer this window.
+    /// A segment told the peer this window. A closed one promises nothing: the Data ACK may be beyond the edge already.
     pub(crate) fn told(&mut self, window: u32) {
-        self.edge = self.edge.max(self.data_ack() + u64::from(window));
+        if window > 0 {
+            self.edge = self.edge.max(self.data_ack() + u64::from(window));
+        }
         self.widest = self.widest.max(u64::from(window));
     }
 
@@ -189,9 +197,24 @@ impl ReceiveQueue {
     /// Where what may come ends. Windows are told in units of their scale, rounded up. And a peer may go beyond the edge
     /// in good faith: a subflow whose own numbers did not move keeps its old window (RFC 9293 section 3.10.7.4), and Linux
     /// adds that to the newest Data ACK, which other subflows have moved. Dropped data, once acknowledged by the
-    /// subflow, would come again very slowly; taking it costs as much memory again as the widest window at most.
+    /// subflow, would come again very slowly; taking it costs as much memory again as the widest window at most. That counts
+    /// from what the application has read: with each idle subflow that its peer turns to, the Data ACK moves by one more
+    /// old window.
     fn limit(&self) -> Offset {
-        self.edge.max(self.data_ack() + self.widest) + LARGEST_UNIT
+        let in_good_faith = self.data_ack() + self.widest;
+        let most = self.read + u64::from(self.capacity) + self.widest;
+        self.edge.max(in_good_faith.min(most)) + LARGEST_UNIT
+    }
+
+    /// Bytes that can still be taken, counted from the next one expected.
+    pub(crate) fn allowance(&self) -> u32 {
+        u32::try_from(self.limit().since(self.next)).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes that may still be taken beyond what is held, wherever in the window they lie.
+    pub(crate) fn spare(&self) -> u32 {
+        let held = self.held() as u64;
+        u32::try_from(self.limit().since(self.read).saturating_sub(held)).unwrap_or(u32::MAX)
     }
 
     fn clip(&self, at: Offset, len: usize) -> Range<Offset> {
@@ -490,6 +513,27 @@ mod tests {
         );
         assert_eq!(drain(&mut q).len(), 160_000);
         assert_eq!(q.window(1), 100_000);
+    }
+
+    #[test]
+    fn however_many_old_windows_are_added_what_is_kept_counts_from_what_was_read() {
+        // rfc8684:W2,D25
+        let mut q = ReceiveQueue::new(100_000, ReceiveAlgorithm::default());
+        q.told(100_000);
+        let mut read = 0;
+        for round in 0..6 {
+            // Idle subflows, each with the window it was told at the beginning.
+            for _ in 0..64 {
+                q.accept(None, q.next(), &vec![1; 100_000]);
+                q.told(q.window(1));
+            }
+            assert_eq!(q.held() as u64, 200_000 + LARGEST_UNIT, "round {round}");
+            assert_eq!((q.allowance(), q.spare()), (0, 0));
+            let mut out = vec![0; 10_000 + round];
+            read += q.read(&mut out);
+            assert_eq!(q.spare() as usize, 10_000 + round);
+        }
+        assert_eq!(q.bytes_read(), read as u64);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use manypath_tcp::cc::GroupView;
 use manypath_tcp::machine::{Context, Reject, Verdict};
 use manypath_wire::segment::Segment;
+use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::answered::AnsweredBy;
@@ -19,6 +20,15 @@ fn has_data_ack(seg: &Segment<'_>) -> bool {
     dss.is_some_and(|dss| dss.data_ack.is_some())
 }
 
+/// What else it says.
+fn without_payload<'a>(seg: &Segment<'a>) -> Segment<'a> {
+    let mut bare = *seg;
+    bare.payload = &[];
+    bare.payload_sum = None;
+    bare.header.flags = seg.header.flags.without(Flags::FIN.with(Flags::PSH));
+    bare
+}
+
 impl Conn {
     /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
     /// 9293 section 3.10.7.3).
@@ -26,6 +36,25 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return false;
         };
+        if self.is_full_for(i, seg) {
+            cx.count.beyond_window_bytes += seg.payload.len() as u64;
+            self.subflows[i].tcp.force_ack();
+            return self.on_admitted(i, &without_payload(seg), cx);
+        }
+        self.on_admitted(i, seg, cx)
+    }
+
+    /// New payload for which the connection has no room left at all, though its subflow was once told of a window. It is left
+    /// to the subflow to send it again: what a subflow acknowledged and the connection dropped would take much longer.
+    fn is_full_for(&self, i: usize, seg: &Segment<'_>) -> bool {
+        let established = self.established && self.lattice.speaks_multipath();
+        let new =
+            !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
+        established && new && self.failing.is_none() && self.recv.allowance() == 0
+    }
+
+    fn on_admitted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
+        let id = self.subflows[i].id();
         if self.overtook_keys(i, seg) {
             cx.count.option_unexpected += 1;
             return false;
