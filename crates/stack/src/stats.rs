@@ -113,6 +113,10 @@ counters! {
         scattered_bytes,
         /// Connections ended because they got nowhere when a limit was reached.
         conn_shed,
+        /// Connections ended because memory was used up and they held most and moved least.
+        conn_evicted_memory,
+        /// Times that a receive window did not grow as it would have, since memory is short.
+        recv_buffer_limited,
         /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.
         join_evicted,
         /// Questions to silent subflows whether they need their places, of which a join found none.
@@ -183,6 +187,8 @@ counters! {
         join_unknown_token,
         /// MP_JOIN refused, or left without an answer for the moment: policy or limit.
         join_refused,
+        /// MP_JOIN refused with MP_TCPRST reason 2: memory is short.
+        join_memory,
         /// MP_JOIN refused: the connection is not fully established or fell back.
         join_too_early,
         /// MP_JOIN SYN/ACKs with a wrong code.

@@ -242,6 +242,8 @@ pub(crate) struct Conn {
     arrivals: Arrivals,
     /// Nobody has to accept it any more.
     accepted: bool,
+    /// To how many bytes the receive window may grow while others need memory, too.
+    window_permitted: u32,
     /// What the scheduler is to know at the next question.
     schedule: schedule::Schedule,
 }
@@ -339,6 +341,7 @@ impl Conn {
             resting: false,
             arrivals: Arrivals::new(now),
             accepted: true,
+            window_permitted: u32::MAX,
             schedule: schedule::Schedule::default(),
         };
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);

@@ -81,10 +81,12 @@ impl Conn {
         let longest = self.round_trips().max().unwrap_or(Duration::ZERO);
         let now = self.recv.capacity();
         // Until somebody accepts the connection its window stays small.
-        let size = match self.accepted {
+        let wanted = match self.accepted {
             true => grown(now, self.arrivals.bytes, interval, longest, most),
             false => now,
         };
+        let size = wanted.min(self.window_permitted).max(now);
+        cx.count.recv_buffer_limited += u64::from(size < wanted);
         if size > now {
             self.recv.set_capacity(size);
             cx.count.recv_buffer_grown += 1;

@@ -40,8 +40,12 @@ impl Stack {
     /// Queues bytes for the peer and says how many; zero means that the send buffer is full and a `Writable` event
     /// follows.
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, StackError> {
-        let tight = self.is_tight();
-        self.on_conn(now, id, |conn, _| conn.write(bytes, tight))?
+        let tight = !self.permits().roomy;
+        self.on_conn(now, id, |conn, cx| {
+            // Until now it may have been idle.
+            conn.note_advance(cx.now);
+            conn.write(bytes, tight)
+        })?
     }
 
     /// More of what the application writes at this moment would leave in the same train of bursts, and nobody would

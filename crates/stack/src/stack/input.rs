@@ -71,6 +71,7 @@ impl Stack {
                 self.counters.drop_memory += 1;
                 return;
             }
+            let window = self.permit_window(target.conn);
             if seg.header.flags.syn() {
                 self.note_syn_again(target.conn, seg);
             }
@@ -80,6 +81,7 @@ impl Stack {
                 true => self.with_conn_stirred(target.conn, take),
                 false => self.with_conn(target.conn, take),
             };
+            self.charge_growth(target.conn, window);
             if mistaken == Some(true) {
                 self.reset_reply(iface, seg, None);
             }

@@ -9,19 +9,36 @@ use core::net::{IpAddr, Ipv6Addr};
 use manypath_tcp::time::{Duration, Instant};
 
 use super::Stack;
+use super::pressure::{self, Holder, Load, PLAIN_WINDOW, Permits};
 use crate::api::Memory;
 use crate::conn::Conn;
 use crate::crypto::rng::Rng;
 use crate::table::Table;
 
-/// What every connection may hold however tight memory is: enough for requests and short answers.
-const MODEST: usize = 16 * 1024;
-/// Who got somewhere so long ago is not holding memory for its own sake.
-const MOVING: Duration = Duration::from_secs(1);
 /// Pause between two looks for connections that get nowhere: the look goes over all of them.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The same where memory is used up.
+const FREE_AGAIN: Duration = Duration::from_millis(10);
 /// Connections that one look may end.
 const MOST_SHED: usize = 256;
+
+/// What a connection costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Bytes of memory held.
+    held: usize,
+    /// Bytes that its peer may send beyond these, as far as they count.
+    promised: usize,
+}
+
+impl Cost {
+    pub(super) fn of(conn: &Conn) -> Self {
+        Self {
+            held: conn.memory(),
+            promised: conn.promised().saturating_sub(PLAIN_WINDOW as usize),
+        }
+    }
+}
 
 /// An address as limits see it: of IPv6, what one subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,25 +58,28 @@ impl Source {
 
 /// The sums of one stack.
 pub(super) struct Usage {
-    /// Memory of all connections, as it was last looked at.
-    connections: usize,
+    /// What all connections cost, as it was last looked at.
+    all: Cost,
     /// Established connections that peers opened, by address. Half-open ones do not count: their sources may be made up.
     sources: Table<Source, u32>,
     look_at: Instant,
+    free_at: Instant,
 }
 
 impl Usage {
     pub(super) fn new(rng: &mut Rng) -> Self {
         Self {
-            connections: 0,
+            all: Cost::default(),
             sources: Table::new(rng),
             look_at: Instant::ZERO,
+            free_at: Instant::ZERO,
         }
     }
 
     /// A connection cost `before` and costs `now`.
-    pub(super) fn recharge(&mut self, before: usize, now: usize) {
-        self.connections = self.connections - before + now;
+    pub(super) fn recharge(&mut self, before: Cost, now: Cost) {
+        self.all.held = self.all.held - before.held + now.held;
+        self.all.promised = self.all.promised - before.promised + now.promised;
     }
 
     /// A peer proved its address.
@@ -95,7 +115,7 @@ impl Stack {
             + self.wheel.memory()
             + self.usage.sources.memory();
         Memory {
-            connections: self.usage.connections,
+            connections: self.usage.all.held,
             tables,
             time_wait: self.time_wait.memory(),
             queues: self.replies.memory()
@@ -110,20 +130,82 @@ impl Stack {
         self.conns.len()
     }
 
-    /// Half of the memory that is allowed is held: the other half is for those who come now.
-    pub(super) fn is_tight(&self) -> bool {
-        self.usage.connections >= self.config.max_memory / 2
+    /// What is permitted with the memory that is left.
+    pub(super) fn permits(&self) -> Permits {
+        let load = Load {
+            held: self.usage.all.held,
+            promised: self.usage.all.promised,
+            connections: self.conns.len(),
+        };
+        pressure::permits(load, self.config.max_memory, self.config.patience)
     }
 
     /// Memory is tight, and this connection holds more than its share of it without moving on.
     pub(super) fn hogs(&self, slot: u32) -> bool {
-        if !self.is_tight() {
-            return false;
-        }
-        let share = (self.config.max_memory / 4 / self.conns.len().max(1)).max(MODEST);
-        self.conns.at(slot).is_some_and(|entry| {
-            entry.conn.held() > share && !entry.conn.moved_since(self.now, MOVING)
+        let permits = self.permits();
+        let entry = self.conns.at(slot).filter(|_| !permits.roomy);
+        entry.is_some_and(|entry| {
+            entry.conn.held() > permits.share && !entry.conn.keeps_rate(self.now)
         })
+    }
+
+    /// Tells a connection how far its receive window may grow, and gives the size that it has.
+    pub(super) fn permit_window(&mut self, slot: u32) -> u32 {
+        let permits = self.permits();
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return 0;
+        };
+        let size = entry.conn.recv_window_size();
+        let growth = u32::try_from(permits.growth).unwrap_or(u32::MAX);
+        let grown = size.saturating_add(growth);
+        entry.conn.permit_window(grown.max(permits.window));
+        size
+    }
+
+    /// Charges a connection whose receive window had this size and has grown: others that want more meanwhile have to know.
+    pub(super) fn charge_growth(&mut self, slot: u32, window: u32) {
+        let entry = self.conns.at(slot);
+        if entry.is_some_and(|entry| entry.conn.recv_window_size() > window) {
+            self.charge(slot);
+        }
+    }
+
+    /// Brings the sums up to date with one connection.
+    pub(super) fn charge(&mut self, slot: u32) {
+        if let Some(entry) = self.conns.at_mut(slot) {
+            let cost = Cost::of(&entry.conn);
+            self.usage.recharge(entry.cost, cost);
+            entry.cost = cost;
+        }
+    }
+
+    /// Has connections end that memory is needed from, if it is.
+    pub(super) fn relieve(&mut self) {
+        let permits = self.permits();
+        if let Some(patience) = permits.patience {
+            self.shed(patience);
+        }
+        if permits.free > 0 && self.usage.free_at <= self.now {
+            self.usage.free_at = self.now + FREE_AGAIN;
+            self.free(permits);
+        }
+    }
+
+    /// Ends those that hold most and move least.
+    fn free(&mut self, permits: Permits) {
+        let now = self.now;
+        let holders = self.conns.iter().map(|(handle, entry)| Holder {
+            slot: handle.index(),
+            held: entry.cost.held,
+            rate: entry.conn.rate_of_advance(now),
+            moves: entry.conn.keeps_rate(now),
+        });
+        let victims = pressure::victims(holders.collect(), permits.share, permits.free);
+        for victim in victims.into_iter().take(MOST_SHED) {
+            self.counters.conn_evicted_memory += 1;
+            self.with_conn(victim.slot, Conn::shed);
+            self.charge(victim.slot);
+        }
     }
 
     /// Whether a peer at that address may have one more connection. Counts the refusal.
@@ -133,15 +215,12 @@ impl Stack {
             return false;
         }
         self.assess();
-        if self.is_tight() {
-            self.shed();
-        }
-        if self.usage.connections >= self.config.max_memory {
+        if !self.permits().connections {
             self.counters.syn_memory += 1;
             return false;
         }
         if self.conns.len() >= self.config.max_connections {
-            self.shed();
+            self.shed(self.config.patience);
             self.counters.syn_limit += 1;
             return false;
         }
@@ -150,28 +229,26 @@ impl Stack {
 
     /// Ends connections that hold memory or a place and get nowhere, the longest first. RFC 9293 section 3.8.6.1 wants a
     /// connection with a closed window kept open; RFC 6429 section 3 lets a system that runs out of resources end it.
-    fn shed(&mut self) {
+    fn shed(&mut self, patience: Duration) {
         let now = self.now;
         if self.usage.look_at > now {
             return;
         }
         self.usage.look_at = now + LOOK_AGAIN;
-        // With three quarters in use there is no time left to lose.
-        let scarce = self.usage.connections >= self.config.max_memory / 4 * 3;
-        let patience = match scarce {
-            true => self.config.patience.ratio(1, 4),
-            false => self.config.patience,
-        };
+        let share = self.permits().share;
         let mut stuck: alloc::vec::Vec<(Instant, u32)> = self
             .conns
             .iter()
-            .filter_map(|(handle, entry)| Some((entry.conn.stuck_since()?, handle.index())))
+            .filter_map(|(handle, entry)| {
+                Some((entry.conn.stuck_since(share, now)?, handle.index()))
+            })
             .filter(|(since, _)| now.since(*since) >= patience)
             .collect();
         stuck.sort_unstable();
         for (_, slot) in stuck.into_iter().take(MOST_SHED) {
             self.counters.conn_shed += 1;
             self.with_conn(slot, Conn::shed);
+            self.charge(slot);
         }
     }
 }

@@ -14,6 +14,7 @@ mod listener;
 mod open;
 mod output;
 mod passive;
+mod pressure;
 pub use cookies::SynCookiePolicy;
 pub use handle::ReadOutcome;
 pub(crate) mod ports;
@@ -39,7 +40,7 @@ use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
 use jar::CookieJar;
-use limits::{Source, Usage};
+use limits::{Cost, Source, Usage};
 use listener::Listener;
 use ports::Ports;
 use reply::Replies;
@@ -53,11 +54,14 @@ pub struct StackConfig {
     pub max_connections: usize,
     /// Established connections at one time that peers of one address may open; of IPv6, of one network of 64 bits.
     pub max_per_source: usize,
-    /// Bytes of memory that connections may hold. Then new ones are refused. From half of it on little is taken from
-    /// applications beyond what is in flight, peers that made a connection hold more than its share are not listened
-    /// to, and connections that get nowhere are ended.
+    /// Bytes of memory that connections may hold. From half of it on, what peers were told they may send counted, receive
+    /// windows grow no more. From half of it on that is held little is taken from applications beyond what is in flight,
+    /// peers that made a connection hold more than its share and do not move are not listened to, and connections that get
+    /// nowhere are ended; from three quarters on joins are refused with MP_TCPRST reason 2. When all is held new connections
+    /// are refused, and those that hold most and move least are ended.
     pub max_memory: usize,
-    /// How long a connection may get nowhere (a handshake that is not finished, a closed window, a hole that stays open)
+    /// How long a connection may get nowhere (a handshake that is not finished, a closed window, a hole that stays open, less
+    /// than 4096 bytes a second acknowledged or read of more than a share of the memory)
     /// before it makes room for others when `max_connections` or half of `max_memory` is reached; a quarter of that with
     /// three quarters of the memory in use.
     pub patience: Duration,
@@ -113,8 +117,8 @@ struct Entry {
     /// Set until the application has accepted it.
     listener: Option<ListenerId>,
     /// What it cost when that was last looked at.
-    memory: usize,
-    /// Its deadline and its memory have been looked at since it was touched.
+    cost: Cost,
+    /// Its deadline and its cost have been looked at since it was touched.
     assessed: bool,
     /// The address that its established connection counts for.
     source: Option<Source>,
@@ -369,8 +373,16 @@ impl Stack {
         self.enqueue(slot);
     }
 
-    /// Brings deadlines and the sum of memory up to date.
+    /// Brings deadlines and the sum of memory up to date, and has connections end if that is too much.
     fn assess(&mut self) {
+        self.assess_touched();
+        if !self.permits().roomy {
+            self.relieve();
+            self.assess_touched();
+        }
+    }
+
+    fn assess_touched(&mut self) {
         while let Some(slot) = self.touched.pop() {
             // Where no device takes anything, nobody has turns.
             if self.conns.at(slot).is_some_and(|entry| entry.stirred) {
@@ -381,9 +393,7 @@ impl Stack {
             };
             entry.assessed = true;
             self.wheel.update(slot, entry.conn.deadline());
-            let memory = entry.conn.memory();
-            self.usage.recharge(entry.memory, memory);
-            entry.memory = memory;
+            self.charge(slot);
         }
     }
 
@@ -472,7 +482,7 @@ impl Stack {
         let Some(entry) = self.conns.remove(handle) else {
             return;
         };
-        self.usage.recharge(entry.memory, 0);
+        self.usage.recharge(entry.cost, Cost::default());
         if let Some(source) = entry.source {
             self.usage.left(source);
         }

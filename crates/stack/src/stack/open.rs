@@ -11,6 +11,7 @@ use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::mptcp::ResetReason;
 
 use super::demux::Target;
+use super::limits::Cost;
 use super::listener::Listener;
 use super::ports::DYNAMIC;
 use super::{Entry, Stack};
@@ -68,6 +69,7 @@ impl Stack {
     /// The next established connection of a listener.
     pub fn accept(&mut self, id: ListenerId) -> Option<ConnId> {
         let conn = self.listeners.get_mut(id.0)?.accept()?;
+        self.permit_window(conn.0.index());
         if let Some(entry) = self.conns.get_mut(conn.0) {
             entry.listener = None;
             entry.conn.lift_restriction();
@@ -195,7 +197,7 @@ impl Stack {
             Entry {
                 conn: Box::new(Conn::new(birth, seat, tcp, now)),
                 listener,
-                memory: 0,
+                cost: Cost::default(),
                 assessed: true,
                 source: None,
                 early: false,
@@ -220,9 +222,11 @@ impl Stack {
         }
         let paths = self.paths.clone();
         let unread = listener.map(|_| self.config.unaccepted_window);
+        self.permit_window(slot);
         self.with_conn(slot, |conn, cx| {
-            if let Some(bytes) = unread {
-                conn.restrict_window(bytes);
+            match unread {
+                Some(bytes) => conn.restrict_window(bytes),
+                None => conn.heed_permitted_window(),
             }
             conn.tell_opening(&seat, cx);
             for path in &paths {
@@ -273,7 +277,12 @@ impl Stack {
         let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
             return;
         };
-        let taken = self.place_for_join(slot);
+        self.assess();
+        let joins = self.permits().joins;
+        let taken = match joins {
+            true => self.place_for_join(slot),
+            false => Place::None,
+        };
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };
@@ -284,6 +293,11 @@ impl Stack {
             if !waits {
                 self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
             }
+            return;
+        }
+        if !joins {
+            self.counters.join_memory += 1;
+            self.reset_reply(iface, seg, Some(ResetReason::LackOfResources)); // rfc8684:T3
             return;
         }
         if taken == Place::Waits {
@@ -394,6 +408,9 @@ impl Stack {
             .path(Some(create.iface), create.local)
             .cloned()
             .ok_or(pm::NotCreated::NoPort)?;
+        if !self.permits().joins {
+            return Err(pm::NotCreated::NotNow);
+        }
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let opts = entry.conn.opts.clone();
         if !entry.conn.may_join() || entry.conn.was_told_to_go_on(self.now) {
