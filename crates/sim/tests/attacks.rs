@@ -30,6 +30,8 @@ fn is_about_handshakes(case: &Case) -> bool {
 fn is_about_many(case: &Case) -> bool {
     [
         "idle",
+        "tiny-acks",
+        "join-hoard",
         "one-source",
         "closed-window",
         "tiny-window",

@@ -7,9 +7,10 @@ use super::acks::{Liar, Lie};
 use super::bench::{Outcome, Setup, run};
 use super::blind::{Forger, Forgery};
 use super::flows::{Fault, Flows};
-use super::joins::{AddAddrStorm, JoinFlood, Knowledge};
+use super::joins::{AddAddrStorm, JoinFlood, JoinHoard, Knowledge};
 use super::memory::{Habit, Hoard};
 use super::syns::{AckFlood, SynFlood};
+use super::windows::{Creep, IdleSubflows};
 use super::{Attack, Peace};
 
 /// The least part of its goodput that an honest client keeps beside any attack.
@@ -135,6 +136,13 @@ fn small() -> StackConfig {
     }
 }
 
+fn very_small() -> StackConfig {
+    StackConfig {
+        max_memory: 8 << 20,
+        ..small()
+    }
+}
+
 fn few_from_one_address() -> StackConfig {
     StackConfig {
         max_per_source: 100,
@@ -144,9 +152,14 @@ fn few_from_one_address() -> StackConfig {
 
 const MB: usize = 1 << 20;
 
-/// They reach limits that are not the usual ones, need thousands of descriptors, or download as fast as the machine can
-/// where no line holds them back.
-const UNREAL: [&str; 8] = [
+/// They reach limits that are not the usual ones, need thousands of descriptors or an application that does not read, or
+/// download as fast as the machine can where no line holds them back.
+const UNREAL: [&str; 13] = [
+    "window-creep",
+    "fallen-creep",
+    "idle-subflows",
+    "tiny-acks",
+    "join-hoard",
     "idle",
     "one-source",
     "closed-window",
@@ -189,6 +202,7 @@ pub fn all() -> Vec<Case> {
     let mut cases = handshakes();
     cases.extend(established());
     cases.extend(hoards());
+    cases.extend(beyond_windows());
     cases
 }
 
@@ -363,8 +377,58 @@ fn established() -> Vec<Case> {
     ]
 }
 
+fn beyond_windows() -> Vec<Case> {
+    vec![
+        case!(
+            "window-creep",
+            "plain TCP that has every advertised window rounded up",
+            Creep::new(20_000, false),
+            segment_unacceptable,
+            // The receive buffer, once.
+            16 * MB,
+            1.1
+        ),
+        case!(
+            "fallen-creep",
+            "the same after a fallback",
+            Creep::new(20_000, true),
+            segment_unacceptable,
+            // The receive buffer, once.
+            16 * MB,
+            1.1
+        ),
+        case!(
+            "idle-subflows",
+            "64 subflows that use the windows they were told one after the other",
+            IdleSubflows::new(10_000, 64),
+            beyond_window_bytes,
+            // The receive buffer, and the widest window once.
+            24 * MB,
+            1.1
+        ),
+    ]
+}
+
 fn hoards() -> Vec<Case> {
     vec![
+        case!(
+            "tiny-acks",
+            "two hundred connections ask for much and acknowledge a byte now and then",
+            Hoard::new(500, 200, Habit::TinyAcks),
+            conn_shed,
+            32 * MB,
+            3.0,
+            small
+        ),
+        case!(
+            "join-hoard",
+            "two hundred connections with all the subflows that they may have",
+            JoinHoard::new(5_000, 200, 64),
+            join_memory,
+            10 * MB,
+            1.5,
+            very_small
+        ),
         case!(
             "idle",
             "three thousand connections that do nothing",

@@ -26,6 +26,11 @@ impl Crowd {
         }
     }
 
+    /// It has used all its ports.
+    pub(super) fn is_full(&self) -> bool {
+        self.peers.len() >= PORTS * OWN.len()
+    }
+
     fn tuple(&self) -> FourTuple {
         let number = self.peers.len();
         let port = FIRST_PORT + (number % PORTS) as u16;

@@ -11,7 +11,7 @@ use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, Join, MptcpOption, RemoveAddr};
 
 use super::crowd::Crowd;
-use super::peer::Shape;
+use super::peer::{Shape, Stand};
 use super::{Attack, Desk, OWN, Pace, SERVER};
 
 /// What a flood of joins has for tokens and codes.
@@ -185,5 +185,69 @@ impl Attack for AddAddrStorm {
 
     fn receive(&mut self, seg: &Segment<'_>, desk: &mut Desk<'_>) {
         self.crowd.hear(seg, desk);
+    }
+}
+
+/// Connections that take all the subflows that they may have, prove each of them, and use none.
+#[derive(Debug)]
+pub struct JoinHoard {
+    pace: Pace,
+    crowd: Crowd,
+    connections: usize,
+    joins: usize,
+    /// Joins of the connection whose turn it is.
+    begun: usize,
+    /// The peers that are connections.
+    first: Vec<usize>,
+}
+
+impl JoinHoard {
+    /// So many SYNs a second, for so many connections of so many subflows.
+    #[must_use]
+    pub fn new(per_second: u64, connections: usize, subflows: usize) -> Self {
+        Self {
+            pace: Pace::new(per_second),
+            crowd: Crowd::new(SERVER),
+            connections,
+            joins: subflows - 1,
+            begun: 0,
+            first: Vec::new(),
+        }
+    }
+}
+
+impl Attack for JoinHoard {
+    fn next(&self) -> Option<Instant> {
+        self.pace.next()
+    }
+
+    fn act(&mut self, desk: &mut Desk<'_>) {
+        self.pace.tick();
+        if self.first.len() < self.connections {
+            let number = self.crowd.open(desk, |_| {});
+            self.first.push(number);
+            return;
+        }
+        let turn = self.begun / self.joins;
+        let Some(first) = self.first.get(turn).copied() else {
+            // Once more: what was refused may be let in now.
+            self.begun = 0;
+            return;
+        };
+        self.begun += 1;
+        if self.crowd.peers[first].stand == Stand::Open && !self.crowd.is_full() {
+            self.crowd.join(first, desk);
+        }
+    }
+
+    fn receive(&mut self, seg: &Segment<'_>, desk: &mut Desk<'_>) {
+        let Some((number, heard)) = self.crowd.hear(seg, desk) else {
+            return;
+        };
+        if heard.opened && self.first.contains(&number) {
+            // Joins count once the connection is fully established: data first.
+            let hello = self.crowd.peers[number].send(&[0; 4]);
+            desk.send(hello);
+        }
     }
 }

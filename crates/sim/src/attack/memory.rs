@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::SeqNum;
 
 use super::crowd::Crowd;
 use super::peer::Stand;
@@ -18,6 +19,8 @@ pub enum Habit {
     ClosedWindow,
     /// Asks for much in the smallest segments and a window of a few bytes.
     TinyWindow,
+    /// Asks for much and acknowledges one byte now and then.
+    TinyAcks,
     /// Fills the window of an application that does not read.
     Unread,
 }
@@ -29,6 +32,8 @@ pub struct Hoard {
     habit: Habit,
     most: usize,
     crowd: Crowd,
+    /// What has come to each, for those that acknowledge little of it.
+    arrived: Vec<SeqNum>,
 }
 
 const PIECE: [u8; 1400] = [0x3c; 1400];
@@ -39,13 +44,14 @@ impl Hoard {
     pub fn new(per_second: u64, most: usize, habit: Habit) -> Self {
         let to: SocketAddr = match habit {
             Habit::Unread => DEAF,
-            Habit::Idle | Habit::ClosedWindow | Habit::TinyWindow => SERVER,
+            Habit::Idle | Habit::ClosedWindow | Habit::TinyWindow | Habit::TinyAcks => SERVER,
         };
         Self {
             pace: Pace::new(per_second),
             habit,
             most,
             crowd: Crowd::new(to),
+            arrived: Vec::new(),
         }
     }
 
@@ -58,7 +64,7 @@ impl Hoard {
                 peer.window = 0;
                 desk.send(peer.send(&request));
             }
-            Habit::TinyWindow => {
+            Habit::TinyWindow | Habit::TinyAcks => {
                 peer.window = 1;
                 desk.send(peer.send(&request));
             }
@@ -68,6 +74,27 @@ impl Hoard {
                 }
             }
         }
+    }
+}
+
+impl Hoard {
+    /// The window, which is wider than that, stays as it is.
+    fn acknowledge_a_byte(&mut self, number: usize, desk: &mut Desk<'_>) {
+        let peer = &mut self.crowd.peers[number];
+        if peer.stand == Stand::Open && self.arrived[number].after(peer.expected) {
+            peer.expected += 1;
+            peer.taken += 1;
+            desk.send(peer.ack().packet(&peer.tuple, &[]));
+        }
+    }
+
+    /// A segment arrived: nothing of it is acknowledged yet.
+    fn keep_back(&mut self, number: usize, bytes: u32) {
+        let peer = &mut self.crowd.peers[number];
+        let arrived = &mut self.arrived[number];
+        *arrived = peer.expected.max(*arrived);
+        peer.expected -= bytes;
+        peer.taken -= u64::from(bytes);
     }
 }
 
@@ -85,6 +112,9 @@ impl Attack for Hoard {
                     (peer.mss, peer.window) = (1, 1);
                 }
             });
+        } else if self.habit == Habit::TinyAcks {
+            let number = desk.rng.below(self.crowd.peers.len() as u64) as usize;
+            self.acknowledge_a_byte(number, desk);
         } else if self.habit == Habit::Unread {
             // Whoever is still there sends more.
             let number = desk.rng.below(self.crowd.peers.len() as u64) as usize;
@@ -99,8 +129,14 @@ impl Attack for Hoard {
         let Some((number, heard)) = self.crowd.hear(seg, desk) else {
             return;
         };
+        if self.habit == Habit::TinyAcks {
+            self.arrived.resize(self.crowd.peers.len(), seg.header.seq);
+            self.keep_back(number, heard.bytes);
+        }
         if heard.opened {
             self.opened(number, desk);
+        } else if self.habit == Habit::TinyAcks {
+            // It has its own pace.
         } else if !seg.payload.is_empty() || self.habit == Habit::ClosedWindow {
             // Probes are answered: the peer is there, it just takes nothing.
             let peer = &self.crowd.peers[number];

@@ -16,6 +16,7 @@ pub mod joins;
 pub mod memory;
 pub mod peer;
 pub mod syns;
+pub mod windows;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -94,6 +94,12 @@ pub fn capable_syn(tuple: &FourTuple, isn: SeqNum, mss: u16) -> Vec<u8> {
         .packet(tuple, &[])
 }
 
+/// A SYN that offers none.
+#[must_use]
+pub fn plain_syn(tuple: &FourTuple, isn: SeqNum, mss: u16) -> Vec<u8> {
+    syn(isn, mss).packet(tuple, &[])
+}
+
 fn syn(isn: SeqNum, mss: u16) -> Shape {
     let mut shape = Shape::new(Flags::SYN, isn, SeqNum::new(0));
     shape.options.mss = Some(Mss(mss));
