@@ -4,6 +4,7 @@
 use manypath_sim::attack::acks::{Liar, Lie};
 use manypath_sim::attack::bench::{Setup, run};
 use manypath_sim::attack::cases::{Case, all, peace};
+use manypath_sim::attack::memory::{Habit, Hoard};
 
 /// Runs the attacks of which `wanted` says so.
 fn hold(wanted: impl Fn(&Case) -> bool) {
@@ -66,6 +67,22 @@ fn divided_acknowledgements_gain_nothing() {
     let (honest, divided) = (got(Lie::None), got(Lie::Divided(20)));
     assert!(honest > 10_000_000, "{honest}");
     assert!(divided <= honest + honest / 50, "{divided} beside {honest}");
+}
+
+#[test]
+fn a_slow_client_within_its_share_outlives_hoarders() {
+    let cases = all();
+    let case = cases.iter().find(|case| case.name == "tiny-acks");
+    let setup = Setup {
+        config: (case.expect("it is in the list").config)(),
+        ..Setup::default()
+    };
+    let mut hoard = Hoard::new(500, 200, Habit::TinyAcks);
+    run(&setup, &mut hoard);
+    let reset: Vec<usize> = hoard.reset().collect();
+    assert!(reset.len() >= 20, "{} of 200 were reset", reset.len());
+    // It acknowledges five bytes a second.
+    assert!(!reset.contains(&0), "{reset:?}");
 }
 
 #[test]

@@ -19,11 +19,16 @@ pub enum Habit {
     ClosedWindow,
     /// Asks for much in the smallest segments and a window of a few bytes.
     TinyWindow,
-    /// Asks for much and acknowledges one byte now and then.
+    /// Asks for much and acknowledges one byte now and then. The first of them is only slow: it asks for [`LITTLE`].
     TinyAcks,
     /// Fills the window of an application that does not read.
     Unread,
 }
+
+/// Bytes that a slow client asks for.
+pub const LITTLE: u64 = 10_000;
+/// Acts of the attacker between two acknowledgements of the slow client.
+const SLOW: u64 = 100;
 
 /// Many connections.
 #[derive(Debug)]
@@ -34,6 +39,7 @@ pub struct Hoard {
     crowd: Crowd,
     /// What has come to each, for those that acknowledge little of it.
     arrived: Vec<SeqNum>,
+    acts: u64,
 }
 
 const PIECE: [u8; 1400] = [0x3c; 1400];
@@ -52,6 +58,7 @@ impl Hoard {
             most,
             crowd: Crowd::new(to),
             arrived: Vec::new(),
+            acts: 0,
         }
     }
 
@@ -64,9 +71,14 @@ impl Hoard {
                 peer.window = 0;
                 desk.send(peer.send(&request));
             }
-            Habit::TinyWindow | Habit::TinyAcks => {
+            Habit::TinyWindow => {
                 peer.window = 1;
                 desk.send(peer.send(&request));
+            }
+            Habit::TinyAcks => {
+                peer.window = 1;
+                let slow = LITTLE.to_be_bytes();
+                desk.send(peer.send(if number == 0 { &slow } else { &request }));
             }
             Habit::Unread => {
                 for _ in 0..40 {
@@ -78,6 +90,13 @@ impl Hoard {
 }
 
 impl Hoard {
+    /// Connections that the server reset, in the order in which they were opened.
+    pub fn reset(&self) -> impl Iterator<Item = usize> + '_ {
+        let peers = self.crowd.peers.iter().enumerate();
+        let gone = peers.filter(|(_, peer)| peer.stand == Stand::Gone);
+        gone.map(|(number, _)| number)
+    }
+
     /// The window, which is wider than that, stays as it is.
     fn acknowledge_a_byte(&mut self, number: usize, desk: &mut Desk<'_>) {
         let peer = &mut self.crowd.peers[number];
@@ -113,7 +132,11 @@ impl Attack for Hoard {
                 }
             });
         } else if self.habit == Habit::TinyAcks {
-            let number = desk.rng.below(self.crowd.peers.len() as u64) as usize;
+            self.acts += 1;
+            let number = match self.acts % SLOW {
+                0 => 0,
+                _ => desk.rng.below(self.crowd.peers.len() as u64) as usize,
+            };
             self.acknowledge_a_byte(number, desk);
         } else if self.habit == Habit::Unread {
             // Whoever is still there sends more.

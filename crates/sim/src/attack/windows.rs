@@ -70,7 +70,7 @@ impl Attack for Creep {
             self.next = self.acked;
         }
         // A closed window it tries to pass.
-        let seq = if beyond { self.edge } else { self.next - 1 };
+        let seq = if beyond { self.edge + 1 } else { self.next - 1 };
         let shape = Shape::new(Flags::ACK, seq, irs + 1);
         desk.send(shape.packet(&self.tuple, &CRUMB));
         if !beyond {
