@@ -160,9 +160,20 @@ fn a_firewall_that_forwards_nothing() {
 fn without_the_firewall_program() {
     let Some(net) = Net::new(1) else { return };
     let before = net.traces();
-    let mut command = manypath(with(&["--path", "v1"]));
-    command.env("PATH", "/nonexistent");
-    assert_refused(&Program::run(&net.ours, command), 1, &["nft", "install"]);
+    for attach in ["packet", "tun"] {
+        let mut command = manypath(["forward", "--listen", "tcp:127.0.0.1:7001"]);
+        command
+            .args([
+                "--to",
+                "mptcp:10.77.1.1:5000",
+                "--path",
+                "v1",
+                "--attach",
+                attach,
+            ])
+            .env("PATH", "/nonexistent");
+        Program::start_command(&net.ours, command, "goes to").interrupt();
+    }
     assert_eq!(net.traces(), before);
 }
 

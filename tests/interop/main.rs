@@ -11,6 +11,7 @@ mod crowd;
 mod cuts;
 mod demo;
 mod handover;
+mod host;
 mod leftovers;
 mod many;
 mod opening;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use manypath_host::NoFirewallProgram;
+use manypath_host::NoFirewall;
 use manypath_io::path::Missing;
 use manypath_io::{Attach, Context};
 use manypath_stack::api::LARGEST_BUFFER;
@@ -66,10 +66,10 @@ fn failure(error: &io::Error) -> Failure {
     let message = format!("cannot set up the paths: {error}");
     if error
         .get_ref()
-        .is_some_and(|inner| inner.is::<NoFirewallProgram>())
+        .is_some_and(|inner| inner.is::<NoFirewall>())
     {
         return Failure::new(Code::Failure, message).hint(
-            "install it, for example with `apt install nftables`, or see that it is in PATH",
+            "load it with `modprobe nf_tables`, or use a kernel that has it; an address of your own on a path (`--path eth0=ADDR`) does without",
         );
     }
     match error.kind() {

@@ -1,23 +1,41 @@
-//! The rules that keep the host's kernel out of our connections, and its address translation, as nftables scripts.
+//! The rules that keep the host's kernel out of our connections, and its address translation.
 //!
-//! The scripts are pure text; [`load`] hands them to `nft`. Everything of one [`crate::Setup`] is in one table of its own, so that
-//! deleting the table takes everything away.
+//! What a table holds is decided by pure functions ([`guard_table`], [`translation_table`]); a [`Firewall`] keeps one table in
+//! force. Where the kernel can (Linux 5.12), the table belongs to this process: nobody else can flush it, and it goes with the
+//! process. Elsewhere news of foreign changes has it looked at ([`Firewall::repair`]).
 
-use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
-use std::net::IpAddr;
+use crate::nft::expr::{End, Rule};
+use crate::nft::message::{
+    Attributes, Command, Family, attribute, attribute_number, attribute_text,
+};
+use crate::nft::socket::Nft;
+pub use crate::nft::socket::NoFirewall;
+use crate::nft::table::{self, Chain, Hook, Table, Tuple, set_name};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames that the kernel must not see, because a packet socket of ours answers them.
+/// An address whose frames a packet socket of ours answers, so that the kernel must not see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// The interface's name.
     pub iface: String,
     /// The address.
     pub addr: IpAddr,
-    /// The local ports that are ours; empty: the whole address.
-    pub ports: Vec<RangeInclusive<u16>>,
+    /// What of the address is ours; `None`: all of it.
+    pub share: Option<Share>,
+}
+
+/// What is ours of an address that the host has, too. Everything else of it stays the host's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Ports that we listen on: all that arrives for them.
+    pub listen: Vec<u16>,
+    /// Ports of connections that we open: those four-tuples that are given to [`Firewall::open`], and MP_JOIN, by which a
+    /// peer adds a subflow to such a connection. A program of the host that uses one of these ports goes on undisturbed.
+    pub own: Vec<RangeInclusive<u16>>,
 }
 
 /// Translation between an address of ours behind a TUN device and an address of the host.
@@ -33,226 +51,357 @@ pub(crate) struct Translation {
     pub(crate) listen: Vec<u16>,
 }
 
-fn family(addr: IpAddr) -> &'static str {
-    if addr.is_ipv6() { "ip6" } else { "ip" }
-}
-
-/// Names of interfaces may hold characters that mean something to nft.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace(['"', '\\'], ""))
-}
-
-fn set<T: ToString>(items: impl Iterator<Item = T>) -> String {
-    let items: Vec<String> = items.map(|i| i.to_string()).collect();
-    format!("{{ {} }}", items.join(", "))
-}
-
-fn ports(list: &[RangeInclusive<u16>]) -> String {
-    set(list.iter().map(|r| {
-        if r.start() == r.end() {
-            r.start().to_string()
-        } else {
-            format!("{}-{}", r.start(), r.end())
-        }
-    }))
-}
-
-/// The table for packet devices. The drop is before connection tracking, so that the host does not even remember the packets; a
-/// packet socket receives its copy earlier still.
-pub(crate) fn guard_script(table: &str, guards: &[Guard]) -> String {
-    let mut text = format!(
-        "table inet {table} {{\n  chain guard {{\n    type filter hook prerouting priority -400; policy accept;\n"
-    );
+/// The table for packet devices: one chain for each device.
+///
+/// The drop is at the device's ingress: packet sockets have their copy by then, connection tracking remembers nothing, and a
+/// bridge that shows frames to the host's firewall (br_netfilter) does so before the frame has come to the bridge's own device,
+/// where the packet socket is. A rule in prerouting would take it away there.
+pub(crate) fn guard_table(name: &str, guards: &[Guard]) -> Table {
+    let mut of: BTreeMap<&str, Vec<&Guard>> = BTreeMap::new();
     for guard in guards {
-        let family = family(guard.addr);
-        let _ = write!(
-            text,
-            "    iifname {} {family} daddr {} ",
-            quoted(&guard.iface),
-            guard.addr
-        );
-        if guard.ports.is_empty() {
-            text.push_str("drop\n");
-        } else {
-            let _ = writeln!(text, "tcp dport {} drop", ports(&guard.ports));
+        of.entry(&guard.iface).or_default().push(guard);
+    }
+    let chains = of.iter().enumerate().map(|(n, (iface, guards))| Chain {
+        name: format!("guard{n}"),
+        hook: Hook::Ingress((*iface).to_owned()),
+        rules: guard_rules(guards),
+    });
+    Table {
+        family: Family::Netdev,
+        name: name.to_owned(),
+        tuples: true,
+        chains: chains.collect(),
+    }
+}
+
+fn guard_rules(guards: &[&Guard]) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for ipv6 in [false, true] {
+        let of = || guards.iter().filter(|g| g.addr.is_ipv6() == ipv6);
+        // Most packets belong to connections that exist.
+        if of().any(|g| g.share.is_some()) {
+            let rule = Rule::default().ethertype(ipv6).tcp();
+            rules.push(rule.four_tuple_in(set_name(ipv6), ipv6).drop());
+        }
+        for guard in of() {
+            let to = Rule::default()
+                .ethertype(ipv6)
+                .address(End::Destination, guard.addr);
+            let Some(share) = &guard.share else {
+                rules.push(to.drop());
+                continue;
+            };
+            for &port in &share.listen {
+                rules.push(to.clone().tcp().port(port, port).drop());
+            }
+            for own in &share.own {
+                let rule = to.clone().tcp().port(*own.start(), *own.end());
+                rules.push(rule.joins().drop());
+            }
         }
     }
-    text.push_str("  }\n}\n");
-    text
+    rules
 }
 
 /// The table for TUN devices.
-pub(crate) fn translation_script(table: &str, tun: &str, list: &[Translation]) -> String {
-    let mut out = String::new();
-    let mut inward = String::new();
+pub(crate) fn translation_table(name: &str, tun: &str, list: &[Translation]) -> Table {
+    let mut outward = Vec::new();
+    let mut inward = Vec::new();
     for t in list {
-        let family = family(t.inside);
-        let _ = writeln!(
-            out,
-            "    {family} saddr {} oifname {} snat {family} to {}",
-            t.inside,
-            quoted(&t.iface),
-            t.outside
+        let family = || Rule::default().family(t.inside.is_ipv6());
+        outward.push(
+            family()
+                .address(End::Source, t.inside)
+                .outgoing(&t.iface)
+                .translate(End::Source, t.outside),
         );
-        if !t.listen.is_empty() {
-            let _ = writeln!(
-                inward,
-                "    iifname != {} {family} daddr {} tcp dport {} dnat {family} to {}",
-                quoted(tun),
-                t.outside,
-                set(t.listen.iter()),
-                t.inside
-            );
-        }
+        inward.extend(t.listen.iter().map(|&port| {
+            family()
+                .incoming(tun, false)
+                .address(End::Destination, t.outside)
+                .tcp()
+                .port(port, port)
+                .translate(End::Destination, t.inside)
+        }));
     }
-    let mut text = format!(
-        "table inet {table} {{\n  chain outward {{\n    type nat hook postrouting priority 100; policy accept;\n{out}  }}\n"
-    );
+    let mut chains = vec![Chain {
+        name: "outward".to_owned(),
+        hook: Hook::TranslateOut,
+        rules: outward,
+    }];
     if !inward.is_empty() {
-        let _ = write!(
-            text,
-            "  chain inward {{\n    type nat hook prerouting priority -100; policy accept;\n{inward}  }}\n"
-        );
+        chains.push(Chain {
+            name: "inward".to_owned(),
+            hook: Hook::TranslateIn,
+            rules: inward,
+        });
     }
-    text.push_str("}\n");
-    text
-}
-
-/// The program that sets up firewall rules is not installed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoFirewallProgram;
-
-impl fmt::Display for NoFirewallProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the program nft is needed to set up firewall rules, and is not installed")
+    Table {
+        family: Family::Inet,
+        name: name.to_owned(),
+        tuples: false,
+        chains,
     }
 }
 
-impl std::error::Error for NoFirewallProgram {}
+/// One table of ours in force. Clones are the same table.
+#[derive(Debug, Clone)]
+pub struct Firewall(Arc<Mutex<State>>);
 
-/// The chains of the host, as `nft` writes them, that drop what is forwarded unless a rule of theirs accepts it. An
-/// accepting rule in a table of ours does not help: each chain decides for itself.
-fn dropping_chains(listing: &str) -> Vec<String> {
-    let (mut table, mut chain, mut found) = ("", "", Vec::new());
-    for line in listing.lines().map(str::trim) {
-        let name = |word| Some(line.strip_prefix(word)?.strip_suffix('{')?.trim());
-        if let Some(name) = name("table ") {
-            table = name;
-        } else if let Some(name) = name("chain ") {
-            chain = name;
-        } else if line.contains("hook forward") && line.contains("policy drop") {
-            found.push(format!("{table} {chain}"));
+#[derive(Debug)]
+struct State {
+    nft: Nft,
+    /// Whether the table is the process's own.
+    owned: bool,
+    /// `None` before the first load and after the end.
+    table: Option<Table>,
+    shares: Vec<(IpAddr, Share)>,
+    tuples: BTreeSet<Tuple>,
+    /// How many tuples are worth another look.
+    look_at: usize,
+}
+
+/// Tuples below this number are not looked through.
+const FEW: usize = 256;
+
+impl Firewall {
+    /// Nothing is in force yet. `owned`: let the table belong to this process where the kernel can.
+    ///
+    /// # Errors
+    /// `Unsupported` ([`NoFirewall`]) where the kernel has no nf_tables; those of the socket.
+    pub(crate) fn new(owned: bool) -> io::Result<Self> {
+        Ok(Firewall(Arc::new(Mutex::new(State {
+            nft: Nft::open()?,
+            owned,
+            table: None,
+            shares: Vec::new(),
+            tuples: BTreeSet::new(),
+            look_at: FEW,
+        }))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The kernel changes all or nothing, and what should be there is written down first.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn guard(&self, name: &str, guards: &[Guard]) -> io::Result<()> {
+        let mut state = self.lock();
+        state.shares = guards
+            .iter()
+            .filter_map(|g| Some((g.addr, g.share.clone()?)))
+            .collect();
+        state.load(guard_table(name, guards))
+    }
+
+    pub(crate) fn translate(&self, name: &str, tun: &str, list: &[Translation]) -> io::Result<()> {
+        self.lock().load(translation_table(name, tun, list))
+    }
+
+    /// Whether the kernel must be told of each connection from this local end ([`Firewall::open`]).
+    #[must_use]
+    pub fn wants(&self, local: SocketAddr) -> bool {
+        let state = self.lock();
+        let mut shares = state.shares.iter().filter(|(addr, _)| *addr == local.ip());
+        shares.any(|(_, share)| !share.listen.contains(&local.port()))
+    }
+
+    /// Keeps the kernel from answering what arrives for these connections (local end, remote end). To be called before the
+    /// first segment is sent.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_NET_ADMIN`; those of the kernel.
+    pub fn open(&self, tuples: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
+        let mut state = self.lock();
+        let new: Vec<Tuple> = tuples
+            .iter()
+            .map(|&(local, remote)| Tuple { local, remote })
+            .filter(|tuple| !state.tuples.contains(tuple))
+            .collect();
+        state.tuples.extend(&new);
+        match state.change(Command::NewSetElem, &new) {
+            // Somebody took the table away.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => state.reload(),
+            other => other,
         }
     }
-    found
+
+    /// Whether so many connections were told that a look at those that ended is worth it.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        let state = self.lock();
+        state.tuples.len() >= state.look_at
+    }
+
+    /// Gives the connections back to the kernel that `lives` (local end, remote end) does not know any more.
+    ///
+    /// # Errors
+    /// As [`Firewall::open`]; they are looked at again next time.
+    pub fn retain(&self, lives: impl Fn(SocketAddr, SocketAddr) -> bool) -> io::Result<()> {
+        let mut state = self.lock();
+        let gone: Vec<Tuple> = state
+            .tuples
+            .iter()
+            .filter(|t| !lives(t.local, t.remote))
+            .copied()
+            .collect();
+        state.look_at = FEW.max(2 * (state.tuples.len() - gone.len()));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        state.change(Command::DelSetElem, &gone)?;
+        for tuple in &gone {
+            state.tuples.remove(tuple);
+        }
+        Ok(())
+    }
+
+    /// Puts the table back if somebody took it or a part of it away. Answers whether that was so.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) fn repair(&self) -> io::Result<bool> {
+        let mut state = self.lock();
+        if state.is_whole()? {
+            return Ok(false);
+        }
+        state.reload().map(|()| true)
+    }
+
+    /// Takes the table away, for good.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        if let Some(table) = state.table.take() {
+            // The table of a process is gone with its socket at the latest.
+            let _ = state.nft.delete(table.family, &table.name);
+        }
+    }
+
+    /// Whether others can change the table.
+    pub(crate) fn is_exposed(&self) -> bool {
+        let state = self.lock();
+        state.table.is_some() && !state.owned
+    }
+}
+
+impl State {
+    fn load(&mut self, table: Table) -> io::Result<()> {
+        let before = self.table.replace(table);
+        let result = self.reload();
+        if result.is_err() {
+            // The kernel has kept the one before.
+            self.table = before;
+        }
+        result
+    }
+
+    fn reload(&mut self) -> io::Result<()> {
+        let Some(table) = &self.table else {
+            return Ok(());
+        };
+        let tuples: Vec<Tuple> = self.tuples.iter().copied().collect();
+        let mut number = self.nft.number;
+        let mut result = commit_all(
+            &mut self.nft,
+            table.replace(&mut number, self.owned, &tuples),
+        );
+        let unknown = |e: &io::Error| {
+            matches!(
+                e.kind(),
+                io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+            )
+        };
+        if self.owned && result.as_ref().is_err_and(unknown) {
+            // Linux before 5.12.
+            let again = table.replace(&mut number, false, &tuples);
+            result = commit_all(&mut self.nft, again);
+            self.owned = result.is_err();
+        }
+        self.nft.number = number;
+        result
+    }
+
+    fn change(&mut self, how: Command, tuples: &[Tuple]) -> io::Result<()> {
+        let Some(table) = self.table.as_ref().filter(|t| t.tuples) else {
+            return Ok(());
+        };
+        let mut number = self.nft.number;
+        let result = commit_all(&mut self.nft, table.change(&mut number, how, tuples));
+        self.nft.number = number;
+        result
+    }
+
+    fn is_whole(&mut self) -> io::Result<bool> {
+        let Some(table) = &self.table else {
+            return Ok(true);
+        };
+        let named = Attributes::default().text(1, &table.name);
+        let rules = self.nft.dump(Command::GetRule, table.family, &named);
+        // Older kernels do not choose: they tell every rule of the family.
+        let ours = |attributes: &[u8]| attribute_text(attributes, 1).as_ref() == Some(&table.name);
+        match rules {
+            Ok(rules) => Ok(rules.iter().filter(|(_, r)| ours(r)).count() == table.rules()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn commit_all(nft: &mut Nft, batches: Vec<crate::nft::message::Batch>) -> io::Result<()> {
+    batches.into_iter().try_for_each(|batch| nft.commit(batch))
+}
+
+/// Deletes a table of a process that is gone; one that does not exist is no error.
+pub(crate) fn delete(name: &str) -> io::Result<()> {
+    let mut nft = Nft::open()?;
+    for family in [Family::Netdev, Family::Inet] {
+        match nft.delete(family, name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+impl Nft {
+    fn delete(&mut self, family: Family, name: &str) -> io::Result<()> {
+        let batch = table::delete(self.number, family, name);
+        self.number = self.number.wrapping_add(16);
+        self.commit(batch)
+    }
+}
+
+/// A chain of the host as the kernel tells it, if it drops what is forwarded unless a rule of its own accepts it: an accepting
+/// rule in a table of ours does not help, as each chain decides for itself.
+fn dropping_chain(family: u8, chain: &[u8]) -> Option<String> {
+    /// `NF_INET_FORWARD`.
+    const FORWARD: u32 = 2;
+    let family = match family {
+        1 => "inet",
+        2 => "ip",
+        10 => "ip6",
+        _ => return None,
+    };
+    let hook = attribute(chain, 4)?;
+    let drops = attribute_number(hook, 1) == Some(FORWARD) && attribute_number(chain, 5) == Some(0);
+    let (table, name) = (attribute_text(chain, 1)?, attribute_text(chain, 3)?);
+    drops.then(|| format!("{family} {table} {name}"))
 }
 
 /// The firewall chains of the host that drop what is forwarded unless a rule of theirs accepts it, as `FAMILY TABLE CHAIN`.
 /// Container engines put one up. What a TUN device carries is forwarded. Empty where the rules cannot be read.
 #[must_use]
 pub fn forwarding_is_dropped() -> Vec<String> {
-    let output = Command::new("nft").args(["list", "chains"]).output();
-    output
-        .map(|output| dropping_chains(&String::from_utf8_lossy(&output.stdout)))
+    let chains = Nft::open().and_then(|mut nft| {
+        nft.dump(
+            Command::GetChain,
+            Family::Unspecified,
+            &Attributes::default(),
+        )
+    });
+    chains
         .unwrap_or_default()
-}
-
-fn run(script: &str) -> io::Result<()> {
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::NotFound, NoFirewallProgram),
-            _ => e,
-        })?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(script.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr);
-    let message = message.lines().next().unwrap_or("nft failed").to_owned();
-    let kind = if message.contains("not permitted") {
-        io::ErrorKind::PermissionDenied
-    } else {
-        io::ErrorKind::Other
-    };
-    Err(io::Error::new(kind, format!("firewall rules: {message}")))
-}
-
-/// Puts a script into force, replacing the table if it exists. All or nothing.
-pub(crate) fn load(table: &str, script: &str) -> io::Result<()> {
-    // Declaring before deleting makes the deletion work whether or not the table exists.
-    run(&format!(
-        "table inet {table} {{}}\ndelete table inet {table}\n{script}"
-    ))
-}
-
-/// Deletes a table; one that does not exist is no error.
-pub(crate) fn delete(table: &str) -> io::Result<()> {
-    run(&format!(
-        "table inet {table} {{}}\ndelete table inet {table}\n"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guards_name_interface_address_and_ports() {
-        let text = guard_script(
-            "manypath_1_2_0",
-            &[
-                Guard {
-                    iface: "eth0".into(),
-                    addr: "10.0.0.1".parse().expect("a literal"),
-                    ports: vec![80..=80, 40000..=49999],
-                },
-                Guard {
-                    iface: "eth\"1".into(),
-                    addr: "fd00::1".parse().expect("a literal"),
-                    ports: vec![],
-                },
-            ],
-        );
-        assert!(
-            text.contains(
-                "iifname \"eth0\" ip daddr 10.0.0.1 tcp dport { 80, 40000-49999 } drop\n"
-            )
-        );
-        assert!(text.contains("iifname \"eth1\" ip6 daddr fd00::1 drop\n"));
-    }
-
-    #[test]
-    fn chains_that_drop_what_is_forwarded() {
-        let listing = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n\
-            \tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n\
-            table inet mine {\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n\t}\n}\n";
-        assert_eq!(dropping_chains(listing), ["ip filter FORWARD"]);
-        assert!(dropping_chains("").is_empty());
-    }
-
-    #[test]
-    fn translation_inward_only_when_asked() {
-        let mut t = Translation {
-            inside: "198.18.0.2".parse().expect("a literal"),
-            iface: "eth0".into(),
-            outside: "10.0.0.1".parse().expect("a literal"),
-            listen: vec![],
-        };
-        let text = translation_script("m", "tun0", std::slice::from_ref(&t));
-        assert!(text.contains("ip saddr 198.18.0.2 oifname \"eth0\" snat ip to 10.0.0.1\n"));
-        assert!(!text.contains("dnat"));
-        t.listen = vec![80, 443];
-        let text = translation_script("m", "tun0", &[t]);
-        assert!(text.contains(
-            "iifname != \"tun0\" ip daddr 10.0.0.1 tcp dport { 80, 443 } dnat ip to 198.18.0.2\n"
-        ));
-    }
+        .iter()
+        .filter_map(|(family, chain)| dropping_chain(*family, chain))
+        .collect()
 }

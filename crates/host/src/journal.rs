@@ -3,13 +3,18 @@
 //! Every process that changes the host keeps one journal, named by its network namespace, process id and start time, and holds a
 //! lock on it as long as it lives: the kernel drops the lock when the process ends, however it ends. Whoever starts
 //! next in the same namespace finds journals that nobody locks, undoes what they list, and deletes them.
+//!
+//! Journals are also how processes share what there is once: whoever takes ports or a network holds [`Journal::exclusive`],
+//! reads what the others have ([`Journal::others`]) and writes down what it takes.
+//!
+//! A folder that is full or cannot be written is no reason not to start: there are several, and all of them are read.
 
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -36,6 +41,8 @@ pub(crate) enum Undo {
     },
     /// Take ports out of `net.ipv4.ip_local_reserved_ports`.
     ReservedPorts(u16, u16),
+    /// Nothing: the TUN device's network of this number goes with the device. It is here for other processes to see.
+    Network(u8),
 }
 
 impl fmt::Display for Undo {
@@ -46,6 +53,7 @@ impl fmt::Display for Undo {
             Undo::RouteTable(table) => write!(f, "routes {table}"),
             Undo::Sysctl { key, before, ours } => write!(f, "sysctl {key} {before} {ours}"),
             Undo::ReservedPorts(low, high) => write!(f, "ports {low} {high}"),
+            Undo::Network(number) => write!(f, "network {number}"),
         }
     }
 }
@@ -74,6 +82,7 @@ impl FromStr for Undo {
                 })
             }
             ["ports", low, high] => Ok(Undo::ReservedPorts(number(low)?, number(high)?)),
+            ["network", n] => Ok(Undo::Network(number(n)?)),
             _ => Err(()),
         }
     }
@@ -110,30 +119,19 @@ fn is_private(path: &Path) -> io::Result<bool> {
     Ok(meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0)
 }
 
-/// The directory of all journals.
-fn directory() -> io::Result<PathBuf> {
-    let mut error = io::Error::from(io::ErrorKind::NotFound);
-    for path in candidates() {
-        match fs::DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(&path)
-        {
-            Ok(()) => {}
-            Err(e) => {
-                error = e;
-                continue;
-            }
-        }
-        if is_private(&path)? && lock_file(&path).is_ok() {
-            return Ok(path);
-        }
-        error = io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("{} belongs to somebody else", path.display()),
-        );
+/// Makes a directory for journals, if it is not there.
+fn make(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(path)?;
+    if is_private(path)? {
+        return Ok(());
     }
-    Err(error)
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it belongs to somebody else",
+    ))
 }
 
 /// The network namespace of the calling thread, as a number.
@@ -153,25 +151,42 @@ fn start_time() -> io::Result<u64> {
 }
 
 fn lock_file(directory: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    let path = directory.join("lock");
+    let made = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(directory.join("lock"))
+        .open(&path);
+    // In a file system that nobody can write any more, one that is there can still be locked.
+    made.or_else(|e| File::open(&path).map_err(|_| e))
 }
 
 /// Keeps set-up and clean-up of different processes apart.
-fn exclusive(directory: &Path) -> io::Result<File> {
-    let lock = lock_file(directory)?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    Ok(lock)
+#[derive(Debug)]
+pub(crate) struct Exclusive {
+    _locks: Vec<File>,
+}
+
+/// Locks the directories in their order, which is the same for all processes of a user. One that cannot be locked is none in
+/// which anybody can start a journal.
+fn exclusive(directories: &[PathBuf]) -> Exclusive {
+    let lock = |directory: &PathBuf| {
+        let private = is_private(directory).unwrap_or(false);
+        let file = private.then(|| lock_file(directory).ok()).flatten()?;
+        flock(&file, FlockOperation::LockExclusive).ok()?;
+        Some(file)
+    };
+    Exclusive {
+        _locks: directories.iter().filter_map(lock).collect(),
+    }
 }
 
 /// This process's journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    directory: PathBuf,
+    /// Where journals may be, best first.
+    directories: Vec<PathBuf>,
     path: PathBuf,
     file: File,
     name: String,
@@ -183,43 +198,29 @@ impl Journal {
     /// `apply` undoes one change.
     ///
     /// # Errors
-    /// When no directory for journals can be made, or its owner is somebody else.
+    /// When no directory can hold a journal; the text says why of each.
     pub(crate) fn open(apply: &mut dyn FnMut(&Undo, &[Undo])) -> io::Result<Self> {
-        Journal::open_in(directory()?, apply)
+        Journal::open_in(candidates(), apply)
     }
 
-    fn open_in(directory: PathBuf, apply: &mut dyn FnMut(&Undo, &[Undo])) -> io::Result<Self> {
-        let _guard = exclusive(&directory)?;
+    fn open_in(
+        directories: Vec<PathBuf>,
+        apply: &mut dyn FnMut(&Undo, &[Undo]),
+    ) -> io::Result<Self> {
+        // The best place is made before it can be locked; what is wrong with it is said where no other serves.
+        let _ = directories.first().map(|d| make(d));
+        let _guard = exclusive(&directories);
         let namespace = namespace()?;
-        undo_stale(&directory, namespace, apply)?;
-        forget_gone(&directory);
-        // A process may hold several journals (several stacks, several namespaces): a number tells them apart.
-        for number in 0u32.. {
-            let owner = format!("{}_{}_{number}", std::process::id(), start_time()?);
-            let path = directory.join(format!("{namespace}-{owner}.undo"));
-            let made = OpenOptions::new()
-                .create_new(true)
-                .read(true)
-                .append(true)
-                .mode(0o600)
-                .open(&path);
-            match made {
-                Ok(mut file) => {
-                    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-                    writeln!(file, "mark {}", mark(Path::new("/proc/thread-self"))?)?;
-                    return Ok(Journal {
-                        directory,
-                        path,
-                        file,
-                        name: format!("{TABLE_PREFIX}{owner}"),
-                        entries: Vec::new(),
-                    });
-                }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(io::Error::from(io::ErrorKind::AlreadyExists))
+        undo_stale(&directories, namespace, apply);
+        directories.iter().for_each(|d| forget_gone(d));
+        let (path, file, name) = begin(&directories, namespace, &[])?;
+        Ok(Journal {
+            directories,
+            path,
+            file,
+            name,
+            entries: Vec::new(),
+        })
     }
 
     /// A name for things on the host that belong to this journal alone.
@@ -232,18 +233,50 @@ impl Journal {
     /// # Errors
     /// Those of the file; the change must then not be made.
     pub(crate) fn record(&mut self, undo: Undo) -> io::Result<()> {
-        writeln!(self.file, "{undo}")?;
         self.entries.push(undo);
-        Ok(())
+        let written = self.entries.last().map(|undo| format!("{undo}\n"));
+        let Err(error) = self.file.write_all(written.unwrap_or_default().as_bytes()) else {
+            return Ok(());
+        };
+        // The file system has become full, or read-only: another one gets the whole journal.
+        let elsewhere: Vec<PathBuf> = self
+            .directories
+            .iter()
+            .filter(|d| !self.path.starts_with(d))
+            .cloned()
+            .collect();
+        match namespace().and_then(|n| begin(&elsewhere, n, &self.entries)) {
+            Ok((path, file, _)) => {
+                tracing::warn!(
+                    "{} cannot be written ({error}); what is changed on this host is noted in {}",
+                    self.path.display(),
+                    path.display()
+                );
+                // If it stays, it lists what the new one lists, and undoing twice does no harm.
+                let _ = fs::remove_file(&self.path);
+                (self.path, self.file) = (path, file);
+                Ok(())
+            }
+            Err(_) => {
+                self.entries.pop();
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps other processes from taking what there is once, until it is dropped.
+    pub(crate) fn exclusive(&self) -> Exclusive {
+        exclusive(&self.directories)
     }
 
     /// What live journals of this namespace, without this one, list.
     pub(crate) fn others(&self) -> io::Result<Vec<Undo>> {
+        let namespace = namespace()?;
         let mut found = Vec::new();
-        for path in journals(&self.directory, namespace()?)? {
+        for path in journals(&self.directories, namespace) {
             if path != self.path {
-                if let Ok(text) = fs::read_to_string(&path) {
-                    found.extend(parse(&text));
+                if let Ok(text) = fs::read(&path) {
+                    found.extend(parse(&text).entries);
                 }
             }
         }
@@ -252,7 +285,7 @@ impl Journal {
 
     /// Undoes everything, last change first, and deletes the journal.
     pub(crate) fn undo(&mut self, apply: &mut dyn FnMut(&Undo, &[Undo])) {
-        let _guard = exclusive(&self.directory);
+        let _guard = self.exclusive();
         let others = self.others().unwrap_or_default();
         while let Some(entry) = self.entries.pop() {
             apply(&entry, &others);
@@ -262,16 +295,99 @@ impl Journal {
     }
 }
 
-fn parse(text: &str) -> Vec<Undo> {
+/// Starts a journal in the first directory that can hold it: the path, the file and the name.
+fn begin(
+    directories: &[PathBuf],
+    namespace: u64,
+    entries: &[Undo],
+) -> io::Result<(PathBuf, File, String)> {
+    let mark = mark(Path::new("/proc/thread-self"))?;
+    let mut text = format!("mark {mark}\n");
+    for entry in entries {
+        text += &format!("{entry}\n");
+    }
+    let mut reasons = Vec::new();
+    let mut kind = io::ErrorKind::NotFound;
+    for directory in directories {
+        match make(directory).and_then(|()| begin_in(directory, namespace, &text)) {
+            Ok(begun) => return Ok(begun),
+            Err(e) => {
+                kind = e.kind();
+                reasons.push(format!("{}: {e}", directory.display()));
+            }
+        }
+    }
+    Err(io::Error::new(
+        kind,
+        format!(
+            "no folder can hold the note of what is changed on this host ({})",
+            reasons.join("; ")
+        ),
+    ))
+}
+
+fn begin_in(directory: &Path, namespace: u64, text: &str) -> io::Result<(PathBuf, File, String)> {
+    // A process may hold several journals (several stacks, several namespaces): a number tells them apart.
+    for number in 0u32.. {
+        let owner = format!("{}_{}_{number}", std::process::id(), start_time()?);
+        let path = directory.join(format!("{namespace}-{owner}.undo"));
+        let made = OpenOptions::new()
+            .create_new(true)
+            .read(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path);
+        let mut file = match made {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+            other => other?,
+        };
+        let begun = flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(io::Error::from)
+            .and_then(|()| file.write_all(text.as_bytes()));
+        if let Err(e) = begun {
+            let _ = fs::remove_file(&path);
+            return Err(e);
+        }
+        return Ok((path, file, format!("{TABLE_PREFIX}{owner}")));
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// What a journal says.
+#[derive(Debug, PartialEq, Eq)]
+struct Content {
+    entries: Vec<Undo>,
+    /// It holds what no process of ours writes.
+    torn: bool,
+}
+
+/// Reads line by line, so that one that makes no sense keeps no other from being undone.
+fn parse(text: &[u8]) -> Content {
+    let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     // A last line cut short by a crash describes a change that was not made yet.
-    text.lines().filter_map(|l| l.parse().ok()).collect()
+    lines.pop();
+    let mut content = Content {
+        entries: Vec::new(),
+        torn: text.iter().any(|b| !matches!(b, b'\n' | b' '..=b'~')),
+    };
+    for line in lines {
+        let line = std::str::from_utf8(line).unwrap_or_default();
+        match line.parse() {
+            Ok(undo) => content.entries.push(undo),
+            Err(()) => content.torn |= !line.starts_with("mark "),
+        }
+    }
+    content
 }
 
 /// All journals, with their namespaces.
-fn journals_of_all(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+fn journals_of_all(directory: &Path) -> Vec<(u64, PathBuf)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
+    // Whoever writes in a directory decides what is undone.
+    if !is_private(directory).unwrap_or(false) {
+        return found;
+    }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let namespace = name
@@ -281,66 +397,80 @@ fn journals_of_all(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         found.extend(namespace.map(|n| (n, entry.path())));
     }
     found.sort();
-    Ok(found)
+    found
 }
 
 /// The journals of one namespace.
-fn journals(directory: &Path, namespace: u64) -> io::Result<Vec<PathBuf>> {
-    let all = journals_of_all(directory)?.into_iter();
-    Ok(all
-        .filter(|(n, _)| *n == namespace)
+fn journals(directories: &[PathBuf], namespace: u64) -> Vec<PathBuf> {
+    let all = directories.iter().flat_map(|d| journals_of_all(d));
+    all.filter(|(n, _)| *n == namespace)
         .map(|(_, path)| path)
-        .collect())
+        .collect()
+}
+
+/// The lock on a file that nobody else locks, and what is in the file. `None` as well when it cannot be read.
+fn take_dead(path: &Path) -> Option<(File, Vec<u8>)> {
+    // Locking needs no right to write.
+    let mut file = File::open(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).ok()?;
+    Some((file, text))
 }
 
 /// Undoes the journals that nobody locks.
-fn undo_stale(
-    directory: &Path,
-    namespace: u64,
-    apply: &mut dyn FnMut(&Undo, &[Undo]),
-) -> io::Result<()> {
+fn undo_stale(directories: &[PathBuf], namespace: u64, apply: &mut dyn FnMut(&Undo, &[Undo])) {
     let mut live = Vec::new();
     let mut stale = Vec::new();
-    for path in journals(directory, namespace)? {
-        let Ok(mut file) = OpenOptions::new().read(true).write(true).open(&path) else {
-            continue;
-        };
-        let dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let mut text = String::new();
-        file.seek(SeekFrom::Start(0))?;
-        file.read_to_string(&mut text)?;
-        if dead {
-            stale.push((path, file, parse(&text)));
-        } else {
-            live.extend(parse(&text));
+    for path in journals(directories, namespace) {
+        if let Some((lock, text)) = take_dead(&path) {
+            stale.push((path, lock, parse(&text)));
+        } else if let Ok(text) = fs::read(&path) {
+            live.extend(parse(&text).entries);
         }
     }
-    while let Some((path, _lock, mut entries)) = stale.pop() {
+    while let Some((path, _lock, mut content)) = stale.pop() {
         // What the remaining dead ones list is still wanted by nobody, but each holds only a part of the truth about a value
         // they shared; the last one undone restores it.
         let mut others = live.clone();
-        others.extend(stale.iter().flat_map(|(_, _, e)| e.iter().cloned()));
-        while let Some(entry) = entries.pop() {
+        others.extend(stale.iter().flat_map(|(_, _, c)| c.entries.iter().cloned()));
+        while let Some(entry) = content.entries.pop() {
             apply(&entry, &others);
         }
-        fs::remove_file(&path)?;
+        put_away(&path, content.torn);
     }
-    Ok(())
+}
+
+/// Deletes a journal that has been undone, or sets it aside where it holds more than could be read.
+fn put_away(path: &Path, torn: bool) {
+    let aside = path.with_extension("torn");
+    let done = match torn {
+        true => fs::rename(path, &aside),
+        false => fs::remove_file(path),
+    };
+    match done {
+        Ok(()) if torn => tracing::warn!(
+            "{}, the note of a process that has ended, is damaged; what could be read of it has been undone, and the file is \
+             kept as {}",
+            path.display(),
+            aside.display()
+        ),
+        Ok(()) => {}
+        // It will be undone again, which does no harm.
+        Err(e) => tracing::warn!(
+            "{} has been undone and cannot be removed: {e}",
+            path.display()
+        ),
+    }
 }
 
 /// Deletes the journals of dead processes in network namespaces that are gone: everything they list went with the
 /// namespace.
 fn forget_gone(directory: &Path) {
-    let Ok(all) = journals_of_all(directory) else {
-        return;
-    };
-    let left: Vec<(u64, PathBuf, String)> = all
+    let left: Vec<(u64, PathBuf, Vec<u8>)> = journals_of_all(directory)
         .into_iter()
         .filter_map(|(namespace, path)| {
-            let mut file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
-            flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-            let mut text = String::new();
-            file.read_to_string(&mut text).ok()?;
+            let (_lock, text) = take_dead(&path)?;
             Some((namespace, path, text))
         })
         .collect();
@@ -371,9 +501,9 @@ fn mark(task: &Path) -> io::Result<u64> {
 }
 
 /// The line of a journal that holds the mark of its namespace.
-fn mark_in(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let number = line.strip_prefix("mark ")?;
+fn mark_in(text: &[u8]) -> Option<u64> {
+    text.split(|b| *b == b'\n').find_map(|line| {
+        let number = std::str::from_utf8(line).ok()?.strip_prefix("mark ")?;
         number.parse().ok()
     })
 }
@@ -466,6 +596,7 @@ mod tests {
                 ours: "1".into(),
             },
             Undo::ReservedPorts(40000, 49999),
+            Undo::Network(3),
         ]
     }
 
@@ -521,7 +652,7 @@ mod tests {
     fn undone_in_reverse_and_deleted() {
         let directory = scratch("reverse");
         let mut journal =
-            Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a new journal");
+            Journal::open_in(vec![directory.clone()], &mut |_, _| {}).expect("a new journal");
         for undo in examples() {
             journal.record(undo).expect("a writable journal");
         }
@@ -538,18 +669,19 @@ mod tests {
     #[test]
     fn only_dead_journals_are_undone_by_the_next_start() {
         let directory = scratch("stale");
-        let mut live = Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a new journal");
+        let mut live =
+            Journal::open_in(vec![directory.clone()], &mut |_, _| {}).expect("a new journal");
         live.record(Undo::RouteTable(1))
             .expect("a writable journal");
         let mut dead =
-            Journal::open_in(directory.clone(), &mut |_, _| {}).expect("a second journal");
+            Journal::open_in(vec![directory.clone()], &mut |_, _| {}).expect("a second journal");
         dead.record(Undo::RouteTable(2))
             .expect("a writable journal");
         let path = dead.path.clone();
         // What a crash leaves: the file, but no lock.
         drop(dead);
         let mut seen = Vec::new();
-        let next = Journal::open_in(directory.clone(), &mut |u, others| {
+        let next = Journal::open_in(vec![directory.clone()], &mut |u, others| {
             seen.push((u.clone(), others.to_vec()));
         })
         .expect("a third journal");
@@ -559,5 +691,62 @@ mod tests {
         assert!(live.path.exists());
         assert_eq!(next.others().expect("readable"), [Undo::RouteTable(1)]);
         fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_damaged_journal_is_undone_and_the_file_set_aside() {
+        let directory = scratch("torn");
+        let namespace = namespace().expect("/proc");
+        let cases: [(&str, &[u8], usize, bool); 6] = [
+            ("1_1_0", b"mark 1\nroutes 5\n\xff\nroutes 6\n", 2, true),
+            ("1_1_1", b"\xff", 0, true),
+            ("1_1_2", &[0; 5000], 0, true),
+            ("1_1_3", b"mark 1\nroutes 5\nsense none\n", 1, true),
+            ("1_1_4", b"mark 1\nroutes 5\nroutes 6", 1, false),
+            ("1_1_5", b"", 0, false),
+        ];
+        for (name, text, undone, torn) in cases {
+            let path = directory.join(format!("{namespace}-{name}.undo"));
+            fs::write(&path, text).expect("our own directory");
+            let mut seen = 0;
+            Journal::open_in(vec![directory.clone()], &mut |_, _| seen += 1)
+                .expect("a journal all the same");
+            assert_eq!(seen, undone, "{name}");
+            assert!(!path.exists(), "{name}");
+            assert_eq!(path.with_extension("torn").exists(), torn, "{name}");
+        }
+        fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn another_directory_serves_where_one_cannot_be_written() {
+        let good = scratch("second");
+        // Nobody can make a directory below a file.
+        let file = good.join("file");
+        fs::write(&file, "").expect("our own directory");
+        let mut journal = Journal::open_in(vec![file.join("x"), good.clone()], &mut |_, _| {})
+            .expect("the second one serves");
+        assert!(journal.path.starts_with(&good));
+        // The first's file takes nothing any more.
+        journal.record(Undo::RouteTable(1)).expect("writable");
+        let old = journal.path.clone();
+        let third = scratch("third");
+        journal.directories.push(third.clone());
+        journal.file = OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .expect("every Linux has it");
+        journal.record(Undo::RouteTable(2)).expect("another serves");
+        assert!(journal.path.starts_with(&third) && !old.exists());
+        let text = fs::read(&journal.path).expect("readable");
+        assert_eq!(
+            parse(&text).entries,
+            [Undo::RouteTable(1), Undo::RouteTable(2)]
+        );
+        let error = Journal::open_in(vec![file.join("x")], &mut |_, _| {}).expect_err("nowhere");
+        assert!(error.to_string().contains("file/x"), "{error}");
+        for directory in [good, third] {
+            fs::remove_dir_all(directory).expect("our own directory");
+        }
     }
 }

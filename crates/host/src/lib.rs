@@ -13,9 +13,12 @@ mod hold;
 mod journal;
 pub mod nat;
 pub mod netlink;
+mod news;
+mod nft;
 mod setup;
 mod sysctl;
 
-pub use firewall::{Guard, NoFirewallProgram, forwarding_is_dropped};
+pub use firewall::{Firewall, Guard, NoFirewall, Share, forwarding_is_dropped};
 pub use hold::hold_port;
+pub use news::News;
 pub use setup::{Setup, clean_up};

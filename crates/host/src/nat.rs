@@ -6,6 +6,7 @@
 use crate::Setup;
 use crate::firewall::Translation;
 use crate::netlink::{self, Route, Rule};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,6 +16,8 @@ const PRIORITY: u32 = 7000;
 const TABLES: u32 = 7_000_000;
 /// Addresses in the device's own network; the first is the host's.
 const INSIDE_MAX: u32 = 200;
+/// How many networks there are to choose from.
+const NETWORKS: std::ops::RangeInclusive<u8> = 0..=255;
 
 /// The device's own networks: part of the block for tests between networks (RFC 2544), which nobody routes, and a unique
 /// local one (RFC 4193).
@@ -27,30 +30,26 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Networks that no address of the host is in.
-    #[must_use]
-    pub fn choose(host: &[IpAddr]) -> Option<Self> {
-        let free_v4 = |n: Ipv4Addr| {
-            let top = u32::from(n) >> 8;
-            !host.iter().any(|a| match *a {
-                IpAddr::V4(a) => u32::from(a) >> 8 == top,
-                IpAddr::V6(_) => false,
-            })
-        };
-        let free_v6 = |n: Ipv6Addr| {
-            let top = u128::from(n) >> 64;
-            !host.iter().any(|a| match *a {
-                IpAddr::V6(a) => u128::from(a) >> 64 == top,
-                IpAddr::V4(_) => false,
-            })
-        };
-        let v4 = (0..=255u8)
-            .map(|n| Ipv4Addr::new(198, 18, n, 0))
-            .find(|n| free_v4(*n))?;
-        let v6 = (0..=255u16)
-            .map(|n| Ipv6Addr::new(0xfd6d, 0x616e, 0x7970, n, 0, 0, 0, 0))
-            .find(|n| free_v6(*n))?;
-        Some(Networks { v4, v6 })
+    /// Of this number.
+    fn of(number: u8) -> Self {
+        Networks {
+            v4: Ipv4Addr::new(198, 18, number, 0),
+            v6: Ipv6Addr::new(0xfd6d, 0x616e, 0x7970, number.into(), 0, 0, 0, 0),
+        }
+    }
+
+    fn holds(&self, addr: IpAddr) -> bool {
+        match addr {
+            IpAddr::V4(a) => u32::from(a) >> 8 == u32::from(self.v4) >> 8,
+            IpAddr::V6(a) => u128::from(a) >> 64 == u128::from(self.v6) >> 64,
+        }
+    }
+
+    /// The number of networks that no address of the host is in and no other process of ours has `taken`.
+    pub(crate) fn choose(host: &[IpAddr], taken: &[u8]) -> Option<u8> {
+        NETWORKS.into_iter().find(|number| {
+            !taken.contains(number) && !host.iter().any(|addr| Networks::of(*number).holds(*addr))
+        })
     }
 
     fn inside(&self, ipv6: bool, number: u32) -> IpAddr {
@@ -95,6 +94,15 @@ pub struct Nat {
     listen: Vec<u16>,
     paths: Vec<Inside>,
     used: u32,
+    /// What leads the packets of each inside address, by its table.
+    routes: BTreeMap<u32, Routing>,
+}
+
+/// The routes of an inside address, and the rule that sends its packets to them.
+#[derive(Debug, Clone)]
+struct Routing {
+    rule: Rule,
+    routes: Vec<Route>,
 }
 
 impl Nat {
@@ -108,14 +116,10 @@ impl Nat {
         tun_index: u32,
         mtu: u16,
         listen: Vec<u16>,
+        setup: &mut Setup,
         host: &[IpAddr],
     ) -> io::Result<Self> {
-        let networks = Networks::choose(host).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "no private network is left for the TUN device",
-            )
-        })?;
+        let networks = Networks::of(setup.reserve_network(host)?);
         netlink::set_link(tun_index, mtu)?;
         netlink::add_address(tun_index, networks.inside(false, 1), 24)?;
         // A host without IPv6 has no use for the other one.
@@ -127,7 +131,36 @@ impl Nat {
             listen,
             paths: Vec::new(),
             used: 1,
+            routes: BTreeMap::new(),
         })
+    }
+
+    /// Puts back the rules and routes of the paths that somebody took away. Answers them in words.
+    ///
+    /// # Errors
+    /// Those of the kernel: the others are tried all the same.
+    pub fn repair(&self) -> (Vec<String>, io::Result<()>) {
+        let mut restored = Vec::new();
+        let mut result = Ok(());
+        let here = |routing: &&Routing| self.paths.iter().any(|p| p.inside == routing.rule.from);
+        for routing in self.routes.values().filter(here) {
+            let rule = &routing.rule;
+            let mut note = |done: io::Result<()>, what: String| match done {
+                Ok(()) => restored.push(what),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => result = Err(e),
+            };
+            let text = format!("the rule from {} lookup {}", rule.from, rule.table);
+            note(netlink::add_rule(rule), text);
+            for route in &routing.routes {
+                let text = format!(
+                    "the route to {}/{} in table {}",
+                    route.to, route.prefix, route.table
+                );
+                note(netlink::add_missing_route(route), text);
+            }
+        }
+        (restored, result)
     }
 
     /// Whether a port on the host's addresses is ours.
@@ -191,7 +224,7 @@ impl Nat {
         setup.translate(&self.tun, &list)
     }
 
-    fn route(&self, setup: &mut Setup, added: &Inside) -> io::Result<()> {
+    fn route(&mut self, setup: &mut Setup, added: &Inside) -> io::Result<()> {
         let path = &added.path;
         let ipv6 = path.addr.is_ipv6();
         // A table for each inside address; the device's index makes it unique on the host.
@@ -199,33 +232,44 @@ impl Nat {
         forward(setup, &self.tun, &path.iface, ipv6)?;
         setup.route_table(table)?;
         netlink::flush_table(table)?;
-        for &(addr, prefix) in &path.networks {
-            netlink::add_route(&Route {
-                to: network(addr, prefix),
-                prefix,
-                index: path.index,
-                gateway: None,
+        let routing = Routing {
+            rule: Rule {
+                from: added.inside,
                 table,
-            })?;
-        }
-        let any: IpAddr = if ipv6 {
-            Ipv6Addr::UNSPECIFIED.into()
-        } else {
-            Ipv4Addr::UNSPECIFIED.into()
+                priority: PRIORITY,
+            },
+            routes: routes(path, table),
         };
-        netlink::add_route(&Route {
+        routing.routes.iter().try_for_each(netlink::add_route)?;
+        setup.add_rule(&routing.rule)?;
+        self.routes.insert(table, routing);
+        Ok(())
+    }
+}
+
+/// How the packets of a path leave: what is on its link directly, all else by its router.
+fn routes(path: &Uplink, table: u32) -> Vec<Route> {
+    let on_link = path.networks.iter().map(|&(addr, prefix)| Route {
+        to: network(addr, prefix),
+        prefix,
+        index: path.index,
+        gateway: None,
+        table,
+    });
+    let any: IpAddr = if path.addr.is_ipv6() {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    on_link
+        .chain([Route {
             to: any,
             prefix: 0,
             index: path.index,
             gateway: path.gateway,
             table,
-        })?;
-        setup.add_rule(&Rule {
-            from: added.inside,
-            table,
-            priority: PRIORITY,
-        })
-    }
+        }])
+        .collect()
 }
 
 /// Lets packets pass between the device and the interface: for IPv4 just between the two; IPv6 knows forwarding only for the
@@ -270,15 +314,16 @@ mod tests {
     }
 
     #[test]
-    fn networks_avoid_the_hosts_own() {
-        let mut host = Vec::new();
-        let first = Networks::choose(&host).expect("an empty host");
+    fn networks_avoid_the_hosts_own_and_those_of_other_processes() {
+        let first = Networks::of(Networks::choose(&[], &[]).expect("an empty host"));
         assert_eq!(first.inside(false, 2), ip("198.18.0.2"));
         assert_eq!(first.inside(true, 2), ip("fd6d:616e:7970::2"));
-        for addr in ["198.18.0.77", "fd6d:616e:7970::1"] {
-            host.push(ip(addr));
-        }
-        let second = Networks::choose(&host).expect("one more is free");
+        assert_eq!(Networks::choose(&[ip("198.18.0.77")], &[]), Some(1));
+        assert_eq!(Networks::choose(&[ip("fd6d:616e:7970::1")], &[]), Some(1));
+        assert_eq!(Networks::choose(&[ip("198.18.1.1")], &[0]), Some(2));
+        let all: Vec<u8> = NETWORKS.collect();
+        assert_eq!(Networks::choose(&[], &all), None);
+        let second = Networks::of(1);
         assert_eq!(second.inside(false, 2), ip("198.18.1.2"));
         assert_eq!(second.inside(true, 2), ip("fd6d:616e:7970:1::2"));
     }

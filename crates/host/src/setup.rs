@@ -3,16 +3,22 @@
 //! Owns the order "write down, change, undo". A [`Setup`] undoes its changes when it is dropped, and every new one first undoes
 //! what a dead process left in the same network namespace ([`clean_up`] does only that).
 
-use crate::firewall::{self, Guard};
+use crate::firewall::{self, Firewall, Guard, Translation};
 use crate::journal::{Journal, Undo};
+use crate::nat::Networks;
 use crate::sysctl;
 use std::io;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// The changes of one stack to its host.
 #[derive(Debug)]
 pub struct Setup {
     journal: Journal,
+    guard: Option<Firewall>,
+    nat: Option<Firewall>,
+    /// Let tables belong to the process where the kernel can.
+    owned: bool,
 }
 
 impl Setup {
@@ -23,16 +29,41 @@ impl Setup {
     pub fn new() -> io::Result<Self> {
         Ok(Setup {
             journal: Journal::open(&mut apply)?,
+            guard: None,
+            nat: None,
+            owned: true,
         })
     }
 
-    /// Takes `count` local TCP ports away from the host. Both families share them.
+    /// The same with tables that anybody may change, as on Linux before 5.12.
     ///
     /// # Errors
-    /// `AddrInUse` when there is no such range. A kernel setting that cannot be written is not an error: the range
-    /// is chosen outside the host's own wherever possible, and then nothing is lost.
+    /// As [`Setup::new`].
+    pub fn with_exposed_tables() -> io::Result<Self> {
+        let mut setup = Setup::new()?;
+        setup.owned = false;
+        Ok(setup)
+    }
+
+    /// Takes `count` local TCP ports in a row for connections of ours. No program of the host has one of them now, and the kernel
+    /// will give none of them to a connection of the host's; a program that asks for one by its number gets it. Both families
+    /// share them. May be called again for more.
+    ///
+    /// # Errors
+    /// `AddrInUse` when there is no such row. A kernel setting that cannot be written is not an error: the ports
+    /// are chosen outside the host's own wherever possible, and then nothing is lost.
     pub fn reserve_ports(&mut self, count: u16) -> io::Result<RangeInclusive<u16>> {
-        let range = sysctl::choose_ports(count)?;
+        let _others_wait = self.journal.exclusive();
+        let taken: Vec<_> = self
+            .journal
+            .others()?
+            .into_iter()
+            .filter_map(|undo| match undo {
+                Undo::ReservedPorts(low, high) => Some(low..=high),
+                _ => None,
+            })
+            .collect();
+        let range = sysctl::choose_ports(count, &taken)?;
         match sysctl::reserve_ports(&mut self.journal, &range) {
             Ok(()) => Ok(range),
             Err(e)
@@ -49,27 +80,77 @@ impl Setup {
         }
     }
 
-    /// Puts the rules into force that keep the kernel from answering in our place; replaces earlier ones.
+    /// Takes networks for a TUN device, by their number: none that an address of the host is in or another process of ours has.
+    pub(crate) fn reserve_network(&mut self, host: &[IpAddr]) -> io::Result<u8> {
+        let _others_wait = self.journal.exclusive();
+        let taken: Vec<u8> = self
+            .journal
+            .others()?
+            .into_iter()
+            .filter_map(|undo| match undo {
+                Undo::Network(number) => Some(number),
+                _ => None,
+            })
+            .collect();
+        let number = Networks::choose(host, &taken).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "no private network is left for the TUN device",
+            )
+        })?;
+        self.journal.record(Undo::Network(number))?;
+        Ok(number)
+    }
+
+    /// Puts the rules into force that keep the kernel from answering in our place; replaces earlier ones. The answer is where
+    /// connections on shared addresses are told.
     ///
     /// # Errors
-    /// `NotFound` without the program `nft`, `PermissionDenied` without `CAP_NET_ADMIN`.
-    pub fn guard(&mut self, guards: &[Guard]) -> io::Result<()> {
+    /// `Unsupported` ([`crate::NoFirewall`]) without nf_tables in the kernel, `PermissionDenied` without `CAP_NET_ADMIN`.
+    pub fn guard(&mut self, guards: &[Guard]) -> io::Result<Firewall> {
         let name = format!("{}_guard", self.journal.name());
-        self.load(&name, &firewall::guard_script(&name, guards))
+        let firewall = prepare(&mut self.guard, &mut self.journal, &name, self.owned)?;
+        firewall.guard(&name, guards)?;
+        Ok(firewall)
     }
 
-    pub(crate) fn translate(
-        &mut self,
-        tun: &str,
-        list: &[firewall::Translation],
-    ) -> io::Result<()> {
+    pub(crate) fn translate(&mut self, tun: &str, list: &[Translation]) -> io::Result<()> {
         let name = format!("{}_nat", self.journal.name());
-        self.load(&name, &firewall::translation_script(&name, tun, list))
+        let firewall = prepare(&mut self.nat, &mut self.journal, &name, self.owned)?;
+        firewall.translate(&name, tun, list)
     }
 
-    fn load(&mut self, name: &str, script: &str) -> io::Result<()> {
-        self.journal.record(Undo::FirewallTable(name.to_owned()))?;
-        firewall::load(name, script)
+    /// Puts back the tables that somebody took away. Answers them in words.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn repair(&self) -> (Vec<String>, io::Result<()>) {
+        let mut restored = Vec::new();
+        let mut result = Ok(());
+        let tables = [
+            (
+                &self.guard,
+                "the firewall rules that keep the kernel from answering in our place",
+            ),
+            (&self.nat, "the rules that translate addresses"),
+        ];
+        for (firewall, name) in tables {
+            match firewall.as_ref().map(Firewall::repair) {
+                Some(Ok(true)) => restored.push(name.to_owned()),
+                Some(Err(e)) => result = Err(e),
+                Some(Ok(false)) | None => {}
+            }
+        }
+        (restored, result)
+    }
+
+    /// Whether others can change our tables, so that news of rules are worth following.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        [&self.guard, &self.nat]
+            .into_iter()
+            .flatten()
+            .any(Firewall::is_exposed)
     }
 
     pub(crate) fn set_sysctl(&mut self, key: &str, value: &str) -> io::Result<()> {
@@ -90,8 +171,26 @@ impl Setup {
 
     /// Undoes everything now. Dropping does the same.
     pub fn undo(&mut self) {
+        // A table that belongs to this process can be taken away by its own socket alone.
+        for firewall in [self.guard.take(), self.nat.take()].into_iter().flatten() {
+            firewall.end();
+        }
         self.journal.undo(&mut apply);
     }
+}
+
+/// A table's keeper; that there is such a table is written down before it is made.
+fn prepare(
+    place: &mut Option<Firewall>,
+    journal: &mut Journal,
+    name: &str,
+    owned: bool,
+) -> io::Result<Firewall> {
+    if let Some(firewall) = place {
+        return Ok(firewall.clone());
+    }
+    journal.record(Undo::FirewallTable(name.to_owned()))?;
+    Ok(place.insert(Firewall::new(owned)?).clone())
 }
 
 impl Drop for Setup {
@@ -116,5 +215,6 @@ fn apply(undo: &Undo, others: &[Undo]) {
         Undo::RouteTable(table) => crate::netlink::flush_table(*table),
         Undo::Sysctl { key, before, ours } => sysctl::restore(key, before, ours, others),
         Undo::ReservedPorts(low, high) => sysctl::release_ports(*low, *high),
+        Undo::Network(_) => Ok(()),
     };
 }

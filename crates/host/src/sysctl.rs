@@ -1,8 +1,9 @@
 //! Kernel settings below `/proc/sys/net`, set with the old value remembered.
 
 use crate::journal::{Journal, Undo};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::ops::RangeInclusive;
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
@@ -22,7 +23,7 @@ fn write(key: &str, value: &str) -> io::Result<()> {
 
 /// Sets `key` to `value` (one word). If another live process of ours has changed it already, its old value is inherited, so that
 /// whoever ends last restores it.
-pub(super) fn set(journal: &mut Journal, key: &str, value: &str) -> io::Result<()> {
+pub(crate) fn set(journal: &mut Journal, key: &str, value: &str) -> io::Result<()> {
     let now = read(key)?;
     let inherited = journal.others()?.into_iter().find_map(|u| match u {
         Undo::Sysctl { key: k, before, .. } if k == key => Some(before),
@@ -44,7 +45,7 @@ pub(super) fn set(journal: &mut Journal, key: &str, value: &str) -> io::Result<(
 }
 
 /// Undoes [`set`], unless somebody else has set another value since or another process still needs ours.
-pub(super) fn restore(key: &str, before: &str, ours: &str, others: &[Undo]) -> io::Result<()> {
+pub(crate) fn restore(key: &str, before: &str, ours: &str, others: &[Undo]) -> io::Result<()> {
     let needed = others
         .iter()
         .any(|u| matches!(u, Undo::Sysctl { key: k, .. } if k == key));
@@ -89,16 +90,25 @@ fn without(ranges: &[RangeInclusive<u16>], low: u16, high: u16) -> Ranges {
     left
 }
 
-/// Ports outside what the host hands out by itself and what is reserved already: `count` of them, as high as possible.
-pub(super) fn choose_ports(count: u16) -> io::Result<RangeInclusive<u16>> {
+/// Local ports outside what the host hands out by itself, what is reserved already, what a program of the host has (listening or
+/// not) or a translated connection uses: `count` of them in a row, as high as possible.
+///
+/// # Errors
+/// `AddrInUse` when there is no such row.
+pub(crate) fn choose_ports(
+    count: u16,
+    taken: &[RangeInclusive<u16>],
+) -> io::Result<RangeInclusive<u16>> {
     let text = read("net/ipv4/ip_local_port_range")?;
     let mut numbers = text.split_whitespace().filter_map(|n| n.parse().ok());
     let ephemeral = numbers.next().unwrap_or(32768)..=numbers.next().unwrap_or(60999);
-    let reserved = parse_ranges(&read(RESERVED)?);
+    let mut reserved = parse_ranges(&read(RESERVED).unwrap_or_default());
+    reserved.extend_from_slice(taken);
+    reserved.extend(in_use().into_iter().map(|port| port..=port));
     pick_ports(count, &ephemeral, &reserved).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::AddrInUse,
-            "no range of local ports is left for connections of our own",
+            "no row of local ports is free for connections of our own",
         )
     })
 }
@@ -109,26 +119,67 @@ fn pick_ports(
     ephemeral: &RangeInclusive<u16>,
     reserved: &[RangeInclusive<u16>],
 ) -> Option<RangeInclusive<u16>> {
-    let free = |low: u16, high: u16, taken: &[RangeInclusive<u16>]| {
-        taken.iter().all(|r| *r.end() < low || *r.start() > high)
-    };
     let mut strict = reserved.to_vec();
     strict.push(ephemeral.clone());
     for taken in [&strict[..], reserved] {
         let mut high = u16::MAX;
         while high > 1024 + count {
             let low = high - (count - 1);
-            if free(low, high, taken) {
-                return Some(low..=high);
+            let in_the_way = taken
+                .iter()
+                .filter(|r| *r.end() >= low && *r.start() <= high);
+            match in_the_way.map(|r| *r.start()).min() {
+                None => return Some(low..=high),
+                // Below it is the next chance.
+                Some(start) => high = start.saturating_sub(1),
             }
-            high = high.saturating_sub(64);
         }
     }
     None
 }
 
+/// Local ports of the host's TCP sockets, whatever their state, and ports of connections that the host translates, where it
+/// lets us see them.
+fn in_use() -> BTreeSet<u16> {
+    let mut found = BTreeSet::new();
+    let tables = [
+        ("tcp", socket_port as fn(&str) -> Vec<u16>),
+        ("tcp6", socket_port),
+        ("nf_conntrack", translated_ports),
+    ];
+    for (name, ports) in tables {
+        // Line by line: on a busy host the whole is some megabytes.
+        let Ok(file) = fs::File::open(format!("/proc/thread-self/net/{name}")) else {
+            continue;
+        };
+        for line in BufReader::new(file).lines().map_while(Result::ok) {
+            found.extend(ports(&line));
+        }
+    }
+    found
+}
+
+/// The local port in a line of `/proc/net/tcp`: its second word is `ADDRESS:PORT` in hexadecimal.
+fn socket_port(line: &str) -> Vec<u16> {
+    let local = line.split_ascii_whitespace().nth(1);
+    let port = local.and_then(|l| u16::from_str_radix(l.rsplit_once(':')?.1, 16).ok());
+    port.into_iter().collect()
+}
+
+/// Where answers go, in a line of `/proc/net/nf_conntrack`: `tcp`, and a second `dport=`.
+fn translated_ports(line: &str) -> Vec<u16> {
+    let mut words = line.split_ascii_whitespace();
+    if !words.any(|word| word == "tcp") {
+        return Vec::new();
+    }
+    words
+        .filter_map(|word| word.strip_prefix("dport=")?.parse().ok())
+        .skip(1)
+        .collect()
+}
+
 /// Keeps the host from handing out `range` to connections of its own.
-pub(super) fn reserve_ports(journal: &mut Journal, range: &RangeInclusive<u16>) -> io::Result<()> {
+pub(crate) fn reserve_ports(journal: &mut Journal, range: &RangeInclusive<u16>) -> io::Result<()> {
     let mut ranges = parse_ranges(&read(RESERVED)?);
     journal.record(Undo::ReservedPorts(*range.start(), *range.end()))?;
     ranges.push(range.clone());
@@ -136,7 +187,7 @@ pub(super) fn reserve_ports(journal: &mut Journal, range: &RangeInclusive<u16>) 
 }
 
 /// Undoes [`reserve_ports`].
-pub(super) fn release_ports(low: u16, high: u16) -> io::Result<()> {
+pub(crate) fn release_ports(low: u16, high: u16) -> io::Result<()> {
     let ranges = parse_ranges(&read(RESERVED)?);
     write(RESERVED, &format_ranges(&without(&ranges, low, high)))
 }
@@ -160,11 +211,37 @@ mod tests {
 
     #[test]
     fn ports_avoid_what_the_host_uses() {
-        assert_eq!(pick_ports(4096, &(32768..=60999), &[]), Some(61440..=65535));
-        let next = pick_ports(4096, &(32768..=60999), &[61440..=65535]).expect("room below");
+        let ephemeral = 32768..=60999;
+        assert_eq!(pick_ports(4096, &ephemeral, &[]), Some(61440..=65535));
+        let next = pick_ports(4096, &ephemeral, &[61440..=65535]).expect("room below");
         assert!(*next.end() < 32768);
         // Where everything belongs to the host's own range, a reserved part of it serves.
         assert_eq!(pick_ports(4096, &(1024..=65535), &[]), Some(61440..=65535));
-        assert_eq!(pick_ports(60000, &(32768..=60999), &[20000..=40000]), None);
+        assert_eq!(pick_ports(60000, &ephemeral, &[20000..=40000]), None);
+        // A port that somebody has is passed by.
+        assert_eq!(
+            pick_ports(256, &ephemeral, &[65500..=65500]),
+            Some(65244..=65499)
+        );
+        let ten: Vec<_> = (0..10).fold(Vec::new(), |mut taken, _| {
+            taken.push(pick_ports(256, &ephemeral, &taken).expect("ten processes start"));
+            taken
+        });
+        assert!(ten.iter().all(|r| *r.start() > 60999));
+    }
+
+    #[test]
+    fn ports_of_sockets_and_of_translated_connections_are_seen() {
+        let line =
+            "   0: 0100007F:6989 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1";
+        assert_eq!(socket_port(line), [27017]);
+        assert_eq!(socket_port("  sl  local_address rem_address"), []);
+        let line = "ipv4 2 tcp 6 431999 ESTABLISHED src=10.7.0.2 dst=10.9.0.1 sport=25000 dport=81 src=10.9.0.1 dst=10.1.0.2 \
+            sport=81 dport=25001 [ASSURED] mark=0 use=1";
+        assert_eq!(translated_ports(line), [25001]);
+        assert_eq!(translated_ports("ipv4 2 udp 17 dport=1 dport=2"), []);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        assert!(in_use().contains(&port));
     }
 }

@@ -80,11 +80,23 @@ pub struct Route {
     pub table: u32,
 }
 
-/// Adds a route.
+/// Adds a route, in place of one to the same destination.
 ///
 /// # Errors
 /// Those of the kernel.
 pub fn add_route(route: &Route) -> io::Result<()> {
+    new_route(route, NLM_F_REPLACE)
+}
+
+/// Adds a route that is not there.
+///
+/// # Errors
+/// `AlreadyExists` if it is there; those of the kernel.
+pub fn add_missing_route(route: &Route) -> io::Result<()> {
+    new_route(route, NLM_F_EXCL)
+}
+
+fn new_route(route: &Route, how: u16) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.to);
     message.header.destination_prefix_length = route.prefix;
@@ -106,7 +118,7 @@ pub fn add_route(route: &Route) -> io::Result<()> {
     }
     message.attributes.push(RouteAttribute::Oif(route.index));
     message.attributes.push(RouteAttribute::Table(route.table));
-    change(NLM_F_CREATE | NLM_F_REPLACE, Message::NewRoute(message))
+    change(NLM_F_CREATE | how, Message::NewRoute(message))
 }
 
 /// A policy rule: packets from `from` are routed by `table`.

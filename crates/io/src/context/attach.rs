@@ -27,6 +27,24 @@ pub(super) trait Kind: Send {
         host: &Snapshot,
     ) -> (Vec<Path>, io::Result<()>);
 
+    /// Takes more local ports where addresses are shared with the host; false when there are no more. The stack is told by the
+    /// next [`Kind::apply`].
+    fn grow_ports(&mut self) -> bool {
+        false
+    }
+
+    /// Puts back what somebody took away of what was set up on the host. Answers it in words.
+    fn repair(&mut self) -> (Vec<String>, io::Result<()>);
+
+    /// Whether others can change our firewall rules.
+    fn is_exposed(&self) -> bool;
+
+    /// Gives the kernel back what arrives for connections that are over.
+    fn give_back(&self, shared: &Shared) -> io::Result<()> {
+        let _ = shared;
+        Ok(())
+    }
+
     /// Makes a port on the host's addresses ours.
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()>;
 }
@@ -38,6 +56,7 @@ pub(super) struct Attachment {
     told: Vec<Path>,
     /// The host's paths when the stack was told last.
     seen: Vec<HostPath>,
+    host: Snapshot,
     /// Devices that the caller brought along.
     pub(super) brought: Vec<DeviceTasks>,
 }
@@ -72,7 +91,44 @@ impl Attachment {
         }
         self.told = wanted;
         self.seen = paths.to_vec();
+        self.host = host.clone();
         result
+    }
+
+    /// Takes more local ports and tells the stack; false when there are no more.
+    pub(super) fn grow_ports(&mut self, shared: &Arc<Shared>) -> bool {
+        let grown = self.kind.as_mut().is_some_and(|kind| kind.grow_ports());
+        let (paths, host) = (self.seen.clone(), self.host.clone());
+        if grown {
+            // What is not right with a path is none of the caller's business.
+            let _ = self.apply(shared, &paths, &host);
+        }
+        grown
+    }
+
+    /// Puts back what somebody took away of what was set up on the host, and says so.
+    pub(super) fn repair(&mut self) {
+        let Some(kind) = &mut self.kind else { return };
+        let (restored, result) = kind.repair();
+        for what in restored {
+            tracing::warn!(
+                "somebody removed {what} from this host: put back; subflows that the kernel reset meanwhile are joined again"
+            );
+        }
+        if let Err(e) = result {
+            tracing::warn!("what somebody removed from this host cannot be put back: {e}");
+        }
+    }
+
+    pub(super) fn is_exposed(&self) -> bool {
+        self.kind.as_ref().is_some_and(|kind| kind.is_exposed())
+    }
+
+    pub(super) fn give_back(&self, shared: &Shared) -> io::Result<()> {
+        match &self.kind {
+            Some(kind) => kind.give_back(shared),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {

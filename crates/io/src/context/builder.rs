@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::driver::Shared;
 use crate::netlink::{Follower, Snapshot};
 use crate::path::{HostPath, Missing, PathSpec, select};
+use manypath_host::News;
 use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex};
 /// Connections of a listener that may be in their handshake or wait to be accepted.
 const BACKLOG: usize = 4096;
 
-/// Local ports that a stack takes where it shares addresses with the host.
+/// The most local ports that a stack takes where it shares addresses with the host.
 const LOCAL_PORTS: u16 = 8192;
 
 /// How packets get to the host's interfaces.
@@ -143,8 +144,8 @@ impl Builder {
         self
     }
 
-    /// How many local ports to take where addresses are shared with the host: the most connections at one time from
-    /// one address to one peer.
+    /// How many local ports to take at most where addresses are shared with the host: the most connections at one time from
+    /// one address to one peer. It begins with few and takes more when they are needed.
     #[must_use]
     pub fn local_ports(mut self, count: u16) -> Self {
         self.local_ports = count.max(1);
@@ -277,6 +278,15 @@ fn attach_host(
     };
     let attachment = Arc::new(Mutex::new(Attachment::of(kind)));
     super::lock(&attachment).apply(shared, &paths, &host)?;
+    let mut news = vec![News::of_routing()?];
+    if super::lock(&attachment).is_exposed() {
+        news.push(News::of_rules()?);
+    }
+    for news in news {
+        tasks.push(tokio::spawn(watch_over(Arc::clone(&attachment), news)));
+    }
+    let giving_back = follow::give_back(Arc::clone(shared), Arc::clone(&attachment));
+    tasks.push(tokio::spawn(giving_back));
     tasks.push(tokio::spawn(follow::follow(
         Arc::clone(shared),
         Arc::clone(&attachment),
@@ -284,6 +294,13 @@ fn attach_host(
         wanted.specs,
     )));
     Ok((attachment, missing))
+}
+
+/// Keeps what we set up on the host in place, and says when that is over.
+async fn watch_over(attachment: Arc<Mutex<Attachment>>, news: News) {
+    if let Err(e) = follow::keep(attachment, news).await {
+        tracing::warn!("changes that others make on this host are not noticed any more: {e}");
+    }
 }
 
 fn use_packet(attach: Attach, paths: &[HostPath]) -> io::Result<bool> {

@@ -4,7 +4,10 @@ use super::attach::Attachment;
 use crate::driver::Shared;
 use crate::netlink::{Follower, Snapshot};
 use crate::path::{PathSpec, select};
+use manypath_host::News;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::Interest;
 
 /// Compares the host with what the stack was told, after every change. What cannot be had now is left out and tried
 /// again with the next change.
@@ -18,5 +21,34 @@ pub(super) async fn follow(
         let Ok(host) = Snapshot::take() else { continue };
         let (paths, _missing) = select(&specs, &host);
         let _ = super::lock(&attachment).apply(&shared, &paths, &host);
+    }
+}
+
+/// How often the kernel gets back what arrives for connections that are over.
+const GIVE_BACK: Duration = Duration::from_secs(5);
+
+/// Looks at what we set up on the host whenever somebody changes what is near it.
+pub(super) async fn keep(attachment: Arc<Mutex<Attachment>>, news: News) -> std::io::Result<()> {
+    let news = crate::sys::watch::watch(news, Interest::READABLE)?;
+    loop {
+        let mut ready = news.readable().await?;
+        let told = ready.get_inner().take()?;
+        ready.clear_ready();
+        if told {
+            super::lock(&attachment).repair();
+        }
+    }
+}
+
+/// Forgets connections that are over where the kernel was told of them.
+pub(super) async fn give_back(shared: Arc<Shared>, attachment: Arc<Mutex<Attachment>>) {
+    let mut refused = false;
+    loop {
+        tokio::time::sleep(GIVE_BACK).await;
+        let result = super::lock(&attachment).give_back(&shared);
+        if let (Err(e), false) = (&result, refused) {
+            tracing::warn!("connections that are over cannot be given back to the kernel: {e}");
+        }
+        refused = result.is_err();
     }
 }

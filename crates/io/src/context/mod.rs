@@ -170,6 +170,11 @@ impl Context {
         self.0.shared.watch()
     }
 
+    /// Takes more local ports where addresses are shared with the host; false when there are no more.
+    pub(crate) fn grow_ports(&self) -> bool {
+        lock(&self.0.attachment).grow_ports(&self.0.shared)
+    }
+
     /// Makes a port ours where addresses are shared with the host.
     pub(crate) fn claim_port(&self, addr: SocketAddr) -> io::Result<()> {
         lock(&self.0.attachment).claim_port(&self.0.shared, addr)

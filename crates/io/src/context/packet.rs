@@ -7,14 +7,18 @@ use crate::driver::{DeviceTasks, Shared};
 use crate::neigh::{Link, Mac};
 use crate::netlink::{self, Snapshot};
 use crate::path::HostPath;
-use manypath_host::{Guard, Setup, hold_port};
+use manypath_host::{Firewall, Guard, Setup, Share, hold_port};
 use manypath_stack::{IfaceId, Path};
+use manypath_wire::ids::FourTuple;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Local ports that a stack takes at first. It takes twice as many each time when all of them are in use towards one peer.
+const FEW_PORTS: u16 = 256;
 
 /// One interface with its device.
 struct Attached {
@@ -28,8 +32,11 @@ pub(super) struct PacketAttachment {
     offload: bool,
     local_ports: u16,
     interfaces: BTreeMap<u32, Attached>,
-    /// Ours while we share an address with the host.
-    reserved: Option<RangeInclusive<u16>>,
+    /// Local ports of connections that we open from addresses shared with the host: those of new ones last.
+    reserved: Vec<RangeInclusive<u16>>,
+    firewall: Option<Firewall>,
+    /// There are more of them than the kernel and the devices know.
+    grown: bool,
     claimed: Vec<u16>,
     /// Sockets that keep the host's programs from taking a claimed port.
     holders: Vec<OwnedFd>,
@@ -54,7 +61,9 @@ impl PacketAttachment {
             offload: wanted.offload,
             local_ports: wanted.local_ports,
             interfaces: BTreeMap::new(),
-            reserved: None,
+            reserved: Vec::new(),
+            firewall: None,
+            grown: false,
             claimed: Vec::new(),
             holders: Vec::new(),
             shared: None,
@@ -82,22 +91,29 @@ impl PacketAttachment {
     /// work (and keeps a host that forwards from forwarding), so there it may fail.
     fn guard(&mut self, paths: &[HostPath]) -> io::Result<()> {
         let shares = paths.iter().any(|p| !p.owned);
-        if shares && self.reserved.is_none() {
-            let count = self.local_ports;
-            self.reserved = Some(self.setup()?.reserve_ports(count)?);
+        if shares && self.reserved.is_empty() {
+            let count = self.local_ports.min(FEW_PORTS);
+            let range = self.setup()?.reserve_ports(count)?;
+            self.reserved.push(range);
         }
+        let share = Share {
+            listen: self.claimed.clone(),
+            own: self.reserved.clone(),
+        };
         let guards: Vec<Guard> = paths
             .iter()
             .map(|p| Guard {
                 iface: p.iface.clone(),
                 addr: p.addr,
-                ports: if p.owned { Vec::new() } else { self.ports() },
+                share: (!p.owned).then(|| share.clone()),
             })
             .collect();
         match self.setup().and_then(|s| s.guard(&guards)) {
-            Err(e) if shares => Err(e),
-            _ => Ok(()),
+            Ok(firewall) => self.firewall = Some(firewall),
+            Err(e) if shares => return Err(e),
+            Err(_) => {}
         }
+        Ok(())
     }
 
     fn links(paths: &[HostPath]) -> Vec<Link> {
@@ -158,8 +174,14 @@ impl PacketAttachment {
         for (index, attached) in &self.interfaces {
             let links = Self::links(&attached.paths);
             let ports = self.filter_ports(&attached.paths);
+            let firewall = self.firewall.as_ref();
             shared
-                .with_transmit(IfaceId(*index), |t| t.readdress(&links, &ports))
+                .with_transmit(IfaceId(*index), |t| {
+                    if let Some(firewall) = firewall {
+                        t.tell(firewall);
+                    }
+                    t.readdress(&links, &ports)
+                })
                 .unwrap_or(Ok(()))?;
         }
         Ok(())
@@ -175,7 +197,7 @@ impl PacketAttachment {
                     mtu: p.mtu,
                     backup: p.backup,
                     offload: attached.offload,
-                    ports: self.reserved.clone().filter(|_| !p.owned),
+                    ports: self.reserved.last().cloned().filter(|_| !p.owned),
                 })
             })
             .collect()
@@ -198,10 +220,11 @@ impl PacketAttachment {
         }
         let before: Vec<&HostPath> = self.interfaces.values().flat_map(|a| &a.paths).collect();
         let same = before.len() == paths.len() && paths.iter().all(|p| before.contains(&p));
-        if same {
+        if same && !self.grown {
             return Ok(());
         }
         self.guard(paths)?;
+        self.grown = false;
         let mut result = Ok(());
         for (index, paths) in wanted {
             if let Some(attached) = self.interfaces.get_mut(&index) {
@@ -224,6 +247,43 @@ impl Kind for PacketAttachment {
         self.shared = Some(Arc::clone(shared));
         let result = self.bring_in_line(shared, paths);
         (self.stack_paths(), result)
+    }
+
+    fn grow_ports(&mut self) -> bool {
+        let Some(now) = self.reserved.last().map(ExactSizeIterator::len) else {
+            return false;
+        };
+        let now = u16::try_from(now).unwrap_or(u16::MAX);
+        let count = now.saturating_mul(2).min(self.local_ports);
+        if count <= now {
+            return false;
+        }
+        let taken = self.setup().and_then(|s| s.reserve_ports(count));
+        self.reserved.extend(taken.ok());
+        self.grown = self
+            .reserved
+            .last()
+            .is_some_and(|r| r.len() > usize::from(now));
+        self.grown
+    }
+
+    fn repair(&mut self) -> (Vec<String>, io::Result<()>) {
+        let setup = self.setup.as_ref();
+        setup.map_or((Vec::new(), Ok(())), Setup::repair)
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.setup.as_ref().is_some_and(Setup::is_exposed)
+    }
+
+    fn give_back(&self, shared: &Shared) -> io::Result<()> {
+        let Some(firewall) = &self.firewall else {
+            return Ok(());
+        };
+        // Under the stack's lock: no connection begins between the question and the change.
+        let mut session = shared.session();
+        let stack = &session.inner().stack;
+        firewall.retain(|local, remote| stack.knows(&FourTuple::new(local, remote)))
     }
 
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {

@@ -45,7 +45,7 @@ impl TunAttachment {
                 format!("{} is not an address of this host", owned.addr),
             ));
         }
-        let setup = Setup::new()?;
+        let mut setup = Setup::new()?;
         let mtu = paths.iter().map(|p| p.mtu).max().unwrap_or(1500);
         let device = tun::open(&TunConfig {
             name: NAME.to_owned(),
@@ -57,6 +57,7 @@ impl TunAttachment {
             device.info.iface.0,
             mtu,
             Vec::new(),
+            &mut setup,
             &host.addresses.iter().map(|a| a.addr).collect::<Vec<_>>(),
         )?;
         Ok(TunAttachment {
@@ -141,6 +142,17 @@ impl Kind for TunAttachment {
             })
             .collect();
         (told, result)
+    }
+
+    fn repair(&mut self) -> (Vec<String>, io::Result<()>) {
+        let (mut restored, tables) = self.setup.repair();
+        let (routing, routes) = self.nat.repair();
+        restored.extend(routing);
+        (restored, tables.and(routes))
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.setup.is_exposed()
     }
 
     fn claim_port(&mut self, _shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub mod tun;
 
 use crate::neigh::Link;
 use crate::sys::watch::Stable;
+use manypath_host::Firewall;
 use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::io;
@@ -129,6 +130,12 @@ pub trait Transmit: Send {
     fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
         let _ = (links, ports);
         Ok(())
+    }
+
+    /// Connections from shared addresses are told here before their first segment leaves. Devices that the kernel answers for
+    /// do not care.
+    fn tell(&mut self, firewall: &Firewall) {
+        let _ = firewall;
     }
 
     /// When [`Transmit::on_timeout`] has something to do.

@@ -13,9 +13,10 @@ use crate::neigh::{
 };
 use crate::sys::packet::{BATCH_MAX, PacketSocket};
 use crate::vnet::{self, Report, Request};
+use manypath_host::Firewall;
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -94,6 +95,7 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
         mac: config.mac,
         slab: TxSlab::new(HEAD),
         neighbours,
+        firewall: None,
         now: Duration::ZERO,
         counters: DeviceCounters::default(),
     };
@@ -236,8 +238,25 @@ struct PacketTransmit {
     mac: Mac,
     slab: TxSlab,
     neighbours: Neighbours,
+    /// What keeps the kernel from answering for our connections.
+    firewall: Option<Firewall>,
     now: Duration,
     counters: DeviceCounters,
+}
+
+/// The ends of the connection that a packet of ours opens: a SYN, or the answer to one.
+fn opened(packet: &[u8], l4_offset: u16) -> Option<(SocketAddr, SocketAddr)> {
+    const SYN: u8 = 2;
+    let tcp = packet.get(usize::from(l4_offset)..)?;
+    if tcp.get(13)? & SYN == 0 {
+        return None;
+    }
+    let (local, remote) = addresses(packet)?;
+    let port = |at: usize| Some(u16::from_be_bytes([*tcp.get(at)?, *tcp.get(at + 1)?]));
+    Some((
+        SocketAddr::new(local, port(0)?),
+        SocketAddr::new(remote, port(2)?),
+    ))
 }
 
 /// Source and destination of an IP packet that we wrote ourselves.
@@ -342,6 +361,16 @@ impl Transmit for PacketTransmit {
             self.counters.drop_no_route += 1;
             return;
         };
+        if let (Some(ends), Some(firewall)) = (opened(packet, meta.l4_offset), &self.firewall) {
+            if firewall.wants(ends.0) {
+                if let Err(e) = firewall.open(&[ends]) {
+                    // The kernel would end the connection by a reset when the answer comes.
+                    tracing::warn!("{} cannot be opened to {}: {e}", ends.0, ends.1);
+                    self.counters.drop_refused += 1;
+                    return;
+                }
+            }
+        }
         let kind = if meta.ipv6 {
             EtherType::IPV6
         } else {
@@ -409,6 +438,10 @@ impl Transmit for PacketTransmit {
         Ok(())
     }
 
+    fn tell(&mut self, firewall: &Firewall) {
+        self.firewall = Some(firewall.clone());
+    }
+
     fn deadline(&self) -> Option<Duration> {
         self.neighbours.deadline()
     }
@@ -465,6 +498,23 @@ mod tests {
         assert_eq!(next_ask(4, 4 * 65_000), RX_FEW);
         assert_eq!(next_ask(1, 20_000), 13);
         assert_eq!(next_ask(0, 0), RX_BATCH);
+    }
+
+    #[test]
+    fn connections_are_opened_by_syn_segments_alone() {
+        let mut packet = [0u8; 40];
+        packet[0] = 0x45;
+        packet[12..16].copy_from_slice(&[10, 0, 0, 1]);
+        packet[16..20].copy_from_slice(&[10, 0, 0, 2]);
+        packet[20..24].copy_from_slice(&[0x10, 0, 0, 80]);
+        packet[33] = 0x10;
+        assert_eq!(opened(&packet, 20), None);
+        for flags in [0x02, 0x12] {
+            packet[33] = flags;
+            let ends = opened(&packet, 20).map(|(l, r)| (l.to_string(), r.to_string()));
+            assert_eq!(ends, Some(("10.0.0.1:4096".into(), "10.0.0.2:80".into())));
+        }
+        assert_eq!(opened(&packet[..30], 20), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::handle::Handle;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::context::Context;
 use manypath_stack::ids::{ConnId, SubflowId};
-use manypath_stack::{Command, ConnInfo, ConnOptions, ConnectOptions, Done};
+use manypath_stack::{Command, ConnInfo, ConnOptions, ConnectOptions, Done, StackError};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -128,18 +128,27 @@ impl Connect {
             local,
             conn: options.clone(),
         };
-        let (id, taken) = {
+        let (id, taken) = loop {
             let mut session = context.shared().session();
             let now = session.now();
             let inner = session.inner();
-            let id = inner.stack.connect(now, request).map_err(error::of_call)?;
+            let id = match inner.stack.connect(now, request.clone()) {
+                Err(StackError::NoPorts) => {
+                    drop(session);
+                    if context.grow_ports() {
+                        continue;
+                    }
+                    return Err(error::of_call(StackError::NoPorts));
+                }
+                result => result.map_err(error::of_call)?,
+            };
             let taken = match early {
                 [] => Ok(0),
                 bytes => inner.stack.write(now, id, bytes).map_err(error::of_call),
             };
             inner.wakers.follow(id, false);
             session.pump();
-            (id, taken)
+            break (id, taken);
         };
         // From here on the connection is closed if the caller gives up waiting.
         let handle = Handle::new(context, id, options)?;

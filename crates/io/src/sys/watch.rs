@@ -21,6 +21,8 @@ unsafe impl Stable for File {}
 unsafe impl Stable for PacketSocket {}
 // SAFETY: as above.
 unsafe impl Stable for netlink_sys::Socket {}
+// SAFETY: as above.
+unsafe impl Stable for manypath_host::News {}
 // SAFETY: an `Arc` keeps its content in place and alive.
 unsafe impl<T: Stable> Stable for Arc<T> {}
 

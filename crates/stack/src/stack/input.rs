@@ -111,6 +111,10 @@ impl Stack {
             self.counters.drop_not_local += 1;
             return;
         }
+        if self.is_the_hosts(iface, seg) && !self.is_own_port(iface, seg) {
+            self.counters.no_socket += 1;
+            return;
+        }
         let flags = seg.header.flags;
         if flags.syn() && !flags.ack() && !flags.rst() && !flags.fin() {
             return match join_of(seg) {
@@ -140,7 +144,9 @@ impl Stack {
             return;
         }
         self.counters.no_socket += 1;
-        self.reset_reply(iface, seg, None);
+        if !self.is_the_hosts(iface, seg) {
+            self.reset_reply(iface, seg, None);
+        }
     }
 
     /// Answers a segment that nobody wants with a reset, if that is our way.
@@ -165,6 +171,22 @@ impl Stack {
         } else if !seg.header.flags.rst() {
             self.counters.reply_limited += 1;
         }
+    }
+
+    /// Whether the host answers for a segment of no connection of ours: it came to an address that we share with the host,
+    /// and not to a port that we listen on. A program of the host may be there, and a reset would end its connection.
+    pub(super) fn is_the_hosts(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
+        let local = seg.tuple.local;
+        let path = self.path(Some(iface), local.ip());
+        path.is_some_and(|path| path.ports.is_some()) && self.demux.listener(local).is_none()
+    }
+
+    /// Whether connections that we open may have the local port of a segment: of what nobody knows there, joins are ours.
+    fn is_own_port(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
+        let local = seg.tuple.local;
+        let path = self.path(Some(iface), local.ip());
+        path.and_then(|path| path.ports.as_ref())
+            .is_some_and(|ports| ports.contains(&local.port()))
     }
 
     fn handle_icmp(&mut self, meta: &ip::IpMeta, body: &[u8]) {

@@ -27,6 +27,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::ids::FourTuple;
 
 use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path, PathEvent};
 use crate::conn::{Conn, Cx};
@@ -222,6 +223,11 @@ impl Stack {
     /// The local addresses in use.
     pub fn paths(&self) -> &[Path] {
         &self.paths
+    }
+
+    /// Whether a four-tuple, seen from our side, is a subflow's, be it in TIME-WAIT.
+    pub fn knows(&self, tuple: &FourTuple) -> bool {
+        self.demux.subflow(tuple).is_some() || self.time_wait.contains(tuple)
     }
 
     /// Subflows that are over but for their TIME-WAIT.

@@ -17,7 +17,9 @@ impl Stack {
     pub(super) fn handle_syn(&mut self, iface: IfaceId, seg: &Segment<'_>, beyond: Option<SeqNum>) {
         let Some(slot) = self.demux.listener(seg.tuple.local) else {
             self.counters.no_socket += 1;
-            self.reset_reply(iface, seg, None);
+            if !self.is_the_hosts(iface, seg) {
+                self.reset_reply(iface, seg, None);
+            }
             return;
         };
         let Some((handle, listener)) = self.listeners.handle_at(slot).zip(self.listeners.at(slot))

@@ -1,0 +1,212 @@
+//! What rules are made of. Every load goes to the first register unless said otherwise.
+
+use super::message::Attributes;
+use std::net::IpAddr;
+
+const META_PROTOCOL: u32 = 1;
+const META_IIFNAME: u32 = 6;
+const META_OIFNAME: u32 = 7;
+const META_NFPROTO: u32 = 15;
+const META_L4PROTO: u32 = 16;
+const BASE_NETWORK: u32 = 1;
+const BASE_TRANSPORT: u32 = 2;
+/// `NFT_REG_1`: sixteen bytes.
+const REGISTER: u32 = 1;
+/// `NFT_REG32_00`: the same bytes in words of four.
+const WORDS: u32 = 8;
+const IFNAMSIZ: usize = 16;
+const TCP: u8 = 6;
+/// The kind of the Multipath TCP option, and what the first half of its third byte says of joins (RFC 8684 section 3.2).
+const OPTION_MPTCP: u8 = 30;
+const MP_JOIN: u8 = 1 << 4;
+
+const EQ: u32 = 0;
+const NEQ: u32 = 1;
+const LTE: u32 = 3;
+const GTE: u32 = 5;
+
+/// `NF_DROP`.
+const DROP: u32 = 0;
+
+/// One rule: its expressions in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rule(Attributes);
+
+/// Which end of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+impl Rule {
+    fn push(self, name: &str, data: Attributes) -> Self {
+        let element = Attributes::default().text(1, name).nested(2, data);
+        Rule(self.0.nested(1, element))
+    }
+
+    /// The expressions as an attribute's content.
+    pub(crate) fn into_attributes(self) -> Attributes {
+        self.0
+    }
+
+    fn meta(self, key: u32) -> Self {
+        self.push(
+            "meta",
+            Attributes::default().number(1, REGISTER).number(2, key),
+        )
+    }
+
+    fn payload(self, register: u32, base: u32, offset: u32, length: u32) -> Self {
+        let data = Attributes::default()
+            .number(1, register)
+            .number(2, base)
+            .number(3, offset)
+            .number(4, length);
+        self.push("payload", data)
+    }
+
+    fn compare(self, how: u32, value: &[u8]) -> Self {
+        let data = Attributes::default()
+            .number(1, REGISTER)
+            .number(2, how)
+            .nested(3, Attributes::default().bytes(1, value));
+        self.push("cmp", data)
+    }
+
+    /// In a netdev table: the packet is of this family.
+    pub(crate) fn ethertype(self, ipv6: bool) -> Self {
+        let kind: u16 = if ipv6 { 0x86dd } else { 0x0800 };
+        self.meta(META_PROTOCOL).compare(EQ, &kind.to_be_bytes())
+    }
+
+    /// In an inet table: the packet is of this family.
+    pub(crate) fn family(self, ipv6: bool) -> Self {
+        let kind: u8 = if ipv6 { 10 } else { 2 };
+        self.meta(META_NFPROTO).compare(EQ, &[kind])
+    }
+
+    /// It came by this interface, or by another.
+    pub(crate) fn incoming(self, name: &str, same: bool) -> Self {
+        let how = if same { EQ } else { NEQ };
+        self.meta(META_IIFNAME).compare(how, &interface(name))
+    }
+
+    /// It leaves by this interface.
+    pub(crate) fn outgoing(self, name: &str) -> Self {
+        self.meta(META_OIFNAME).compare(EQ, &interface(name))
+    }
+
+    /// An address of it; the family has been asked for already.
+    pub(crate) fn address(self, end: End, addr: IpAddr) -> Self {
+        let (offset, length) = address_at(end, addr.is_ipv6());
+        let rule = self.payload(REGISTER, BASE_NETWORK, offset, length);
+        match addr {
+            IpAddr::V4(a) => rule.compare(EQ, &a.octets()),
+            IpAddr::V6(a) => rule.compare(EQ, &a.octets()),
+        }
+    }
+
+    /// It is TCP. Later fragments, which carry no ports, do not match what follows.
+    pub(crate) fn tcp(self) -> Self {
+        self.meta(META_L4PROTO).compare(EQ, &[TCP])
+    }
+
+    /// Its destination port; that it is TCP has been asked for already.
+    pub(crate) fn port(self, low: u16, high: u16) -> Self {
+        let rule = self.payload(REGISTER, BASE_TRANSPORT, 2, 2);
+        if low == high {
+            return rule.compare(EQ, &low.to_be_bytes());
+        }
+        rule.compare(GTE, &low.to_be_bytes())
+            .compare(LTE, &high.to_be_bytes())
+    }
+
+    /// It carries MP_JOIN.
+    pub(crate) fn joins(self) -> Self {
+        /// `NFT_EXTHDR_OP_TCPOPT`.
+        const TCP_OPTION: u32 = 1;
+        let option = Attributes::default()
+            .number(1, REGISTER)
+            .bytes(2, &[OPTION_MPTCP])
+            .number(3, 2)
+            .number(4, 1)
+            .number(6, TCP_OPTION);
+        let value = |byte: u8| Attributes::default().bytes(1, &[byte]);
+        let half = Attributes::default()
+            .number(1, REGISTER)
+            .number(2, REGISTER)
+            .number(3, 1)
+            .nested(4, value(0xf0))
+            .nested(5, value(0));
+        self.push("exthdr", option)
+            .push("bitwise", half)
+            .compare(EQ, &[MP_JOIN])
+    }
+
+    /// Its four-tuple (source, its port, destination, its port) is in the set.
+    pub(crate) fn four_tuple_in(self, set: &str, ipv6: bool) -> Self {
+        let words = if ipv6 { 4 } else { 1 };
+        let (source, length) = address_at(End::Source, ipv6);
+        let (destination, _) = address_at(End::Destination, ipv6);
+        self.payload(WORDS, BASE_NETWORK, source, length)
+            .payload(WORDS + words, BASE_TRANSPORT, 0, 2)
+            .payload(WORDS + words + 1, BASE_NETWORK, destination, length)
+            .payload(WORDS + 2 * words + 1, BASE_TRANSPORT, 2, 2)
+            .push(
+                "lookup",
+                Attributes::default().text(1, set).number(2, WORDS),
+            )
+    }
+
+    /// It is dropped.
+    pub(crate) fn drop(self) -> Self {
+        let verdict = Attributes::default().nested(2, Attributes::default().number(1, DROP));
+        self.push(
+            "immediate",
+            Attributes::default().number(1, 0).nested(2, verdict),
+        )
+    }
+
+    /// This end of it is translated to `addr`.
+    pub(crate) fn translate(self, end: End, addr: IpAddr) -> Self {
+        let octets = match addr {
+            IpAddr::V4(a) => a.octets().to_vec(),
+            IpAddr::V6(a) => a.octets().to_vec(),
+        };
+        let value = Attributes::default().bytes(1, &octets);
+        let (kind, family) = (
+            u32::from(end == End::Destination),
+            if addr.is_ipv6() { 10 } else { 2 },
+        );
+        let nat = Attributes::default()
+            .number(1, kind)
+            .number(2, family)
+            .number(3, REGISTER);
+        self.push(
+            "immediate",
+            Attributes::default().number(1, REGISTER).nested(2, value),
+        )
+        .push("nat", nat)
+    }
+}
+
+fn address_at(end: End, ipv6: bool) -> (u32, u32) {
+    match (end, ipv6) {
+        (End::Source, false) => (12, 4),
+        (End::Destination, false) => (16, 4),
+        (End::Source, true) => (8, 16),
+        (End::Destination, true) => (24, 16),
+    }
+}
+
+/// A name as the kernel keeps it: cut, filled with zeros.
+fn interface(name: &str) -> [u8; IFNAMSIZ] {
+    let mut bytes = [0; IFNAMSIZ];
+    for (to, from) in bytes.iter_mut().take(IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}

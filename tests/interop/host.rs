@@ -1,0 +1,287 @@
+//! The host is never disturbed, and does not disturb: firewalls that are reloaded, ports that programs have, bridges, several
+//! processes at once, few privileges.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+
+use manypath_lab::netns::NetNs;
+use manypath_tests::net::{Family, Net, Own, tool};
+use manypath_tests::pair::{Plan, ROLES, Route, Way};
+use manypath_tests::program::{Program, binary, manypath};
+use manypath_tests::transfer::{both_ways, finish, send};
+use manypath_tests::until::wait_for;
+use socket2::{Domain, Socket, Type};
+
+use Family::V4;
+
+/// What is sent while somebody changes the host.
+const LEN: u64 = 20 << 20;
+
+fn shell(host: &NetNs, line: &str) -> String {
+    let mut command = tool("sh");
+    command.args(["-c", line]);
+    let output = host.output(command).expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Everything that a reload of a firewall or of a network manager takes away.
+const RELOAD: &str = "nft flush ruleset; ip rule flush; ip rule add table main pref 32766; ip rule add table default pref 32767";
+
+/// A reload of the host's firewall and rules in the middle of a transfer ends no connection, and new ones work.
+fn survives_a_reload(attach: &str) {
+    for role in ROLES {
+        let Some(net) = Net::new(1) else { return };
+        let plan = Plan {
+            own: Own::Shared,
+            more: ["--attach", attach].map(str::to_owned).into(),
+            ..Plan::new(&[V4])
+        };
+        let route = Route::open(&net, role, plan);
+        let ends = route.join();
+        both_ways(&ends.ours, &ends.kernel, 1000);
+        let (from, to) = ends.along(Way::ToKernel);
+        let mut reloads = 0;
+        let arrived = send(from, to, LEN, 5, |got| {
+            if reloads < 3 && got > LEN / 4 * (reloads + 1) {
+                reloads += 1;
+                shell(&net.ours, RELOAD);
+            }
+        });
+        arrived.expect("nobody ended it").assert_same();
+        assert_eq!(reloads, 3);
+        let again = route.join();
+        both_ways(&again.ours, &again.kernel, 100_000);
+        for ends in [&ends, &again] {
+            finish(&ends.ours, &ends.kernel);
+        }
+    }
+}
+
+#[test]
+fn a_reloaded_firewall_ends_no_connection() {
+    survives_a_reload("packet");
+}
+
+#[test]
+fn a_reloaded_firewall_ends_no_connection_behind_a_tun() {
+    survives_a_reload("tun");
+}
+
+/// A server of the peer's kernel that answers every connection; how many are answered at one time does not matter.
+fn greeter(net: &Net) -> SocketAddr {
+    let at = SocketAddr::new(Net::kernel_address(V4, 1), 5001);
+    let listener = net.kernel.run(move || TcpListener::bind(at));
+    let listener = listener.expect("the port is free");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || greet(stream));
+        }
+    });
+    at
+}
+
+fn greet(mut stream: TcpStream) {
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() && stream.write_all(b"hello").is_ok() {}
+}
+
+/// Whether a greeter answers on a connection.
+fn answers(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20)))?;
+    stream.write_all(b"x")?;
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"hello");
+    Ok(())
+}
+
+fn ask(host: &NetNs, at: SocketAddr) {
+    let stream = host.run(move || TcpStream::connect(at));
+    let mut stream = stream.expect("somebody listens");
+    answers(&mut stream).expect("an answer");
+}
+
+/// A connection of the host's from a port by its number.
+fn connect_from(host: &NetNs, from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    host.run(move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&from.into())?;
+        socket.connect(&to.into())?;
+        Ok(socket.into())
+    })
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn start(net: &Net, port: u16, to: SocketAddr, more: &[&str]) -> Program {
+    let (listen, to) = (format!("tcp:127.0.0.1:{port}"), format!("mptcp:{to}"));
+    Program::forward(&net.ours, &listen, &to, more.iter().copied())
+}
+
+#[test]
+fn programs_of_the_host_have_any_port_before_and_after() {
+    let Some(net) = Net::new(1) else { return };
+    let here = Net::our_address(V4, Own::Shared, 1);
+    let there = greeter(&net);
+    let serve = |port: u16| {
+        let at = SocketAddr::new(here, port);
+        let listener = net.ours.run(move || TcpListener::bind(at));
+        let listener = listener.unwrap_or_else(|error| panic!("{at}: {error}"));
+        std::thread::spawn(move || listener.incoming().flatten().for_each(greet));
+        at
+    };
+    // Where it would like its own best.
+    let before = [serve(65_400), serve(27_017)];
+    let mut open = connect_from(&net.ours, SocketAddr::new(here, 65_300), there).expect("free");
+    let program = start(&net, 7000, there, &["--path", "v1"]);
+    let row = shell(&net.ours, "cat /proc/sys/net/ipv4/ip_local_reserved_ports");
+    let (low, high) = row.trim().split_once('-').expect("one row");
+    let (low, high): (u16, u16) = (low.parse().expect("a port"), high.parse().expect("a port"));
+    assert!(high - low < 512, "{row}: few at first");
+    for port in [65_300, 65_400, 27_017] {
+        assert!(!(low..=high).contains(&port), "{row}");
+    }
+    answers(&mut open).expect("it lives");
+    ask(&net.ours, local(7000));
+    // All of the row, except where our connection itself is.
+    let later: Vec<SocketAddr> = (low..low + 40).map(serve).collect();
+    for at in before.into_iter().chain(later) {
+        ask(&net.kernel, at);
+    }
+    let from = SocketAddr::new(here, high);
+    let mut from_ours = connect_from(&net.ours, from, there).expect("nobody has it");
+    answers(&mut from_ours).expect("an answer");
+    ask(&net.ours, local(7000));
+    program.interrupt();
+}
+
+#[test]
+fn ten_processes_share_the_host() {
+    let Some(net) = Net::new(1) else { return };
+    let traces = net.traces();
+    let there = greeter(&net);
+    let all: Vec<Program> = (0..10)
+        .map(|n| start(&net, 7000 + n, there, &["--path", "v1"]))
+        .collect();
+    for n in 0..10 {
+        ask(&net.ours, local(7000 + n));
+    }
+    for program in all {
+        program.interrupt();
+    }
+    assert_eq!(net.traces(), traces);
+}
+
+#[test]
+fn more_connections_than_ports_at_first() {
+    let Some(net) = Net::new(1) else { return };
+    let there = greeter(&net);
+    let program = start(&net, 7000, there, &["--path", "v1"]);
+    let mut all: Vec<TcpStream> = (0..600)
+        .map(|_| {
+            let stream = net.ours.run(|| TcpStream::connect(local(7000)));
+            stream.expect("it listens")
+        })
+        .collect();
+    for stream in &mut all {
+        answers(stream).expect("there is a port for each");
+    }
+    drop(all);
+    program.interrupt();
+}
+
+#[test]
+fn processes_that_start_together_have_networks_of_their_own() {
+    let Some(net) = Net::new(1) else { return };
+    let there = greeter(&net);
+    let all: Vec<Program> = std::thread::scope(|scope| {
+        let start = |n| start(&net, 7000 + n, there, &["--path", "v1", "--attach", "tun"]);
+        let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || start(n))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Program>| thread.join();
+        threads
+            .into_iter()
+            .map(|thread| join(thread).expect("each starts"))
+            .collect()
+    });
+    let mut inside: Vec<IpAddr> = shell(&net.ours, "ip -o -4 address")
+        .split_whitespace()
+        .filter_map(|word| word.split_once('/')?.0.parse().ok())
+        .filter(|addr: &IpAddr| addr.to_string().starts_with("198.18."))
+        .collect();
+    inside.sort();
+    inside.dedup();
+    assert_eq!(inside.len(), 4, "{inside:?}");
+    for n in 0..4 {
+        ask(&net.ours, local(7000 + n));
+    }
+    for program in all {
+        program.interrupt();
+    }
+}
+
+#[test]
+fn a_path_on_a_bridge_that_shows_frames_to_the_firewall() {
+    let Some(net) = Net::new(1) else { return };
+    let here = Net::our_address(V4, Own::Shared, 1);
+    net.ours
+        .ip([
+            "link add name br9 type bridge".to_owned(),
+            "link set v1 master br9".to_owned(),
+            "addr flush dev v1".to_owned(),
+            format!("addr add {here}/24 dev br9"),
+            "link set br9 up".to_owned(),
+        ])
+        .expect("it is ours");
+    if let Err(error) = net.ours.sysctl("net.bridge.bridge-nf-call-iptables", "1") {
+        eprintln!("skipped: this kernel has no br_netfilter ({error})");
+        return;
+    }
+    let there = greeter(&net);
+    for attach in ["packet", "tun"] {
+        let program = start(&net, 7000, there, &["--path", "br9", "--attach", attach]);
+        ask(&net.ours, local(7000));
+        program.interrupt();
+    }
+}
+
+#[test]
+fn file_capabilities_are_enough() {
+    let Some(net) = Net::new(1) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("manypath");
+    std::fs::copy(binary(), &copy).expect("room for a copy");
+    let copy = copy.display();
+    let given = format!(
+        "chmod 755 {0} {copy} && setcap cap_net_admin,cap_net_raw+ep {copy}",
+        folder.path().display()
+    );
+    let output = Command::new("sh").args(["-c", &given]).output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: files can be given no capabilities here");
+        return;
+    }
+    let there = greeter(&net);
+    let mut command = tool("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(copy.to_string())
+        .args(["forward", "--listen", "tcp:127.0.0.1:7000", "--to"])
+        .arg(format!("mptcp:{there}"))
+        .args(["--path", "v1"]);
+    for (key, value) in manypath(["status"]).get_envs() {
+        // Nobody may not write where the others' sockets are.
+        if let (true, Some(value)) = (key == "PATH", value) {
+            command.env(key, value);
+        }
+    }
+    let program = Program::start_command(&net.ours, command, "goes to");
+    ask(&net.ours, local(7000));
+    program.interrupt();
+    let left = || (shell(&net.ours, "nft list ruleset").is_empty()).then_some(());
+    wait_for("nothing to be left", left);
+}
