@@ -200,7 +200,7 @@ fn processes_that_start_together_have_networks_of_their_own() {
     let Some(net) = Net::new(1) else { return };
     let there = greeter(&net);
     let all: Vec<Program> = std::thread::scope(|scope| {
-        let start = |n| start(&net, 7000 + n, there, &["--path", "v1", "--attach", "tun"]);
+        let start = |n: u16| start(&net, 7000 + n, there, &["--path", "v1", "--attach", "tun"]);
         let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || start(n))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Program>| thread.join();
         threads
@@ -284,4 +284,29 @@ fn file_capabilities_are_enough() {
     program.interrupt();
     let left = || (shell(&net.ours, "nft list ruleset").is_empty()).then_some(());
     wait_for("nothing to be left", left);
+}
+
+#[test]
+fn killed_at_any_moment_of_its_set_up_it_leaves_nothing_for_long() {
+    let Some(net) = Net::new(1) else { return };
+    let before = net.traces();
+    for attach in ["packet", "tun"] {
+        let command = || {
+            let mut command = manypath(["forward", "--listen", "tcp:127.0.0.1:7001"]);
+            command
+                .args(["--to", "mptcp:10.77.1.1:5000", "--path", "v1"])
+                .args(["--attach", attach])
+                .stderr(std::process::Stdio::null());
+            command
+        };
+        // How long the set-up takes differs from host to host: the moments are spread over more than that.
+        for moment in 0..30 {
+            let mut process = net.ours.spawn(command()).expect("it starts");
+            std::thread::sleep(std::time::Duration::from_millis(moment * 4));
+            process.child().kill().expect("our child");
+            process.child().wait().expect("our child");
+        }
+        Program::start_command(&net.ours, command(), "goes to").interrupt();
+        assert_eq!(net.traces(), before, "{attach}");
+    }
 }

@@ -659,8 +659,8 @@ pub(crate) struct StackArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) attach: AttachKind,
 
-    /// Local ports to take on addresses that are shared with the host: one stays with each connection that we
-    /// opened for a minute after its end
+    /// The most local ports to use on addresses that are shared with the host; 256 at first, more when they are needed. One
+    /// stays with each connection that we opened for a minute after its end
     #[arg(long, value_name = "N", default_value_t = 12_288, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) local_ports: u16,
 
