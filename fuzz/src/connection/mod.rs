@@ -338,7 +338,8 @@ impl World<'_> {
         assert!(memory.connections <= MOST_MEMORY, "{memory:?}");
         for conn in self.stack.conns() {
             let info = self.stack.info(conn).expect("it was listed");
-            assert!(info.subflows.len() <= words::MOST_SUBFLOWS);
+            // One join at a time is begun beyond the limit, that of the stack and the peer's counted together.
+            assert!(info.subflows.len() <= words::MOST_SUBFLOWS + 1, "{info:?}");
         }
     }
 }

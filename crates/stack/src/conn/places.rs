@@ -123,6 +123,10 @@ impl Conn {
         if let Some(i) = self.stale_join(now) {
             return Place::Of(i);
         }
+        // One join at a time may be beyond the limit, ours and the peer's counted together.
+        if self.subflows.len() > usize::from(self.opts.max_subflows) {
+            return Place::Waits;
+        }
         // Either is over in a moment.
         let passing = |sf: &Subflow| is_half_open(sf) || sf.reset_with.is_some();
         if self.subflows.iter().any(passing) {

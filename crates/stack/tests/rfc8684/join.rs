@@ -257,6 +257,25 @@ fn answered_beyond_the_limit() -> (Session, usize, crate::script::packet::Seg) {
 }
 
 #[test]
+fn our_join_and_the_peers_are_counted_together_beyond_the_limit() {
+    // rfc8684:J19
+    let mut opts = plain_options();
+    opts.max_subflows = 1;
+    let mut s = Session::accepted_with(2, opts);
+    s.w.advance_ms(1_500);
+    let flow = s.w.dial(1, 4001, PORT);
+    let syn = s.join_syn(5, false);
+    s.w.inject(flow, &syn);
+    s.w.advance_ms(1_000);
+    // The first subflow is silent by now, so a join of our own is begun beyond the limit.
+    s.open_out(1);
+    assert_eq!(s.info().subflows.len(), 2);
+    s.w.inject(flow, &syn);
+    s.w.quiet(flow);
+    assert_eq!(s.info().subflows.len(), 2, "there is one at a time");
+}
+
+#[test]
 fn a_proven_join_goes_on_in_the_place_of_a_silent_subflow() {
     // rfc8684:J19
     let (mut s, flow, answer) = answered_beyond_the_limit();
