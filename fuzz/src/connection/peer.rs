@@ -155,7 +155,7 @@ impl Peer {
     pub(super) fn keys(&self) -> Keys {
         Keys {
             sender: self.other().key,
-            receiver: self.own.key,
+            receiver: self.own.key(),
         }
     }
 

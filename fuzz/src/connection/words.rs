@@ -260,7 +260,7 @@ fn add_addr(script: &mut Script<'_>, peer: &Peer) -> MptcpOption {
 }
 
 fn capable(script: &mut Script<'_>, peer: &Peer, place: &Place<'_>) -> MptcpOption {
-    let (sender, receiver) = (peer.own.key, peer.keys().sender);
+    let (sender, receiver) = (peer.own.key(), peer.keys().sender);
     let shape = script.byte();
     let keys = match shape & 3 {
         0 => CapableKeys::Ack { sender, receiver },

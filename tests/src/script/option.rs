@@ -26,7 +26,7 @@ pub struct End {
 
 impl End {
     fn key(&self) -> Key {
-        self.key.map_or(Key([0; 8]), |material| material.key)
+        self.key.map_or(Key([0; 8]), |material| material.key())
     }
 
     fn token(&self) -> Token {

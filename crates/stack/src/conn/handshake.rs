@@ -143,7 +143,7 @@ impl Conn {
         let early = self.subflows[i].greeting == Greeting::CapableSynAck
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
-            && third(seg, local.key) == Third::Early;
+            && third(seg, local.key()) == Third::Early;
         if early && seg.payload.is_empty() {
             self.ask_for_keys(i, seg);
         }
@@ -170,7 +170,7 @@ impl Conn {
     /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?
     pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         if self.subflows[i].greeting == Greeting::CapableSynAck {
-            let own = self.local.as_ref().map(|local| local.key);
+            let own = self.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
                 Third::Keys { peer, .. } => {
                     self.learn_key(peer);

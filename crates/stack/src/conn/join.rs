@@ -40,8 +40,8 @@ impl Conn {
     /// Our keys first, as we use them when we prove something. // rfc8684:J9
     pub(crate) fn keys(&self) -> Option<Keys> {
         Some(Keys {
-            sender: self.local.as_ref()?.key,
-            receiver: self.remote.as_ref()?.key,
+            sender: self.local.as_ref()?.key(),
+            receiver: self.remote.as_ref()?.key(),
         })
     }
 

@@ -227,11 +227,11 @@ mod tests {
         let second = cookies
             .key(now, &tuple(1), irs, |made| made.token == first.token)
             .expect("another");
-        assert_ne!(first.key, second.key);
+        assert_ne!(first.key(), second.key());
         for made in [first, second] {
-            assert!(cookies.made_key(&recalled, &tuple(1), irs, made.key));
-            assert!(!cookies.made_key(&recalled, &tuple(2), irs, made.key));
-            assert!(!cookies.made_key(&recalled, &tuple(1), irs + 1, made.key));
+            assert!(cookies.made_key(&recalled, &tuple(1), irs, made.key()));
+            assert!(!cookies.made_key(&recalled, &tuple(2), irs, made.key()));
+            assert!(!cookies.made_key(&recalled, &tuple(1), irs + 1, made.key()));
         }
         assert_eq!(cookies.key(now, &tuple(1), irs, |_| true), None);
     }

@@ -123,7 +123,7 @@ mod tests {
             let made = pool
                 .take(&mut rng, |token| seen.contains(&token))
                 .expect("tokens are free");
-            assert_eq!(made, KeyMaterial::derive(made.key));
+            assert_eq!(made, KeyMaterial::derive(made.key()));
             assert!(seen.insert(made.token));
         }
     }

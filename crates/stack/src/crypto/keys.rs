@@ -1,14 +1,17 @@
 //! What a key stands for: its token and initial data sequence number (RFC 8684 section 3.1).
 
+use alloc::boxed::Box;
+
 use manypath_wire::dsn::Dsn;
 use manypath_wire::ids::{Key, Token};
 use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 /// A key with everything that is derived from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeyMaterial {
-    /// The key as it is exchanged in MP_CAPABLE.
-    pub key: Key,
+    /// On the heap, so that a move leaves no copy behind; cleared when it is dropped.
+    key: Box<Zeroizing<[u8; 8]>>,
     /// Names the connection in MP_JOIN.
     pub token: Token,
     /// Initial data sequence number: the SYN's; the first byte of data has the next one.
@@ -16,12 +19,17 @@ pub struct KeyMaterial {
 }
 
 impl KeyMaterial {
+    /// The key itself, for what is computed from it and for the options that say it.
+    pub fn key(&self) -> Key {
+        Key(**self.key)
+    }
+
     /// Hashes a key once and cuts both values out of the digest.
     pub fn derive(key: Key) -> Self {
         let digest: [u8; 32] = Sha256::digest(key.0).into();
         let [t0, t1, t2, t3, .., d0, d1, d2, d3, d4, d5, d6, d7] = digest;
         Self {
-            key,
+            key: Box::new(Zeroizing::new(key.0)),
             // rfc8684:C22: the most significant 32 bits
             token: Token(u32::from_be_bytes([t0, t1, t2, t3])),
             // rfc8684:C23: the least significant 64 bits
@@ -32,6 +40,15 @@ impl KeyMaterial {
     /// The data sequence number of the first byte of the stream: the SYN took the one before. // rfc8684:C33
     pub fn first_byte(&self) -> Dsn {
         self.idsn + 1
+    }
+}
+
+/// Shows nothing of the key.
+impl core::fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("KeyMaterial")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
 

@@ -28,11 +28,11 @@ impl Keys {
     }
 
     fn hmac(&self) -> Hmac<Sha256> {
-        let mut key = [0; 16];
+        let mut key = zeroize::Zeroizing::new([0; 16]);
         key[..8].copy_from_slice(&self.sender.0);
         key[8..].copy_from_slice(&self.receiver.0);
         // Invariant: HMAC takes a key of any length (RFC 2104 section 2), so this cannot fail.
-        Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts keys of every length")
+        Hmac::<Sha256>::new_from_slice(&*key).expect("HMAC accepts keys of every length")
     }
 }
 

@@ -1,7 +1,8 @@
 //! The keyed and unkeyed hashes of the protocol, and everything random.
 //!
 //! Owns: what is derived from a key, the authentication codes of MP_JOIN and ADD_ADDR, the generator that every random
-//! number of a stack comes from, and initial sequence numbers. Must never see a packet, and never print a key.
+//! number of a stack comes from, and initial sequence numbers. Must never see a packet, and never print a key. Keys and secrets that are kept are cleared when
+//! they are dropped, and so is what hashes them; siphasher's states and values on the stack are not.
 
 pub mod cookie;
 pub mod early;
@@ -11,23 +12,25 @@ pub mod keys;
 pub mod mac;
 pub mod rng;
 
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
+use zeroize::Zeroizing;
 
 /// A secret of one stack for keyed hashes of addresses and ports.
-#[derive(Clone, Copy)]
-pub(crate) struct HashKey(u64, u64);
+pub(crate) struct HashKey(Box<Zeroizing<[u64; 2]>>);
 
 impl HashKey {
     /// Draws a fresh secret.
     pub(crate) fn draw(rng: &mut rng::Rng) -> Self {
-        Self(rng.next_u64(), rng.next_u64())
+        Self(Box::new(Zeroizing::new([rng.next_u64(), rng.next_u64()])))
     }
 
     /// A hasher that starts from this secret.
-    pub(crate) fn hasher(self) -> SipHasher24 {
-        SipHasher24::new_with_keys(self.0, self.1)
+    pub(crate) fn hasher(&self) -> SipHasher24 {
+        let [k0, k1] = **self.0;
+        SipHasher24::new_with_keys(k0, k1)
     }
 }
 

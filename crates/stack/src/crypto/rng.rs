@@ -17,9 +17,9 @@ impl Rng {
 
     /// A second generator, independent of what this one gives from now on.
     pub fn fork(&mut self) -> Self {
-        let mut seed = [0; 32];
-        self.fill(&mut seed);
-        Self::new(seed)
+        let mut seed = zeroize::Zeroizing::new([0; 32]);
+        self.fill(&mut *seed);
+        Self::new(*seed)
     }
 
     /// 32 random bits.

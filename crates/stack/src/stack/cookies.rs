@@ -82,7 +82,7 @@ impl Stack {
             // rfc8684:C7,C8
             if let Some(made) = self.syn_cookies.key(now, &tuple, irs, in_use) {
                 let checksum = opts.checksum || offer.checksum_required;
-                let keys = CapableKeys::SynAck { sender: made.key };
+                let keys = CapableKeys::SynAck { sender: made.key() };
                 let taken = options
                     .mptcp
                     .push(MptcpOption::Capable(Capable::v1(checksum, keys)));

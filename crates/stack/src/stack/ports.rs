@@ -55,8 +55,8 @@ impl Ports {
             return None;
         }
         let count = last - first + 1;
-        let offset = hash(self.offset, local, remote) % u64::from(count);
-        let next = &mut self.next[(hash(self.group, local, remote) % GROUPS as u64) as usize];
+        let offset = hash(&self.offset, local, remote) % u64::from(count);
+        let next = &mut self.next[(hash(&self.group, local, remote) % GROUPS as u64) as usize];
         for _ in 0..count {
             let port = first + (offset as u32 + u32::from(*next)) % count;
             *next = next.wrapping_add(1);
@@ -69,7 +69,7 @@ impl Ports {
     }
 }
 
-fn hash(key: HashKey, local: IpAddr, remote: SocketAddr) -> u64 {
+fn hash(key: &HashKey, local: IpAddr, remote: SocketAddr) -> u64 {
     let mut hasher = key.hasher();
     hash_ip(&mut hasher, local);
     hash_addr(&mut hasher, remote);

@@ -64,7 +64,7 @@ fn opened() -> (Session, usize) {
     let (mut w, listener) = world(SynCookiePolicy::Always);
     let (flow, answer, key) = answered(&mut w, 4000, true);
     let own = key.expect("MP_CAPABLE in the SYN/ACK");
-    w.inject(flow, &stamped(third_packet(true, own.key), &answer));
+    w.inject(flow, &stamped(third_packet(true, own.key()), &answer));
     let conn = w
         .stack
         .accept(listener)
@@ -103,7 +103,7 @@ fn a_handshake_by_cookie_is_measured() {
         let (flow, answer, key) = answered(&mut w, 4000, true);
         let own = key.expect("MP_CAPABLE in the SYN/ACK");
         w.advance_ms(late - 1);
-        w.inject(flow, &stamped(third_packet(true, own.key), &answer));
+        w.inject(flow, &stamped(third_packet(true, own.key()), &answer));
         let conn = w.stack.accept(listener).expect("established");
         let tcp = w.stack.info(conn).expect("open").subflows[0].tcp;
         let srtt = tcp.srtt.expect("measured").as_millis();
@@ -122,7 +122,7 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
     let map = map_at(peer.first_byte(), Ssn::new(1), b"first", true);
     let keys = CapableKeys::Data {
         sender: PEER_KEY,
-        receiver: own.key,
+        receiver: own.key(),
         len: map.len,
         checksum: map.checksum,
     };
@@ -247,7 +247,7 @@ fn a_small_window_before_it_is_accepted_holds_by_cookie_too() {
 fn nobody_gets_in_without_the_cookie_or_long_after() {
     let (mut w, listener) = world(SynCookiePolicy::Always);
     let (flow, answer, key) = answered(&mut w, 4000, true);
-    let own = key.expect("a key").key;
+    let own = key.expect("a key").key();
     let guessed = w.flows[flow].irs + 2;
     w.inject(
         flow,
@@ -283,7 +283,7 @@ fn a_token_that_is_taken_is_not_given_again() {
     );
     w.inject(
         flow,
-        &stamped(third_packet(true, first.expect("a key").key), &answer),
+        &stamped(third_packet(true, first.expect("a key").key()), &answer),
     );
     assert!(w.stack.accept(listener).is_some());
 }
@@ -300,7 +300,7 @@ fn cookies_begin_when_the_backlog_is_full_of_the_young() {
     assert_eq!(w.count().syn_cookie_sent, 1);
     // Its third packet proves its address: handshakes that others may never finish do not stand in its way.
     let own = key.expect("a key");
-    w.inject(flow, &stamped(third_packet(true, own.key), &answer));
+    w.inject(flow, &stamped(third_packet(true, own.key()), &answer));
     let conn = w.stack.accept(listener).expect("established");
     let info = w.stack.info(conn).expect("open");
     assert_eq!(info.level, ProtocolLevel::Multipath);

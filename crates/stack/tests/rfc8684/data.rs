@@ -132,8 +132,8 @@ fn a_checksum_that_is_missing_closes_the_subflow() {
     let mut s = Session::accepted();
     s.checksum = false;
     let keys = manypath_wire::tcp::mptcp::CapableKeys::Data {
-        sender: s.peer.key,
-        receiver: s.own.key,
+        sender: s.peer.key(),
+        receiver: s.own.key(),
         len: 3,
         checksum: None,
     };

@@ -297,7 +297,7 @@ fn a_listener_takes_the_data_and_may_answer_before_the_third_packet() {
         "there is no key to count from"
     );
     s.received = 10;
-    let pkt = third_packet(true, s.own.key);
+    let pkt = third_packet(true, s.own.key());
     s.w.inject(flow, &pkt);
     s.w.drain(flow);
     // The first byte behind the SYN is the second of the data sequence, and number one of the subflow.
@@ -325,7 +325,7 @@ fn an_early_connection_can_be_closed_early() {
     s.shutdown();
     s.w.drain(flow);
     s.received = 9;
-    let pkt = third_packet(true, s.own.key);
+    let pkt = third_packet(true, s.own.key());
     s.w.inject(flow, &pkt);
     s.ack(flow);
     let fin = s.w.find(flow, "DATA_FIN", Seg::is_data_fin);
@@ -372,7 +372,7 @@ fn a_lost_answer_is_repeated_and_early_data_behind_it() {
     let again = s.w.expect(flow, "the SYN/ACK again", Seg::is_syn_ack);
     assert_eq!(again.ack, s.w.flows[flow].isn + 21);
     let irs = s.w.flows[flow].irs;
-    let pkt = third_packet(true, s.own.key).acking(irs + 1);
+    let pkt = third_packet(true, s.own.key()).acking(irs + 1);
     s.w.inject(flow, &pkt);
     s.w.advance_ms(300);
     let data = s.w.find(flow, "the data again", Seg::has_data);

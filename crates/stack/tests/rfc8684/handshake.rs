@@ -171,7 +171,7 @@ fn the_third_packet_has_both_keys_and_the_first_data_repeats_them() {
     let mut s = Session::greeted(1, plain_options());
     let third = s.w.expect(0, "the third packet", |s| s.is_bare());
     let keys = third.capable().expect("with MP_CAPABLE").keys;
-    let (sender, receiver) = (s.own.key, PEER_KEY);
+    let (sender, receiver) = (s.own.key(), PEER_KEY);
     assert_eq!(keys, CapableKeys::Ack { sender, receiver });
     s.write(b"first");
     let first = s.w.expect(0, "the first data", |s| s.payload == b"first");

@@ -13,7 +13,7 @@ fn close(key: Key) -> MptcpOption {
 }
 
 fn closes(s: &Session, seg: &Seg) -> bool {
-    let expected = FastClose { key: s.peer.key };
+    let expected = FastClose { key: s.peer.key() };
     seg.options.mptcp.fastclose() == Some(expected)
 }
 
@@ -107,7 +107,7 @@ fn a_fast_close_of_the_peer_ends_everything() {
         s.w.drain(0);
         s.w.drain(other);
         let pkt = if with_rst { rst() } else { ack() };
-        s.w.inject(0, &pkt.opt(close(s.own.key)));
+        s.w.inject(0, &pkt.opt(close(s.own.key())));
         s.w.find(other, "a reset", |s| s.is_rst());
         if !with_rst {
             s.w.find(0, "a reset", |s| s.is_rst());
@@ -123,7 +123,7 @@ fn a_fast_close_of_the_peer_ends_everything() {
 fn a_fast_close_with_a_wrong_key_is_ignored() {
     // rfc8684:Z3
     let mut s = Session::accepted();
-    s.w.inject(0, &ack().opt(close(s.peer.key)));
+    s.w.inject(0, &ack().opt(close(s.peer.key())));
     s.w.inject(0, &ack().opt(close(Key([0; 8]))));
     assert_eq!(s.w.count().fastclose_bad_key, 2);
     assert_eq!((s.info().closed, s.working()), (None, 1));
@@ -137,7 +137,7 @@ fn two_fast_closes_that_cross_end_by_reset() {
     let mut s = Session::called();
     s.abort();
     s.w.find(0, "MP_FASTCLOSE", |s| s.options.mptcp.fastclose().is_some());
-    s.w.inject(0, &ack().opt(close(s.own.key)));
+    s.w.inject(0, &ack().opt(close(s.own.key())));
     s.w.expect(0, "a reset", |s| s.is_rst());
     s.w.advance_ms(10_000);
     s.w.quiet(0);
@@ -155,12 +155,12 @@ fn keys_are_on_the_wire_in_two_options_only() {
     let add = s.add_addr(7, 3, None);
     s.w.inject(0, &ack().opt(MptcpOption::AddAddr(add)));
     segs.extend(keep(&mut s));
-    let key = s.own.key.0;
+    let key = s.own.key().0;
     let shows = |seg: &Seg| seg.bytes.windows(8).any(|part| part == key);
     s.w.check(!segs.is_empty() && !segs.iter().any(shows), "no key");
     s.abort();
     let last = keep(&mut s);
-    let peers = s.peer.key.0;
+    let peers = s.peer.key().0;
     let told = |seg: &Seg| seg.bytes.windows(8).any(|part| part == peers);
     s.w.check(last.iter().any(told), "the peer's key, to end it");
     s.w.check(!last.iter().any(shows), "not ours");

@@ -259,7 +259,7 @@ fn nothing_is_taken_from_a_segment_that_tcp_does_not_accept() {
         data_ack: Some(DataAck::Long(s.own_dsn(4).get())),
         ..Dss::default()
     });
-    let close = MptcpOption::FastClose(manypath_wire::tcp::mptcp::FastClose { key: s.own.key });
+    let close = MptcpOption::FastClose(manypath_wire::tcp::mptcp::FastClose { key: s.own.key() });
     let fail = s.fail_at(0);
     let add = MptcpOption::AddAddr(s.add_addr(9, 1, None));
     let prio = MptcpOption::Prio(Prio { backup: true });

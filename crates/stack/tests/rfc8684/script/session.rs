@@ -194,8 +194,8 @@ impl Session {
     /// The stack's keys first.
     pub(crate) fn keys(&self) -> Keys {
         Keys {
-            sender: self.own.key,
-            receiver: self.peer.key,
+            sender: self.own.key(),
+            receiver: self.peer.key(),
         }
     }
 
