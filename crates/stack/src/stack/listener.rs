@@ -10,6 +10,18 @@ use crate::ids::ConnId;
 /// A peer that is there has answered our SYN by then: it is when we say it again (RFC 6298, section 2).
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a SYN/ACK is repeated that nobody answers: as often as Linux does while there is room, and less often the fuller the
+/// backlog is, since most of them go to who never asked then. Pure.
+fn syn_ack_retries(half_open: usize, backlog: usize) -> u8 {
+    if half_open < backlog / 2 {
+        5
+    } else if half_open < backlog / 4 * 3 {
+        2
+    } else {
+        1
+    }
+}
+
 pub(super) struct Listener {
     pub(super) opts: ListenOptions,
     /// Connections in their handshake and when their SYN came last, oldest first.
@@ -30,6 +42,11 @@ impl Listener {
     /// There is room for one more handshake.
     pub(super) fn has_room(&self) -> bool {
         self.half_open.len() + self.queue.len() < self.opts.backlog.max(1)
+    }
+
+    /// How often the answer to a SYN that comes now is repeated.
+    pub(super) fn syn_ack_retries(&self) -> u8 {
+        syn_ack_retries(self.half_open.len(), self.opts.backlog.max(1))
     }
 
     /// As many wait to be accepted as may: the application is what is slow.
@@ -84,5 +101,26 @@ impl Listener {
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.queue.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_that_fills_has_answers_repeated_less_often() {
+        for (half_open, backlog, expected) in [
+            (0, 4096, 5),
+            (2047, 4096, 5),
+            (2048, 4096, 2),
+            (3071, 4096, 2),
+            (3072, 4096, 1),
+            (0, 1, 1),
+            (1, 2, 1),
+        ] {
+            let is = syn_ack_retries(half_open, backlog);
+            assert_eq!(is, expected, "{half_open} of {backlog}");
+        }
     }
 }

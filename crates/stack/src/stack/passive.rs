@@ -27,6 +27,7 @@ impl Stack {
             return;
         };
         let congested = listener.is_congested();
+        let syn_ack_retries = listener.syn_ack_retries();
         let remembered = match self.config.syn_cookies {
             SynCookiePolicy::Never | SynCookiePolicy::WhenFull => {
                 listener.has_room() || self.make_room(handle)
@@ -64,7 +65,8 @@ impl Stack {
         };
         let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
-        let config = self.machine_config(&draft.opts, &path, stamp);
+        let mut config = self.machine_config(&draft.opts, &path, stamp);
+        config.syn_ack_retries = syn_ack_retries;
         let mut tcp = Machine::accept(config, self.now, isn, seg);
         let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
         // Until somebody accepts it.

@@ -42,8 +42,10 @@ pub struct Config {
     pub min_rto: Duration,
     /// Upper bound of the retransmission timeout (RFC 6298 section 2.5: at least 60 s).
     pub max_rto: Duration,
-    /// Retransmissions of a SYN or SYN+ACK before giving up.
+    /// Retransmissions of a SYN before giving up.
     pub syn_retries: u8,
+    /// Retransmissions of a SYN+ACK before giving up. Anybody can have them sent to an address that is not theirs.
+    pub syn_ack_retries: u8,
     /// Time without any acknowledgement after which the next timeout of data gives up (RFC 9293 section 3.8.3, R2: at
     /// least 100 s). A time and not a number of timeouts, because a path that is probed often must not die sooner.
     pub give_up: Duration,
@@ -72,6 +74,7 @@ impl Default for Config {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             syn_retries: 6,
+            syn_ack_retries: 5,
             give_up: Duration::from_secs(900),
             time_wait: Duration::from_secs(60),
         }

@@ -91,8 +91,9 @@ impl Machine {
     /// that (RFC 9293 section 3.8.6.1).
     fn given_up(&self, now: Instant, timeouts: u8) -> Option<DeadCause> {
         match self.state {
-            State::SynSent | State::SynReceived => {
-                (timeouts > self.cfg.syn_retries).then_some(DeadCause::SynTimeout)
+            State::SynSent => (timeouts > self.cfg.syn_retries).then_some(DeadCause::SynTimeout),
+            State::SynReceived => {
+                (timeouts > self.cfg.syn_ack_retries).then_some(DeadCause::SynTimeout)
             }
             State::Established
             | State::FinWait1
