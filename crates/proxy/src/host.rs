@@ -109,8 +109,8 @@ pub(crate) fn set_keepalive(stream: &TcpStream, idle: Duration) -> io::Result<()
     )
 }
 
-/// Makes the next close a reset, so that the peer does not take a broken stream for a complete one.
-pub(crate) fn reset_on_close(stream: &TcpStream) {
+/// Makes the next close a reset, so that the peer does not take a broken stream for a complete one, or an ordinary one again.
+pub(crate) fn reset_on_close(stream: &TcpStream, on: bool) {
     // A socket on which this fails is closed already; there is nothing left to tell the peer.
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+    let _ = SockRef::from(stream).set_linger(on.then_some(Duration::ZERO));
 }

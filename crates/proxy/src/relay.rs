@@ -196,6 +196,8 @@ pub async fn relay_on(a: Stream, b: Stream, terms: Terms<'_>) -> io::Result<Carr
     for stream in [&a, &b] {
         // A stream that is broken already says so at the first read.
         let _ = stream.set_nodelay(true);
+        // The kernel closes what a killed process leaves, and half an answer must not end as a whole one does.
+        stream.reset_on_close(true);
     }
     let mut pair = Pair(Some((a, b)));
     let Some((a, b)) = &mut pair.0 else {
@@ -214,7 +216,10 @@ pub async fn relay_on(a: Stream, b: Stream, terms: Terms<'_>) -> io::Result<Carr
     })
     .await?;
     // Both directions have ended in order, so plain closing is right.
-    drop(pair.0.take());
+    if let Some((a, b)) = pair.0.take() {
+        a.reset_on_close(false);
+        b.reset_on_close(false);
+    }
     Ok(Carried {
         forth: forth.carried,
         back: back.carried,
@@ -347,6 +352,23 @@ mod tests {
             .expect_err("not a regular end");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(task.await.expect("no panic").is_err());
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_process_leaves_is_reset_by_the_kernel() {
+        let ((mut client, a), (b, server)) = (pair().await, pair().await);
+        // A killed process closes its descriptors and runs nothing else; these two outlive the relay's own.
+        let left = [&a, &b].map(|stream| socket2::SockRef::from(stream).try_clone().expect("dup"));
+        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        client.write_all(b"half").await.expect("written");
+        let mut server = server;
+        server.read_exact(&mut [0; 4]).await.expect("carried");
+        let lingers = left.each_ref().map(|socket| socket.linger().expect("open"));
+        assert_eq!(lingers, [Some(std::time::Duration::ZERO); 2]);
+        drop((client, server));
+        task.await.expect("no panic").expect("both ended in order");
+        let lingers = left.each_ref().map(|socket| socket.linger().expect("open"));
+        assert_eq!(lingers, [None; 2], "an end in order stays one");
     }
 
     #[tokio::test]

@@ -76,10 +76,19 @@ impl Stream {
         })
     }
 
+    /// Whether the host ends its stream by a reset when nobody holds it any more, whatever became of the process. Streams of our
+    /// stack end with it.
+    pub fn reset_on_close(&self, on: bool) {
+        match self {
+            Self::Host(stream) => host::reset_on_close(stream, on),
+            Self::Ours(_) => {}
+        }
+    }
+
     /// Ends the stream so that the peer sees an error and not a regular end.
     pub fn abort(self) {
         match self {
-            Self::Host(stream) => host::reset_on_close(&stream),
+            Self::Host(stream) => host::reset_on_close(&stream, true),
             Self::Ours(stream) => {
                 // A connection that is over already needs no reset.
                 let _ = stream.abort();

@@ -10,6 +10,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::endpoint::{Closing, Gate, Plan};
 use crate::fabric::{Fabric, LinkId, NodeId, Port, Side};
+use crate::habit::DeafToOldEnd;
 use crate::host::{Host, Interface, InterfaceCounters, Service, options};
 use crate::middlebox::{BoxSpec, NatSpec, Way};
 use crate::reading::Alterations;
@@ -186,6 +187,7 @@ fn build_host(
     fabric: &mut Fabric,
 ) -> Result<Host, ScenarioError> {
     let mut host = Host::new(&spec.name, StackConfig::default(), seed);
+    host.habit = spec.deaf_to_old_end.map(DeafToOldEnd::new);
     for interface in &spec.interfaces {
         let end = interface.end(&spec.name);
         let port = *names.interfaces.get(&end).ok_or_else(|| {

@@ -18,6 +18,7 @@ use crate::card::{Cards, Desk};
 use crate::coalesce;
 use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, Port};
+use crate::habit::DeafToOldEnd;
 use crate::oracle::{Rule, Violation, Watch};
 use crate::packet::Packet;
 use crate::reading::Alterations;
@@ -82,6 +83,8 @@ pub struct Host {
     /// What the network may do to streams.
     alterations: Arc<Alterations>,
     watch: Watch,
+    /// What it does not hear as our stack would.
+    pub habit: Option<DeafToOldEnd>,
     /// Something came in since the last turn.
     pub stirred: bool,
     /// Endpoints that may be able to do something.
@@ -119,6 +122,7 @@ impl Host {
             services: FxHashMap::default(),
             alterations: Arc::default(),
             watch: Watch::default(),
+            habit: None,
             stirred: false,
             eager: Vec::new(),
             wakes: Vec::new(),
@@ -284,7 +288,9 @@ impl Host {
         }
         match packet.segment() {
             Some(segment) => {
-                self.stack.handle_segment(now, iface, &segment);
+                let heard = self.habit.as_mut().map(|habit| habit.filter(&segment));
+                let heard = heard.as_ref().unwrap_or(&segment);
+                self.stack.handle_segment(now, iface, heard);
             }
             None => {
                 let meta = RxMeta { checksum_ok: false };
@@ -407,6 +413,9 @@ impl Host {
             let verdict = match packet.read(verify) {
                 Ok(()) => packet.summary().map_or(Ok(()), |summary| {
                     interface.counters.sent_payload += u64::from(summary.payload);
+                    if let Some(habit) = &mut self.habit {
+                        habit.sent(summary);
+                    }
                     self.watch.sent(summary)
                 }),
                 Err(ParseError::NotTcp(_)) => Ok(()),

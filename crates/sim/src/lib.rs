@@ -40,6 +40,7 @@ mod coalesce;
 pub mod endpoint;
 pub mod fabric;
 pub mod gauntlet;
+pub mod habit;
 pub mod host;
 pub mod icmp;
 mod judge;

@@ -1,4 +1,5 @@
-//! A server that has nothing to say ends its stream at once; the client's data waits in a long queue.
+//! Streams that end one way: a server that has nothing to say ends its own at once, while the client's data waits in a long queue;
+//! and clients that are deaf to the end of a stream in the way of Linux.
 
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
@@ -56,4 +57,59 @@ fn a_data_fin_that_waits_behind_the_peers_data_costs_no_subflow() {
     let info = client.stack.info(endpoint.conn).expect("it goes on");
     let phases: Vec<SubflowPhase> = info.subflows.iter().map(|sf| sf.phase).collect();
     assert_eq!(phases, [SubflowPhase::Established; 2]);
+}
+
+/// A download over two paths to a client that is too busy for the first `busy` lone DATA_FINs.
+fn deaf(busy: u8) -> Scenario {
+    let text = format!(
+        r#"
+title = "A client that is deaf to an end that comes with old data"
+
+[[host]]
+name = "client"
+interface = [{{ name = "a", addresses = ["10.1.0.2"] }}, {{ name = "b", addresses = ["10.2.0.2"] }}]
+deaf-to-old-end = {busy}
+
+[[host]]
+name = "server"
+interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
+
+[[router]]
+name = "internet"
+
+[[link]]
+name = "a"
+ends = ["client.a", "internet"]
+rate = "50Mbit/s"
+delay = "10ms"
+
+[[link]]
+name = "b"
+ends = ["client.b", "internet"]
+rate = "50Mbit/s"
+delay = "15ms"
+
+[[link]]
+name = "access"
+ends = ["internet", "server.eth0"]
+rate = "1Gbit/s"
+
+[[app]]
+name = "app"
+client = "client"
+server = "server"
+download = "100KB"
+options = {{ records = false, checksum = false }}
+"#
+    );
+    Scenario::parse(&text).expect("the scenario is well-formed")
+}
+
+#[test]
+fn the_end_of_a_stream_reaches_a_client_that_is_deaf_to_old_ends() {
+    for busy in [0, 2, 5, 40] {
+        let simulation = Simulation::new(deaf(busy), RunOptions::default());
+        let report = simulation.expect("the scenario makes sense").finish();
+        assert!(report.is_good(), "{busy}: {report}");
+    }
 }

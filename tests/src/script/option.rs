@@ -15,18 +15,35 @@ use manypath_wire::tcp::mptcp::{
     MptcpOption, Prio, Private, RemoveAddr, Reset, ResetReason,
 };
 
+/// A key and what follows from it. That of a script is no secret.
+#[derive(Debug, Clone, Copy)]
+pub struct Material {
+    key: Key,
+    token: Token,
+    idsn: Dsn,
+}
+
+impl Material {
+    /// What this key stands for.
+    #[must_use]
+    pub fn derive(key: Key) -> Self {
+        let KeyMaterial { token, idsn, .. } = KeyMaterial::derive(key);
+        Self { key, token, idsn }
+    }
+}
+
 /// One end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     /// Its key, once known.
-    pub key: Option<KeyMaterial>,
+    pub key: Option<Material>,
     /// Its nonce on the flow, once known.
     pub nonce: Option<Nonce>,
 }
 
 impl End {
     fn key(&self) -> Key {
-        self.key.map_or(Key([0; 8]), |material| material.key())
+        self.key.map_or(Key([0; 8]), |material| material.key)
     }
 
     fn token(&self) -> Token {
@@ -481,7 +498,7 @@ mod tests {
 
     fn voice(payload: &[u8]) -> Voice<'_> {
         let end = |byte: u8| End {
-            key: Some(KeyMaterial::derive(Key([byte; 8]))),
+            key: Some(Material::derive(Key([byte; 8]))),
             nonce: Some(Nonce(u32::from(byte))),
         };
         Voice {

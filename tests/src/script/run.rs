@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use manypath_sim::attack::peer::Shape as Raw;
-use manypath_stack::crypto::keys::KeyMaterial;
 use manypath_wire::ids::{FourTuple, Key, Mss, Nonce};
 use manypath_wire::segment::{Segment, Verify};
 use manypath_wire::seq::SeqNum;
@@ -13,7 +12,7 @@ use manypath_wire::tcp::mptcp::{CapableKeys, Join, MptcpOption};
 use manypath_wire::tcp::options::{FastOpen, Timestamps};
 
 use super::observed::Observed;
-use super::option::{self, End, Voice};
+use super::option::{self, End, Material, Voice};
 use super::{Action, Arm, Either, PORT, Progress, Script, Shape, Step, What, dialled};
 
 /// What should not take long takes no longer than this.
@@ -72,8 +71,8 @@ struct Failure {
 
 /// The keys and numbers of one connection.
 struct Connection {
-    device: Option<KeyMaterial>,
-    peer: KeyMaterial,
+    device: Option<Material>,
+    peer: Material,
     cookie: Option<FastOpen>,
 }
 
@@ -152,7 +151,7 @@ impl<'a> Player<'a> {
         let cookie = self.connections.last().and_then(|c| c.cookie);
         self.connections.push(Connection {
             device: None,
-            peer: KeyMaterial::derive(Key(key)),
+            peer: Material::derive(Key(key)),
             cookie,
         });
     }
@@ -431,7 +430,7 @@ impl<'a> Player<'a> {
                     | CapableKeys::Data { sender, .. } => {
                         connection
                             .device
-                            .get_or_insert_with(|| KeyMaterial::derive(sender));
+                            .get_or_insert_with(|| Material::derive(sender));
                     }
                 },
                 MptcpOption::Join(Join::Syn { nonce, .. } | Join::SynAck { nonce, .. }) => {

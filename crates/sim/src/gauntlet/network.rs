@@ -52,6 +52,7 @@ pub(super) fn draw(dice: &mut Dice) -> Network {
     let client = HostSpec {
         name: "client".into(),
         interfaces: interfaces(dice, &paths, |path| Some(path.client)),
+        deaf_to_old_end: None,
     };
     let server = HostSpec {
         name: "server".into(),
@@ -60,6 +61,7 @@ pub(super) fn draw(dice: &mut Dice) -> Network {
         } else {
             interfaces(dice, &paths, |path| path.server)
         },
+        deaf_to_old_end: None,
     };
     let mut links: Vec<LinkSpec> = paths
         .iter()

@@ -77,13 +77,45 @@ impl Conn {
         }
     }
 
-    /// The application lets go: what it did not read is lost, what it wrote is still delivered.
-    pub(crate) fn release(&mut self, now: Instant) {
-        self.released = true;
+    /// The application lets go: what it did not read is lost, what it wrote is still delivered. An attempt to connect that nobody
+    /// has answered ends, whatever was written (RFC 9293 section 3.10.4, SYN-SENT).
+    pub(crate) fn release(&mut self, cx: &mut Cx<'_>) {
         self.shutdown_write();
+        self.let_go(cx.now);
+        if self.is_calling() {
+            self.stop_calling(cx);
+        }
+    }
+
+    /// The application lets go and wants it over at once: its stream has no end that the peer could take for one.
+    pub(crate) fn release_and_abort(&mut self, cx: &mut Cx<'_>) {
+        self.let_go(cx.now);
+        self.abort(cx);
+    }
+
+    pub(super) fn let_go(&mut self, now: Instant) {
+        self.released = true;
         self.watch_orphan(now);
         self.bytes_at_release = self.recv.next();
         self.recv.skip();
+    }
+
+    /// Our SYN has not been answered.
+    fn is_calling(&self) -> bool {
+        let unanswered = |sf: &Subflow| sf.tcp.state() == State::SynSent;
+        self.closed.is_none() && !self.established && self.subflows.iter().all(unanswered)
+    }
+
+    /// Nothing is sent: the peer knows of no connection, and an answer that comes late gets a RST.
+    fn stop_calling(&mut self, cx: &mut Cx<'_>) {
+        cx.count.conn_aborted += 1;
+        for sf in &mut self.subflows {
+            sf.end.get_or_insert(SubflowEnd::ConnectionClosed);
+            sf.tcp.forget();
+        }
+        self.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::Aborted, cx);
     }
 
     fn watch_orphan(&mut self, now: Instant) {
@@ -128,27 +160,27 @@ impl Conn {
         } else {
             self.send.clear();
         }
+        self.send.withdraw_fin();
         self.recv.clear();
         match (chosen, option) {
-            (Some(i), Some(option)) => {
+            (Some(i), Some(_)) => {
                 let rto = self.subflows[i].tcp.rto();
                 self.fast_close = Some(FastCloseWait {
                     at: cx.now + rto,
                     repeats: 0,
                 });
-                self.say_fast_close(i, option, cx);
+                self.say_fast_close(i, cx);
                 self.finish(CloseCause::Aborted, cx);
             }
             _ => self.finish(CloseCause::Aborted, cx),
         }
     }
 
-    fn say_fast_close(&mut self, i: usize, option: MptcpOption, cx: &mut Cx<'_>) {
+    /// From here on every acknowledgement carries the option until the peer answers with a RST.
+    fn say_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fastclose_sent += 1;
         let sf = &mut self.subflows[i];
         sf.signals.clear();
-        sf.signals.push_back(option);
-        sf.signals_welcome();
         sf.tcp.force_ack();
     }
 
@@ -157,7 +189,7 @@ impl Conn {
         let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else {
             return;
         };
-        let (Some(option), Some(i)) = (self.fast_close_option(), self.best_subflow()) else {
+        let Some(i) = self.best_subflow().filter(|_| self.remote.is_some()) else {
             self.fast_close = None;
             return;
         };
@@ -168,7 +200,7 @@ impl Conn {
                 at: cx.now + rto.times(1 << repeats),
                 repeats,
             });
-            self.say_fast_close(i, option, cx);
+            self.say_fast_close(i, cx);
         } else {
             self.reset_for_fast_close(i, cx);
         }
@@ -187,7 +219,7 @@ impl Conn {
         let ours = self
             .local
             .as_ref()
-            .is_some_and(|local| mac::equal(&local.key.0, &key.0));
+            .is_some_and(|local| mac::equal(&local.key().0, &key.0));
         if !ours {
             cx.count.fastclose_bad_key += 1;
             return;
@@ -368,6 +400,10 @@ impl Conn {
 
     /// Moves closing on after anything that may have brought it nearer.
     pub(crate) fn advance_end(&mut self, cx: &mut Cx<'_>) {
+        if self.fast_close.is_some() {
+            // Neither FIN nor DATA_FIN: the peer's reader must not take what came before for the whole (RFC 8684 section 3.5).
+            return;
+        }
         if self.lattice.speaks_multipath() {
             // FINs go when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
@@ -456,7 +492,7 @@ impl Conn {
     /// when nothing has to go to the peer any more. // rfc8684:F4,F7
     pub(super) fn answer_fins(&mut self) {
         // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
-        if !self.lattice.speaks_multipath() || self.failing.is_some() {
+        if !self.lattice.speaks_multipath() || self.failing.is_some() || self.fast_close.is_some() {
             return;
         }
         for i in 0..self.subflows.len() {

@@ -1,6 +1,7 @@
 //! Which part of the data sequence travels at which part of a subflow (RFC 8684 section 3.3.1).
 //!
-//! Owns the notes of both directions; never a payload byte. A mapping is never changed once made.
+//! Owns the notes of both directions; never a payload byte. A mapping is never changed once made, but for the DATA_FIN that rode
+//! on it.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -31,6 +32,24 @@ impl TxMapping {
     /// Subflow sequence number after its last byte.
     pub(crate) fn end(&self) -> Ssn {
         self.ssn + u32::from(self.len)
+    }
+
+    /// The same without the DATA_FIN. The checksum covers the data-level length (RFC 8684 section 3.3.1): the sum under it loses
+    /// one, so its complement gains one (RFC 1624).
+    pub(crate) fn without_fin(self) -> Self {
+        let shorter = |checksum: u16| {
+            let (sum, carry) = checksum.overflowing_add(u16::from(self.fin));
+            match sum + u16::from(carry) {
+                // What is summed is not all zeros, so its sum is not 0 but 0xffff.
+                u16::MAX if self.fin => 0,
+                sum => sum,
+            }
+        };
+        Self {
+            checksum: self.checksum.map(shorter),
+            fin: false,
+            ..self
+        }
     }
 }
 

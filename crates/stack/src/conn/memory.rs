@@ -206,7 +206,7 @@ impl Conn {
     /// Its peer does not finish the handshake, and others need the place. Not a word is said of it: to a client whose SYN/ACK was
     /// lost a reset is a refusal, while it would say its SYN again and be let in (RFC 4987 section 3.4).
     pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
-        self.release(cx.now);
+        self.let_go(cx.now);
         for sf in &mut self.subflows {
             sf.end.get_or_insert(SubflowEnd::TimedOut);
             sf.tcp.forget();

@@ -72,6 +72,12 @@ impl Conn {
         if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.bare_question.is_asked() {
             return;
         }
+        if self.says_fast_close(sf, plan) {
+            // Instead of what the connection would say of its streams: these are over. // rfc8684:Z1,Z2,Z5
+            self.fast_close_option().map(|close| add(list, close));
+            add(list, self.dss_with(None, false));
+            return;
+        }
         match &sf.greeting {
             Greeting::Plain => match (mapping, sf.signals.front()) {
                 (Some(mapping), _) if self.wants_infinite(mapping) => {
@@ -108,7 +114,9 @@ impl Conn {
                     add(list, self.dss(Some(m)));
                 }
                 if let (Kind::SynAck, Some(local), false) = (plan.kind, &self.local, sf.plain) {
-                    let keys = CapableKeys::SynAck { sender: local.key };
+                    let keys = CapableKeys::SynAck {
+                        sender: local.key(),
+                    };
                     add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
                 }
             }
@@ -169,7 +177,7 @@ impl Conn {
         let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
             return;
         };
-        let (sender, receiver) = (local.key, remote.key);
+        let (sender, receiver) = (local.key(), remote.key());
         match mapping {
             // A box may have dropped the option's packets so far: this once without.
             None if self.subflows[i].plain => {}
@@ -363,10 +371,16 @@ impl Conn {
         })
     }
 
+    /// Our MP_FASTCLOSE has no answer yet: it goes with whatever is said without data.
+    fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
+        let introduced = matches!(sf.greeting, Greeting::CapableKeys | Greeting::Done);
+        self.fast_close.is_some() && introduced && plan.len == 0
+    }
+
     /// Fast close names the peer's key. // rfc8684:Z1,Z2
     pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
         Some(MptcpOption::FastClose(FastClose {
-            key: self.remote.as_ref()?.key,
+            key: self.remote.as_ref()?.key(),
         }))
     }
 }

@@ -291,6 +291,8 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         } else if !self.lattice.speaks_multipath() {
             self.ends_with_subflow(i);
+        } else if self.fast_close.is_some() {
+            // Our own end is not one in order.
         } else if self.recv.finished() && self.send.lacks_fin_only() {
             // It has nothing left to say, not even a Data ACK of our DATA_FIN.
             self.finish_with_data_fin();

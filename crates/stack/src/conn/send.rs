@@ -91,6 +91,8 @@ pub(crate) struct SendQueue {
     fin_said: Option<Instant>,
     /// How often a time-out at data level passed since it was said first.
     fin_unheard: u8,
+    /// The end of what was sent more than once above the subflows.
+    repeated_to: Offset,
     /// What was acknowledged since the first record that said where the stream goes on.
     digest: Option<Digest>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
@@ -116,6 +118,7 @@ impl SendQueue {
             fin_lost: false,
             fin_said: None,
             fin_unheard: 0,
+            repeated_to: Offset::ZERO,
             digest: None,
             last: None,
             frugal: false,
@@ -485,6 +488,7 @@ impl SendQueue {
 
     /// The first bytes of a reinjection from here on are on their way.
     pub(crate) fn reinjected(&mut self, from: Offset, bytes: u32) {
+        self.note_repeated(from + u64::from(bytes));
         self.bytes_reinjected += u64::from(bytes);
         let known = self.reinjections.iter().take(MOST_LOOKED_AT);
         if let Some(at) = known.clone().position(|r| r.from == from) {
@@ -502,6 +506,16 @@ impl SendQueue {
                 self.reinjections.swap(i, i + 1);
             }
         }
+    }
+
+    /// Bytes before this went a second time, on another subflow or under other numbers.
+    pub(crate) fn note_repeated(&mut self, to: Offset) {
+        self.repeated_to = self.repeated_to.max(to);
+    }
+
+    /// Data that ends here may be wholly old where it arrives: the peer acknowledged it, or it went another way as well.
+    pub(crate) fn may_be_old(&self, to: Offset) -> bool {
+        to <= self.una || to <= self.repeated_to
     }
 
     /// What waits to be sent elsewhere because this subflow was silent need not be: it was only late.
@@ -548,6 +562,13 @@ impl SendQueue {
         }
         self.end = self.next;
         self.reinjections.clear();
+    }
+
+    /// The stream has no end: a DATA_FIN that never left does not leave any more.
+    pub(crate) fn withdraw_fin(&mut self) {
+        if self.fin == FinState::Queued {
+            self.fin = FinState::Open;
+        }
     }
 
     /// Frees all memory at the end of the connection.

@@ -247,9 +247,26 @@ impl Conn {
         }
     }
 
-    /// The peer is heard, and yet has not acknowledged a DATA_FIN that was said by itself more than once: where options do not
-    /// pass without data, it rides on the last byte once more. Not sooner, but between hosts that know records: Linux (6.18) is deaf
-    /// to a DATA_FIN after one on data that it has. // rfc8684:F2
+    /// The peer is heard and has everything but the DATA_FIN, which was said for two time-outs. Each subflow on which it is heard
+    /// ends by a FIN: that repeats the DATA_FIN reliably, and has a peer look again that noted one and did not act on it, as Linux
+    /// (6.18) does with one on data that it had. // rfc8684:F2,F4
+    fn finish_for_unheard_fin(&mut self) {
+        let fed = || self.data_timer.began().is_some_and(|at| self.fed > at);
+        let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        let settled = self.failing.is_none() && !self.holds_something() && !self.is_proving();
+        // The other direction goes on while the peer's data comes.
+        if !due || !settled || self.falls_by_record() || !(self.recv.finished() || !fed()) {
+            return;
+        }
+        for i in 0..self.subflows.len() {
+            // One that does not know us yet would take it for the end of a TCP connection.
+            let known = self.subflows[i].data_was_acked || self.subflows[i].data_came_mapped;
+            self.subflows[i].finish |= (known || self.joined) && self.was_heard_meanwhile(i);
+        }
+    }
+
+    /// The peer is heard, and yet has not acknowledged a DATA_FIN that was said by itself: where options do not pass without data,
+    /// it rides on the last byte once more, between hosts that know records. // rfc8684:F2
     fn repeat_fin_on_data(&mut self, cx: &Cx<'_>) {
         let heard = (0..self.subflows.len()).any(|i| self.was_heard_meanwhile(i));
         // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
@@ -258,7 +275,7 @@ impl Conn {
         if !(others && said) {
             return;
         }
-        if heard && (self.falls_by_record() || self.send.fin_is_unheard()) {
+        if heard && self.falls_by_record() {
             self.send.repeat_last();
         } else {
             // The next time it is known where the peer is heard.
@@ -329,6 +346,7 @@ impl Conn {
                 sf.tcp.force_ack();
             }
             self.repeat_fin_on_data(cx);
+            self.finish_for_unheard_fin();
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
             self.ask_all(cx.now);

@@ -395,7 +395,10 @@ impl Conn {
                     at,
                 )
             }
-            Source::Mapped(m) => (Some(m), m.at + u64::from(plan.ssn.since(m.ssn))),
+            Source::Mapped(m) => {
+                let at = m.at + u64::from(plan.ssn.since(m.ssn));
+                (Some(self.as_repeated(m)), at)
+            }
             Source::Farewell(at) => (None, at),
             Source::Record | Source::Early | Source::Empty => (None, Offset::ZERO),
         };
@@ -490,9 +493,19 @@ impl Conn {
         draft.set_checksum(checksum);
     }
 
+    /// A mapping as it goes once more. Where its data may be old to the peer's connection, the DATA_FIN goes by itself: see
+    /// `last_data`.
+    fn as_repeated(&self, m: TxMapping) -> TxMapping {
+        let old = m.fin && self.send.may_be_old(m.at + u64::from(m.len));
+        match old && !self.falls_by_record() {
+            true => m.without_fin(),
+            false => m,
+        }
+    }
+
     /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, which gets it through where options
-    /// pass with data only. But not where they may come twice: Linux (6.18) drops a DATA_FIN with data that it has already, and
-    /// is deaf to all that follow. // rfc8684:F1
+    /// pass with data only. But not where they may come twice: Linux (6.18) notes a DATA_FIN that comes with data it has already,
+    /// does not act on it, and ignores each one that follows. // rfc8684:F1
     fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
         let mut others = others.map(|j| &self.subflows[j]);
@@ -504,9 +517,11 @@ impl Conn {
     }
 
     /// The last bytes, sent once more for the DATA_FIN's sake: see `repeat_fin_on_data`. Or because they have no Data ACK either:
-    /// where options pass with data only, they were acknowledged and nobody saw it. // rfc8684:F2
+    /// where options pass with data only, they were acknowledged and nobody saw it. Only for a peer that is known to act on a
+    /// DATA_FIN whatever it comes with, which knows records: see `last_data`. // rfc8684:F2
     fn lends_itself_to_fin(&self, at: Offset, len: u32) -> bool {
         self.lattice.speaks_multipath()
+            && self.falls_by_record()
             && (self.send.lacks_fin_only() || self.send.fin_is_unheard())
             && at + u64::from(len) == self.send.end()
     }
@@ -561,6 +576,7 @@ impl Conn {
             Source::Copied(from) => {
                 cx.count.copied_bytes += u64::from(plan.len);
                 let range = from..from + u64::from(plan.len);
+                self.send.note_repeated(range.end);
                 sf.copies.sent(&range, plan.ssn + plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,

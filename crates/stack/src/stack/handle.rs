@@ -85,18 +85,15 @@ impl Stack {
         self.on_conn(now, id, |conn, _| conn.shutdown_write())
     }
 
-    /// Lets go of a connection: what was written is still delivered, what was not read is lost. The handle is invalid
-    /// from now on.
+    /// Lets go of a connection: what was written is still delivered, what was not read is lost. One that nobody has answered yet
+    /// ends at once, whatever was written (RFC 9293 section 3.10.4). The handle is invalid from now on.
     pub fn close(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| conn.release(cx.now))
+        self.on_conn(now, id, Conn::release)
     }
 
     /// Ends a connection at once, telling the peer by MP_FASTCLOSE or RST. The handle is invalid from now on.
     pub fn abort(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| {
-            conn.release(cx.now);
-            conn.abort(cx);
-        })
+        self.on_conn(now, id, Conn::release_and_abort)
     }
 
     /// Everything there is to know about a connection.

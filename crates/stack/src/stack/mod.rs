@@ -476,8 +476,7 @@ impl Stack {
                     count: &mut self.counters,
                     rng: &mut self.rng,
                 };
-                entry.conn.release(cx.now);
-                entry.conn.abort(&mut cx);
+                entry.conn.release_and_abort(&mut cx);
                 (entry.stirred, entry.conn.unsettled) = (true, true);
             }
         }

@@ -58,10 +58,7 @@ impl Stack {
             .ok_or(StackError::NoSuchHandle)?;
         self.demux.remove_listener(listener.opts.addr, id.0.index());
         for waiting in listener.waiting() {
-            self.with_conn(waiting.0.index(), |conn, cx| {
-                conn.release(cx.now);
-                conn.abort(cx);
-            });
+            self.with_conn(waiting.0.index(), Conn::release_and_abort);
         }
         Ok(())
     }

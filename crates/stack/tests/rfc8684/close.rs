@@ -7,9 +7,9 @@ use manypath_wire::ids::{AddrId, Token};
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, Join, Mapping, MptcpOption};
 
-use crate::script::packet::{Seg, ack, data, fin, rst, syn};
-use crate::script::plain_options;
-use crate::script::session::{PEER_NONCE, Session};
+use crate::script::packet::{Seg, ack, data, fin, rst, syn, syn_ack};
+use crate::script::session::{PEER_NONCE, Session, connect, greet, listen};
+use crate::script::{World, plain_options};
 
 fn at_end(s: &mut Session) -> bool {
     let now = s.w.now;
@@ -186,6 +186,79 @@ fn an_aborted_stream_has_no_end() {
 }
 
 #[test]
+fn an_abort_says_fast_close_until_it_is_answered_and_no_end() {
+    // rfc8684:Z1,Z2,Z5,Z6; RFC 9293 section 3.10.5
+    let mut s = Session::accepted_with(2, plain_options());
+    let other = s.join_in(1, 5, false);
+    s.write(b"half of it");
+    s.received = 10;
+    s.ack(0);
+    s.w.drain(0);
+    s.w.drain(other);
+    s.abort();
+    let says_so = |seg: &Seg| seg.raw_option(7).is_some();
+    let there = s.w.drain(other);
+    assert!(there.iter().any(|seg| seg.is_rst() && says_so(seg)));
+    // The first one is lost. What the peer sends meanwhile has the next one as its answer.
+    let mut said = s.w.drain(0);
+    assert!(said.iter().any(says_so));
+    s.w.advance_ms(50);
+    let data = s.segment(0, 0, b"go on");
+    s.w.inject(0, &data);
+    s.w.advance_ms(50);
+    let answer = s.w.drain(0);
+    assert!(answer.iter().any(says_so), "{answer:?}");
+    let end = fin().opt(s.dss(None));
+    s.w.inject(0, &end);
+    said.extend(answer);
+    s.w.advance_ms(30_000);
+    said.extend(s.w.drain(0));
+    said.extend(there);
+    let ends = |seg: &Seg| seg.is_fin() || seg.is_data_fin();
+    assert!(!said.iter().any(ends), "the peer takes it for the whole");
+    assert!(said.iter().filter(|seg| says_so(seg)).count() > 4);
+    assert!(said.iter().any(|seg| seg.is_rst() && says_so(seg)));
+}
+
+#[test]
+fn a_call_that_is_given_up_ends_at_once_whatever_was_written() {
+    // RFC 9293 section 3.10.4, SYN-SENT
+    for written in [&b""[..], b"hello"] {
+        for abort in [false, true] {
+            let mut w = World::new(1);
+            let conn = connect(&mut w, plain_options());
+            let (flow, _) = w.answer();
+            let now = w.now;
+            assert_eq!(w.stack.write(now, conn, written), Ok(written.len()));
+            let done = match abort {
+                true => w.stack.abort(now, conn),
+                false => w.stack.close(now, conn),
+            };
+            assert_eq!(done, Ok(()));
+            w.flush();
+            w.advance_ms(120_000);
+            w.quiet(flow);
+            assert_eq!(w.stack.connections(), 0);
+            // An answer that comes late belongs to nothing.
+            w.inject(flow, &syn_ack());
+            w.expect(flow, "a reset", Seg::is_rst);
+        }
+    }
+}
+
+#[test]
+fn a_syn_that_nobody_follows_up_is_answered_six_times() {
+    let mut w = World::new(1);
+    listen(&mut w, plain_options());
+    let (flow, _, _) = greet(&mut w, true);
+    w.advance_ms(300_000);
+    let again = w.drain(flow);
+    assert_eq!(again.iter().filter(|seg| seg.is_syn_ack()).count(), 5);
+    assert!(again.iter().all(|seg| seg.is_syn_ack()));
+    assert_eq!(w.stack.connections(), 0);
+}
+
+#[test]
 fn a_data_fin_is_acknowledged_only_when_everything_before_it_is_here() {
     // rfc8684:F3
     let mut s = Session::accepted_with(2, plain_options());
@@ -216,8 +289,8 @@ fn a_data_fin_is_repeated_until_it_is_acknowledged() {
 }
 
 #[test]
-fn a_data_fin_that_does_not_pass_by_itself_rides_on_the_last_byte_once_more() {
-    // rfc8684:F1,F2
+fn a_data_fin_that_stays_unheard_has_the_subflows_end_and_never_rides_on_old_data() {
+    // rfc8684:F1,F2,F4
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
     s.write(b"last");
@@ -225,22 +298,55 @@ fn a_data_fin_that_does_not_pass_by_itself_rides_on_the_last_byte_once_more() {
     s.received = 4;
     s.ack(0);
     s.shutdown();
-    // A silent peer proves nothing: its path may be down, and Linux is deaf to a DATA_FIN after one on data that it has.
+    // A silent peer proves nothing: its path may be down.
     s.w.advance_ms(5_000);
     for flow in [0, other] {
         let repeats = s.w.drain(flow);
-        assert!(repeats.iter().any(Seg::is_data_fin) && !repeats.iter().any(Seg::has_data));
+        assert!(repeats.iter().any(Seg::is_data_fin));
+        assert!(!repeats.iter().any(|seg| seg.has_data() || seg.is_fin()));
     }
     // It is heard, if only there, and acknowledges everything else.
     s.ack(other);
     s.w.advance_ms(20_000);
-    let again = s.w.find(other, "the last byte", |s| s.has_data());
-    let map = again.mapping().expect("a mapping");
-    assert_eq!((s.position(&map), &again.payload[..]), (3, &b"t"[..]));
-    assert!(again.is_data_fin() && map.len == 2);
+    let here = s.w.drain(other);
+    assert!(here.iter().any(|seg| seg.is_fin() && seg.is_data_fin()));
+    let all = here.into_iter().chain(s.w.drain(0));
+    assert!(!all.into_iter().any(|seg| seg.has_data()), "nothing is new");
     s.received = 5;
     s.ack(0);
     assert_eq!(s.info().state, ConnState::FinWait2);
+    s.send(0, 0, b"answer");
+    assert_eq!(s.read(), b"answer");
+}
+
+#[test]
+fn a_data_fin_on_data_that_went_elsewhere_meanwhile_is_said_by_itself() {
+    // rfc8684:F1,F2,D9
+    for checksum in [true, false] {
+        let mut opts = plain_options();
+        opts.checksum = checksum;
+        let mut s = Session::called_with(2, opts);
+        s.write(b"first");
+        s.received = 5;
+        s.ack(0);
+        s.w.drain(0);
+        let now = s.w.now;
+        assert_eq!(s.w.stack.write(now, s.conn, b"last"), Ok(4));
+        s.shutdown();
+        // There was no other way yet, so the DATA_FIN rode on what was new then.
+        let first = s.w.find(0, "the end", Seg::has_data);
+        assert!(first.is_data_fin());
+        let other = s.join_out(1, 5, false);
+        s.w.advance_ms(1_500);
+        let elsewhere = s.w.find(other, "the same data", Seg::has_data);
+        assert!(!elsewhere.is_data_fin());
+        s.w.drain(0);
+        s.w.advance_ms(5_000);
+        let again = s.w.find(0, "the data again", Seg::has_data);
+        let map = again.mapping().expect("a mapping");
+        let expected = s.map_of_own(5, map.ssn, b"last");
+        assert_eq!((again.is_data_fin(), map), (false, expected));
+    }
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! A peer that is deaf to the end of a stream, as Linux 6.18 is: it notes a DATA_FIN that comes with data it already has, does not
+//! act on it, and ignores each lone one that follows. The FIN of a subflow makes it look again.
+//!
+//! Owns what stands between the network and the host's stack, which has no such habit. Must never hold back payload.
+
+use manypath_wire::dsn::Dsn;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption};
+use manypath_wire::tcp::options::MptcpOptions;
+
+use crate::summary::Summary;
+
+/// What became of the peer's DATA_FIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Nothing, and so many lone ones find it busy.
+    Not { busy: u8 },
+    /// It is noted and not acted on.
+    Noted,
+    /// A FIN made it look: everything counts from here on.
+    Looked,
+}
+
+/// The habit of one host, whose only connection it is for.
+#[derive(Debug)]
+pub struct DeafToOldEnd {
+    heard: Heard,
+    /// The low half of the Data ACK that the host said last.
+    acked: Option<u32>,
+}
+
+impl DeafToOldEnd {
+    /// A host that is too busy to act on the first lone DATA_FINs, `busy` of them.
+    #[must_use]
+    pub const fn new(busy: u8) -> Self {
+        Self {
+            heard: Heard::Not { busy },
+            acked: None,
+        }
+    }
+
+    /// The host sends something.
+    pub fn sent(&mut self, summary: &Summary) {
+        self.acked = match summary.dss.and_then(|dss| dss.data_ack) {
+            Some(DataAck::Long(ack)) => Some(Dsn::new(ack).low32()),
+            Some(DataAck::Short(ack)) => Some(ack),
+            None => self.acked,
+        };
+    }
+
+    /// A segment as the host's connection sees it. Checksums of mappings must be off: a mapping that loses its DATA_FIN has
+    /// another one.
+    #[must_use]
+    pub fn filter<'s>(&mut self, segment: &Segment<'s>) -> Segment<'s> {
+        let mut seen = *segment;
+        let Some((dss, mapping)) = end_of(segment) else {
+            return seen;
+        };
+        let old = self.is_old(&mapping);
+        self.heard = match self.heard {
+            Heard::Looked => Heard::Looked,
+            _ if segment.header.flags.fin() => Heard::Looked,
+            Heard::Noted => Heard::Noted,
+            Heard::Not { .. } if mapping.len > 1 && old => Heard::Noted,
+            // With new data it counts, and by itself once the host has time.
+            Heard::Not { .. } if mapping.len > 1 => Heard::Looked,
+            Heard::Not { busy: 0 } => Heard::Looked,
+            Heard::Not { busy } => Heard::Not { busy: busy - 1 },
+        };
+        if self.heard != Heard::Looked {
+            let len = mapping.len - 1;
+            let left = Dss {
+                data_fin: false,
+                mapping: (len > 0).then_some(Mapping { len, ..mapping }),
+                ..dss
+            };
+            seen.options.mptcp = with_dss(&segment.options.mptcp, left);
+        }
+        seen
+    }
+
+    /// Everything before the DATA_FIN has the host's Data ACK.
+    fn is_old(&self, mapping: &Mapping) -> bool {
+        let start = match mapping.dsn {
+            MapDsn::Long(dsn) => Dsn::new(dsn).low32(),
+            MapDsn::Short(dsn) => dsn,
+        };
+        let end = start.wrapping_add(u32::from(mapping.len) - 1);
+        let missing = |acked: u32| end.wrapping_sub(acked).cast_signed() > 0;
+        self.acked.is_some_and(|acked| !missing(acked))
+    }
+}
+
+/// The DATA_FIN of a segment.
+fn end_of(segment: &Segment<'_>) -> Option<(Dss, Mapping)> {
+    let dss = *segment.options.mptcp.dss()?;
+    let mapping = dss.mapping.filter(|m| dss.data_fin && m.len > 0)?;
+    Some((dss, mapping))
+}
+
+/// The same options with another DSS.
+fn with_dss(options: &MptcpOptions, dss: Dss) -> MptcpOptions {
+    let mut list = MptcpOptions::default();
+    for option in options.iter() {
+        let kept = match option {
+            MptcpOption::Dss(_) => MptcpOption::Dss(dss),
+            other => *other,
+        };
+        let taken = list.push(kept);
+        debug_assert!(taken, "it had room for as many");
+    }
+    list
+}
