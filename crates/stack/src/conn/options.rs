@@ -74,7 +74,9 @@ impl Conn {
         }
         if self.says_fast_close(sf, plan) {
             // Instead of what the connection would say of its streams: these are over. // rfc8684:Z1,Z2,Z5
-            self.fast_close_option().map(|close| add(list, close));
+            if let Some(close) = self.fast_close_option() {
+                add(list, close);
+            }
             add(list, self.dss_with(None, false));
             return;
         }

@@ -255,7 +255,8 @@ impl Conn {
         let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
         let settled = self.failing.is_none() && !self.holds_something() && !self.is_proving();
         // The other direction goes on while the peer's data comes.
-        if !due || !settled || self.falls_by_record() || !(self.recv.finished() || !fed()) {
+        let receiving = !self.recv.finished() && fed();
+        if !due || !settled || self.falls_by_record() || receiving {
             return;
         }
         for i in 0..self.subflows.len() {
