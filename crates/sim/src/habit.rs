@@ -86,8 +86,8 @@ impl DeafToOldEnd {
             MapDsn::Short(dsn) => dsn,
         };
         let end = start.wrapping_add(u32::from(mapping.len) - 1);
-        let missing = |acked: u32| end.wrapping_sub(acked).cast_signed() > 0;
-        self.acked.is_some_and(|acked| !missing(acked))
+        self.acked
+            .is_some_and(|acked| acked.wrapping_sub(end) <= u32::MAX / 2)
     }
 }
 

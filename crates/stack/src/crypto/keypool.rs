@@ -145,7 +145,7 @@ mod tests {
         let mut pool = KeyPool::new(2, TokenHome::ANY);
         pool.refill(&mut rng, 2, |_| false);
         let first = pool.ready[0].token;
-        let second = pool.ready[1];
+        let second = pool.ready[1].clone();
         assert_eq!(pool.take(&mut rng, |token| token == first), Some(second));
         assert!(pool.is_empty());
     }
