@@ -7,10 +7,12 @@
  * Times are in microseconds unless a name ends in _ms, amounts in bytes, rates in bytes a second; -1 is what is not known.
  * Strings are never NULL, but may be empty. A session belongs to one thread at a time.
  *
- * Functions that give an int give -1 on failure and set errno:
+ * Functions that give an int give -1 on failure, and nothing below 0 otherwise, and set errno:
  *   ECANCELED   the process refuses; mp_code() and mp_message() say why
  *   ECONNRESET  the process is gone
- *   EPROTO      what it says is not the protocol
+ *   EPROTO      what it says is not the protocol, such as a number that there cannot be
+ *   ETIMEDOUT   it did not answer in time (mp_set_timeout()); a late reply is thrown away
+ *   ENOBUFS     it says more than there is memory for: the session is over
  *   or what the system reported (ENOMEM, EPIPE...).
  */
 #ifndef MANYPATH_H
@@ -123,6 +125,9 @@ typedef void mp_timer(mp_client *client, void *context);
 /* Opens a session with a process: by its id, by the path of its socket, or, with NULL, with the only one that this user
  * has. NULL on failure; errno is ENOENT where there is no such process, and ENOTUNIQ where there are several. */
 mp_client *mp_connect(const char *who);
+/* How long each request with its reply may take: 30,000 milliseconds unless this is called, -1 for ever. mp_connect() itself
+ * waits 30 seconds at most. */
+void mp_set_timeout(mp_client *client, int milliseconds);
 /* Ends the session, and with it every claim. Not within a handler. */
 void mp_close(mp_client *client);
 

@@ -12,6 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* A process that is stopped, and whose backlog is full, accepts nobody. */
+#define CONNECT_SECONDS 30
+
 static int open_socket(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) {
@@ -21,17 +24,25 @@ static int open_socket(const char *path) {
   strcpy(address.sun_path, path);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
+  struct timeval patience = {.tv_sec = CONNECT_SECONDS};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) return fd;
-  int why = errno;
+  int why = errno == EAGAIN ? ETIMEDOUT : errno;
   close(fd);
   errno = why;
   return -1;
 }
 
-/* Only a folder that nobody else can write to is believed. */
+/* Whether it is a socket of this user, and no link to one. */
+static bool is_socket(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_uid == getuid();
+}
+
+/* Only a folder that nobody else can write to is believed, and no link to one. */
 static bool is_trusted(const char *folder) {
   struct stat info;
-  return stat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == getuid() && !(info.st_mode & 077);
+  return lstat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == getuid() && !(info.st_mode & 077);
 }
 
 /* Whether a path is that of a process's socket, FOLDER/PID.sock, and of this process where one is given. */
@@ -53,7 +64,7 @@ static void search(const char *folders, const char *pid, int *found, unsigned *c
     glob_t sockets = {0};
     if (glob(pattern, 0, NULL, &sockets) != 0) continue;
     for (size_t n = 0; n < sockets.gl_pathc; n++) {
-      int fd = is_wanted(sockets.gl_pathv[n], pid) ? open_socket(sockets.gl_pathv[n]) : -1;
+      int fd = is_wanted(sockets.gl_pathv[n], pid) && is_socket(sockets.gl_pathv[n]) ? open_socket(sockets.gl_pathv[n]) : -1;
       if (fd < 0) continue;
       *count += 1;
       if (*found < 0) *found = fd;
@@ -80,6 +91,8 @@ int mp_place_connect(const char *who) {
     if (snprintf(named, sizeof named, "%s/manypath", runtime) < (int)sizeof named) search(named, who, &found, &count);
   }
   strcat(folder, "/manypath");
+  search(folder, who, &found, &count);
+  snprintf(folder, sizeof folder, "/run/manypath-%u", (unsigned)getuid());
   search(folder, who, &found, &count);
   snprintf(folder, sizeof folder, "/tmp/manypath-%u*", (unsigned)getuid());
   search(folder, who, &found, &count);

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,6 +16,17 @@
 
 /* Longest line that is taken: a list of many thousand connections. */
 #define MAX_LINE (256u << 20)
+
+/* What one line may grow to, and all events that nobody has dispatched: bytes, and for each object, list and member what it takes. */
+#define MAX_COST ((size_t)2 << 30)
+#define CONTAINER 256
+#define MEMBER 96
+
+/* Objects within objects. A sample within an event has five. */
+#define MAX_DEPTH 32
+
+/* How long a request may take unless mp_set_timeout() says otherwise. */
+#define TIMEOUT_MS 30000
 
 /* So many connections are known to have ended: what is still told about them leaves no notes behind. */
 #define ENDED 64
@@ -35,6 +47,9 @@ struct mp_client {
   /* Events that are still to be told: a JSON array whose first `told` have been. */
   json_t *events;
   size_t told;
+  /* What these have cost. */
+  size_t held;
+  int timeout_ms;
   /* The reply of the request under way, and the last refusal. */
   json_t *reply;
   json_t *refusal;
@@ -73,8 +88,11 @@ mp_client *mp_connect(const char *who) {
   }
   client->fd = fd;
   client->next_id = 1;
+  client->timeout_ms = TIMEOUT_MS;
   return client;
 }
+
+void mp_set_timeout(mp_client *client, int milliseconds) { client->timeout_ms = milliseconds; }
 
 void mp_close(mp_client *client) {
   if (!client) return;
@@ -138,14 +156,46 @@ void mp_on_event(mp_client *client, mp_handler *handler, void *context) {
 
 int mp_fd(const mp_client *client) { return client->fd; }
 
+/* What a line will take when it is read: two bytes may become several hundred. SIZE_MAX where something lies too deep. */
+static size_t cost_of(const char *line, size_t length) {
+  size_t cost = length, depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < length; i++) {
+    char c = line[i];
+    if (in_text) {
+      if (c == '\\') i++;
+      else if (c == '"') in_text = false;
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '{' || c == '[') {
+      cost += CONTAINER;
+      if (++depth > MAX_DEPTH) return SIZE_MAX;
+    } else if (c == '}' || c == ']') {
+      if (depth > 0) depth--;
+    } else if (c == ',' || c == ':') {
+      cost += MEMBER;
+    }
+  }
+  return cost;
+}
+
 /* Sorts a line: events wait, a reply is kept. */
 static int take_line(mp_client *client, const char *line, size_t length) {
+  size_t cost = cost_of(line, length);
+  if (cost > MAX_COST) return fail(EPROTO);
   json_t *json = json_loadb(line, length, 0, NULL);
   if (!json_is_object(json)) {
     json_decref(json);
     return fail(EPROTO);
   }
-  if (json_object_get(json, "event")) return json_array_append_new(client->events, json) ? fail(ENOMEM) : 0;
+  if (json_object_get(json, "event")) {
+    if (client->held > MAX_COST - cost) {
+      json_decref(json);
+      return fail(ENOBUFS);
+    }
+    client->held += cost;
+    return json_array_append_new(client->events, json) ? fail(ENOMEM) : 0;
+  }
   json_decref(client->reply);
   client->reply = json;
   return 0;
@@ -169,7 +219,7 @@ static int take_lines(mp_client *client) {
 /* Takes what is there, or waits for something. */
 static int receive(mp_client *client) {
   if (client->size - client->used < 1 << 16) {
-    if (client->size >= MAX_LINE) return fail(EPROTO);
+    if (client->size >= MAX_LINE) return fail(ENOBUFS);
     size_t size = client->size ? client->size * 2 : 1 << 17;
     char *larger = realloc(client->buffer, size);
     if (!larger) return fail(ENOMEM);
@@ -185,7 +235,19 @@ static int receive(mp_client *client) {
   return take_lines(client);
 }
 
-static int write_line(mp_client *client, json_t *request) {
+/* Waits until the session is readable, or writable, or the time is over. -1 as a time is for ever. */
+static int await(mp_client *client, short events, int64_t until_ms) {
+  struct pollfd poll_fd = {.fd = client->fd, .events = events};
+  for (;;) {
+    int64_t left = until_ms < 0 ? -1 : until_ms - now_ms();
+    if (until_ms >= 0 && left <= 0) return fail(ETIMEDOUT);
+    int ready = poll(&poll_fd, 1, left > INT_MAX ? INT_MAX : (int)left);
+    if (ready > 0) return 0;
+    if (ready < 0 && errno != EINTR) return -1;
+  }
+}
+
+static int write_line(mp_client *client, json_t *request, int64_t until_ms) {
   char *text = json_dumps(request, JSON_COMPACT);
   if (!text) return fail(ENOMEM);
   size_t length = strlen(text);
@@ -193,7 +255,8 @@ static int write_line(mp_client *client, json_t *request) {
   ssize_t sent = 0;
   for (size_t done = 0; done < length; done += (size_t)sent) {
     do {
-      sent = send(client->fd, text + done, length - done, MSG_NOSIGNAL);
+      sent = send(client->fd, text + done, length - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EAGAIN && await(client, POLLOUT, until_ms) == 0) errno = EINTR;
     } while (sent < 0 && errno == EINTR);
     if (sent < 0) break;
   }
@@ -207,12 +270,14 @@ static json_t *ask(mp_client *client, json_t *request) {
   json_decref(client->refusal);
   client->refusal = NULL;
   bool ready = request && json_object_set_new(request, "id", json_integer(id)) == 0;
-  int result = ready ? write_line(client, request) : fail(ENOMEM);
+  int64_t until_ms = client->timeout_ms < 0 ? -1 : now_ms() + client->timeout_ms;
+  int result = ready ? write_line(client, request, until_ms) : fail(ENOMEM);
   json_decref(request);
   while (result == 0) {
     json_t *reply = client->reply;
     if (!reply) {
-      result = receive(client);
+      result = await(client, POLLIN, until_ms);
+      if (result == 0) result = receive(client);
       continue;
     }
     client->reply = NULL;
@@ -234,9 +299,10 @@ static json_t *ask(mp_client *client, json_t *request) {
 static int ask_number(mp_client *client, json_t *request, const char *name) {
   json_t *reply = ask(client, request);
   if (!reply) return -1;
-  int number = name ? (int)mp_read_number(reply, name, 0) : 0;
+  int64_t number = name ? mp_read_number(reply, name, 0) : 0;
   json_decref(reply);
-  return number;
+  /* -1 is a failure, and no number of the protocol is negative. */
+  return number < 0 || number > INT_MAX ? fail(EPROTO) : (int)number;
 }
 
 /* `s` of json_pack would refuse NULL, `s*` leaves it out. */
@@ -416,6 +482,7 @@ static int tell(mp_client *client) {
   if (!event_waits(client)) {
     json_array_clear(client->events);
     client->told = 0;
+    client->held = 0;
   }
   json_t *sample = json_object_get(json, "sample");
   bool hidden = client->hides_ends && strcmp(mp_read_text(json, "event"), "closed") == 0;

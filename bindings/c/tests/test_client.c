@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(what) \
@@ -243,6 +244,73 @@ static void a_bad_line_is_told_once(void) {
   close_process(&played);
 }
 
+/* A result that could be taken for a failure is one. */
+static void a_number_that_there_cannot_be(void) {
+  const char *const numbers[] = {"-7", "-1", "2147483648", "9223372036854775807"};
+  process played;
+  open_process(&played);
+  mp_client *client = mp_connect(played.path);
+  int fd = accept(played.listener, NULL, NULL);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    dprintf(fd, "{\"id\":%zu,\"reply\":\"done\",\"subflow\":%s,\"address_id\":%s}\n", i + 1, numbers[i], numbers[i]);
+    errno = 0;
+    int made = i % 2 ? mp_announce(client, "3.1", "10.1.0.1", 0) : mp_create(client, "3.1", NULL);
+    CHECK(made == -1 && errno == EPROTO);
+  }
+  dprintf(fd, "{\"id\":5,\"reply\":\"done\",\"subflow\":7}\n");
+  CHECK(mp_create(client, "3.1", NULL) == 7);
+  close(fd);
+  mp_close(client);
+  close_process(&played);
+}
+
+/* A process that does not answer is not waited for for ever, and its late reply is none to the next request. */
+static void a_process_that_does_not_answer(void) {
+  process played;
+  open_process(&played);
+  mp_client *client = mp_connect(played.path);
+  int fd = accept(played.listener, NULL, NULL);
+  mp_set_timeout(client, 50);
+  dprintf(fd, "{\"event");
+  CHECK(mp_create(client, "3.1", NULL) == -1 && errno == ETIMEDOUT);
+  dprintf(fd, "\":\"timeout\",\"seq\":1,\"at_us\":1}\n{\"id\":1,\"reply\":\"done\",\"subflow\":1}\n");
+  dprintf(fd, "{\"id\":2,\"reply\":\"done\",\"subflow\":2}\n");
+  mp_set_timeout(client, 10000);
+  CHECK(mp_create(client, "3.1", NULL) == 2);
+  CHECK(mp_dispatch(client, 0) == 1);
+  close(fd);
+  mp_close(client);
+  close_process(&played);
+}
+
+/* What is small when it is written, and large when it is read, is refused before that. */
+static void a_line_that_grows(void) {
+  process played;
+  open_process(&played);
+  mp_client *client = mp_connect(played.path);
+  int fd = accept(played.listener, NULL, NULL);
+  pid_t writer = fork();
+  CHECK(writer >= 0);
+  if (writer == 0) {
+    char chunk[3 * 1000];
+    for (size_t i = 0; i < sizeof chunk; i += 3) memcpy(chunk + i, "{},", 3);
+    dprintf(fd, "{\"id\":1,\"reply\":\"process\",\"process\":{\"connections\":[");
+    for (int i = 0; i < 8000; i++)
+      for (size_t done = 0; done < sizeof chunk;) {
+        ssize_t sent = write(fd, chunk + done, sizeof chunk - done);
+        if (sent < 0) _exit(1);
+        done += (size_t)sent;
+      }
+    dprintf(fd, "{}]}}\n");
+    _exit(0);
+  }
+  CHECK(mp_each(client, on_connection, NULL) == -1 && errno == EPROTO);
+  CHECK(waitpid(writer, NULL, 0) == writer);
+  close(fd);
+  mp_close(client);
+  close_process(&played);
+}
+
 static void nobody_there(void) {
   CHECK(!mp_connect("/nowhere/7.sock") && errno == ENOENT);
   CHECK(!mp_connect("seven") && errno == EINVAL);
@@ -256,6 +324,9 @@ int main(void) {
   notes_end_with_their_connection();
   hostile_lines();
   a_bad_line_is_told_once();
+  a_number_that_there_cannot_be();
+  a_process_that_does_not_answer();
+  a_line_that_grows();
   nobody_there();
   puts("ok");
   return 0;
