@@ -16,7 +16,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import refresh  # noqa: E402
 import streaming  # noqa: E402
 
-from manypath import AsyncClient, Client, Connection, ControlError, Subflow, find_socket  # noqa: E402
+from manypath import (  # noqa: E402
+    AsyncClient,
+    Client,
+    Connection,
+    ControlError,
+    KernelClient,
+    ManypathError,
+    ProtocolError,
+    RequestTimeout,
+    SessionError,
+    Subflow,
+    find_socket,
+    sockets,
+)
 
 SHOWN = {
     "id": "3.1",
@@ -148,6 +161,146 @@ class Clients(unittest.TestCase):
             with self.assertRaises(ConnectionError):
                 control.show("3.1")
             self.assertEqual(list(control.events()), [])
+
+
+class Liar:
+    """A process that says what it is told to say, line for line, and then nothing more."""
+
+    def __init__(self, *says: bytes, ends: bool = False) -> None:
+        self.says, self.ends = says, ends
+
+    def __enter__(self) -> Path:
+        self.folder = tempfile.TemporaryDirectory()
+        path = Path(self.folder.name) / "7.sock"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+        return path
+
+    def serve(self) -> None:
+        stream, _ = self.listener.accept()
+        with stream:
+            lines = stream.makefile("rb")
+            for says in self.says:
+                lines.readline()
+                stream.sendall(says)
+            if not self.ends:
+                lines.read()
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join(10)
+        self.listener.close()
+        self.folder.cleanup()
+
+
+class Errors(unittest.TestCase):
+    """Whatever a process says or does not say ends in one kind of error."""
+
+    LIES = (
+        b"no JSON\n",
+        b"[1]\n",
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b'{"id":1,"reply":"connection"}\n',
+        b'{"id":1,"reply":"connection","connection":7}\n',
+        b'{"id":1,"reply":"connection","connection":{"subflows":[1]}}\n',
+        b'{"event":"sample","sample":[]}\n',
+        b"{}," * 3_000_000 + b"\n",
+    )
+
+    def test_what_is_not_the_protocol(self) -> None:
+        for lie in self.LIES:
+            with Liar(lie) as path, Client(path, timeout=20) as control:
+                with self.assertRaises(ProtocolError, msg=lie[:40]):
+                    control.show("3.1")
+
+            async def talk(path: Path) -> None:
+                async with AsyncClient(path, timeout=20) as control:
+                    await control.show("3.1")
+
+            with Liar(lie) as path, self.assertRaises(ProtocolError, msg=lie[:40]):
+                asyncio.run(talk(path))
+
+    def test_a_bad_line_takes_none_of_those_after_it(self) -> None:
+        event = json.dumps(EVENT).encode() + b"\n"
+        done = b'{"id":%d,"reply":"done"}\n'
+        with Liar(event + b"bad\n" + event + done % 1, done % 2) as path, Client(path) as control:
+            control.release()
+            self.assertEqual([control.next_event(0).event for _ in range(2)], ["timeout"] * 2)
+            with self.assertRaises(ProtocolError):
+                control.next_event(0)
+            self.assertIsNone(control.next_event(0))
+            control.claim()
+
+        async def talk(path: Path) -> None:
+            async with AsyncClient(path) as control:
+                with self.assertRaises(ProtocolError):
+                    await control.release()
+                await control.claim()
+                self.assertEqual([(await control.next_event()).event for _ in range(2)], ["timeout"] * 2)
+
+        with Liar(event + b"bad\n" + event, done % 2) as path:
+            asyncio.run(talk(path))
+
+    def test_a_process_that_does_not_answer(self) -> None:
+        with Liar(b'{"ev') as path, Client(path, timeout=0.2) as control:
+            with self.assertRaises(RequestTimeout):
+                control.show("3.1")
+
+        async def talk(path: Path) -> None:
+            async with AsyncClient(path, timeout=0.2) as control:
+                with self.assertRaises(RequestTimeout):
+                    await control.show("3.1")
+
+        with Liar(b"") as path:
+            asyncio.run(talk(path))
+
+    def test_a_late_reply_is_no_reply_to_the_next_request(self) -> None:
+        late = b'{"id":1,"reply":"done","subflow":1}\n{"id":2,"reply":"done","subflow":2}\n'
+        with Liar(b"", late) as path, Client(path, timeout=0.2) as control:
+            with self.assertRaises(RequestTimeout):
+                control.create("3.1")
+            control._timeout = 10
+            self.assertEqual(control.create("3.1"), 2)
+
+    def test_a_process_that_is_gone(self) -> None:
+        async def talk(path: Path) -> None:
+            async with AsyncClient(path) as control:
+                for _ in range(2):
+                    with self.assertRaises(SessionError):
+                        await control.show("3.1")
+                self.assertIsNone(await control.next_event())
+                self.assertIsNone(await control.next_event())
+
+        with Liar(b"", ends=True) as path:
+            asyncio.run(talk(path))
+        for nowhere in ("/nowhere/7.sock", "/" + "x" * 300, "/tmp"):
+            with self.assertRaises(SessionError, msg=nowhere):
+                Client(nowhere)
+            with self.assertRaises(SessionError, msg=nowhere):
+                asyncio.run(talk(Path(nowhere)))
+
+    def test_the_errors_are_one_family(self) -> None:
+        for kind, usual in ((SessionError, ConnectionError), (RequestTimeout, TimeoutError), (ProtocolError, ValueError)):
+            self.assertTrue(issubclass(kind, ManypathError) and issubclass(kind, usual))
+        self.assertTrue(issubclass(ControlError, ManypathError))
+
+    def test_a_host_without_the_kernels_family(self) -> None:
+        with mock.patch("builtins.open", side_effect=FileNotFoundError), self.assertRaises(SessionError):
+            KernelClient()
+
+    def test_links_are_not_followed(self) -> None:
+        with tempfile.TemporaryDirectory() as runtime, socket.socket(socket.AF_UNIX) as listener:
+            folder = Path(runtime) / "manypath"
+            folder.mkdir(mode=0o700)
+            real = Path(runtime) / "other.sock"
+            listener.bind(str(real))
+            listener.listen()
+            (folder / "4294967.sock").symlink_to(real)
+            with mock.patch.dict("os.environ", {"XDG_RUNTIME_DIR": runtime}):
+                self.assertNotIn(4294967, sockets())
 
 
 class Examples(unittest.TestCase):

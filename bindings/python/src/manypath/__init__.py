@@ -5,7 +5,21 @@ from typing import Optional, Union
 from .aio import AsyncClient
 from .client import Client
 from .kernel import AsyncKernelClient, KernelClient
-from .protocol import Address, Connection, ControlError, Decision, Event, PeerAddress, Subflow, find_socket, sockets
+from .protocol import (
+    Address,
+    Connection,
+    ControlError,
+    Decision,
+    Event,
+    ManypathError,
+    PeerAddress,
+    ProtocolError,
+    RequestTimeout,
+    SessionError,
+    Subflow,
+    find_socket,
+    sockets,
+)
 
 
 # Either session, with the same calls.
@@ -41,7 +55,11 @@ __all__ = [
     "Decision",
     "Event",
     "KernelClient",
+    "ManypathError",
     "PeerAddress",
+    "ProtocolError",
+    "RequestTimeout",
+    "SessionError",
     "Subflow",
     "connect",
     "connect_async",

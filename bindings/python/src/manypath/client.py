@@ -5,24 +5,56 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from collections import deque
 from typing import Any, Deque, Iterator, List, Mapping, Optional, Union
 
-from .protocol import Connection, Decision, Event, Lines, find_socket, result
+from .protocol import (
+    MAX_EVENTS,
+    TIMEOUT,
+    Connection,
+    Decision,
+    Event,
+    Lines,
+    ProtocolError,
+    RequestTimeout,
+    SessionError,
+    converted,
+    find_socket,
+    result,
+)
 
 
 class Client:
     """A session with one process. `fileno()` is readable when events wait, for use with select and the like.
 
-    Raises `ControlError` when the process refuses something, and `ConnectionError` when it is gone.
+    Connecting, and each request with its reply, takes `timeout` seconds at most; None is for ever.
+
+    All that it raises is a `ManypathError`: `ControlError` when the process refuses something, `SessionError` (a `ConnectionError`)
+    when it is gone or cannot be reached, `RequestTimeout` (a `TimeoutError`) when it does not answer in time, and `ProtocolError`
+    (a `ValueError`) when what it says is not the protocol, once for each line of that kind.
     """
 
-    def __init__(self, path: Union[str, "os.PathLike[str]", None] = None, pid: Optional[int] = None) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(os.fspath(path if path is not None else find_socket(pid)))
+    def __init__(
+        self,
+        path: Union[str, "os.PathLike[str]", None] = None,
+        pid: Optional[int] = None,
+        timeout: Optional[float] = TIMEOUT,
+    ) -> None:
+        self._timeout = timeout
         self._lines = Lines()
         self._events: Deque[Event] = deque()
+        self._lost = 0
         self._replies: Deque[Mapping[str, Any]] = deque()
+        self._bad: Deque[ProtocolError] = deque()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with converted():
+                self._socket.settimeout(timeout)
+                self._socket.connect(os.fspath(path if path is not None else find_socket(pid)))
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> "Client":
         return self
@@ -38,38 +70,64 @@ class Client:
         """The descriptor to wait on. Call `next_event(0)` until it gives None when it is readable."""
         return self._socket.fileno()
 
-    def _receive(self) -> bool:
-        data = self._socket.recv(1 << 16)
+    def _receive(self) -> None:
+        """Takes what has come. Each line that cannot be read waits to be told, and those after it count."""
+        with converted():
+            data = self._socket.recv(1 << 16)
+        if not data:
+            raise SessionError("the process is gone")
         for line in self._lines.feed(data):
-            if "event" in line:
-                self._events.append(Event.read(line))
-            else:
+            if isinstance(line, ProtocolError):
+                self._bad.append(line)
+            elif "event" not in line:
                 self._replies.append(line)
-        return bool(data)
+            elif len(self._events) >= MAX_EVENTS:
+                self._lost += 1
+            else:
+                try:
+                    with converted():
+                        self._events.append(Event.read(line))
+                except ProtocolError as error:
+                    self._bad.append(error)
 
     def request(self, request: str, **fields: Any) -> Mapping[str, Any]:
         """Asks anything; the methods below are names for it."""
         wanted, line = self._lines.ask(request, fields)
-        self._socket.sendall(line)
+        until = None if self._timeout is None else time.monotonic() + self._timeout
+        with converted():
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(line)
         while True:
             while self._replies:
                 reply = self._replies.popleft()
                 if reply.get("id") in (wanted, None):
                     return result(reply)
-            if not self._receive():
-                raise ConnectionError("the process is gone")
+            if self._bad:
+                raise self._bad.popleft()
+            if until is not None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise RequestTimeout("the process does not answer in time")
+                self._socket.settimeout(left)
+            self._receive()
 
     def connections(self) -> List[Connection]:
         """All connections, oldest first."""
-        return [Connection.read(one) for one in self.request("list")["process"]["connections"]]
+        reply = self.request("list")
+        with converted():
+            return [Connection.read(one) for one in reply["process"]["connections"]]
 
     def show(self, connection: str) -> Connection:
         """One connection."""
-        return Connection.read(self.request("show", connection=connection)["connection"])
+        reply = self.request("show", connection=connection)
+        with converted():
+            return Connection.read(reply["connection"])
 
     def why(self, connection: str) -> List[Decision]:
         """The decisions of its path manager, oldest first."""
-        return [Decision.read(one) for one in self.request("why", connection=connection)["decisions"]]
+        reply = self.request("why", connection=connection)
+        with converted():
+            return [Decision.read(one) for one in reply["decisions"]]
 
     def subscribe(self, *events: str, connection: Optional[str] = None, sample_ms: Optional[int] = None) -> None:
         """Events of these names from now on, all without any; and samples of the connections."""
@@ -107,7 +165,9 @@ class Client:
 
     def announce(self, connection: str, address: str, port: Optional[int] = None) -> int:
         """Tells the peer one of our addresses and gives its identifier."""
-        return int(self.request("announce", connection=connection, address=address, port=port)["address_id"])
+        reply = self.request("announce", connection=connection, address=address, port=port)
+        with converted():
+            return int(reply["address_id"])
 
     def remove(self, connection: str, address_id: int) -> None:
         """Withdraws one of our addresses."""
@@ -125,12 +185,19 @@ class Client:
 
     def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event; None when none came within so many seconds. Without a time it waits."""
+        until = None if timeout is None else time.monotonic() + timeout
         while not self._events:
-            ready, _, _ = select.select([self._socket], [], [], timeout)
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                return Event(event="lost", events=lost)
+            if self._bad:
+                raise self._bad.popleft()
+            left = None if until is None else max(until - time.monotonic(), 0)
+            with converted():
+                ready, _, _ = select.select([self._socket], [], [], left)
             if not ready:
                 return None
-            if not self._receive():
-                raise ConnectionError("the process is gone")
+            self._receive()
         return self._events.popleft()
 
     def events(self) -> Iterator[Event]:
@@ -138,7 +205,7 @@ class Client:
         while True:
             try:
                 event = self.next_event()
-            except ConnectionError:
+            except SessionError:
                 return
             if event is not None:
                 yield event

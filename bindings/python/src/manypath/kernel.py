@@ -21,7 +21,7 @@ import time
 from collections import deque
 from typing import Any, AsyncIterator, Awaitable, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
-from .protocol import Address, Connection, ControlError, Event, PeerAddress, Subflow, split
+from .protocol import TIMEOUT, Address, Connection, ControlError, Event, PeerAddress, Subflow, converted, split
 
 GENERIC, CONTROL = 16, 16  # NETLINK_GENERIC, GENL_ID_CTRL
 SOL_NETLINK, ADD_MEMBERSHIP = 270, 1
@@ -80,13 +80,21 @@ class _Look:
 
 
 def _ss(options: str) -> str:
-    return subprocess.run(["ss", options], stdout=subprocess.PIPE, check=True, text=True).stdout
+    with converted():
+        return subprocess.run(["ss", options], stdout=subprocess.PIPE, check=True, text=True, timeout=TIMEOUT).stdout
 
 
 class KernelClient:
-    """A session with the kernel. The methods are those of `Client`; a connection's name is its token."""
+    """A session with the kernel. The methods are those of `Client`; a connection's name is its token.
+
+    It raises what `Client` raises: `SessionError` where the kernel has no such family or `ip` and `ss` are missing.
+    """
 
     def __init__(self) -> None:
+        with converted():
+            self._open()
+
+    def _open(self) -> None:
         with open("/proc/sys/net/mptcp/pm_type", encoding="ascii") as file:
             if file.read().strip() != "1":
                 raise ControlError("state", "the kernel decides itself: set net.mptcp.pm_type to 1")
@@ -124,6 +132,10 @@ class KernelClient:
         return self._news.fileno()
 
     def _call(self, family: int, command: int, attributes: bytes) -> bytes:
+        with converted():
+            return self._exchange(family, command, attributes)
+
+    def _exchange(self, family: int, command: int, attributes: bytes) -> bytes:
         self._sequence += 1
         flags = 1 if family == CONTROL else REQUEST_ACK
         body = struct.pack("=BBH", command, 1, 0) + attributes
@@ -139,7 +151,8 @@ class KernelClient:
     # What is known.
 
     def _local_addresses(self) -> List[Address]:
-        out = subprocess.run(["ip", "-j", "addr"], stdout=subprocess.PIPE, check=True).stdout
+        with converted():
+            out = subprocess.run(["ip", "-j", "addr"], stdout=subprocess.PIPE, check=True, timeout=TIMEOUT).stdout
         found = []
         for link in json.loads(out):
             for one in link.get("addr_info", ()):
@@ -317,6 +330,10 @@ class KernelClient:
 
     def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event; None when none came within so many seconds. Without a time it waits."""
+        with converted():
+            return self._next_event(timeout)
+
+    def _next_event(self, timeout: Optional[float]) -> Optional[Event]:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._drain()

@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
 import os
 import socket
+import stat
+import struct
+import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T")
 
+# The longest line that is taken, in bytes, and how many objects, lists and members it may have: a list of 65,536 connections.
+MAX_LINE = 256 << 20
+MAX_CONTAINERS = 2_000_000
+MAX_MEMBERS = 20_000_000
 
-class ControlError(Exception):
+# Events that are kept for a program that does not read them; what comes then is counted, and told as `lost`.
+MAX_EVENTS = 100_000
+
+# Seconds that connecting, or a request with its reply, may take unless a session is told otherwise.
+TIMEOUT = 30.0
+
+
+class ManypathError(Exception):
+    """What all errors of this library are. Anything else that a call raises is a mistake of the caller, or of the library."""
+
+
+class ControlError(ManypathError):
     """The process refused a request. `code` is for programs: `not_found`, `owned`, `no_path`, `no_port`, `limit`, `state`..."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class SessionError(ManypathError, ConnectionError):
+    """The process is gone, or cannot be reached. `__cause__` is what the system said, if it said something."""
+
+
+class ProtocolError(ManypathError, ValueError):
+    """What the process says is not the protocol. The session goes on: what comes after that line is not lost."""
+
+
+class RequestTimeout(ManypathError, TimeoutError):
+    """The process did not answer in time. The session goes on: a late reply is thrown away."""
+
+
+@contextlib.contextmanager
+def converted() -> Iterator[None]:
+    """Turns what Python says of sockets and of values into an error of this library."""
+    try:
+        yield
+    except ManypathError:
+        raise
+    except (socket.timeout, TimeoutError) as error:
+        raise RequestTimeout("the process does not answer in time") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SessionError(f"the session is over: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, struct.error) as error:
+        raise ProtocolError(f"this is not the protocol: {error!r}") from error
 
 
 def _read(kind: Type[T], fields: Mapping[str, Any]) -> T:
@@ -205,20 +251,38 @@ def split(end: str) -> Tuple[str, int]:
     return address.strip("[]"), int(port)
 
 
+def _is_own_folder(folder: Path, uid: int) -> bool:
+    """Only a folder that nobody else can write to is believed, and no link to one."""
+    try:
+        info = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == uid and not info.st_mode & 0o077
+
+
+def _is_own_socket(path: Path, uid: int) -> bool:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(info.st_mode) and info.st_uid == uid
+
+
 def sockets() -> Dict[int, Path]:
     """The control sockets of this user's processes, by process id."""
     uid = os.getuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folders = [Path(runtime) / "manypath"] if runtime else []
-    folders.append(Path(f"/run/user/{uid}/manypath"))
-    folders += sorted(Path("/tmp").glob(f"manypath-{uid}*"))
+    folders += [Path(f"/run/user/{uid}/manypath"), Path(f"/run/manypath-{uid}")]
+    with contextlib.suppress(OSError):
+        folders += sorted(Path("/tmp").glob(f"manypath-{uid}*"))
     found: Dict[int, Path] = {}
     for folder in folders:
-        # Only a folder that nobody else can write to is believed.
-        if folder.is_dir() and folder.stat().st_uid == uid and not folder.stat().st_mode & 0o077:
-            for path in folder.glob("*.sock"):
-                if path.stem.isdigit():
-                    found.setdefault(int(path.stem), path)
+        if _is_own_folder(folder, uid):
+            with contextlib.suppress(OSError):
+                for path in folder.glob("*.sock"):
+                    if path.stem.isdecimal() and _is_own_socket(path, uid):
+                        found.setdefault(int(path.stem), path)
     return found
 
 
@@ -243,28 +307,58 @@ def find_socket(pid: Optional[int] = None) -> Path:
     return next(iter(living.values()))
 
 
+def _load(line: bytes) -> Dict[str, Any]:
+    """The value of a line. What would grow beyond all bounds is refused before it is read."""
+    with converted():
+        if line.count(b"{") + line.count(b"[") > MAX_CONTAINERS or line.count(b",") > MAX_MEMBERS:
+            raise ProtocolError("a line says more than there is memory for")
+        value = json.loads(line)
+        if not isinstance(value, dict):
+            raise ProtocolError("a line is no object")
+        return value
+
+
 class Lines:
     """Cuts what arrives into lines and tells replies from events."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: List[bytes] = []
+        self._length = 0
         self._next_id = 0
 
     def ask(self, request: str, fields: Mapping[str, Any]) -> Tuple[int, bytes]:
         """The line of a request, and the id that its reply will have."""
-        self._next_id += 1
-        line = {"id": self._next_id, "request": request}
+        line = {"id": self._next_id + 1, "request": request}
         line.update({name: value for name, value in fields.items() if value is not None})
-        return self._next_id, json.dumps(line).encode() + b"\n"
+        text = json.dumps(line).encode() + b"\n"
+        self._next_id += 1
+        return self._next_id, text
 
-    def feed(self, data: bytes) -> List[Dict[str, Any]]:
-        """The lines that are complete now."""
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in whole if line]
+    def feed(self, data: bytes) -> List[Union[Dict[str, Any], ProtocolError]]:
+        """The lines that are complete now, and in the place of one that cannot be read the error.
+
+        Raises `SessionError` when a line has no end: nobody knows where the next one begins.
+        """
+        *whole, rest = data.split(b"\n")
+        found: List[Union[Dict[str, Any], ProtocolError]] = []
+        for line in whole:
+            self._parts.append(line)
+            line, self._parts, self._length = b"".join(self._parts), [], 0
+            if not line:
+                continue
+            try:
+                found.append(_load(line))
+            except ProtocolError as error:
+                found.append(error)
+        self._parts.append(rest)
+        self._length += len(rest)
+        if self._length > MAX_LINE:
+            raise SessionError(f"a line of more than {MAX_LINE} bytes")
+        return found
 
 
 def result(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     """The reply, or the error that it is."""
     if reply.get("reply") == "error":
-        raise ControlError(reply.get("code", ""), reply.get("message", ""))
+        raise ControlError(str(reply.get("code", "")), str(reply.get("message", "")))
     return reply
