@@ -4,13 +4,14 @@
 //! A controller is such a thread. Between an event and its answer it costs two calls of the system, where one that waits for many
 //! things at once needs four, and is also woken when its own lines are read.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::dialogue::{self, Dialogue};
+use crate::dialogue::Dialogue;
 use crate::engine::{Engine, Next};
+use crate::place::Entry;
 use crate::wire::{EventReport, Reply, Request};
 
 /// A session with one process. Its calls, those of [`Engine`] too, block the thread until they are done: never use it on a runtime
@@ -18,7 +19,6 @@ use crate::wire::{EventReport, Reply, Request};
 #[derive(Debug)]
 pub struct Client {
     read: BufReader<UnixStream>,
-    line: Vec<u8>,
     dialogue: Dialogue,
     /// Whether reading gives up after some time.
     limited: bool,
@@ -32,10 +32,18 @@ impl Client {
     pub fn connect(socket: &Path) -> io::Result<Self> {
         Ok(Self {
             read: BufReader::with_capacity(64 << 10, UnixStream::connect(socket)?),
-            line: Vec::new(),
             dialogue: Dialogue::default(),
             limited: false,
         })
+    }
+
+    /// Opens a session with one of [`sockets`](crate::client::sockets).
+    ///
+    /// # Errors
+    /// The socket cannot be reached, or is not to be trusted.
+    pub fn connect_at(socket: &Entry) -> io::Result<Self> {
+        let held = socket.pin()?;
+        Self::connect(&held.path())
     }
 
     /// Asks and waits for the reply; a refusal is [`Reply::Error`].
@@ -79,17 +87,20 @@ impl Client {
 
     /// Hears one more line; false when there is none.
     fn read_line(&mut self) -> io::Result<bool> {
-        // What has come of a line stays where it is when the rest does not come in time.
-        let room = dialogue::room(self.line.len())?;
-        let mut limited = (&mut self.read).take(room);
-        limited.read_until(b'\n', &mut self.line)?;
-        if self.line.last() != Some(&b'\n') {
-            // Its end, or more than there is room for, which says so.
-            return dialogue::room(self.line.len()).map(|_| false);
+        // What has come of a line stays in the dialogue when the rest does not come in time.
+        loop {
+            let bytes = match self.read.fill_buf() {
+                Ok([]) => return Ok(false),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let (count, whole) = self.dialogue.take_in(bytes)?;
+            self.read.consume(count);
+            if whole {
+                return Ok(true);
+            }
         }
-        let heard = self.dialogue.hear(&self.line);
-        self.line.clear();
-        heard.map(|()| true)
     }
 
     /// Lets reading give up at a moment.

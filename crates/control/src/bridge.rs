@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::engine::Engine;
 use crate::place;
-use crate::server::{PATIENCE, accept, bind, is_welcome};
+use crate::server::{HALF_LINE, Kind, PATIENCE, accept, bind, is_welcome};
 use crate::wire::{Answer, Asked, MAX_REQUEST, Reply};
 
 /// A running control socket in front of an engine. Dropping it takes the socket away.
@@ -48,9 +48,9 @@ impl Bridge {
     ) -> io::Result<Self> {
         let (path, listener) = bind(folder, pid)?;
         let open = Arc::new(open);
-        let task = tokio::spawn(accept(listener, move |stream| {
+        let task = tokio::spawn(accept(listener, move |stream, kind| {
             let open = Arc::clone(&open);
-            async move { serve(stream, open.as_ref()).await }
+            async move { serve(stream, open.as_ref(), kind).await }
         }));
         Ok(Self { path, task })
     }
@@ -72,6 +72,7 @@ impl Drop for Bridge {
 async fn serve<E: Engine>(
     mut stream: UnixStream,
     open: &(impl Fn() -> io::Result<E> + Sync),
+    kind: Kind,
 ) -> io::Result<()> {
     if !is_welcome(&mut stream).await? {
         return Ok(());
@@ -86,16 +87,22 @@ async fn serve<E: Engine>(
     };
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
+    tokio::time::timeout(HALF_LINE, read.fill_buf()).await??;
     loop {
         // Both may be given up in the middle and taken up again.
         tokio::select! {
-            whole = read_line(&mut read, &mut line) => {
-                let whole = whole?;
+            begun = read.fill_buf() => {
+                begun?;
+                let rest = read_line(&mut read, &mut line);
+                let whole = tokio::time::timeout(HALF_LINE, rest).await??;
                 if line.is_empty() {
                     return Ok(());
                 }
                 let answer = match Asked::read(&line) {
-                    Ok(Asked { id, request }) => Answer { id, reply: engine.ask(request).await? },
+                    Ok(Asked { id, request }) => match kind.refusal(&request) {
+                        Some(reply) => Answer { id, reply },
+                        None => Answer { id, reply: engine.ask(request).await? },
+                    },
                     Err(refusal) => refusal,
                 };
                 line.clear();
@@ -119,7 +126,7 @@ async fn read_line(read: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> i
     Ok(line.last() == Some(&b'\n'))
 }
 
-/// Writes one line. A reader that takes nothing for a minute is gone.
+/// Writes one line. A reader that does not take it in time is gone.
 async fn say(write: &mut OwnedWriteHalf, what: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(what).map_err(io::Error::other)?;
     text.push(b'\n');

@@ -291,7 +291,7 @@ fn tcp_state(state: State) -> &'static str {
 
 fn fallback_cause(cause: FallbackCause) -> &'static str {
     match cause {
-        FallbackCause::NotWanted => "not wanted on this side",
+        FallbackCause::NotWanted => "plain TCP was asked for on this side",
         FallbackCause::PeerWithout => "the peer or the path has no Multipath TCP",
         FallbackCause::ThirdAckWithout => "no MP_CAPABLE in the third packet",
         FallbackCause::FirstDataWithout => "no DSS with the first data",

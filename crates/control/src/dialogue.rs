@@ -3,34 +3,64 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::purse::{self, Purse};
 use crate::wire::{Answer, Asked, EventReport, Reply, Request};
 
-/// The longest line that a client reads. A list of 10,000 connections with four subflows each has about 40 MB. Who asks need not be
-/// the one who answers: root asks everybody.
-const MAX_LINE: u64 = 256 << 20;
-
-/// How many bytes may follow those that have come of a line.
-pub(crate) fn room(come: usize) -> io::Result<u64> {
-    match MAX_LINE.saturating_sub(come as u64) {
-        0 => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("a line of more than {MAX_LINE} bytes"),
-        )),
-        some => Ok(some),
-    }
-}
-
 /// One session of a client. Events that arrive while a reply is waited for are kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dialogue {
-    events: VecDeque<EventReport>,
+    /// With what each took from the purse.
+    events: VecDeque<(EventReport, u64)>,
+    /// What comes of a line, until its end has come.
+    line: Vec<u8>,
+    purse: Purse,
     /// The request that was asked last.
     asked: u64,
     /// Its reply.
     reply: Option<Reply>,
 }
 
+impl Default for Dialogue {
+    fn default() -> Self {
+        Self::new(Purse::new(purse::OWN))
+    }
+}
+
 impl Dialogue {
+    /// One whose lines take from this purse.
+    pub(crate) fn new(purse: Purse) -> Self {
+        Self {
+            events: VecDeque::new(),
+            line: Vec::new(),
+            purse,
+            asked: 0,
+            reply: None,
+        }
+    }
+
+    /// Takes in bytes up to the end of a line, if that is among them, and what that says. Gives how many bytes it took, and whether
+    /// a line has come to its end.
+    ///
+    /// # Errors
+    /// There is no room for so much, or it is not the protocol.
+    pub(crate) fn take_in(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let count = end.map_or(bytes.len(), |end| end + 1);
+        self.purse.take(count as u64)?;
+        self.line.extend_from_slice(&bytes[..count]);
+        if end.is_some() {
+            let line = std::mem::take(&mut self.line);
+            let heard = self.hear(&line);
+            // Its memory serves the next one, unless it was a long one.
+            if line.capacity() <= 1 << 20 {
+                self.line = line;
+                self.line.clear();
+            }
+            heard?;
+        }
+        Ok((count, end.is_some()))
+    }
+
     /// The line that asks; its reply is waited for from now on.
     pub(crate) fn ask(&mut self, request: Request) -> io::Result<Vec<u8>> {
         self.asked += 1;
@@ -42,12 +72,15 @@ impl Dialogue {
     }
 
     /// Takes in a line.
-    pub(crate) fn hear(&mut self, line: &[u8]) -> io::Result<()> {
+    fn hear(&mut self, line: &[u8]) -> io::Result<()> {
         let bad = |e| io::Error::new(io::ErrorKind::InvalidData, e);
+        let grows = purse::cost(line)?;
+        self.purse.take(grows)?;
+        let cost = grows + line.len() as u64;
         // The first word tells what it is: `{"event":` or `{"id":1,"reply":`.
         if line.starts_with(b"{\"event\"") {
-            self.events
-                .push_back(serde_json::from_slice(line).map_err(bad)?);
+            let event = serde_json::from_slice(line).map_err(bad)?;
+            self.events.push_back((event, cost));
             return Ok(());
         }
         let answer: Answer = serde_json::from_slice(line).map_err(bad)?;
@@ -56,6 +89,8 @@ impl Dialogue {
             self.renew(&answer.reply);
             self.reply = Some(answer.reply);
         }
+        // What becomes of it is up to who asked.
+        self.purse.give(cost);
         Ok(())
     }
 
@@ -66,7 +101,9 @@ impl Dialogue {
 
     /// The oldest event that nobody has looked at.
     pub(crate) fn event(&mut self) -> Option<EventReport> {
-        self.events.pop_front()
+        let (event, cost) = self.events.pop_front()?;
+        self.purse.give(cost);
+        Some(event)
     }
 
     /// Events that wait without their connection, because a command made it out of date, get it as it was shown since then.
@@ -74,7 +111,7 @@ impl Dialogue {
         let Reply::Connection { connection } = reply else {
             return;
         };
-        for event in &mut self.events {
+        for (event, _) in &mut self.events {
             if event.sample.is_none()
                 && event.view.is_none()
                 && event.connection.as_ref() == Some(&connection.id)
@@ -86,7 +123,7 @@ impl Dialogue {
 
     /// A command has changed the connection: what waits shows it as it was before.
     pub(crate) fn outdate(&mut self, connection: &str) {
-        for event in &mut self.events {
+        for (event, _) in &mut self.events {
             if event.connection.as_deref() == Some(connection) && event.event != "sample" {
                 (event.sample, event.view) = (None, None);
             }
@@ -100,12 +137,30 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_given_up() {
-        assert_eq!(room(0).expect("room"), MAX_LINE);
-        assert_eq!(room(1_000).expect("room"), MAX_LINE - 1_000);
-        let full = usize::try_from(MAX_LINE).expect("64 bits");
-        assert_eq!(
-            room(full).expect_err("full").kind(),
-            io::ErrorKind::InvalidData
-        );
+        let mut dialogue = Dialogue::new(Purse::new(1_000));
+        assert_eq!(dialogue.take_in(&[b'x'; 600]).expect("room"), (600, false));
+        let error = dialogue.take_in(&[b'x'; 600]).expect_err("no room");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn events_that_nobody_reads_are_bounded_and_those_that_are_read_are_not() {
+        let line = b"{\"event\":\"timeout\",\"seq\":1,\"at_us\":2}\n";
+        let mut dialogue = Dialogue::new(Purse::new(10_000));
+        for _ in 0..1_000 {
+            assert!(dialogue.take_in(line).expect("room").1);
+            assert!(dialogue.event().is_some());
+        }
+        let unread = (0..1_000).find(|_| dialogue.take_in(line).is_err());
+        assert!(unread.is_some_and(|count| count > 3), "{unread:?}");
+    }
+
+    #[test]
+    fn a_reply_of_many_empty_objects_is_refused_before_it_is_made() {
+        let mut dialogue = Dialogue::new(Purse::new(purse::FOREIGN));
+        let many = vec!["{}"; 1_000_000].join(",");
+        let line = format!("{{\"reply\":\"process\",\"process\":{{\"connections\":[{many}]}}}}\n");
+        let error = dialogue.take_in(line.as_bytes()).expect_err("too much");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -5,7 +5,6 @@
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use manypath_stack::api::Ending;
@@ -298,15 +297,15 @@ impl AnyEngine {
             return Ok(Self::Kernel(Box::new(Kernel::open()?)));
         }
         let bad = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_owned());
-        let mut sockets: Vec<(u32, PathBuf)> = client::sockets();
+        let mut sockets = client::sockets();
         if let Some(name) = name {
             let wanted: u32 = name
                 .parse()
                 .map_err(|_| bad("neither `kernel` nor a process id"))?;
-            sockets.retain(|(pid, _)| *pid == wanted);
+            sockets.retain(|socket| socket.pid == wanted);
         }
         match sockets.as_slice() {
-            [(_, socket)] => Ok(Self::Process(Client::connect(socket).await?)),
+            [socket] => Ok(Self::Process(Client::connect_at(socket).await?)),
             [] => Err(bad("no such process can be reached")),
             _ => Err(bad("several processes are running: say which")),
         }

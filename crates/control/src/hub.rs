@@ -1,9 +1,9 @@
 //! Who is connected to the control socket, what each is to hear, and who owns which connection.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use manypath_stack::api::{
     Command, Done, Ending, Event, EventKind, NewSubflow, PathManager, StackError,
@@ -13,22 +13,18 @@ use manypath_stack::pm::controllers::View;
 use manypath_wire::ids::AddrId;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::news;
-use crate::report::ConnReport;
+use crate::outbox::{Form, Line, Outbox, Pace, Store, lock};
+use crate::report::{ConnReport, Overview};
 use crate::view::ViewReport;
-use crate::wire::{Answer, DecisionReport, EventReport, Filter, Reply, Request, VERSION, Wanted};
-
-/// Bytes of lines that may wait for a reader before it counts as dead. Lines are shared by all readers.
-const MOST_QUEUED: usize = 32 << 20;
-/// Bytes of waiting lines beyond which samples are left out.
-const SAMPLES_UNTIL: usize = 256 << 10;
-/// Bytes of waiting lines beyond which no more requests of that reader are served.
-const REPLIES_UNTIL: usize = 1 << 20;
+use crate::wire::{Answer, DecisionReport, EventReport, Reply, Request, VERSION, Wanted};
 
 /// Who knows the connections of this process and can act on them.
 pub trait Backend: Send + Sync + 'static {
+    /// Paths, memory and counters of the process as they are now.
+    fn overview(&self) -> Overview;
     /// All connections as they are now, oldest first.
     fn connections(&self) -> Vec<ConnReport>;
     /// One of them.
@@ -57,219 +53,6 @@ pub struct News {
     pub events: mpsc::Receiver<Event>,
     /// How many did not fit so far.
     pub lost: Arc<AtomicU64>,
-}
-
-/// The way to one client, and what waits to be written to it.
-#[derive(Debug)]
-pub(crate) struct Outbox {
-    /// The process at the other end.
-    pid: Option<u32>,
-    queue: Mutex<Queue>,
-    /// The session's own task writes what does not go at once.
-    pub(crate) write: OwnedWriteHalf,
-    /// There is something to write, or it is over.
-    pub(crate) ready: Notify,
-    /// Lines were written.
-    pub(crate) written: Notify,
-    /// The subscription changed.
-    pub(crate) changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    lines: VecDeque<Arc<str>>,
-    bytes: usize,
-    /// Lines that were taken are still being written: whatever comes now comes after them.
-    taken: bool,
-    over: bool,
-    /// It is over when everything is written.
-    finishing: bool,
-    filter: Option<Filter>,
-    lost_samples: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is never left half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Queue {
-    fn push(&mut self, line: Arc<str>) {
-        if self.over {
-            return;
-        }
-        self.bytes += line.len();
-        self.lines.push_back(line);
-        if self.bytes > MOST_QUEUED {
-            // It would have to lose events: a session that ends says so, and a new one begins with the state as it is.
-            (self.over, self.bytes) = (true, 0);
-            self.lines = VecDeque::new();
-        }
-    }
-}
-
-/// When a line is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// By whoever has it, without waking anybody in between: a controller waits for it.
-    AtOnce,
-    /// Together with those that follow.
-    Together,
-}
-
-impl Outbox {
-    fn new(write: OwnedWriteHalf) -> Self {
-        let peer = write.as_ref().peer_cred().ok();
-        let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok());
-        Self {
-            pid,
-            queue: Mutex::default(),
-            write,
-            ready: Notify::new(),
-            written: Notify::new(),
-            changed: Notify::new(),
-        }
-    }
-
-    fn push(&self, line: &Arc<str>, pace: Pace) {
-        let mut queue = lock(&self.queue);
-        let mut rest = Arc::clone(line);
-        if pace == Pace::AtOnce && queue.lines.is_empty() && !queue.taken && !queue.over {
-            // The session's task finds out about whatever does not go well here.
-            let written = self.write.try_write(line.as_bytes()).unwrap_or(0);
-            if written == line.len() {
-                return;
-            }
-            rest = line[written..].into();
-        }
-        queue.push(rest);
-        drop(queue);
-        self.ready.notify_one();
-    }
-
-    /// Adds a reply.
-    pub(crate) fn reply(&self, answer: &Answer) {
-        if let Ok(text) = serde_json::to_string(answer) {
-            self.push(&(text + "\n").into(), Pace::Together);
-        }
-    }
-
-    /// Adds a sample unless the reader is slow; it is told of what is left out before the next one.
-    pub(crate) fn sample(&self, event: EventReport) {
-        let mut queue = lock(&self.queue);
-        if queue.bytes > SAMPLES_UNTIL {
-            queue.lost_samples += 1;
-            return;
-        }
-        let lost = std::mem::take(&mut queue.lost_samples);
-        if lost > 0 {
-            let told = EventReport {
-                event: "lost".to_owned(),
-                seq: event.seq,
-                at_us: event.at_us,
-                samples: Some(lost),
-                ..EventReport::default()
-            };
-            queue.push(line(&told));
-        }
-        queue.push(line(&event));
-        drop(queue);
-        self.ready.notify_one();
-    }
-
-    /// There is room for samples.
-    pub(crate) fn takes_samples(&self) -> bool {
-        lock(&self.queue).bytes <= SAMPLES_UNTIL
-    }
-
-    /// Samples that were not even taken.
-    pub(crate) fn miss(&self, samples: u64) {
-        lock(&self.queue).lost_samples += samples;
-    }
-
-    /// Takes the lines that wait, up to about this many bytes; `None` when the session is over.
-    pub(crate) fn take(&self, most: usize) -> Option<Vec<u8>> {
-        let mut queue = lock(&self.queue);
-        if queue.over {
-            return None;
-        }
-        let mut text = Vec::new();
-        // Who takes has written what was taken before.
-        queue.taken = !queue.lines.is_empty();
-        while text.len() < most {
-            let Some(line) = queue.lines.pop_front() else {
-                break;
-            };
-            queue.bytes -= line.len();
-            text.extend_from_slice(line.as_bytes());
-        }
-        Some(text)
-    }
-
-    /// So much waits that no more requests are to be served.
-    pub(crate) fn is_crowded(&self) -> bool {
-        let queue = lock(&self.queue);
-        queue.bytes > REPLIES_UNTIL && !queue.over
-    }
-
-    /// How often it wants samples, and of which connection.
-    pub(crate) fn sampling(&self) -> Option<(u64, Option<String>)> {
-        let queue = lock(&self.queue);
-        let filter = queue.filter.as_ref()?;
-        filter
-            .sample_ms
-            .map(|ms| (ms.max(10), filter.connection.clone()))
-    }
-
-    /// Nothing more will be asked.
-    pub(crate) fn finish(&self) {
-        lock(&self.queue).finishing = true;
-        self.ready.notify_one();
-    }
-
-    pub(crate) fn is_finishing(&self) -> bool {
-        lock(&self.queue).finishing
-    }
-
-    pub(crate) fn is_subscribed(&self) -> bool {
-        lock(&self.queue).filter.is_some()
-    }
-
-    fn wants(&self, event: &EventReport) -> Option<Form> {
-        let queue = lock(&self.queue);
-        let filter = queue.filter.as_ref()?;
-        // Whoever acts causes decisions: they are for those who ask for them.
-        let by_default = filter.events.is_empty() && event.event != "decision";
-        let named = by_default || filter.events.contains(&event.event);
-        let concerns = match (&filter.connection, &event.connection) {
-            (Some(wanted), Some(this)) => wanted == this,
-            // Addresses of the host concern every connection.
-            (None, _) | (Some(_), None) => true,
-        };
-        let form = match (filter.with_view, filter.with_sample) {
-            (true, _) => Form::WithView,
-            (false, true) => Form::WithSample,
-            (false, false) => Form::Short,
-        };
-        (named && concerns).then_some(form)
-    }
-}
-
-/// How a subscriber wants its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// What happened.
-    Short,
-    /// And the connection as it is then.
-    WithSample,
-    /// And what controllers see of it.
-    WithView,
-}
-
-fn line(event: &EventReport) -> Arc<str> {
-    // Plain data of ours always has a JSON form.
-    let text = serde_json::to_string(event).unwrap_or_default();
-    (text + "\n").into()
 }
 
 /// A claim on a connection.
@@ -310,6 +93,7 @@ impl State {
 pub(crate) struct Hub {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) title: String,
+    store: Store,
     state: Mutex<State>,
     /// Requests are served, and events told, one after the other. So an event that stands before the reply to a command was
     /// told before the command was carried out, and one that stands behind it shows what the command has changed.
@@ -321,6 +105,7 @@ impl Hub {
         Self {
             backend: Box::new(backend),
             title,
+            store: Store::default(),
             state: Mutex::default(),
             turn: Mutex::default(),
         }
@@ -331,7 +116,7 @@ impl Hub {
         let mut state = lock(&self.state);
         state.next += 1;
         let client = state.next;
-        let outbox = Arc::new(Outbox::new(write));
+        let outbox = Arc::new(Outbox::new(write, self.store.clone()));
         state.clients.insert(client, Arc::clone(&outbox));
         (client, outbox)
     }
@@ -403,17 +188,19 @@ impl Hub {
         for client in state.clients.values() {
             let text = match client.wants(&report) {
                 None => continue,
-                Some(Form::Short) => short.get_or_insert_with(|| line(&report)),
+                // It is told how many it did not get.
+                Some(_) if !client.has_room(&report) => continue,
+                Some(Form::Short) => short.get_or_insert_with(|| self.line(&report)),
                 Some(Form::WithView) => viewed.get_or_insert_with(|| {
                     let found = event.conn.and_then(|id| self.backend.view(id));
-                    line(&EventReport {
+                    self.line(&EventReport {
                         view: found.map(|view| Box::new(ViewReport::from(&view))),
                         ..report.clone()
                     })
                 }),
                 Some(Form::WithSample) => long.get_or_insert_with(|| {
                     let found = event.conn.and_then(|id| self.backend.connection(id));
-                    line(&EventReport {
+                    self.line(&EventReport {
                         sample: found.map(Box::new),
                         ..report.clone()
                     })
@@ -439,6 +226,10 @@ impl Hub {
         }
     }
 
+    fn line(&self, event: &EventReport) -> Arc<Line> {
+        self.store.event(event)
+    }
+
     /// An entry of a decision log, while it is kept.
     fn decision(&self, conn: ConnId, number: u32) -> Option<DecisionReport> {
         let all = self.backend.decisions(conn)?;
@@ -453,7 +244,7 @@ impl Hub {
         }
         state.lost = lost;
         state.seq += new + 1;
-        let told = line(&EventReport {
+        let told = self.line(&EventReport {
             event: "lost".to_owned(),
             seq: state.seq,
             at_us: event.at.as_micros(),
@@ -504,13 +295,11 @@ impl Hub {
                         return known;
                     }
                 }
-                lock(&outbox.queue).filter = Some(filter);
-                outbox.changed.notify_one();
+                outbox.subscribe(Some(filter));
                 done()
             }
             Request::Unsubscribe => {
-                lock(&outbox.queue).filter = None;
-                outbox.changed.notify_one();
+                outbox.subscribe(None);
                 done()
             }
             Request::Claim { connection, force } => self.claim(client, connection, force),

@@ -15,7 +15,9 @@ pub mod engine;
 mod hub;
 pub mod kernel;
 pub mod news;
+mod outbox;
 pub mod place;
+mod purse;
 pub mod remote;
 pub mod report;
 #[cfg(test)]

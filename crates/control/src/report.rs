@@ -3,6 +3,7 @@
 //! Times are in microseconds, amounts in bytes, rates in bytes per second. Fields are only ever added, so that a
 //! newer `status` understands an older process: what an older process does not send takes its default.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,70 @@ pub struct ProcessReport {
     pub version: String,
     /// Microseconds since it began.
     pub uptime_us: u64,
+    /// Its paths, those that are missing too.
+    pub paths: Vec<PathReport>,
+    /// Its devices.
+    pub devices: Vec<DeviceReport>,
+    /// What its connections hold.
+    pub memory: MemoryReport,
+    /// What its stack decided how often, by name; counts only rise. Each is described where it counts, in
+    /// `crates/stack/src/stats.rs`, and those of limits in `docs/limits.md`.
+    pub counters: BTreeMap<String, u64>,
     /// Its connections, oldest first.
     pub connections: Vec<ConnReport>,
+}
+
+/// What a process tells beside its connections.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    /// Its paths, those that are missing too.
+    pub paths: Vec<PathReport>,
+    /// Its devices.
+    pub devices: Vec<DeviceReport>,
+    /// What its connections hold.
+    pub memory: MemoryReport,
+    /// What its stack decided how often, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A local address that the process uses, or wants to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathReport {
+    /// The interface's name, or its number where it has no name here.
+    pub iface: String,
+    /// The address; absent while the interface has none.
+    pub address: Option<IpAddr>,
+    /// It can be used now.
+    pub up: bool,
+    /// Used only when nothing better is left.
+    pub backup: bool,
+    /// Largest IP packet in bytes; 0 while it is missing.
+    pub mtu: u16,
+    /// Why it cannot be used.
+    pub missing: Option<String>,
+}
+
+/// A network device of the process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceReport {
+    /// The interface's name.
+    pub iface: String,
+    /// A TUN device: packets go through the host's routing and firewall.
+    pub tun: bool,
+    /// What happened in it, by name; counts only rise.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Memory of all connections together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryReport {
+    /// Bytes held now.
+    pub used: u64,
+    /// Bytes that may be held (`--memory`).
+    pub limit: u64,
 }
 
 /// A connection.

@@ -9,7 +9,8 @@ use manypath_tcp::time::Duration;
 
 use crate::news::{self, samples::every_kind};
 use crate::report::{
-    ConnReport, EndedReport, LocalAddressReport, ProcessReport, RemoteAddressReport, SubflowReport,
+    ConnReport, DeviceReport, EndedReport, LocalAddressReport, PathReport, ProcessReport,
+    RemoteAddressReport, SubflowReport,
 };
 use crate::view::ViewReport;
 use crate::wire::{Answer, DecisionReport, EventReport, Reply};
@@ -57,6 +58,13 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
                 for (name, property) in value.as_object().into_iter().flatten() {
                     let rule = rule.get(name);
                     let rule = rule.ok_or(format!("{at}: {name} is not described"))?;
+                    check(root, rule, property, &format!("{at}/{name}"))?;
+                }
+                true
+            }
+            // No object here has both words.
+            "additionalProperties" => {
+                for (name, property) in value.as_object().into_iter().flatten() {
                     check(root, rule, property, &format!("{at}/{name}"))?;
                 }
                 true
@@ -257,6 +265,19 @@ fn every_reply() -> Vec<Reply> {
     }
     all.push(Reply::Process {
         process: Box::new(ProcessReport {
+            paths: vec![
+                PathReport::default(),
+                PathReport {
+                    address: end().map(|end| end.ip()),
+                    missing: Some("why".into()),
+                    ..PathReport::default()
+                },
+            ],
+            devices: vec![DeviceReport {
+                counters: [("sent".to_owned(), 1)].into(),
+                ..DeviceReport::default()
+            }],
+            counters: [("packets_in".to_owned(), 1)].into(),
             connections: vec![full(), full()],
             ..ProcessReport::default()
         }),

@@ -1,20 +1,24 @@
 //! The side of the process that owns connections: a Unix socket that answers requests until it is dropped.
+//!
+//! Nobody is left waiting for a place: who finds all of its user's places taken gets a short session, which may ask and not
+//! subscribe, so that `manypath status` works whoever else is connected.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::hub::Hub;
 pub use crate::hub::{Backend, News};
-use crate::hub::{Hub, Outbox};
+use crate::outbox::{Outbox, lock};
 use crate::place;
-use crate::report::ProcessReport;
+use crate::report::{PathReport, ProcessReport};
 use crate::wire::{Answer, Asked, EventReport, MAX_REQUEST, Reply, Request};
 
 /// How often it is looked whether a reader that asks nothing any more is still there.
@@ -23,8 +27,17 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Bytes that are written at a time.
 const BATCH: usize = 64 << 10;
 
-/// Clients at one time; more wait.
-pub(crate) const MAX_CLIENTS: usize = 256;
+/// Sessions of one user at one time; more are short.
+pub(crate) const MAX_CLIENTS: usize = 224;
+
+/// Short sessions of one user at one time; more are refused.
+const MAX_SHORT: usize = 32;
+
+/// How long a short session may last.
+const SHORT: Duration = Duration::from_secs(3);
+
+/// How long the first request may take to come, and any request from its first byte to its last.
+pub(crate) const HALF_LINE: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether an owner reads.
 const LOOK_AT_OWNERS: Duration = Duration::from_secs(1);
@@ -32,8 +45,15 @@ const LOOK_AT_OWNERS: Duration = Duration::from_secs(1);
 /// An owner that has read nothing so many looks long is dropped: what it owns waits for its decisions.
 const LOOKS_AT_OWNERS: u32 = 10;
 
-/// A client that does not read for so long is dropped, and one that asks nothing, has subscribed to nothing and owns nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A client that has asked and asks nothing more for so long is dropped, unless it has subscribed or owns something; and one that
+/// has not taken what it asked for by then.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A client that does not take a batch within so long is dropped.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Paths that were there and are gone, of which a process tells.
+const MOST_GONE: usize = 64;
 
 /// A running control socket. Dropping it takes the socket away.
 #[derive(Debug)]
@@ -45,6 +65,8 @@ pub struct Server {
 struct Shared {
     hub: Arc<Hub>,
     started: Instant,
+    /// Paths that were seen, to tell of those that are gone.
+    seen: Mutex<Vec<PathReport>>,
 }
 
 impl Server {
@@ -74,11 +96,14 @@ impl Server {
         let shared = Arc::new(Shared {
             hub: Arc::clone(&hub),
             started: Instant::now(),
+            seen: Mutex::default(),
         });
+        // Those of the start are known before anybody asks.
+        shared.paths(shared.hub.backend.overview().paths);
         let tasks = [
-            tokio::spawn(accept(listener, move |stream| {
+            tokio::spawn(accept(listener, move |stream, kind| {
                 let shared = Arc::clone(&shared);
-                async move { serve(stream, &shared).await }
+                async move { serve(stream, &shared, kind).await }
             })),
             tokio::spawn(hub.distribute(news)),
         ];
@@ -117,25 +142,99 @@ pub(crate) fn bind(folder: &Path, pid: u32) -> io::Result<(PathBuf, UnixListener
     Ok((path, listener))
 }
 
+/// What a session may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Anything.
+    Long,
+    /// All other places of its user are taken: it asks and leaves.
+    Short,
+}
+
+impl Kind {
+    /// The answer to a request that would make a short session a long one.
+    pub(crate) fn refusal(self, request: &Request) -> Option<Reply> {
+        let stays = matches!(request, Request::Subscribe(_) | Request::Claim { .. });
+        (self == Self::Short && stays).then(|| {
+            let why =
+                format!("{MAX_CLIENTS} sessions of this user are open: one more may only ask");
+            Reply::error("limit", why)
+        })
+    }
+}
+
+/// Sessions by user: nobody takes the places of another, neither the user those of root nor root those of the user.
+#[derive(Debug, Default)]
+struct Places(Mutex<BTreeMap<u32, [usize; 2]>>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    user: u32,
+    kind: Kind,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, user: u32) -> Option<Place> {
+        let mut users = lock(&self.0);
+        let [long, short] = users.entry(user).or_default();
+        let kind = match () {
+            () if *long < MAX_CLIENTS => {
+                *long += 1;
+                Kind::Long
+            }
+            () if *short < MAX_SHORT => {
+                *short += 1;
+                Kind::Short
+            }
+            () => return None,
+        };
+        let places = Arc::clone(self);
+        Some(Place { places, user, kind })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut users = lock(&self.places.0);
+        if let Some(counts) = users.get_mut(&self.user) {
+            counts[usize::from(self.kind == Kind::Short)] -= 1;
+            if *counts == [0, 0] {
+                users.remove(&self.user);
+            }
+        }
+    }
+}
+
 /// Serves everybody who comes, each by a task of its own, until it is dropped.
-pub(crate) async fn accept<S>(listener: UnixListener, session: impl Fn(UnixStream) -> S)
+pub(crate) async fn accept<S>(listener: UnixListener, session: impl Fn(UnixStream, Kind) -> S)
 where
     S: Future<Output = io::Result<()>> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let places = Arc::new(Places::default());
     // The sessions end with the server.
     let mut sessions = JoinSet::new();
     loop {
         while sessions.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let session = session(stream);
+                let Ok(peer) = stream.peer_cred() else {
+                    continue;
+                };
+                let Some(place) = places.take(peer.uid()) else {
+                    let why = "too many sessions of this user are open";
+                    // What it has not read of that, it will not miss.
+                    let _ = stream.try_write(&refused("limit", why));
+                    continue;
+                };
+                let (kind, session) = (place.kind, session(stream, place.kind));
                 sessions.spawn(async move {
                     // A client that goes away in the middle hurts nobody.
-                    let _ = session.await;
+                    let _ = match kind {
+                        Kind::Long => session.await,
+                        Kind::Short => tokio::time::timeout(SHORT, session).await.unwrap_or(Ok(())),
+                    };
                     drop(place);
                 });
             }
@@ -145,19 +244,25 @@ where
     }
 }
 
+/// The line that refuses a session.
+fn refused(code: &str, why: &str) -> Vec<u8> {
+    let reply = Reply::error(code, why);
+    let mut text = serde_json::to_vec(&Answer { id: None, reply }).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
 /// Whether the kernel says that the other end may ask; else it is told so.
 pub(crate) async fn is_welcome(stream: &mut UnixStream) -> io::Result<bool> {
     if place::may_ask(stream.peer_cred()?.uid()) {
         return Ok(true);
     }
-    let reply = Reply::error("denied", "this process belongs to another user");
-    let mut text = serde_json::to_vec(&Answer { id: None, reply }).map_err(io::Error::other)?;
-    text.push(b'\n');
+    let text = refused("denied", "this process belongs to another user");
     stream.write_all(&text).await?;
     Ok(false)
 }
 
-async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
+async fn serve(mut stream: UnixStream, shared: &Shared, kind: Kind) -> io::Result<()> {
     if !is_welcome(&mut stream).await? {
         return Ok(());
     }
@@ -168,7 +273,7 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> io::Result<()> {
         client,
     };
     let asked = async {
-        read_requests(read, shared, client, &outbox).await?;
+        read_requests(read, shared, client, &outbox, kind).await?;
         // Who closes only its own direction still gets its replies, and events until it closes the other one, too.
         if !outbox.is_subscribed() {
             outbox.finish();
@@ -225,21 +330,26 @@ async fn read_requests(
     shared: &Shared,
     client: u64,
     outbox: &Outbox,
+    kind: Kind,
 ) -> io::Result<()> {
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
+    let mut patience = HALF_LINE;
     loop {
         while outbox.is_crowded() {
             tokio::time::timeout(PATIENCE, outbox.written.notified()).await?;
         }
         line.clear();
-        let mut limited = (&mut read).take(MAX_REQUEST);
-        let next = limited.read_until(b'\n', &mut line);
-        let read = if outbox.is_subscribed() || shared.hub.owns_something(client) {
-            next.await?
+        let begins = read.fill_buf();
+        if outbox.is_subscribed() || shared.hub.owns_something(client) {
+            begins.await?;
         } else {
-            tokio::time::timeout(PATIENCE, next).await??
-        };
+            tokio::time::timeout(patience, begins).await??;
+        }
+        patience = IDLE;
+        let mut limited = (&mut read).take(MAX_REQUEST);
+        let rest = limited.read_until(b'\n', &mut line);
+        let read = tokio::time::timeout(HALF_LINE, rest).await??;
         if read == 0 {
             return Ok(());
         }
@@ -248,7 +358,9 @@ async fn read_requests(
         shared.hub.serve(outbox, || match asked {
             Ok(Asked { id, request }) => Answer {
                 id,
-                reply: answer(request, shared, client, outbox),
+                reply: kind
+                    .refusal(&request)
+                    .unwrap_or_else(|| answer(request, shared, client, outbox)),
             },
             Err(refusal) => refusal,
         });
@@ -258,31 +370,39 @@ async fn read_requests(
     }
 }
 
-/// Writes what waits. A reader that takes nothing for a minute is gone.
+/// Writes what waits. A reader that does not take a batch in time is gone, and so is one that never takes all of what it asked
+/// for.
 async fn write_lines(outbox: &Outbox) -> io::Result<()> {
     let write = &outbox.write;
+    let mut empty = Instant::now();
     loop {
-        let Some(text) = outbox.take(BATCH) else {
-            return Ok(());
-        };
+        let text = outbox.take(BATCH);
         if text.is_empty() {
             if outbox.is_finishing() {
                 return Ok(());
             }
             outbox.ready.notified().await;
+            empty = Instant::now();
             // Packets that wait go first, and what they cause goes along.
             tokio::task::yield_now().await;
             continue;
         }
-        let mut rest = text.as_slice();
-        while !rest.is_empty() {
-            tokio::time::timeout(PATIENCE, write.writable()).await??;
-            match write.try_write(rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+        if empty.elapsed() > IDLE && !outbox.is_subscribed() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        let written = async {
+            let mut rest = text.as_slice();
+            while !rest.is_empty() {
+                write.writable().await?;
+                match write.try_write(rest) {
+                    Ok(count) => rest = &rest[count..],
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(PATIENCE, written).await??;
         outbox.written.notify_one();
     }
 }
@@ -332,17 +452,49 @@ async fn take_samples(shared: &Shared, outbox: &Outbox) {
 }
 
 fn answer(request: Request, shared: &Shared, client: u64, outbox: &Outbox) -> Reply {
-    let Shared { hub, started } = shared;
     match request {
+        Request::List if outbox.is_flooded() => Reply::error(
+            "limit",
+            "clients that do not read hold too much: try again in a minute",
+        ),
         Request::List => Reply::Process {
-            process: Box::new(ProcessReport {
-                pid: std::process::id(),
-                title: hub.title.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                uptime_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
-                connections: hub.backend.connections(),
-            }),
+            process: Box::new(shared.report()),
         },
-        other => hub.answer(client, outbox, other),
+        other => shared.hub.answer(client, outbox, other),
+    }
+}
+
+impl Shared {
+    fn report(&self) -> ProcessReport {
+        let Self { hub, started, .. } = self;
+        let overview = hub.backend.overview();
+        ProcessReport {
+            pid: std::process::id(),
+            title: hub.title.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            paths: self.paths(overview.paths),
+            devices: overview.devices,
+            memory: overview.memory,
+            counters: overview.counters,
+            connections: hub.backend.connections(),
+        }
+    }
+
+    /// The paths of now, and those that were there before.
+    fn paths(&self, now: Vec<PathReport>) -> Vec<PathReport> {
+        let mut seen = lock(&self.seen);
+        let is = |a: &PathReport, b: &PathReport| a.iface == b.iface && a.address == b.address;
+        seen.retain(|old| !now.iter().any(|path| is(old, path)));
+        let gone = seen.iter().map(|old| PathReport {
+            up: false,
+            missing: Some("its address or interface is gone".to_owned()),
+            ..old.clone()
+        });
+        let all: Vec<PathReport> = now.iter().cloned().chain(gone).collect();
+        seen.extend(now.into_iter().filter(|path| path.up));
+        let surplus = seen.len().saturating_sub(MOST_GONE);
+        seen.drain(..surplus);
+        all
     }
 }

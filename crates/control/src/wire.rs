@@ -259,6 +259,9 @@ impl Filter {
     /// The answer to a subscription that would wait for what never comes: an event of a name that there is not.
     #[must_use]
     pub fn refusal(&self) -> Option<Reply> {
+        if self.events.len() > EVENTS.len() {
+            return Some(Reply::error("invalid", "an event is named more than once"));
+        }
         let mut wanted = self.events.iter();
         let unknown = wanted.find(|name| !EVENTS.contains(&name.as_str()))?;
         let known = EVENTS.join(", ");

@@ -12,7 +12,7 @@ use manypath_control::client::{Client, collect_in};
 use manypath_control::engine::{Engine, Next};
 use manypath_control::place;
 use manypath_control::remote::{Runner, view};
-use manypath_control::report::ConnReport;
+use manypath_control::report::{ConnReport, MemoryReport, Overview, PathReport};
 use manypath_control::server::{Backend, News, Server};
 use manypath_control::wire::{DecisionReport, EventReport, Filter, Reply, Request, Wanted};
 use manypath_stack::api::{
@@ -40,6 +40,7 @@ struct Inner {
     lost: Arc<AtomicU64>,
     /// What clients have left unread, look by look, again and again.
     unread: Mutex<VecDeque<usize>>,
+    paths: Mutex<Vec<PathReport>>,
 }
 
 impl Fake {
@@ -58,6 +59,7 @@ impl Fake {
             receiver: Mutex::new(Some(receiver)),
             lost: Arc::default(),
             unread: Mutex::default(),
+            paths: Mutex::default(),
         }))
     }
 
@@ -87,6 +89,15 @@ fn id(name: &str) -> ConnId {
 }
 
 impl Backend for Fake {
+    fn overview(&self) -> Overview {
+        Overview {
+            paths: self.0.paths.lock().expect("lock").clone(),
+            memory: MemoryReport { used: 5, limit: 10 },
+            counters: [("syn_limit".to_owned(), 3)].into(),
+            ..Overview::default()
+        }
+    }
+
     fn connections(&self) -> Vec<ConnReport> {
         let policies = self.0.policies.lock().expect("lock");
         policies.keys().map(|id| self.report(*id)).collect()
@@ -252,6 +263,180 @@ async fn a_process_that_starts_never_refuses() {
     drop(servers);
     tokio::task::yield_now().await;
     assert_eq!(looks.join().expect("it looked"), 0);
+}
+
+/// A socket at which somebody listens and nobody answers.
+fn silent(folder: &std::path::Path, pid: u32) -> std::os::unix::net::UnixListener {
+    std::os::unix::net::UnixListener::bind(place::socket(folder, pid)).expect("socket")
+}
+
+#[tokio::test]
+async fn those_who_do_not_answer_cost_one_second_together() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let _silent: Vec<_> = (100..150).map(|pid| silent(&bench.folder, pid)).collect();
+    let begun = std::time::Instant::now();
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    let took = begun.elapsed();
+    assert_eq!((found.processes.len(), found.silent.len()), (1, 50));
+    // One after the other they would have taken fifty.
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_reply_that_grows_beyond_all_bounds_is_given_up() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let listener = silent(&bench.folder, 100);
+    let liar = std::thread::spawn(move || {
+        use std::io::Write;
+        let (mut stream, _) = listener.accept().expect("asked");
+        let head = br#"{"id":1,"reply":"process","process":{"connections":["#;
+        // Small when it is written, and too much for the memory of the reader when it is read.
+        let chunk = b"{},".repeat(100_000);
+        let mut sent = stream.write_all(head);
+        for _ in 0..40 {
+            sent = sent.and_then(|()| stream.write_all(&chunk));
+        }
+        let _ = sent.and_then(|()| stream.write_all(b"{}]}}\n"));
+    });
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    liar.join().expect("it has told its lie");
+    assert_eq!(found.processes.len(), 1, "the others are seen all the same");
+    let (pid, error) = found.silent.first().expect("it is said");
+    assert_eq!((*pid, error.kind()), (100, ErrorKind::InvalidData));
+}
+
+#[tokio::test]
+async fn a_link_in_the_folder_is_not_followed_and_said() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let link = place::socket(&bench.folder, 100);
+    std::os::unix::fs::symlink(bench.server.path(), &link).expect("link");
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    assert_eq!(found.processes.len(), 1);
+    let (pid, error) = found.silent.first().expect("it is said");
+    assert_eq!(*pid, 100);
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+}
+
+#[tokio::test]
+async fn half_lines_and_idle_sessions_shut_nobody_out() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut held = Vec::new();
+    for _ in 0..400 {
+        let mut stream = UnixStream::connect(bench.server.path()).await.expect("in");
+        // Those that find no place are told so and ended.
+        let _ = stream.write_all(b"{\"requ").await;
+        held.push(stream);
+    }
+    let begun = std::time::Instant::now();
+    let mut refused = 0;
+    loop {
+        let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+        if found.processes.len() == 1 {
+            break;
+        }
+        refused += 1;
+        assert_eq!(found.silent.len(), 1, "not without a word");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}, refused {refused}");
+    // Whoever did not come to the end of a line is gone.
+    let mut rest = Vec::new();
+    let end = tokio::time::timeout(Duration::from_secs(8), held[0].read_to_end(&mut rest)).await;
+    assert!(end.is_ok(), "the first still holds its place");
+}
+
+#[tokio::test]
+async fn with_all_places_taken_one_may_still_ask() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut held = Vec::new();
+    for _ in 0..224 {
+        let mut client = bench.client().await;
+        client.subscribe(Filter::default()).await.expect("done");
+        held.push(client);
+    }
+    let mut late = bench.client().await;
+    let reply = late.ask(Request::Subscribe(Filter::default())).await;
+    assert_eq!(code(&reply.expect("reply")), "limit");
+    let reply = late.ask(show("1.1")).await.expect("reply");
+    assert!(matches!(reply, Reply::Connection { .. }), "{reply:?}");
+    drop(held.pop());
+    // It takes a moment until the place is known to be free.
+    let mut freed = false;
+    for _ in 0..100 {
+        let mut next = bench.client().await;
+        freed = next.subscribe(Filter::default()).await.is_ok();
+        if freed {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(freed, "a place that was given up is not given again");
+}
+
+/// Two hundred readers that never read, each with events of its own, and a connection that has much to tell.
+#[tokio::test]
+async fn what_waits_for_readers_that_do_not_read_is_bounded_and_counted() {
+    let big = ConnReport {
+        scheduler: "x".repeat(100_000),
+        ..ConnReport::default()
+    };
+    let bench = bench(Fake::with(&["1.1"], big));
+    let mut slow = bench.client().await;
+    let filter = Filter {
+        with_sample: true,
+        ..Filter::default()
+    };
+    slow.subscribe(filter).await.expect("done");
+    let count = 400;
+    for _ in 0..count {
+        bench.fake.happen(Some("1.1"), UP);
+    }
+    // A reader that is not slow has heard all of them when the last one is told.
+    let mut watcher = bench.client().await;
+    while bench.fake.0.events.capacity() < bench.fake.0.events.max_capacity() {
+        tokio::task::yield_now().await;
+    }
+    watcher.ask(show("1.1")).await.expect("reply");
+    let (mut heard, mut lost) = (0, 0);
+    while heard + lost < count {
+        let event = slow.next_event().await.expect("line").expect("open");
+        match event.event.as_str() {
+            "established" => heard += 1,
+            "lost" => lost += event.events.expect("events were lost"),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(heard + lost, count, "each is told or counted");
+    // 16 MB and what the sockets hold, of 40.
+    assert!((100..250).contains(&heard), "{heard} were kept");
+}
+
+#[tokio::test]
+async fn paths_memory_and_counters_are_told_and_paths_that_are_gone() {
+    let fake = Fake::new(&[]);
+    let path = |iface: &str| PathReport {
+        iface: iface.into(),
+        up: true,
+        ..PathReport::default()
+    };
+    *fake.0.paths.lock().expect("lock") = vec![path("eth0"), path("wlan0")];
+    let bench = bench(fake);
+    bench.fake.0.paths.lock().expect("lock").remove(1);
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    let process = &found.processes[0];
+    assert_eq!((process.memory.used, process.memory.limit), (5, 10));
+    assert_eq!(process.counters["syn_limit"], 3);
+    let shown: Vec<_> = process
+        .paths
+        .iter()
+        .map(|p| (p.iface.as_str(), p.up))
+        .collect();
+    assert_eq!(shown, [("eth0", true), ("wlan0", false)]);
+    assert!(process.paths[1].missing.is_some());
+    *bench.fake.0.paths.lock().expect("lock") = vec![path("eth0"), path("wlan0")];
+    let found = collect_in(std::slice::from_ref(&bench.folder)).await;
+    assert!(found.processes[0].paths.iter().all(|path| path.up));
 }
 
 #[tokio::test]

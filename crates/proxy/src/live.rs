@@ -3,11 +3,14 @@
 use std::os::fd::BorrowedFd;
 
 use manypath_control::convert;
-use manypath_control::report::ConnReport;
+use manypath_control::report::{ConnReport, DeviceReport, MemoryReport, Overview, PathReport};
 use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Context;
+use manypath_io::device::{DeviceCounters, DeviceInfo};
+use manypath_io::path::Missing;
 use manypath_io::sys::unread::unread;
+use manypath_stack::api::IfaceId;
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::controllers::View;
 use manypath_stack::{Command, Done, PathManager, StackError};
@@ -17,6 +20,46 @@ use manypath_stack::{Command, Done, PathManager, StackError};
 pub struct Live(pub Context);
 
 impl Backend for Live {
+    fn overview(&self) -> Overview {
+        let Self(context) = self;
+        let name = |iface: IfaceId| context.look(|_, _, name| name(iface));
+        let paths = context.paths().into_iter().map(|path| PathReport {
+            iface: name(path.iface).unwrap_or_else(|| path.iface.0.to_string()),
+            address: Some(path.addr),
+            up: true,
+            backup: path.backup,
+            mtu: path.mtu,
+            missing: None,
+        });
+        let mut paths: Vec<PathReport> = paths.collect();
+        for missing in context.missing() {
+            let (Missing::Interface(iface) | Missing::Down(iface) | Missing::Address(iface)) =
+                missing;
+            // It may have come since then.
+            if !paths.iter().any(|path| path.iface == *iface) {
+                paths.push(PathReport {
+                    iface: iface.clone(),
+                    missing: Some(missing.to_string()),
+                    ..PathReport::default()
+                });
+            }
+        }
+        let (memory, counters) = context.with_stack(|stack, _| {
+            let memory = MemoryReport {
+                used: stack.memory().total() as u64,
+                limit: stack.memory_limit() as u64,
+            };
+            (memory, *stack.counters())
+        });
+        let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
+        Overview {
+            paths,
+            devices: context.devices().into_iter().map(device).collect(),
+            memory,
+            counters: counters.iter().map(owned).collect(),
+        }
+    }
+
     fn connections(&self) -> Vec<ConnReport> {
         let mut all = self.0.look(|stack, now, name| {
             let known = stack.conns().into_iter();
@@ -64,5 +107,35 @@ impl Backend for Live {
 
     fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {
         unread(socket).ok()
+    }
+}
+
+fn device((info, counters): (DeviceInfo, DeviceCounters)) -> DeviceReport {
+    let DeviceCounters {
+        sent,
+        sent_bytes,
+        drop_queue,
+        drop_refused,
+        drop_no_route,
+        drop_unreachable,
+        missed,
+        parked,
+    } = counters;
+    let counters = [
+        ("sent", sent),
+        ("sent_bytes", sent_bytes),
+        ("drop_queue", drop_queue),
+        ("drop_refused", drop_refused),
+        ("drop_no_route", drop_no_route),
+        ("drop_unreachable", drop_unreachable),
+        ("missed", missed),
+        ("parked", parked),
+    ];
+    DeviceReport {
+        iface: info.name,
+        tun: info.is_tun,
+        counters: counters
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
     }
 }

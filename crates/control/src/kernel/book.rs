@@ -215,6 +215,8 @@ impl Book {
                 .keys()
                 .filter_map(|token| self.report(*token, look))
                 .collect(),
+            // Of paths, memory and counters the kernel tells by other means: `ip mptcp`, `nstat`.
+            ..ProcessReport::default()
         }
     }
 }

@@ -13,17 +13,14 @@ pub(crate) struct Lattice {
 }
 
 impl Lattice {
-    pub(crate) fn new(multipath: bool) -> Self {
-        if multipath {
-            return Self {
-                level: ProtocolLevel::Multipath,
-                cause: None,
-                infinite_due: false,
-            };
-        }
+    /// Multipath TCP, or plain TCP from the start where there is a cause for it.
+    pub(crate) fn new(plain: Option<FallbackCause>) -> Self {
         Self {
-            level: ProtocolLevel::PlainTcp,
-            cause: Some(FallbackCause::NotWanted),
+            level: match plain {
+                None => ProtocolLevel::Multipath,
+                Some(_) => ProtocolLevel::PlainTcp,
+            },
+            cause: plain,
             infinite_due: false,
         }
     }
@@ -121,7 +118,7 @@ mod tests {
     #[test]
     fn the_lattice_only_goes_down() {
         // rfc8684:B16
-        let mut l = Lattice::new(true);
+        let mut l = Lattice::new(None);
         assert!(l.may_join() && l.speaks_multipath());
         assert!(l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerFailed));
         assert!(!l.may_join() && l.speaks_multipath());

@@ -67,7 +67,7 @@ use manypath_wire::ip::icmp;
 use manypath_wire::seq::Ssn;
 
 use crate::api::{
-    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, LARGEST_BUFFER, Role,
+    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, LARGEST_BUFFER, Mode, Role,
     StackError, SubflowEnd,
 };
 use crate::crypto::keys::KeyMaterial;
@@ -257,6 +257,14 @@ impl Conn {
             (true, Role::Initiator) => Greeting::CapableSyn,
             (true, Role::Responder) => Greeting::CapableSynAck,
         };
+        // An offer that we would have taken up did not come, or did not come with its keys.
+        let plain = match (multipath, birth.role) {
+            (true, _) => None,
+            (false, Role::Responder) if birth.opts.mode == Mode::Multipath => {
+                Some(FallbackCause::PeerWithout)
+            }
+            (false, _) => Some(FallbackCause::NotWanted),
+        };
         let steering = match birth.manager {
             Some(_) => Steering::new(birth.opts.path_manager),
             None => Steering::default(),
@@ -270,7 +278,7 @@ impl Conn {
             role: birth.role,
             opened: now,
             first: seat.tuple,
-            lattice: Lattice::new(multipath),
+            lattice: Lattice::new(plain),
             tx_numbers: birth.local.as_ref().map(|local| Numbering::new(local.idsn)),
             local: birth.local,
             remote: None,

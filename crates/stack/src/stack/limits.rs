@@ -125,6 +125,11 @@ impl Stack {
         }
     }
 
+    /// Bytes that connections may hold ([`StackConfig::max_memory`](crate::StackConfig::max_memory)).
+    pub fn memory_limit(&self) -> usize {
+        self.config.max_memory
+    }
+
     /// Connections at this moment, whatever their state.
     pub fn connections(&self) -> usize {
         self.conns.len()

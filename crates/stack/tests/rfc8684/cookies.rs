@@ -184,7 +184,7 @@ fn a_third_packet_without_keys_or_with_wrong_ones_gives_plain_tcp() {
         let conn = w.stack.accept(listener).expect("TCP");
         let info = w.stack.info(conn).expect("open");
         assert_eq!(info.level, ProtocolLevel::PlainTcp);
-        assert_eq!(info.fallback, Some(FallbackCause::NotWanted));
+        assert_eq!(info.fallback, Some(FallbackCause::PeerWithout));
         assert_eq!(w.count().capable_bad_key, bad);
     }
 }
