@@ -257,7 +257,7 @@ async fn watched(
     let mut rates = Rates::default();
     let mut intervals = Vec::new();
     let started = Instant::now();
-    rates.forget_before(started);
+    rates.end_round(0, started);
     let (mut then, mut bytes_then) = (started, 0);
     let running = perf::run(job, &opened.sockets, &progress);
     tokio::pin!(running);
@@ -269,7 +269,13 @@ async fn watched(
         tokio::select! {
             result = &mut running => {
                 view.finish();
-                return Ok((result?, intervals));
+                let summary = result.map_err(|error| {
+                    // What was cut has carried something, too.
+                    let moved = bytes(progress.bytes());
+                    crate::runtime::say(&format!("manypath: {moved} before it was cut"));
+                    error
+                })?;
+                return Ok((summary, intervals));
             }
             _ = ticks.tick() => {
                 let now = Instant::now();
@@ -312,7 +318,7 @@ async fn sample(opened: &Opened, rates: &mut Rates, now: Instant) -> Vec<Subflow
                 }),
         );
     }
-    rates.forget_before(now);
+    rates.end_round(0, now);
     out
 }
 

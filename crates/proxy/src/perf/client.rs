@@ -84,7 +84,10 @@ pub async fn run(job: &Job, sockets: &Sockets, progress: &Arc<Progress>) -> Resu
     let elapsed = started.elapsed();
     // All workers are gone, and with them their shares.
     let gathered = Arc::into_inner(gathered).unwrap_or_default();
-    Ok(gathered.summary(elapsed))
+    let mut summary = gathered.summary(elapsed);
+    // Connections that were cut have no outcome, and have carried something all the same.
+    summary.count(progress.bytes());
+    Ok(summary)
 }
 
 /// What requests are made of.

@@ -93,6 +93,16 @@ pub struct Summary {
     pub request_ms: Option<Spread>,
 }
 
+impl Summary {
+    /// The amount is this one, if it is larger: what failed connections carried belongs to none of the outcomes.
+    pub(super) fn count(&mut self, bytes: u64) {
+        if bytes > self.bytes {
+            self.bytes = bytes;
+            self.bits_per_second = bytes as f64 * 8.0 / self.seconds.max(1e-9);
+        }
+    }
+}
+
 /// How times are spread, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
