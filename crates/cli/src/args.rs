@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use manypath_io::path::PathSpec;
 use manypath_proxy::endpoint::{Endpoint, HostPort, Proto};
 use manypath_stack::api::ReceiveAlgorithm;
@@ -15,9 +15,10 @@ use manypath_tcp::cc::Algorithm;
 
 use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
-use crate::exit::CODES;
+use crate::exit::{Ends, all_codes, codes};
 use crate::figure_args::{FigureArgs, ListArgs};
 use crate::units::{Patience, parse_bytes, parse_duration, parse_period, parse_period_or_off};
+use crate::words::{self, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +33,7 @@ Examples:
 
 /// Multipath TCP (RFC 8684) in user space.
 #[derive(Debug, Parser)]
-#[command(name = "manypath", version, about, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{CODES}"))]
+#[command(name = "manypath", version, about, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", all_codes()))]
 pub(crate) struct Cli {
     /// Say more about what is going on; twice for everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
@@ -92,14 +93,14 @@ Examples:
 It runs until Ctrl-C; connections that are open then are reset.";
 
 #[derive(Debug, Args)]
-#[command(after_help = FORWARD_EXAMPLES, after_long_help = format!("{FORWARD_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = FORWARD_EXAMPLES, after_long_help = format!("{FORWARD_EXAMPLES}\n\n{}", codes(Ends::Service, "it cannot begin: the message says why")))]
 pub(crate) struct ForwardArgs {
     /// Where connections come in
-    #[arg(long, value_name = "PROTO:HOST:PORT")]
+    #[arg(long, value_name = "PROTO:HOST:PORT", value_hint = ValueHint::Other)]
     pub(crate) listen: Endpoint,
 
     /// Where they go
-    #[arg(long, value_name = "PROTO:HOST:PORT")]
+    #[arg(long, value_name = "PROTO:HOST:PORT", value_hint = ValueHint::Other)]
     pub(crate) to: Endpoint,
 
     /// Connections carried at one time; further ones wait
@@ -113,12 +114,12 @@ pub(crate) struct ForwardArgs {
 
     /// Reset a connection when no byte has moved either way for so long, or `off`. Below 2h4m it may end what a NAT
     /// keeps (RFC 5382)
-    #[arg(long, value_name = "TIME|off", value_parser = parse_period_or_off, default_value = "off")]
+    #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "off")]
     pub(crate) idle_timeout: Patience,
 
     /// Ask a peer that has been silent for so long whether it is there, and reset the connection when it does not answer,
     /// or `off`: nine times, an eighth of that time apart (1 s at least, 75 s at most)
-    #[arg(long, value_name = "TIME|off", value_parser = parse_period_or_off, default_value = "2h")]
+    #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "2h")]
     pub(crate) keepalive: Patience,
 
     #[command(flatten)]
@@ -134,7 +135,7 @@ impl ForwardArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = CODES)]
+#[command(after_long_help = codes(Ends::Network, "the data differed, or a connection failed"))]
 pub(crate) struct PerfArgs {
     #[command(subcommand)]
     pub(crate) command: PerfCommand,
@@ -159,14 +160,14 @@ Examples:
       Sends 1 GB to everybody who connects: for plain clients.";
 
 #[derive(Debug, Args)]
-#[command(after_help = SERVE_EXAMPLES, after_long_help = format!("{SERVE_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = SERVE_EXAMPLES, after_long_help = format!("{SERVE_EXAMPLES}\n\n{}", codes(Ends::Network, "it cannot begin: the message says why")))]
 pub(crate) struct ServeArgs {
     /// Where to listen
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:5201")]
     pub(crate) listen: HostPort,
 
     /// Whose sockets: tcp, mptcp or kernel-mptcp
-    #[arg(long, default_value = "mptcp")]
+    #[arg(long, default_value = "mptcp", value_parser = words::<Proto>(words::PROTOS), hide_possible_values = true)]
     pub(crate) proto: Proto,
 
     /// Send so many bytes to every client at once (0: without end), without waiting for what it wants
@@ -195,7 +196,7 @@ Examples:
       From a peer that sends until it is done.";
 
 #[derive(Debug, Args)]
-#[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{}", codes(Ends::Network, "the data differed, or a connection failed")))]
 pub(crate) struct ReceiveArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
@@ -215,7 +216,7 @@ Examples:
       To a peer that discards whatever it gets.";
 
 #[derive(Debug, Args)]
-#[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{}", codes(Ends::Network, "the data differed, or a connection failed")))]
 pub(crate) struct SendArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
@@ -244,11 +245,11 @@ pub(crate) struct RequestArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// The server
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT", value_hint = ValueHint::Hostname)]
     pub(crate) peer: HostPort,
 
     /// Whose sockets: tcp, mptcp or kernel-mptcp
-    #[arg(long, default_value = "mptcp")]
+    #[arg(long, default_value = "mptcp", value_parser = words::<Proto>(words::PROTOS), hide_possible_values = true)]
     pub(crate) proto: Proto,
 
     /// Amount of data [default: as much as --time allows]
@@ -295,12 +296,14 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   manypath status
   manypath status --watch
+  manypath status --counters
+  manypath status --json | jq '.processes[] | {pid, paths, memory, counters}'
   manypath status --json | jq '.processes[].connections[].subflows[] | {iface, srtt_us, cwnd}'
   sudo manypath status
       Also of processes of other users.";
 
 #[derive(Debug, Args)]
-#[command(after_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_EXAMPLES}\n\n{}", codes(Ends::Control, "no such process, or it does not answer")))]
 pub(crate) struct StatusArgs {
     /// As JSON; with --watch one object a line
     #[arg(long)]
@@ -321,6 +324,10 @@ pub(crate) struct StatusArgs {
     /// Also every decision of the path managers, with its reason
     #[arg(long)]
     pub(crate) why: bool,
+
+    /// Also what was counted: each limit that was reached, each packet that was dropped (docs/limits.md); --json has them always
+    #[arg(long)]
+    pub(crate) counters: bool,
 }
 
 const DEMO_EXAMPLES: &str = "\
@@ -333,7 +340,7 @@ Examples:
   manypath demo --quick --out page.html";
 
 #[derive(Debug, Args)]
-#[command(after_help = DEMO_EXAMPLES, after_long_help = format!("{DEMO_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = DEMO_EXAMPLES, after_long_help = format!("{DEMO_EXAMPLES}\n\n{}", codes(Ends::Lab, "the download was not whole, or a file could not be written")))]
 pub(crate) struct DemoArgs {
     /// A smaller file and a shorter cut
     #[arg(long)]
@@ -344,7 +351,7 @@ pub(crate) struct DemoArgs {
     pub(crate) kernel: bool,
 
     /// Where the page with the charts goes [default: manypath-demo.html]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
 
     /// The result as JSON on standard output
@@ -353,7 +360,6 @@ pub(crate) struct DemoArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = CODES)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     pub(crate) command: LabCommand,
@@ -393,7 +399,7 @@ Examples:
 It takes about three minutes. Where namespaces are forbidden, only the simulator shows it.";
 
 #[derive(Debug, Args)]
-#[command(after_help = HANDOVER_EXAMPLES, after_long_help = format!("{HANDOVER_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = HANDOVER_EXAMPLES, after_long_help = format!("{HANDOVER_EXAMPLES}\n\n{}", codes(Ends::Lab, "it was not as it should be, or a file could not be written")))]
 pub(crate) struct HandoverArgs {
     /// Only our client and the kernel's server, both ways: half a minute
     #[arg(long)]
@@ -412,7 +418,7 @@ Examples:
   manypath lab attack --only syn-flood --only holes --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = ATTACK_EXAMPLES, after_long_help = format!("{ATTACK_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = ATTACK_EXAMPLES, after_long_help = format!("{ATTACK_EXAMPLES}\n\n{}", codes(Ends::Lab, "a bound was passed, or an honest client kept too little")))]
 pub(crate) struct AttackArgs {
     /// Only this one; may be given several times
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(manypath_lab::attack::names()))]
@@ -435,10 +441,10 @@ Examples:
       A thousand seeds, each run twice: the two records must be equal.";
 
 #[derive(Debug, Args)]
-#[command(after_help = SIM_EXAMPLES, after_long_help = format!("{SIM_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = SIM_EXAMPLES, after_long_help = format!("{SIM_EXAMPLES}\n\n{}", codes(Ends::Compute, "an oracle was violated, or two runs differed")))]
 pub(crate) struct SimArgs {
     /// The scenario, a TOML file
-    #[arg(value_name = "SCENARIO")]
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub(crate) scenario: PathBuf,
 
     /// Seed of everything random [default: the scenario's]
@@ -464,7 +470,7 @@ Examples:
   manypath lab bench --rounds 5 --time 5s --json > bench.json";
 
 #[derive(Debug, Args)]
-#[command(after_help = BENCH_EXAMPLES, after_long_help = format!("{BENCH_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = BENCH_EXAMPLES, after_long_help = format!("{BENCH_EXAMPLES}\n\n{}", codes(Ends::Lab, "a measurement failed")))]
 pub(crate) struct BenchArgs {
     /// How often every cell is measured; the medians are compared
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -492,14 +498,14 @@ Examples:
       The boxes of each link of a scenario, as one row each.";
 
 #[derive(Debug, Args)]
-#[command(after_help = BOXES_EXAMPLES, after_long_help = format!("{BOXES_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = BOXES_EXAMPLES, after_long_help = format!("{BOXES_EXAMPLES}\n\n{}", codes(Ends::Lab, "ours did worse than the kernel somewhere")))]
 pub(crate) struct BoxesArgs {
     /// Only these rows, by their names or by the kind of box
-    #[arg(long = "box", value_name = "NAME")]
+    #[arg(long = "box", value_name = "NAME", value_parser = words::<String>(words::boxes()), hide_possible_values = true)]
     pub(crate) boxes: Vec<String>,
 
     /// The boxes of a scenario file instead of the usual ones
-    #[arg(long, value_name = "SCENARIO")]
+    #[arg(long, value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub(crate) scenario: Option<PathBuf>,
 
     /// A few boxes and less data
@@ -537,7 +543,7 @@ Examples:
       Replay a seed that failed.";
 
 #[derive(Debug, Args)]
-#[command(after_help = GAUNTLET_EXAMPLES, after_long_help = format!("{GAUNTLET_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = GAUNTLET_EXAMPLES, after_long_help = format!("{GAUNTLET_EXAMPLES}\n\n{}", codes(Ends::Gauntlet, "a file could not be written")))]
 pub(crate) struct GauntletArgs {
     /// Which seeds: from the first to before the last
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, default_value = "0..1000")]
@@ -552,7 +558,7 @@ pub(crate) struct GauntletArgs {
     pub(crate) jobs: Option<NonZero<usize>>,
 
     /// Where scenarios and captures of failing seeds go
-    #[arg(long, value_name = "FOLDER", default_value = "gauntlet-failures")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, default_value = "gauntlet-failures")]
     pub(crate) out: PathBuf,
 
     /// The result as JSON on standard output
@@ -576,7 +582,7 @@ Examples:
   manypath lab grid --seeds 0..100 --with 'scheduler=blest mechanisms=none'";
 
 #[derive(Debug, Args)]
-#[command(after_help = GRID_EXAMPLES, after_long_help = format!("{GRID_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = GRID_EXAMPLES, after_long_help = format!("{GRID_EXAMPLES}\n\n{}", codes(Ends::Compute, "a network was slower than TCP on its best path")))]
 pub(crate) struct GridArgs {
     /// Which networks: from the first to before the last
     #[arg(long, value_name = "A..B", value_parser = parse_networks, default_value = "0..500")]
@@ -599,7 +605,7 @@ pub(crate) struct GridArgs {
     pub(crate) jobs: Option<NonZero<usize>>,
 
     /// Where the table goes as comma-separated values (grid.csv, requests.csv)
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 
     /// The result as JSON on standard output
@@ -652,7 +658,7 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct StackArgs {
     /// A path to use, repeated for each; by default every interface with a default route. One must be there at the start; others
     /// may come later, or go and come back. A backup rests in both directions while anything better is left
-    #[arg(long = "path", value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
+    #[arg(long = "path", value_hint = ValueHint::Other, value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
     pub(crate) paths: Vec<PathSpec>,
 
     /// How packets get to the interfaces: packet sockets, a TUN device, or whichever fits
@@ -668,25 +674,25 @@ pub(crate) struct StackArgs {
     /// makes), or by judging how they do: smart-backup, streaming, refresh, pathfinder, with parameters as in
     /// smart-backup:threshold=1s,retry=10s or pathfinder:beta=20,gamma=4
     /// [default: fullmesh for connections made here, passive for those accepted]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = words::<PathManager>(words::policies()), hide_possible_values = true)]
     pub(crate) path_manager: Option<PathManager>,
 
     /// Which subflow carries the next data: lowest-rtt, round-robin, redundant, blest, ecf, or backup
-    #[arg(long, value_name = "NAME", default_value_t)]
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = words::<Scheduler>(words::schedulers()), hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
 
     /// What keeps a connection from being slower than its best path: default, none, or some of opportunistic, penalise,
     /// autotune, cap and guard with commas between them
-    #[arg(long, value_name = "NAMES", default_value_t)]
+    #[arg(long, value_name = "NAMES", default_value_t, value_parser = words::<Mechanisms>(words::MECHANISMS), hide_possible_values = true)]
     pub(crate) mechanisms: Mechanisms,
 
     /// Congestion control of every subflow: cubic, reno, bbr; or coupled over the subflows, so that together they take
     /// what one TCP would: lia, olia, balia; or wvegas, which is coupled and takes less beside TCP, since it obeys delay
-    #[arg(long, value_name = "NAME", default_value_t)]
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = words::<Algorithm>(words::algorithms()), hide_possible_values = true)]
     pub(crate) congestion: Algorithm,
 
     /// How the place of data that arrives out of order is found: all-shortcuts, shortcuts, tree, or list
-    #[arg(long, value_name = "NAME", default_value_t)]
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = words::<ReceiveAlgorithm>(words::receive_algorithms()), hide_possible_values = true)]
     pub(crate) receive: ReceiveAlgorithm,
 
     /// Congestion control of the host's own sockets, by the kernel's names [default: the kernel's]

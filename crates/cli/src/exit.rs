@@ -8,20 +8,75 @@ use std::process::ExitCode;
 use crate::runtime::say_always;
 use crate::signals::Signal;
 
-/// What the help texts say about the codes.
-pub(crate) const CODES: &str = "\
-Exit codes:
-  0    done
-  1    it did not work out: data differed, a file could not be written, an oracle was violated,
-       a network of the grid was slower than TCP on its best path
-  2    the command line is wrong
-  3    a privilege is missing
-  4    the network or the peer: refused, unreachable, no answer, address in use
-  5    a seed of the gauntlet failed
-  129  the terminal hung up (SIGHUP)
-  130  interrupted by Ctrl-C (SIGINT)
-  143  terminated (SIGTERM; forward, a service, ends with 0 then)
-  128+n  ended by signal n: whatever the signal, what was changed on the host is put back first";
+/// Which codes a command can end with, beside 0, 1 and 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// All of them: the command itself.
+    All,
+    /// It carries connections until it is told to end.
+    Service,
+    /// It measures over a network.
+    Network,
+    /// It speaks with running processes.
+    Control,
+    /// It makes networks of its own.
+    Lab,
+    /// It computes.
+    Compute,
+    /// It computes until a seed fails.
+    Gauntlet,
+}
+
+/// What the help text of a command says about its exit codes: `failed` is what 1 stands for there.
+pub(crate) fn codes(ends: Ends, failed: &str) -> String {
+    use Ends::{All, Compute, Control, Gauntlet, Lab, Network, Service};
+    let mut text =
+        format!("Exit codes:\n  0    done\n  1    {failed}\n  2    the command line is wrong\n");
+    let lines: [(&str, &[Ends]); 7] = [
+        (
+            "3    a privilege is missing",
+            &[All, Service, Network, Control, Lab],
+        ),
+        (
+            "4    the network or the peer: refused, unreachable, no answer, address in use",
+            &[All, Service, Network, Control],
+        ),
+        ("5    a seed of the gauntlet failed", &[All, Gauntlet]),
+        (
+            "129  the terminal hung up (SIGHUP)",
+            &[All, Service, Network, Control],
+        ),
+        (
+            "130  interrupted by Ctrl-C (SIGINT)",
+            &[All, Service, Network, Control, Lab, Compute, Gauntlet],
+        ),
+        (
+            match ends {
+                All => "143  terminated (SIGTERM; forward, a service, ends with 0 then)",
+                _ => "143  terminated (SIGTERM)",
+            },
+            &[All, Network, Control, Lab, Compute, Gauntlet],
+        ),
+        (
+            "128+n  ended by signal n: whatever the signal, what was changed on the host is put back first",
+            &[All, Service, Network, Control],
+        ),
+    ];
+    for (line, of) in lines {
+        if of.contains(&ends) {
+            text.push_str("  ");
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// Of the command itself.
+pub(crate) fn all_codes() -> String {
+    let failed = "it did not work out; the help of each command says what that means there";
+    codes(Ends::All, failed)
+}
 
 /// The kinds of ends, with their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +308,26 @@ mod tests {
             Code::Signal(2),
             Code::Signal(15),
         ] {
-            assert!(CODES.contains(&format!("\n  {} ", code.number())));
+            assert!(all_codes().contains(&format!("\n  {} ", code.number())));
         }
+    }
+
+    #[test]
+    fn a_command_lists_the_codes_that_it_can_end_with() {
+        let of = |ends| codes(ends, "why");
+        let gauntlet = "5    a seed";
+        for ends in [
+            Ends::Service,
+            Ends::Network,
+            Ends::Control,
+            Ends::Lab,
+            Ends::Compute,
+        ] {
+            assert!(!of(ends).contains(gauntlet), "{}", of(ends));
+        }
+        assert!(of(Ends::Gauntlet).contains(gauntlet));
+        assert!(!of(Ends::Gauntlet).contains("the network or the peer"));
+        assert!(!of(Ends::Service).contains("143 "), "it ends with 0 then");
+        assert!(of(Ends::Lab).contains("1    why"));
     }
 }

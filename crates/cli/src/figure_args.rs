@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use manypath_lab::figure::Arms;
 
-use crate::exit::CODES;
+use crate::exit::{Ends, codes};
+use crate::words::{self, words};
 
 pub(crate) const FIGURE_EXAMPLES: &str = "\
 Examples:
@@ -19,15 +20,15 @@ Examples:
   manypath lab figure all --quick --out figures";
 
 #[derive(Debug, Args)]
-#[command(after_help = FIGURE_EXAMPLES, after_long_help = format!("{FIGURE_EXAMPLES}\n\n{CODES}"))]
+#[command(after_help = FIGURE_EXAMPLES, after_long_help = format!("{FIGURE_EXAMPLES}\n\n{}", codes(Ends::Lab, "a run failed, or a file could not be written")))]
 pub(crate) struct FigureArgs {
     /// Which ones, or all; `manypath lab list` names them
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", required = true, value_parser = words::<String>(words::figures_or_all()), hide_possible_values = true)]
     pub(crate) ids: Vec<String>,
 
     /// Whose stack over what: sim (ours, simulated), process (ours, measured in this process), real (ours on real packets),
     /// kernel (the kernel's on the same), or all that the figure has
-    #[arg(long, value_name = "ARM", default_value = "all")]
+    #[arg(long, value_name = "ARM", default_value = "all", value_parser = words::<Arms>(words::ARMS), hide_possible_values = true)]
     pub(crate) arm: Arms,
 
     /// Fewer points and shorter runs
@@ -35,7 +36,7 @@ pub(crate) struct FigureArgs {
     pub(crate) quick: bool,
 
     /// Give a parameter another value; `manypath lab list ID` shows them
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", value_hint = clap::ValueHint::Other)]
     pub(crate) set: Vec<String>,
 
     /// Put a parameter on the horizontal axis
@@ -49,7 +50,7 @@ pub(crate) struct FigureArgs {
 
     /// Where the values, the drawings and the pages go, and what finished runs are taken from; what is there of the same figure
     /// is replaced, whatever arms it had, but not by one that was stopped
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 
     /// Make finished runs again
@@ -64,6 +65,10 @@ pub(crate) struct FigureArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Show the parameters, lines and arms of this one
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = words::<String>(words::figures()), hide_possible_values = true)]
     pub(crate) id: Option<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -13,6 +13,7 @@ mod runtime;
 mod setup;
 mod signals;
 mod units;
+mod words;
 
 use std::process::ExitCode;
 

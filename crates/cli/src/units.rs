@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Reads `500M`, `64Ki`, `1.5G`, `1000`; decimal prefixes, with an `i` binary ones. A `B` at the end is allowed.
+/// Reads `500M`, `64Ki`, `1.5G`, `1000`; decimal prefixes, with an `i` binary ones. A `B` at the end is allowed, and upper and lower
+/// case are the same, as for figures and scenarios.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no amount of bytes; write for example 500M, 64Ki or 1000");
     let number_len = text
@@ -10,16 +11,17 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         .take_while(|b| b.is_ascii_digit() || *b == b'.')
         .count();
     let (number, unit) = text.split_at(number_len);
-    let factor: u64 = match unit.strip_suffix('B').unwrap_or(unit) {
+    let unit = unit.to_ascii_lowercase();
+    let factor: u64 = match unit.strip_suffix('b').unwrap_or(&unit) {
         "" => 1,
-        "k" | "K" => 1000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
+        "k" => 1000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        "t" => 1_000_000_000_000,
+        "ki" => 1 << 10,
+        "mi" => 1 << 20,
+        "gi" => 1 << 30,
+        "ti" => 1 << 40,
         _ => return Err(wrong()),
     };
     if let Ok(whole) = number.parse::<u64>() {
@@ -149,6 +151,8 @@ mod tests {
             ("64Ki", 65_536),
             ("1.5MB", 1_500_000),
             ("2GiB", 2 << 30),
+            ("64ki", 65_536),
+            ("5mb", 5_000_000),
         ] {
             assert_eq!(parse_bytes(text), Ok(value));
         }

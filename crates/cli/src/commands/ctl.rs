@@ -1,7 +1,6 @@
 //! `manypath ctl`.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use manypath_control::blocking;
@@ -9,6 +8,7 @@ use manypath_control::bridge::Bridge;
 use manypath_control::client::{self, Client};
 use manypath_control::engine::{ControlError, Engine};
 use manypath_control::kernel::Kernel;
+use manypath_control::place::Entry;
 use manypath_control::remote::{Deed, Runner};
 use manypath_control::report::SubflowReport;
 use manypath_control::wire::{EventReport, Filter, Reply, Request, Wanted};
@@ -52,6 +52,7 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
             json,
             watch: false,
             why: false,
+            counters: false,
             interval: Duration::from_secs(1),
             pid,
         }),
@@ -64,14 +65,14 @@ pub(crate) fn run(args: CtlArgs) -> Result<(), Failure> {
         (EngineKind::Manypath, CtlCommand::Run { .. }) => block_on(unless_stopped(async move {
             let socket = socket_of(pid).await?;
             let controller = on_own_thread(move || {
-                let client = blocking::Client::connect(&socket).map_err(|e| lost(&e))?;
+                let client = blocking::Client::connect_at(&socket).map_err(|e| lost(&e))?;
                 block_on(carry_out(client, what, force, json))
             });
             controller.await
         })),
         (EngineKind::Manypath, _) => block_on(unless_stopped(async move {
             let socket = socket_of(pid).await?;
-            let client = Client::connect(&socket).await.map_err(|e| lost(&e))?;
+            let client = Client::connect_at(&socket).await.map_err(|e| lost(&e))?;
             carry_out(client, what, force, json).await
         })),
         (EngineKind::Kernel, _) => block_on(unless_stopped(async move {
@@ -315,19 +316,27 @@ fn cannot_run(error: io::Error) -> Failure {
 }
 
 /// The socket of the process that is meant, which answers.
-async fn socket_of(pid: Option<u32>) -> Result<PathBuf, Failure> {
-    let mut sockets: Vec<(u32, PathBuf)> = client::sockets();
-    sockets.retain(|(known, _)| pid.is_none_or(|pid| pid == *known));
+async fn socket_of(pid: Option<u32>) -> Result<Entry, Failure> {
+    let mut sockets = client::sockets();
+    sockets.retain(|socket| pid.is_none_or(|pid| pid == socket.pid));
+    // At one time: those that do not answer are not waited for one after the other.
+    let mut asked = tokio::task::JoinSet::new();
+    for socket in sockets {
+        asked.spawn(async move {
+            let reply = client::ask_at(&socket, &Request::Hello).await;
+            (socket.pid, reply.map(|_| socket))
+        });
+    }
     let mut found = Vec::new();
-    for (pid, socket) in sockets {
-        match client::ask(&socket, &Request::Hello).await {
-            Ok(_) => found.push((pid, Ok(socket))),
+    for (pid, answer) in asked.join_all().await {
+        match answer {
             // What nobody listens to is left over from a process that is gone.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => found.push((pid, Err(error))),
+            answer => found.push((pid, answer)),
         }
     }
+    found.sort_by_key(|(pid, _)| *pid);
     match (found.pop(), found.len()) {
         (Some((_, Ok(socket))), 0) => Ok(socket),
         (Some((pid, Err(error))), 0) => Err(status::silent(pid, &error)),

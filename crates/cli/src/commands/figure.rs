@@ -11,6 +11,12 @@ use crate::runtime::{say, say_always};
 
 /// Names the figures, or tells of one.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
+    if args.json {
+        return match &args.id {
+            None => print_json(&figure::all().map(told).collect::<Vec<_>>()),
+            Some(id) => print_json(&told(find(id)?)),
+        };
+    }
     let Some(id) = &args.id else {
         return print_text(&figure::all().map(line).collect::<String>());
     };
@@ -20,6 +26,23 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 fn line(figure: &Figure) -> String {
     let arms: Vec<&str> = figure.arms().iter().map(|arm| arm.name()).collect();
     format!("{:<11} {} ({})\n", figure.id, figure.title, arms.join(", "))
+}
+
+/// What is told of a figure, for programs.
+fn told(figure: &Figure) -> serde_json::Value {
+    let arms = |arms: &[figure::Arm]| arms.iter().map(|arm| arm.name()).collect::<Vec<_>>();
+    let knob = |knob: &figure::Knob| serde_json::json!({"name": knob.name, "value": knob.value, "quick": knob.quick, "about": knob.about});
+    let line =
+        |line: &figure::Line| serde_json::json!({"name": line.name, "arms": arms(line.arms)});
+    serde_json::json!({
+        "id": figure.id,
+        "title": figure.title,
+        "source": figure.source,
+        "paper": figure.paper.says,
+        "arms": arms(&figure.arms()),
+        "parameters": figure.knobs.iter().map(knob).collect::<Vec<_>>(),
+        "lines": figure.lines.iter().map(line).collect::<Vec<_>>(),
+    })
 }
 
 fn details(figure: &Figure) -> String {

@@ -60,6 +60,11 @@ fn boxes(args: &BoxesArgs) -> Result<(), Failure> {
         let wanted = |case: &boxes::Case| args.boxes.iter().any(|word| case.is_called(word));
         options.cases.retain(wanted);
     }
+    if args.list && args.json {
+        let named =
+            |case: &boxes::Case| serde_json::json!({"name": case.name, "about": case.about});
+        return print_json(&options.cases.iter().map(named).collect::<Vec<_>>());
+    }
     if args.list {
         let line = |case: &boxes::Case| format!("{:<22} {}\n", case.name, case.about);
         return print_text(&options.cases.iter().map(line).collect::<String>());

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use manypath_control::client::{self, Collected, collect};
-use manypath_control::report::{ConnReport, EndedReport, ProcessReport, SubflowReport};
+use manypath_control::client::{self, Client, Collected, collect, collect_one};
+use manypath_control::report::{
+    ConnReport, EndedReport, MemoryReport, PathReport, ProcessReport, SubflowReport,
+};
 use manypath_control::wire::{DecisionReport, Reply, Request};
 use serde::Serialize;
 
@@ -20,26 +22,41 @@ use crate::units::{bits_per_second, bytes, micros};
 #[derive(Serialize)]
 struct Document<'a> {
     processes: &'a [ProcessReport],
+    /// Those that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<Silent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<Vec<Why<'a>>>,
 }
+
+#[derive(Serialize)]
+struct Silent {
+    pid: u32,
+    error: String,
+}
+
+/// How long asking for decisions may take in all.
+const FOR_DECISIONS: Duration = Duration::from_secs(3);
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
 
 /// Shows all processes once, or again and again.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     block_on(unless_stopped(async {
         let mut rates = Rates::default();
         loop {
-            let now = Instant::now();
-            let mut found = collect().await;
-            found
-                .processes
-                .retain(|process| args.pid.is_none_or(|pid| process.pid == pid));
+            let asked = Instant::now();
+            // Whoever wants to see one process does not wait for others.
+            let found = match args.pid {
+                Some(pid) => collect_one(pid).await,
+                None => collect().await,
+            };
             let why = match args.why {
                 true => decisions(&found).await,
                 false => Whys::new(),
             };
-            show(args, &found, &why, &mut rates, now)?;
-            rates.forget_before(now);
+            show(args, &found, &why, &mut rates, asked)?;
             if !args.watch {
                 return judge(args.pid, &found);
             }
@@ -66,7 +83,7 @@ pub(crate) fn silent(pid: u32, error: &io::Error) -> Failure {
         format!("process {pid} cannot be asked: {error}"),
     )
     .hint(format!(
-        "`ps -o stat= {pid}` says T if it is stopped; a process has no more than 256 sessions at a time"
+        "`ps -o stat= {pid}` says T if it is stopped; a user has no more than 256 sessions with a process at a time"
     ))
 }
 
@@ -83,22 +100,30 @@ pub(crate) fn nobody(pid: Option<u32>) -> Failure {
 /// The decisions for each connection, by process and name.
 type Whys = HashMap<(u32, String), Vec<DecisionReport>>;
 
-/// Asks for the decisions for all connections.
+/// Asks for the decisions for all connections, in one session with each process.
 async fn decisions(found: &Collected) -> Whys {
     let mut all = Whys::new();
     let sockets = client::sockets();
+    let end = tokio::time::Instant::now() + FOR_DECISIONS;
     for process in &found.processes {
-        let Some((_, socket)) = sockets.iter().find(|(pid, _)| *pid == process.pid) else {
+        let Some(socket) = sockets.iter().find(|socket| socket.pid == process.pid) else {
             continue;
         };
-        for conn in &process.connections {
-            let connection = conn.id.clone();
-            // A connection or process that is gone by now has no decisions to show.
-            if let Ok(Reply::Decisions { decisions }) =
-                client::ask(socket, &Request::Why { connection }).await
-            {
-                all.insert((process.pid, conn.id.clone()), decisions);
+        // A connection or process that is gone by now has no decisions to show, nor one that does not answer in time.
+        let asked = async {
+            let mut client = Client::connect_at(socket).await?;
+            for conn in &process.connections {
+                let connection = conn.id.clone();
+                if let Reply::Decisions { decisions } =
+                    client.ask(Request::Why { connection }).await?
+                {
+                    all.insert((process.pid, conn.id.clone()), decisions);
+                }
             }
+            Ok::<_, io::Error>(())
+        };
+        if !matches!(tokio::time::timeout_at(end, asked).await, Ok(Ok(()))) {
+            tracing::warn!(pid = process.pid, "it did not tell all of its decisions");
         }
     }
     all
@@ -116,7 +141,7 @@ fn show(
     found: &Collected,
     why: &Whys,
     rates: &mut Rates,
-    now: Instant,
+    asked: Instant,
 ) -> Result<(), Failure> {
     for (pid, error) in &found.silent {
         tracing::warn!(pid, %error, "a process does not answer");
@@ -133,11 +158,20 @@ fn show(
         why.sort_by_key(|why| (why.pid, why.connection));
         return print_json(&Document {
             processes: &found.processes,
+            silent: found
+                .silent
+                .iter()
+                .map(|(pid, error)| Silent {
+                    pid: *pid,
+                    error: error.to_string(),
+                })
+                .collect(),
             why: args.why.then_some(why),
         });
     }
     let mut text = String::new();
-    if args.watch && std::io::stdout().is_terminal() {
+    let width = columns(args.watch);
+    if args.watch && io::stdout().is_terminal() {
         // To the upper left corner, and clear what is below.
         text.push_str("\x1b[H\x1b[J");
     }
@@ -145,18 +179,48 @@ fn show(
         text.push_str("no manypath process of this user is running\n");
     }
     for process in &found.processes {
-        write_process(&mut text, process, why, rates, now, args.watch);
+        let now = rates.moment(process.pid, process.uptime_us, asked);
+        let mut told = String::new();
+        let look = Look {
+            why,
+            rates: args.watch,
+            counters: args.counters,
+            width,
+        };
+        write_process(&mut told, process, &look, rates, now);
+        rates.end_round(process.pid, now);
+        text.push_str(&told);
     }
     print_text(&text)
+}
+
+/// How wide a line may be: as wide as the terminal, or, where `--watch` writes into something else, as `COLUMNS` says.
+fn columns(watch: bool) -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok();
+    let said = said.and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+    if !io::stdout().is_terminal() {
+        return said.filter(|_| watch);
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let size = size.map(|size| usize::from(size.ws_col)).filter(|n| *n > 0);
+    Some(size.or(said).unwrap_or(COLUMNS))
+}
+
+/// What is shown of a process.
+struct Look<'a> {
+    why: &'a Whys,
+    rates: bool,
+    counters: bool,
+    /// Columns of a line; `None` for as many as it takes.
+    width: Option<usize>,
 }
 
 fn write_process(
     text: &mut String,
     process: &ProcessReport,
-    why: &Whys,
+    look: &Look<'_>,
     rates: &mut Rates,
     now: Instant,
-    with_rates: bool,
 ) {
     let count = process.connections.len();
     let noun = if count == 1 {
@@ -164,57 +228,150 @@ fn write_process(
     } else {
         "connections"
     };
-    // Writing to a string cannot fail, here and below.
-    let _ = writeln!(
+    let mut out = Page {
         text,
+        width: look.width,
+    };
+    out.line(&format!(
         "process {}: {}, up {}, {count} {noun}",
         process.pid,
         printable(&process.title),
         micros(process.uptime_us)
-    );
+    ));
+    write_overview(&mut out, process);
+    if look.counters {
+        write_counters(&mut out, process);
+    }
     for conn in &process.connections {
-        write_conn(text, conn);
+        write_conn(&mut out, conn);
         let rates = rates.look(process.pid, conn, now);
         if !conn.subflows.is_empty() {
-            write_subflows(text, conn, with_rates.then_some(rates.as_slice()));
+            write_subflows(&mut out, conn, look.rates.then_some(rates.as_slice()));
         }
         for ended in &conn.ended {
-            write_ended(text, ended);
+            write_ended(&mut out, ended);
         }
-        if let Some(decisions) = why.get(&(process.pid, conn.id.clone())) {
-            write_decisions(text, decisions);
+        if let Some(decisions) = look.why.get(&(process.pid, conn.id.clone())) {
+            for line in decision_lines(decisions) {
+                out.line(&line);
+            }
         }
+    }
+}
+
+/// Paths and memory.
+fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
+    let path = |path: &PathReport| {
+        let mut told = path.iface.clone();
+        told.extend(path.address.iter().map(|address| format!(" {address}")));
+        if path.backup {
+            told.push_str(", backup");
+        }
+        if !path.up {
+            let why = path.missing.as_deref().unwrap_or("down");
+            told = format!("{told} (missing: {why})");
+        }
+        printable(&told)
+    };
+    if !process.paths.is_empty() {
+        let paths: Vec<String> = process.paths.iter().map(path).collect();
+        out.line(&format!("  paths: {}", paths.join("; ")));
+    }
+    let MemoryReport { used, limit } = process.memory;
+    if limit > 0 {
+        out.line(&format!("  memory: {} of {}", bytes(used), bytes(limit)));
+    }
+}
+
+/// What was counted, without what never happened.
+fn write_counters(out: &mut Page<'_>, process: &ProcessReport) {
+    let of_stack = process.counters.iter().map(|(name, n)| (name.clone(), n));
+    let of_devices = process.devices.iter().flat_map(|device| {
+        let named = device.counters.iter();
+        named.map(|(name, n)| (format!("{} {name}", device.iface), n))
+    });
+    out.line("  counters (those that are not there are 0):");
+    for (name, count) in of_stack.chain(of_devices).filter(|(_, count)| **count > 0) {
+        out.line(&format!("    {:<30} {count}", printable(&name)));
+    }
+}
+
+/// Text of lines that are not wider than the page.
+struct Page<'a> {
+    text: &'a mut String,
+    width: Option<usize>,
+}
+
+impl Page<'_> {
+    /// Adds a line; what does not fit goes on in the next one, between words if there are any, further to the right.
+    fn line(&mut self, line: &str) {
+        let Some(width) = self.width else {
+            self.text.push_str(line);
+            self.text.push('\n');
+            return;
+        };
+        let indent = line.chars().take_while(|c| *c == ' ').count();
+        // A page that is narrower than the margin has none.
+        let margin = if indent + 4 < width / 2 {
+            indent + 4
+        } else {
+            0
+        };
+        let mut rest: Vec<char> = line.trim_end().chars().collect();
+        while rest.len() > width {
+            let fits = &rest[..=width];
+            let first = fits.iter().take_while(|c| **c == ' ').count();
+            let space = fits.iter().rposition(|c| *c == ' ');
+            let cut = space.filter(|at| *at > first).unwrap_or(width).max(1);
+            let next: Vec<char> = rest.split_off(cut);
+            self.text.extend(rest.iter());
+            self.text.push('\n');
+            rest = vec![' '; margin];
+            rest.extend(next.iter().skip_while(|c| **c == ' '));
+        }
+        self.text.extend(rest);
+        self.text.push('\n');
     }
 }
 
 /// One connection, as it stands in a list.
 pub(crate) fn write_one(text: &mut String, conn: &ConnReport) {
-    write_conn(text, conn);
-    write_subflows(text, conn, None);
+    let width = columns(false);
+    let mut out = Page { text, width };
+    write_conn(&mut out, conn);
+    write_subflows(&mut out, conn, None);
     for ended in &conn.ended {
-        write_ended(text, ended);
+        write_ended(&mut out, ended);
     }
 }
 
 /// What the path manager decided, oldest first.
 pub(crate) fn write_decisions(text: &mut String, decisions: &[DecisionReport]) {
-    for decision in decisions {
+    let width = columns(false);
+    let mut out = Page { text, width };
+    for line in decision_lines(decisions) {
+        out.line(&line);
+    }
+}
+
+fn decision_lines(decisions: &[DecisionReport]) -> impl Iterator<Item = String> {
+    decisions.iter().map(|entry| {
         let DecisionReport {
             number: _,
             ago_us,
             decision,
             reason,
-        } = decision;
+        } = entry;
         let told = printable(&format!("{decision}: {reason}"));
-        let _ = writeln!(text, "      {} ago: {told}", micros(*ago_us));
-    }
+        format!("      {} ago: {told}", micros(*ago_us))
+    })
 }
 
 fn addr(addr: Option<std::net::SocketAddr>) -> String {
     addr.map_or_else(|| "?".to_owned(), |a| a.to_string())
 }
 
-fn write_conn(text: &mut String, conn: &ConnReport) {
+fn write_conn(out: &mut Page<'_>, conn: &ConnReport) {
     let arrow = if conn.role == "responder" { "<-" } else { "->" };
     let mut words = vec![conn.state.clone(), conn.level.clone()];
     words.extend(
@@ -233,17 +390,15 @@ fn write_conn(text: &mut String, conn: &ConnReport) {
     ]);
     // The kernel does not say all of them.
     words.retain(|word| !word.is_empty());
-    let _ = writeln!(
-        text,
+    out.line(&format!(
         "  {} {} {arrow} {}  {}  {}",
         printable(&conn.id),
         addr(conn.local),
         addr(conn.remote),
         micros(conn.age_us),
         printable(&words.join(", "))
-    );
-    let _ = writeln!(
-        text,
+    ));
+    out.line(&format!(
         "      written {} (acknowledged {}, queued {}, reinjected {}), received {} (unread {}), peer's window {}",
         bytes(conn.bytes_written),
         bytes(conn.bytes_acked),
@@ -252,28 +407,35 @@ fn write_conn(text: &mut String, conn: &ConnReport) {
         bytes(conn.bytes_received),
         bytes(conn.recv_queue),
         bytes(conn.peer_window),
-    );
+    ));
 }
 
-fn write_subflows(text: &mut String, conn: &ConnReport, rates: Option<&[SubflowRate]>) {
-    let mut header: Vec<&str> = vec![
-        "subflow",
-        "path",
-        "addresses",
-        "state",
-        "rtt",
-        "rto",
-        "cwnd",
-        "sent",
-        "received",
-        "retrans",
-        "reinj",
-        "why",
+/// The columns of subflows, and which are left out first where a page is narrow.
+const SUBFLOW_COLUMNS: [(&str, u8); 14] = [
+    ("subflow", 0),
+    ("path", 0),
+    ("addresses", 6),
+    ("state", 1),
+    ("rtt", 2),
+    ("rto", 11),
+    ("cwnd", 5),
+    ("sent", 4),
+    ("received", 4),
+    ("retrans", 8),
+    ("reinj", 10),
+    ("why", 9),
+    ("out", 0),
+    ("in", 0),
+];
+
+fn write_subflows(out: &mut Page<'_>, conn: &ConnReport, rates: Option<&[SubflowRate]>) {
+    let count = SUBFLOW_COLUMNS.len() - if rates.is_some() { 0 } else { 2 };
+    let header = SUBFLOW_COLUMNS.iter().take(count);
+    let mut rows = vec![
+        header
+            .map(|(name, _)| (*name).to_owned())
+            .collect::<Vec<_>>(),
     ];
-    if rates.is_some() {
-        header.extend(["out", "in"]);
-    }
-    let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     for (i, subflow) in conn.subflows.iter().enumerate() {
         let mut row = subflow_row(subflow);
         if let Some(rate) = rates.and_then(|rates| rates.get(i)) {
@@ -281,7 +443,20 @@ fn write_subflows(text: &mut String, conn: &ConnReport, rates: Option<&[SubflowR
         }
         rows.push(row);
     }
-    write_table(text, &rows);
+    let mut kept: Vec<usize> = (0..count).collect();
+    let table = loop {
+        let table = table(&rows, &kept);
+        let widest = table.iter().map(|line| line.chars().count()).max();
+        let fits = out.width.is_none_or(|width| widest.unwrap_or(0) <= width);
+        let least = kept.iter().copied().max_by_key(|c| SUBFLOW_COLUMNS[*c].1);
+        match least.filter(|c| !fits && SUBFLOW_COLUMNS[*c].1 > 0) {
+            Some(least) => kept.retain(|c| *c != least),
+            None => break table,
+        }
+    };
+    for line in table {
+        out.line(&line);
+    }
 }
 
 fn subflow_row(subflow: &SubflowReport) -> Vec<String> {
@@ -312,30 +487,27 @@ fn subflow_row(subflow: &SubflowReport) -> Vec<String> {
     ]
 }
 
-fn write_table(text: &mut String, rows: &[Vec<String>]) {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|c| {
-            rows.iter()
-                .filter_map(|row| row.get(c))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in rows {
+/// The lines of a table of these columns.
+fn table(rows: &[Vec<String>], columns: &[usize]) -> Vec<String> {
+    let width = |c: &usize| {
+        let cells = rows.iter().filter_map(|row| row.get(*c));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = columns.iter().map(width).collect();
+    let line = |row: &Vec<String>| {
         let mut line = String::from("     ");
-        for (cell, width) in row.iter().zip(&widths) {
+        for (c, width) in columns.iter().zip(&widths) {
+            let cell = row.get(*c).map_or("", String::as_str);
+            // Writing to a string cannot fail.
             let _ = write!(line, " {:<width$} ", printable(cell));
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
-fn write_ended(text: &mut String, ended: &EndedReport) {
-    let _ = writeln!(
-        text,
+fn write_ended(out: &mut Page<'_>, ended: &EndedReport) {
+    out.line(&format!(
         "      ended: {} {}>{}, {} ago after {}: {} (made: {}; sent {}, received {})",
         ended.id,
         addr(ended.local),
@@ -346,12 +518,96 @@ fn write_ended(text: &mut String, ended: &EndedReport) {
         printable(&ended.origin),
         bytes(ended.bytes_sent),
         bytes(ended.bytes_received),
-    );
+    ));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn all(why: &Whys, width: Option<usize>) -> Look<'_> {
+        Look {
+            why,
+            rates: true,
+            counters: false,
+            width,
+        }
+    }
+
+    /// What a terminal shows is no wider than it is.
+    #[test]
+    fn a_narrow_terminal_shows_what_matters_most() {
+        let subflow = |id, iface: &str| SubflowReport {
+            id,
+            iface: iface.into(),
+            local: "[2001:db8:1234:5678::1234]:54321".parse().ok(),
+            remote: "[2001:db8:8765:4321::4321]:443".parse().ok(),
+            phase: "pre-established".into(),
+            stale: true,
+            srtt_us: Some(123_456),
+            rto_us: 1_234_567,
+            cwnd: 1_234_567,
+            bytes_sent: 123_456_789,
+            origin: "path manager, again after a loss".into(),
+            ..SubflowReport::default()
+        };
+        let process = ProcessReport {
+            title: "forward tcp:127.0.0.1:8080 to mptcp:server.example:80 and more".into(),
+            paths: vec![PathReport {
+                iface: "wwan0".into(),
+                missing: Some("the interface wwan0 is down".into()),
+                ..PathReport::default()
+            }],
+            memory: MemoryReport {
+                used: 1,
+                limit: 1 << 30,
+            },
+            counters: [("syn_source_limit".to_owned(), 7), ("never".to_owned(), 0)].into(),
+            connections: vec![ConnReport {
+                subflows: vec![subflow(0, "wlan0"), subflow(1, "wwan0")],
+                fallback: Some("a checksum failed: something rewrites the payload".into()),
+                ..ConnReport::default()
+            }],
+            ..ProcessReport::default()
+        };
+        let whys = Whys::new();
+        let shown = |width: usize| {
+            let mut text = String::new();
+            let look = Look {
+                counters: true,
+                ..all(&whys, Some(width))
+            };
+            let mut rates = Rates::default();
+            write_process(&mut text, &process, &look, &mut rates, Instant::now());
+            text
+        };
+        for width in [1, 20, 40, 80, 120, 163, 300] {
+            let text = shown(width);
+            for line in text.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+        let text = shown(80);
+        for part in [
+            "subflow",
+            "wwan0",
+            "state",
+            "rtt",
+            "out",
+            "in",
+            "0 bit/s",
+            "is down",
+            "memory",
+            "syn_source_limit",
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+        assert!(
+            !text.contains("again after a loss") && !text.contains("never"),
+            "{text}"
+        );
+        assert!(shown(300).contains("again after a loss"));
+    }
 
     #[test]
     fn nothing_that_a_process_says_reaches_the_terminal_as_an_order() {
@@ -375,9 +631,15 @@ mod tests {
             }],
             ..ProcessReport::default()
         };
-        let (whys, now) = (Whys::new(), Instant::now());
         let mut text = String::new();
-        write_process(&mut text, &process, &whys, &mut Rates::default(), now, true);
+        let (whys, now) = (Whys::new(), Instant::now());
+        write_process(
+            &mut text,
+            &process,
+            &all(&whys, None),
+            &mut Rates::default(),
+            now,
+        );
         write_decisions(
             &mut text,
             &[DecisionReport {
@@ -430,20 +692,21 @@ mod tests {
             ..ProcessReport::default()
         };
         let mut text = String::new();
+        let whys = Whys::from([(
+            (42, "3.1".to_owned()),
+            vec![DecisionReport {
+                decision: "create 10.1.0.1 -> *".into(),
+                reason: "the policy wants one".into(),
+                ..DecisionReport::default()
+            }],
+        )]);
+        let now = Instant::now();
         write_process(
             &mut text,
             &process,
-            &Whys::from([(
-                (42, "3.1".to_owned()),
-                vec![DecisionReport {
-                    decision: "create 10.1.0.1 -> *".into(),
-                    reason: "the policy wants one".into(),
-                    ..DecisionReport::default()
-                }],
-            )]),
+            &all(&whys, None),
             &mut Rates::default(),
-            Instant::now(),
-            true,
+            now,
         );
         for part in [
             "process 42",

@@ -26,7 +26,7 @@ pub(super) const FIGURE: Figure = Figure {
     knobs: &[
         Knob::new("rate", Unit::Rate, "10mbit", "rate"),
         Knob::new("delay", Unit::Time, "20ms", "delay one way"),
-        Knob::new("loss", Unit::Percent, "20", "loss"),
+        Knob::new("loss", Unit::Percent, "20%", "loss"),
         Knob::new("time", Unit::Time, "5s", "length of a measurement")
             .quick("2s")
             .measures(),

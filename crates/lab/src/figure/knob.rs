@@ -23,7 +23,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Spellings with their factors. Rates and times have no bare numbers: nobody who writes 20 means 20 bit/s, or 20 s.
+    /// Spellings with their factors, the same as in scenarios. Rates, times and shares have no bare numbers: nobody who writes 20
+    /// means 20 bit/s or 20 s, and 0.05 is 5 % for one and 0.05 % for another.
     const fn spellings(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Bytes => &[
@@ -51,7 +52,7 @@ impl Unit {
                 ("gbit/s", 1e9),
             ],
             Self::Time => &[("s", 1.0), ("ms", 1e-3), ("us", 1e-6)],
-            Self::Percent => &[("%", 1.0), ("", 1.0)],
+            Self::Percent => &[("%", 1.0)],
             Self::Count => &[("", 1.0), ("k", 1e3), ("m", 1e6)],
             Self::Congestion => &[],
         }
@@ -453,7 +454,9 @@ fn units(unit: &Unit) -> String {
         }
         Unit::Rate => "a number with bit, kbit, mbit or gbit, from 1kbit to 100gbit".to_owned(),
         Unit::Time => "a number with s, ms or us, from 1us to a day".to_owned(),
-        Unit::Percent => "a number with %, of 0 to less than 100 for losses".to_owned(),
+        Unit::Percent => {
+            "a number with %, as in 5% or 0.05%, of 0 to less than 100 for losses".to_owned()
+        }
         Unit::Count => "a whole number up to 1000m".to_owned(),
         Unit::Congestion => {
             let names = Algorithm::ALL.iter().map(ToString::to_string);
@@ -547,7 +550,7 @@ mod tests {
             "cubic",
             "congestion control",
         ),
-        Knob::new("loss", Unit::Percent, "1", "packets lost"),
+        Knob::new("loss", Unit::Percent, "1%", "packets lost"),
     ];
 
     #[test]
@@ -578,7 +581,10 @@ mod tests {
         assert!(told("rtt").contains("NAME=VALUE"));
         assert!(told("wifi.rate=0").contains("8mbit by default"));
         assert!(told("congestion=foo").contains("cubic by default"));
-        assert!(told("loss=100").contains("no value for loss"));
+        assert!(told("loss=100%").contains("no value for loss"));
+        // A share, or per cent? Who writes it says which.
+        let told = told("loss=0.05");
+        assert!(told.contains("5% or 0.05%"), "{told}");
         assert!(knobs.set("x", "loss=0").is_ok());
         knobs.put("rtt", 1.0);
         assert_eq!(knobs.get("rtt"), 1.0);
@@ -594,7 +600,7 @@ mod tests {
             "rtt=86401s",
             "buffer=0.5",
             "buffer=11g",
-            "loss=0.00001",
+            "loss=0.00001%",
         ] {
             let told = knobs.clone().set("x", words).expect_err(words).to_string();
             assert!(told.contains("is no value for"), "{told}");

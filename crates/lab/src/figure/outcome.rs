@@ -201,10 +201,16 @@ impl Outcome {
         names
     }
 
-    /// The lines as comma-separated values: arm, name, and the two coordinates. The paper's values are an arm of their own.
+    /// The lines as comma-separated values: arm, name, and the two coordinates under the labels of their axes, which have their
+    /// units. The paper's values are an arm of their own.
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut text = String::from("arm,line,x,y\n");
+        let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let [x, y] = [0, 1].map(|n| quoted(&self.axes[n].label));
+        let mut text = format!("arm,line,{x},{y}\n");
         let ours = self
             .series
             .iter()
@@ -214,10 +220,7 @@ impl Outcome {
             .iter()
             .map(|line| ("paper", &line.name, &line.points));
         for (arm, name, points) in ours.chain(papers) {
-            let name = match name.contains([',', '"']) {
-                true => format!("\"{}\"", name.replace('"', "\"\"")),
-                false => name.clone(),
-            };
+            let name = quoted(name);
             for [x, y] in points {
                 text += &format!("{arm},{name},{x},{y}\n");
             }
@@ -513,7 +516,7 @@ pub(super) mod tests {
         let outcome = made_up();
         assert_eq!(
             outcome.csv(),
-            "arm,line,x,y\nsim,\"M1,2\",50,1.5\nsim,\"M1,2\",100,2\nsim,TCP,50,1\nsim,TCP,100,1.25\nkernel,TCP,50,0.5\n\
+            "arm,line,buffer (kB),Mbit/s\nsim,\"M1,2\",50,1.5\nsim,\"M1,2\",100,2\nsim,TCP,50,1\nsim,TCP,100,1.25\nkernel,TCP,50,0.5\n\
              paper,\"M1,2\",100,2.5\n"
         );
         let table = outcome.table();

@@ -50,13 +50,15 @@ impl Report {
         self.rows.iter().all(|row| row.ratio(0) >= NEVER_BELOW)
     }
 
-    /// The rows as comma-separated values, with a head.
+    /// The rows as comma-separated values, with a head that names the units; what has none is a ratio or a number.
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut text = String::from("seed,paths,socket_buffer,needs,clean,best_tcp,sum_tcp");
+        let mut text = String::from(
+            "seed,paths,socket_buffer_bytes,needs_bytes,clean,best_tcp_bit_per_s,sum_tcp_bit_per_s",
+        );
         for variant in &self.variants {
             text += &format!(
-                ",{0},{0}_to_best,{0}_to_sum,{0}_whole_to_best",
+                ",{0}_bit_per_s,{0}_to_best,{0}_to_sum,{0}_whole_to_best",
                 variant.name
             );
         }

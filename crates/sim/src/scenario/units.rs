@@ -11,11 +11,26 @@ use crate::rng::Chance;
 
 /// A quantity that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no {what}; an example: \"{example}\"")]
+#[error("\"{text}\" is no {what}; an example: \"{example}\"{}", spellings(.what))]
 pub struct BadQuantity {
     text: String,
     what: &'static str,
     example: &'static str,
+}
+
+/// What one can write, for the end of an error.
+fn spellings(what: &str) -> &'static str {
+    match what {
+        "time" => "; it takes a number with s, ms, us or ns",
+        "rate" => {
+            "; it takes a number with bit/s, kbit/s, Mbit/s or Gbit/s (or without /s), or unlimited"
+        }
+        "size" => {
+            "; it takes a number of bytes, with K, M or G (1000), or Ki, Mi or Gi (1024), and B if you like"
+        }
+        "percentage" => "; it takes a number with %, as in 5% or 0.05%",
+        _ => "; it takes what a size or a time takes",
+    }
 }
 
 /// A number with a unit out of a table of (unit, factor). Decimal fractions are allowed.
@@ -26,7 +41,9 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = unit.trim();
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    // Upper and lower case are the same, as for figures: nobody means millibits.
+    let mut known = units.iter();
+    let (_, factor) = known.find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
     let number = number.replace('_', "");
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
     let whole: u64 = whole.parse().ok()?;
@@ -118,6 +135,34 @@ const RATES: [(&str, u64); 4] = [
     ("Gbit/s", 1_000_000_000),
 ];
 
+/// Spellings beside those that are written, the same as for figures.
+const MORE_RATES: [(&str, u64); 8] = [
+    ("bit/s", 1),
+    ("bit", 1),
+    ("kbit/s", 1_000),
+    ("kbit", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Mbit", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+    ("Gbit", 1_000_000_000),
+];
+const SIZES: [(&str, u64); 14] = [
+    ("", 1),
+    ("B", 1),
+    ("K", 1_000),
+    ("KB", 1_000),
+    ("M", 1_000_000),
+    ("MB", 1_000_000),
+    ("G", 1_000_000_000),
+    ("GB", 1_000_000_000),
+    ("Ki", 1 << 10),
+    ("KiB", 1 << 10),
+    ("Mi", 1 << 20),
+    ("MiB", 1 << 20),
+    ("Gi", 1 << 30),
+    ("GiB", 1 << 30),
+];
+
 quantity!(
     /// A span of time.
     Span(Duration), "time", "20ms",
@@ -132,7 +177,7 @@ quantity!(
         if text.trim() == "unlimited" {
             return Some(Rate::MAX);
         }
-        let bits = quantity(text, &RATES)?;
+        let bits = quantity(text, &MORE_RATES)?;
         (bits >= 8).then(|| Rate::from_bits_per_sec(bits))
     },
     |rate| match rate {
@@ -144,19 +189,7 @@ quantity!(
 quantity!(
     /// A number of bytes.
     Size(u64), "size", "64KB",
-    |text| {
-        let units = [
-            ("", 1),
-            ("B", 1),
-            ("KB", 1_000),
-            ("MB", 1_000_000),
-            ("GB", 1_000_000_000),
-            ("KiB", 1 << 10),
-            ("MiB", 1 << 20),
-            ("GiB", 1 << 30),
-        ];
-        quantity(text, &units)
-    },
+    |text| quantity(text, &SIZES),
     |size| shown(size, &[("", 1), ("KB", 1_000), ("MB", 1_000_000)])
 );
 
@@ -252,6 +285,23 @@ mod tests {
             assert_eq!(percent.to_string().parse(), Ok(percent));
         }
         assert_eq!(Percent(Chance::ppm(12_300)).to_string(), "1.23%");
+    }
+
+    /// Who has learnt the words of one part of the laboratory knows those of the others.
+    #[test]
+    fn figures_scenarios_and_commands_spell_alike() {
+        for text in ["8mbit", "8Mbit", "8mbit/s", "8000kbit"] {
+            assert_eq!(text.parse(), Ok(Speed(Rate::from_bits_per_sec(8_000_000))));
+        }
+        for text in ["64k", "64KB", "64kb", "64000"] {
+            assert_eq!(text.parse(), Ok(Size(64_000)), "{text}");
+        }
+        for text in ["64ki", "64KiB"] {
+            assert_eq!(text.parse(), Ok(Size(65_536)), "{text}");
+        }
+        // A share or per cent? Who writes it says which.
+        let told = "0.05".parse::<Percent>().unwrap_err().to_string();
+        assert!(told.contains("5% or 0.05%"), "{told}");
     }
 
     #[test]
