@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::engine::Engine;
 use crate::place;
-use crate::server::{HALF_LINE, Kind, PATIENCE, accept, bind, is_welcome};
+use crate::server::{HALF_LINE, IDLE, Kind, PATIENCE, accept, bind, is_welcome};
 use crate::wire::{Answer, Asked, MAX_REQUEST, Reply};
 
 /// A running control socket in front of an engine. Dropping it takes the socket away.
@@ -87,7 +87,7 @@ async fn serve<E: Engine>(
     };
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
-    tokio::time::timeout(HALF_LINE, read.fill_buf()).await??;
+    tokio::time::timeout(IDLE, read.fill_buf()).await??;
     loop {
         // Both may be given up in the middle and taken up again.
         tokio::select! {

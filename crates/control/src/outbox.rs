@@ -138,6 +138,21 @@ impl Queue {
     }
 }
 
+/// Lines that are being written.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    text: Vec<u8>,
+    /// A long one, which counts as held until it is written.
+    line: Option<Arc<Line>>,
+}
+
+impl Batch {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let line = self.line.as_ref();
+        line.map_or(&self.text, |line| line.text.as_bytes())
+    }
+}
+
 /// When a line is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -223,24 +238,32 @@ impl Outbox {
         lock(&self.queue).lost.samples += samples;
     }
 
-    /// Takes the lines that wait, up to about this many bytes.
-    pub(crate) fn take(&self, most: usize) -> Vec<u8> {
+    /// Takes the lines that wait, up to this many bytes, or one longer line.
+    pub(crate) fn take(&self, most: usize) -> Batch {
         let mut queue = lock(&self.queue);
         if queue.lines.is_empty() && queue.lost.events > 0 {
             // Nothing else may happen for a long time.
             queue.tell_lost(&self.store);
         }
-        let mut text = Vec::new();
         // Who takes has written what was taken before.
         queue.taken = !queue.lines.is_empty();
-        while text.len() < most {
+        let mut batch = Batch::default();
+        while let Some(line) = queue.lines.front() {
+            let length = line.text.len();
+            if !batch.text.is_empty() && batch.text.len() + length > most {
+                break;
+            }
             let Some(line) = queue.lines.pop_front() else {
                 break;
             };
-            queue.bytes -= line.text.len();
-            text.extend_from_slice(line.text.as_bytes());
+            queue.bytes -= length;
+            if length > most {
+                batch.line = Some(line);
+                break;
+            }
+            batch.text.extend_from_slice(line.text.as_bytes());
         }
-        text
+        batch
     }
 
     /// So much waits that no more requests are to be served.

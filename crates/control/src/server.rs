@@ -36,7 +36,7 @@ const MAX_SHORT: usize = 32;
 /// How long a short session may last.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// How long the first request may take to come, and any request from its first byte to its last.
+/// How long a request may take from its first byte to its last.
 pub(crate) const HALF_LINE: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether an owner reads.
@@ -45,12 +45,14 @@ const LOOK_AT_OWNERS: Duration = Duration::from_secs(1);
 /// An owner that has read nothing so many looks long is dropped: what it owns waits for its decisions.
 const LOOKS_AT_OWNERS: u32 = 10;
 
-/// A client that has asked and asks nothing more for so long is dropped, unless it has subscribed or owns something; and one that
-/// has not taken what it asked for by then.
-const IDLE: Duration = Duration::from_secs(60);
+/// A client that asks nothing for so long is dropped, unless it has subscribed or owns something.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// A client that does not take a batch within so long is dropped.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes a second that a reader takes at least of what is longer than that.
+const LEAST_RATE: u64 = 256 << 10;
 
 /// Paths that were there and are gone, of which a process tells.
 const MOST_GONE: usize = 64;
@@ -334,7 +336,6 @@ async fn read_requests(
 ) -> io::Result<()> {
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
-    let mut patience = HALF_LINE;
     loop {
         while outbox.is_crowded() {
             tokio::time::timeout(PATIENCE, outbox.written.notified()).await?;
@@ -344,9 +345,8 @@ async fn read_requests(
         if outbox.is_subscribed() || shared.hub.owns_something(client) {
             begins.await?;
         } else {
-            tokio::time::timeout(patience, begins).await??;
+            tokio::time::timeout(IDLE, begins).await??;
         }
-        patience = IDLE;
         let mut limited = (&mut read).take(MAX_REQUEST);
         let rest = limited.read_until(b'\n', &mut line);
         let read = tokio::time::timeout(HALF_LINE, rest).await??;
@@ -370,28 +370,22 @@ async fn read_requests(
     }
 }
 
-/// Writes what waits. A reader that does not take a batch in time is gone, and so is one that never takes all of what it asked
-/// for.
+/// Writes what waits. A reader that does not take a batch in time is gone.
 async fn write_lines(outbox: &Outbox) -> io::Result<()> {
     let write = &outbox.write;
-    let mut empty = Instant::now();
     loop {
-        let text = outbox.take(BATCH);
-        if text.is_empty() {
+        let batch = outbox.take(BATCH);
+        if batch.bytes().is_empty() {
             if outbox.is_finishing() {
                 return Ok(());
             }
             outbox.ready.notified().await;
-            empty = Instant::now();
             // Packets that wait go first, and what they cause goes along.
             tokio::task::yield_now().await;
             continue;
         }
-        if empty.elapsed() > IDLE && !outbox.is_subscribed() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
         let written = async {
-            let mut rest = text.as_slice();
+            let mut rest = batch.bytes();
             while !rest.is_empty() {
                 write.writable().await?;
                 match write.try_write(rest) {
@@ -402,9 +396,14 @@ async fn write_lines(outbox: &Outbox) -> io::Result<()> {
             }
             Ok(())
         };
-        tokio::time::timeout(PATIENCE, written).await??;
+        tokio::time::timeout(patience(batch.bytes().len()), written).await??;
         outbox.written.notify_one();
     }
+}
+
+/// How long a reader may take for so many bytes: a long list may go over a slow link.
+fn patience(bytes: usize) -> Duration {
+    PATIENCE + Duration::from_micros(bytes as u64 * 1_000_000 / LEAST_RATE)
 }
 
 /// Adds samples for a client that wants some. Nobody gets them so fast that more than a tenth of the time goes into taking
