@@ -269,11 +269,10 @@ async fn watched(
         tokio::select! {
             result = &mut running => {
                 view.finish();
-                let summary = result.map_err(|error| {
+                let summary = result.inspect_err(|_| {
                     // What was cut has carried something, too.
                     let moved = bytes(progress.bytes());
                     crate::runtime::say(&format!("manypath: {moved} before it was cut"));
-                    error
                 })?;
                 return Ok((summary, intervals));
             }
