@@ -150,16 +150,16 @@ impl Conn {
 
     /// Since when it has been holding memory or a place in a queue without getting anywhere: the peer does not finish its
     /// handshake, does not take what was written (its window is closed, or it is silent) or leaves a hole open, or the
-    /// application does not read. Nothing for a connection that is idle. Who holds no more than `share` gets somewhere with
-    /// every byte, however slowly; who holds more has to keep the least rate.
-    pub(crate) fn stuck_since(&self, share: usize, now: Instant) -> Option<Instant> {
+    /// application does not read. Nothing for a connection that is idle. Who is `modest` and holds no more than a share gets
+    /// somewhere with every byte, however slowly; who holds more has to keep the least rate.
+    pub(crate) fn stuck_since(&self, modest: bool, now: Instant) -> Option<Instant> {
         let waits = !self.established
             || self.send.queued() > 0
             || self.held() > 0
             || self.subflows.is_empty();
         let advance = &self.advance;
         waits.then(|| {
-            if self.memory() <= share {
+            if modest {
                 advance.moved_at
             } else if advance.keeps_rate(now) {
                 now

@@ -206,6 +206,10 @@ impl Stack {
             moves: entry.conn.keeps_rate(now),
         });
         let victims = pressure::victims(holders.collect(), permits.share, permits.free);
+        if victims.is_empty() {
+            // All hold no more than their share: the look goes over all of them for nothing.
+            self.usage.free_at = now + LOOK_AGAIN;
+        }
         for victim in victims.into_iter().take(MOST_SHED) {
             self.counters.conn_evicted_memory += 1;
             self.with_conn(victim.slot, Conn::shed);
@@ -245,7 +249,8 @@ impl Stack {
             .conns
             .iter()
             .filter_map(|(handle, entry)| {
-                Some((entry.conn.stuck_since(share, now)?, handle.index()))
+                let modest = entry.cost.held <= share;
+                Some((entry.conn.stuck_since(modest, now)?, handle.index()))
             })
             .filter(|(since, _)| now.since(*since) >= patience)
             .collect();
