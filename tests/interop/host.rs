@@ -7,7 +7,7 @@ use std::process::Command;
 
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, Own, tool};
-use manypath_tests::pair::{Plan, ROLES, Route, Way};
+use manypath_tests::pair::{Plan, ROLES, Role, Route, Way};
 use manypath_tests::program::{Program, binary, manypath};
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_for;
@@ -31,8 +31,8 @@ fn shell(host: &NetNs, line: &str) -> String {
 const RELOAD: &str = "nft flush ruleset; ip rule flush; ip rule add table main pref 32766; ip rule add table default pref 32767";
 
 /// A reload of the host's firewall and rules in the middle of a transfer ends no connection, and new ones work.
-fn survives_a_reload(attach: &str) {
-    for role in ROLES {
+fn survives_a_reload(attach: &str, roles: &[Role]) {
+    for &role in roles {
         let Some(net) = Net::new(1) else { return };
         let plan = Plan {
             own: Own::Shared,
@@ -62,12 +62,13 @@ fn survives_a_reload(attach: &str) {
 
 #[test]
 fn a_reloaded_firewall_ends_no_connection() {
-    survives_a_reload("packet");
+    survives_a_reload("packet", &ROLES);
 }
 
 #[test]
 fn a_reloaded_firewall_ends_no_connection_behind_a_tun() {
-    survives_a_reload("tun");
+    // Behind a TUN device nobody can listen on one address of the host alone.
+    survives_a_reload("tun", &[Role::Client]);
 }
 
 /// A server of the peer's kernel that answers every connection; how many are answered at one time does not matter.
