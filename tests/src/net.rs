@@ -286,8 +286,12 @@ impl Net {
             command.args(words);
             let output = self.ours.output(command).expect(line);
             let said = String::from_utf8_lossy(&output.stdout);
-            // The kernel's own routes for link-local and multicast addresses come some time after an interface.
-            let by_itself = |line: &&str| line.contains("fe80::") || line.contains("ff00::/8");
+            // The kernel's own routes for IPv6 addresses of an interface come some time after it.
+            let by_itself = |line: &&str| {
+                ["fe80::", "ff00::/8", "local fd77:"]
+                    .iter()
+                    .any(|own| line.contains(own))
+            };
             let lasting = said.lines().filter(|line| !by_itself(line));
             all += &lasting.fold(format!("{line}\n"), |all, line| all + line + "\n");
         }

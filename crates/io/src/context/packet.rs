@@ -11,6 +11,7 @@ use manypath_host::{Firewall, Guard, Setup, Share, hold_port};
 use manypath_stack::{IfaceId, Path};
 use manypath_wire::ids::FourTuple;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -37,9 +38,10 @@ pub(super) struct PacketAttachment {
     firewall: Option<Firewall>,
     /// There are more of them than the kernel and the devices know.
     grown: bool,
-    claimed: Vec<u16>,
+    /// Where we listen.
+    claimed: Vec<SocketAddr>,
     /// Sockets that keep the host's programs from taking a claimed port.
-    holders: Vec<OwnedFd>,
+    holders: BTreeMap<SocketAddr, OwnedFd>,
     shared: Option<Arc<Shared>>,
     /// Made when the host must be changed; last, so that it is undone when the devices are gone.
     setup: Option<Setup>,
@@ -65,7 +67,7 @@ impl PacketAttachment {
             firewall: None,
             grown: false,
             claimed: Vec::new(),
-            holders: Vec::new(),
+            holders: BTreeMap::new(),
             shared: None,
             setup: None,
         }
@@ -83,7 +85,7 @@ impl PacketAttachment {
         self.reserved
             .iter()
             .cloned()
-            .chain(self.claimed.iter().map(|p| *p..=*p))
+            .chain(self.claimed.iter().map(|at| at.port()..=at.port()))
             .collect()
     }
 
@@ -96,16 +98,12 @@ impl PacketAttachment {
             let range = self.setup()?.reserve_ports(count)?;
             self.reserved.push(range);
         }
-        let share = Share {
-            listen: self.claimed.clone(),
-            own: self.reserved.clone(),
-        };
         let guards: Vec<Guard> = paths
             .iter()
             .map(|p| Guard {
                 iface: p.iface.clone(),
                 addr: p.addr,
-                share: (!p.owned).then(|| share.clone()),
+                share: (!p.owned).then(|| share(p.addr, &self.claimed, &self.reserved)),
             })
             .collect();
         match self.setup().and_then(|s| s.guard(&guards)) {
@@ -287,7 +285,7 @@ impl Kind for PacketAttachment {
     }
 
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
-        if self.claimed.contains(&addr.port()) {
+        if self.claimed.contains(&addr) {
             return Ok(());
         }
         let all: Vec<HostPath> = self
@@ -297,7 +295,7 @@ impl Kind for PacketAttachment {
             .collect();
         let on: Vec<IpAddr> = all
             .iter()
-            .filter(|p| !p.owned && (addr.ip().is_unspecified() || p.addr == addr.ip()))
+            .filter(|p| !p.owned && covers(addr, p.addr))
             .map(|p| p.addr)
             .collect();
         // Who listens everywhere does so on addresses of the host that come later, too.
@@ -305,13 +303,38 @@ impl Kind for PacketAttachment {
             return Ok(());
         }
         for ip in on {
-            self.holders
-                .push(hold_port(SocketAddr::new(ip, addr.port()))?);
+            let at = SocketAddr::new(ip, addr.port());
+            if let Entry::Vacant(place) = self.holders.entry(at) {
+                place.insert(hold_port(at)?);
+            }
         }
-        self.claimed.push(addr.port());
+        self.claimed.push(addr);
         self.guard(&all)?;
         self.readdress(shared)
     }
+}
+
+/// Whether who listens at `at` does so on this address.
+fn covers(at: SocketAddr, addr: IpAddr) -> bool {
+    at.ip() == addr || at.ip().is_unspecified() && (at.is_ipv6() || addr.is_ipv4())
+}
+
+/// What of an address that we share with the host is ours. Where we listen on another address, the port is the host's here; but
+/// peers join by it, since the address is announced to them without a port (RFC 8684 section 3.4.1).
+fn share(addr: IpAddr, claimed: &[SocketAddr], reserved: &[RangeInclusive<u16>]) -> Share {
+    let (here, elsewhere): (Vec<SocketAddr>, Vec<SocketAddr>) =
+        claimed.iter().partition(|at| covers(**at, addr));
+    let mut listen: Vec<u16> = here.iter().map(SocketAddr::port).collect();
+    listen.sort_unstable();
+    listen.dedup();
+    let mut own = reserved.to_vec();
+    let joined = elsewhere.iter().map(SocketAddr::port);
+    own.extend(
+        joined
+            .filter(|port| !listen.contains(port))
+            .map(|port| port..=port),
+    );
+    Share { listen, own }
 }
 
 /// Refuses owned addresses that another host on the link has.
@@ -349,4 +372,29 @@ pub(super) fn refuse_conflicts(paths: &[HostPath]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_ours_where_we_listen_and_joined_elsewhere() {
+        let ip = |text: &str| -> IpAddr { text.parse().expect("a literal address") };
+        let at = |text: &str| -> SocketAddr { text.parse().expect("a literal address") };
+        let row = 65_280..=65_535;
+        let of = |addr: &str, claimed: &[SocketAddr]| {
+            share(ip(addr), claimed, std::slice::from_ref(&row))
+        };
+        let one = [at("10.0.0.1:80")];
+        assert_eq!(of("10.0.0.1", &one).listen, [80]);
+        assert_eq!(of("10.0.0.1", &one).own, vec![row.clone()]);
+        assert_eq!(of("10.0.0.2", &one).listen, []);
+        assert_eq!(of("10.0.0.2", &one).own, vec![row.clone(), 80..=80]);
+        let four = [at("0.0.0.0:80"), at("10.0.0.1:80")];
+        assert_eq!(of("10.0.0.1", &four).listen, [80]);
+        assert_eq!(of("fd00::1", &four).listen, []);
+        assert_eq!(of("fd00::1", &[at("[::]:80")]).listen, [80]);
+        assert_eq!(of("10.0.0.2", &[at("[::]:80")]).listen, [80]);
+    }
 }

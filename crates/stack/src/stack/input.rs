@@ -111,10 +111,6 @@ impl Stack {
             self.counters.drop_not_local += 1;
             return;
         }
-        if self.is_the_hosts(iface, seg) && !self.is_own_port(iface, seg) {
-            self.counters.no_socket += 1;
-            return;
-        }
         let flags = seg.header.flags;
         if flags.syn() && !flags.ack() && !flags.rst() && !flags.fin() {
             return match join_of(seg) {
@@ -181,12 +177,17 @@ impl Stack {
         path.is_some_and(|path| path.ports.is_some()) && self.demux.listener(local).is_none()
     }
 
-    /// Whether connections that we open may have the local port of a segment: of what nobody knows there, joins are ours.
-    fn is_own_port(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
+    /// The same for an MP_JOIN of no connection of ours. It may come to any address that we have announced, with the port of a
+    /// connection that we opened or of a listener.
+    pub(super) fn is_the_hosts_join(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
         let local = seg.tuple.local;
-        let path = self.path(Some(iface), local.ip());
-        path.and_then(|path| path.ports.as_ref())
-            .is_some_and(|ports| ports.contains(&local.port()))
+        let opens = self
+            .path(Some(iface), local.ip())
+            .and_then(|path| path.ports.as_ref())
+            .is_some_and(|ports| ports.contains(&local.port()));
+        let mut listeners = self.listeners.iter();
+        let ours = opens || listeners.any(|(_, l)| l.opts.addr.port() == local.port());
+        self.is_the_hosts(iface, seg) && !ours
     }
 
     fn handle_icmp(&mut self, meta: &ip::IpMeta, body: &[u8]) {

@@ -268,7 +268,9 @@ impl Stack {
         // rfc8684:J8,E1
         let Some(slot) = self.demux.token(offer.token) else {
             self.counters.join_unknown_token += 1;
-            self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            if !self.is_the_hosts_join(iface, seg) {
+                self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
+            }
             return;
         };
         let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
