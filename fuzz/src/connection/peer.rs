@@ -154,7 +154,7 @@ impl Peer {
     /// The stack's key first.
     pub(super) fn keys(&self) -> Keys {
         Keys {
-            sender: self.other().key,
+            sender: self.other().key(),
             receiver: self.own.key(),
         }
     }
@@ -209,7 +209,7 @@ impl Peer {
     pub(super) fn third(&mut self) -> Vec<u8> {
         let keys = CapableKeys::Ack {
             sender: KEY,
-            receiver: self.other().key,
+            receiver: self.other().key(),
         };
         let options = with(self.capable(keys));
         self.write(0, Flags::ACK, options, &[])
