@@ -604,6 +604,10 @@ impl Conn {
             Kind::TailProbe => cx.count.tail_probe += 1,
             Kind::Ack => {
                 self.signals_sent(i, gone, cx);
+                if self.fast_close.is_some() {
+                    // Nothing else is said of a connection that is over: a signal that waits for its turn would have it sent for ever.
+                    self.subflows[i].signals.clear();
+                }
                 self.subflows[i].greet_next ^= true;
                 self.subflows[i].plain = false;
             }
