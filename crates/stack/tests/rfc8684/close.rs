@@ -208,6 +208,11 @@ fn an_abort_says_fast_close_until_it_is_answered_and_no_end() {
     s.w.advance_ms(50);
     let answer = s.w.drain(0);
     assert!(answer.iter().any(says_so), "{answer:?}");
+    // Nor is anything else said: an announcement wants an echo, which nobody needs any more.
+    let add = s.add_addr(9, 1, None);
+    s.w.inject(0, &ack().opt(MptcpOption::AddAddr(add)));
+    let more = s.w.drain(0);
+    assert!(more.iter().all(says_so), "{more:?}");
     let end = fin().opt(s.dss(None));
     s.w.inject(0, &end);
     said.extend(answer);
