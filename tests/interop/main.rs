@@ -17,6 +17,7 @@ mod many;
 mod opening;
 mod paths;
 mod peers;
+mod racing;
 mod service;
 mod signals;
 mod transfers;

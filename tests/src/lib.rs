@@ -7,6 +7,7 @@ pub mod net;
 pub mod pair;
 pub mod peer;
 pub mod program;
+pub mod routed;
 pub mod script;
 pub mod transfer;
 pub mod until;

@@ -24,13 +24,21 @@ static ENTERING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// The right to run now.
 #[derive(Debug)]
-enum Turn {
+pub(crate) enum Turn {
     Shared {
         _guard: RwLockReadGuard<'static, ()>,
     },
     Alone {
         _guard: RwLockWriteGuard<'static, ()>,
     },
+}
+
+impl Turn {
+    /// With no other test at the same time.
+    pub(crate) fn alone() -> Self {
+        let guard = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        Self::Alone { _guard: guard }
+    }
 }
 
 /// An address family.
@@ -82,8 +90,7 @@ impl Net {
     /// As [`Net::new`].
     #[must_use]
     pub fn bridged(cables: u8) -> Option<Self> {
-        let guard = TURN.write().unwrap_or_else(PoisonError::into_inner);
-        Self::build(cables, true, Turn::Alone { _guard: guard })
+        Self::build(cables, true, Turn::alone())
     }
 
     fn build(cables: u8, bridged: bool, turn: Turn) -> Option<Self> {

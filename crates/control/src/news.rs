@@ -149,6 +149,7 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
         | EventKind::Decided { .. }
         | EventKind::Acceptable(_)
         | EventKind::Established
+        | EventKind::Unreachable
         | EventKind::Readable
         | EventKind::Writable => {}
     }

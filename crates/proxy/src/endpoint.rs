@@ -1,11 +1,8 @@
 //! Names of the ends of a relay: `tcp:127.0.0.1:80`, `mptcp:server.example:443`, `kernel-mptcp:[::1]:8080`.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
-
-use crate::Error;
 
 /// Which implementation carries a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,23 +108,16 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// All addresses of the host, in the resolver's order; at least one.
-    ///
-    /// # Errors
-    /// The name cannot be resolved.
-    pub async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let what = || format!("find the address of '{}'", self.host);
-        let found: Vec<SocketAddr> = tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await
-            .map_err(|e| Error::new(what(), e))?
-            .collect();
-        if found.is_empty() {
-            return Err(Error::new(
-                what(),
-                io::Error::new(io::ErrorKind::NotFound, "it has none"),
-            ));
-        }
-        Ok(found)
+    /// The name or address, an IPv6 address without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }
 

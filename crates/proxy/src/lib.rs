@@ -12,6 +12,7 @@ mod host;
 pub mod live;
 pub mod perf;
 mod places;
+pub mod reach;
 pub mod relay;
 mod seldom;
 pub mod sockets;

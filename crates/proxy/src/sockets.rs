@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use manypath_io::{Connect, Context, MpListener};
@@ -10,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
 use crate::host;
+use crate::reach::Reach;
 use crate::stream::{Listener, Stream};
 
 /// How sockets are opened, and with what.
@@ -23,6 +25,8 @@ pub struct Sockets {
     pub keepalive: Option<Duration>,
     /// Our stack, for [`Proto::Mptcp`].
     pub stack: Option<Context>,
+    /// Names and addresses as the host reaches them.
+    pub reach: Arc<Reach>,
 }
 
 impl Default for Sockets {
@@ -32,6 +36,7 @@ impl Default for Sockets {
             host_congestion: None,
             keepalive: None,
             stack: None,
+            reach: Arc::default(),
         }
     }
 }
@@ -44,7 +49,7 @@ impl Sockets {
     pub async fn listen(&self, endpoint: &Endpoint) -> Result<Listener, Error> {
         let what = || format!("listen on {endpoint}");
         let mut last = None;
-        for addr in endpoint.at.resolve().await? {
+        for addr in self.resolve(endpoint).await? {
             match self.listen_one(endpoint.proto, addr).await {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),
@@ -92,19 +97,13 @@ impl Sockets {
     /// None of the addresses answered, or not in time.
     pub async fn connect_with(&self, endpoint: &Endpoint, early: &[u8]) -> Result<Stream, Error> {
         let what = || format!("connect to {endpoint}");
-        let addrs = endpoint.at.resolve().await?;
         let attempt = async {
-            let mut last = None;
-            for addr in addrs {
-                match self.connect_one(endpoint.proto, addr, early).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => last = Some(error),
-                }
-            }
-            Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+            let addrs = self.resolve(endpoint).await?;
+            let opened = self.open(endpoint.proto, &addrs, early).await;
+            opened.map_err(|error| Error::new(what(), error))
         };
         match tokio::time::timeout(self.connect_timeout, attempt).await {
-            Ok(result) => result.map_err(|error| Error::new(what(), error)),
+            Ok(result) => result,
             Err(_) => {
                 let text = format!("no answer within {} s", self.connect_timeout.as_secs_f32());
                 Err(Error::new(
@@ -115,25 +114,37 @@ impl Sockets {
         }
     }
 
-    async fn connect_one(
-        &self,
-        proto: Proto,
-        addr: SocketAddr,
-        early: &[u8],
-    ) -> io::Result<Stream> {
+    /// All addresses of an endpoint in the order of preference; at least one. Names are asked for as the endpoint is reached: by every
+    /// path of our stack, or as the host's routes have it.
+    async fn resolve(&self, endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
+        let (host, port) = (endpoint.at.host(), endpoint.at.port());
+        let found = match self
+            .stack
+            .as_ref()
+            .filter(|_| endpoint.proto == Proto::Mptcp)
+        {
+            Some(stack) => stack.lookup(host).await,
+            None => self.reach.names.lookup(&[], host).await,
+        };
+        let found = found.map_err(|e| Error::new(format!("find the address of '{host}'"), e))?;
+        Ok(found
+            .into_iter()
+            .map(|addr| SocketAddr::new(addr, port))
+            .collect())
+    }
+
+    async fn open(&self, proto: Proto, addrs: &[SocketAddr], early: &[u8]) -> io::Result<Stream> {
         let congestion = self.host_congestion.as_deref();
+        let host = |multipath| {
+            let connect = move |addr| host::connect(addr, multipath, congestion);
+            self.reach.connect(addrs, connect)
+        };
         let (mut stream, written) = match proto {
-            Proto::Tcp => (
-                Stream::Host(host::connect(addr, false, congestion).await?),
-                0,
-            ),
-            Proto::KernelMptcp => (
-                Stream::Host(host::connect(addr, true, congestion).await?),
-                0,
-            ),
+            Proto::Tcp => (Stream::Host(host(false).await?), 0),
+            Proto::KernelMptcp => (Stream::Host(host(true).await?), 0),
             Proto::Mptcp => {
                 let connect = Connect::new(self.stack()?);
-                let (stream, written) = connect.connect_with(addr, early).await?;
+                let (stream, written) = connect.connect_any(addrs, early).await?;
                 (Stream::Ours(stream), written)
             }
         };

@@ -490,6 +490,7 @@ impl Host {
             | EventKind::JoinsAllowed
             | EventKind::LocalUp { .. }
             | EventKind::LocalDown { .. }
+            | EventKind::Unreachable
             | EventKind::Readable
             | EventKind::Writable
             | EventKind::SubflowDown { .. }

@@ -17,4 +17,4 @@ mod table;
 pub mod trace;
 
 pub use api::*;
-pub use stack::{ReadOutcome, Stack, StackConfig, SynCookiePolicy};
+pub use stack::{RaceId, ReadOutcome, Stack, StackConfig, SynCookiePolicy};

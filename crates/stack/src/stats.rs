@@ -145,6 +145,8 @@ counters! {
         time_wait_evicted,
         /// Connections opened by us.
         conn_active,
+        /// Attempts to open a connection that were aborted because another one was answered first, or all were given up.
+        race_lost,
         /// Connections opened by peers.
         conn_passive,
         /// Connections established.

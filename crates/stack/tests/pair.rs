@@ -487,3 +487,107 @@ fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
     let info = pair.stacks[0].info(client).expect("open handle");
     assert_eq!(info.state, ConnState::Established);
 }
+
+/// Two attempts of one race by different paths: the second one's SYN leaves while the first is not answered yet.
+#[test]
+fn of_attempts_that_race_the_server_accepts_one() {
+    let mut pair = Pair::new(2);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    // The server has one address, which both paths reach.
+    let mut far = interface(2, 0, 1500, Offload::default());
+    far.iface = IfaceId(1);
+    pair.stacks[1].handle_path_event(pair.now, PathEvent::Up(far));
+    let listener = pair.stacks[1]
+        .listen(ListenOptions {
+            addr: remote,
+            backlog: 10,
+            conn: ConnOptions::default(),
+        })
+        .expect("the port is free");
+    let race = pair.stacks[0].begin_race();
+    let attempts = [0, 1].map(|path| {
+        let opts = ConnectOptions {
+            remote,
+            local: Some(addr(1, path)),
+            conn: options(PathManager::Passive, true),
+        };
+        let now = pair.now;
+        pair.stacks[0]
+            .connect_in_race(now, race, opts)
+            .expect("a path leads there")
+    });
+    while pair.step(Duration::from_millis(100)) {}
+    assert!(pair.stacks[1].accept(listener).is_some());
+    assert_eq!(
+        pair.stacks[1].accept(listener),
+        None,
+        "the server accepts one"
+    );
+    let [client, server] = &pair.stacks;
+    assert_eq!(client.counters().conn_established, 1);
+    assert_eq!(client.counters().race_lost, 1);
+    assert_eq!(
+        client.counters().reset_no_socket,
+        1,
+        "a late SYN/ACK gets RST"
+    );
+    assert_eq!(server.counters().conn_established, 1);
+    assert_eq!(
+        client.conns(),
+        [attempts[0]],
+        "nothing is left of the loser"
+    );
+    let late = pair.stacks[0].connect_in_race(
+        pair.now,
+        race,
+        ConnectOptions {
+            remote,
+            local: None,
+            conn: ConnOptions::default(),
+        },
+    );
+    assert_eq!(late, Err(manypath_stack::StackError::InvalidState));
+}
+
+#[test]
+fn a_race_that_is_ended_leaves_no_attempts_and_sends_no_more() {
+    let mut stack = Stack::new(StackConfig::default(), [1; 32], Instant::from_secs(1));
+    let now = Instant::from_secs(1);
+    stack.handle_path_event(
+        now,
+        PathEvent::Up(interface(1, 0, 1500, Offload::default())),
+    );
+    let race = stack.begin_race();
+    let opts = ConnectOptions {
+        remote: SocketAddr::new(addr(2, 0), 80),
+        local: None,
+        conn: ConnOptions::default(),
+    };
+    stack.connect_in_race(now, race, opts).expect("a path");
+    let mut wire = Wire::default();
+    while let Transmit::Sent(_) = stack.poll_transmit(now, &mut wire) {}
+    assert_eq!(wire.queue.len(), 1, "a SYN");
+    stack.end_race(now, race);
+    while let Transmit::Sent(_) = stack.poll_transmit(now, &mut wire) {}
+    assert_eq!(
+        wire.queue.len(),
+        1,
+        "RFC 9293 section 3.10.5: no RST in SYN-SENT"
+    );
+    assert!(stack.conns().is_empty());
+    assert_eq!(stack.poll_deadline(), None);
+}
+
+#[test]
+fn paths_stand_in_the_order_that_was_given_whenever_they_come() {
+    let now = Instant::from_secs(1);
+    let mut stack = Stack::new(StackConfig::default(), [1; 32], now);
+    let path = |n| interface(1, n, 1500, Offload::default());
+    for n in [2, 0, 1] {
+        stack.handle_path_event(now, PathEvent::Up(path(n)));
+    }
+    let order = [1, 2].map(|n| (path(n).iface, path(n).addr));
+    stack.order_paths(&order);
+    let addrs: Vec<IpAddr> = stack.paths().iter().map(|path| path.addr).collect();
+    assert_eq!(addrs, [addr(1, 1), addr(1, 2), addr(1, 0)]);
+}

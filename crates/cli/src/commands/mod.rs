@@ -80,7 +80,7 @@ pub(crate) fn open(
         connect_timeout: args.connect_timeout,
         host_congestion: args.host_congestion.clone(),
         keepalive,
-        stack: None,
+        ..Sockets::default()
     };
     if !protos.contains(&Proto::Mptcp) {
         return Ok(Opened {

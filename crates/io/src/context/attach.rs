@@ -131,6 +131,11 @@ impl Attachment {
         }
     }
 
+    /// The host's paths when the stack was told last.
+    pub(super) fn host_paths(&self) -> &[HostPath] {
+        &self.seen
+    }
+
     pub(super) fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
         match &mut self.kind {
             Some(kind) => kind.claim_port(shared, addr),

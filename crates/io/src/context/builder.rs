@@ -6,6 +6,7 @@ use super::tun::TunAttachment;
 use super::{Context, Inner, follow};
 use crate::device::Device;
 use crate::driver::Shared;
+use crate::names::Names;
 use crate::netlink::{Follower, Snapshot};
 use crate::path::{HostPath, Missing, PathSpec, select};
 use manypath_host::News;
@@ -227,6 +228,7 @@ impl Builder {
             accept: self.accept,
             backlog: self.backlog,
             attachment,
+            names: Names::default(),
             missing,
             tasks,
         })))

@@ -8,6 +8,7 @@ mod tun;
 
 use crate::device::{DeviceCounters, DeviceInfo};
 use crate::driver::Shared;
+use crate::names::{NameWay, Names};
 use crate::path::Missing;
 use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress};
@@ -16,7 +17,7 @@ use manypath_stack::stats::Counters;
 use manypath_stack::{ConnInfo, ConnOptions, Event, IfaceId, Path};
 use manypath_tcp::time::Instant;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,7 @@ struct Inner {
     accept: ConnOptions,
     backlog: usize,
     attachment: Arc<Mutex<Attachment>>,
+    names: Names,
     missing: Vec<Missing>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -173,6 +175,24 @@ impl Context {
     /// Takes more local ports where addresses are shared with the host; false when there are no more.
     pub(crate) fn grow_ports(&self) -> bool {
         lock(&self.0.attachment).grow_ports(&self.0.shared)
+    }
+
+    /// The addresses of a name: every name server is asked by every path until one knows them ([`Names`]).
+    ///
+    /// # Errors
+    /// `NotFound` if nobody knows the name, `TimedOut` if nobody answers; those of the host's resolver, which is asked last.
+    pub async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let ways: Vec<NameWay> = lock(&self.0.attachment)
+            .host_paths()
+            .iter()
+            .filter(|path| !path.owned)
+            .map(|path| NameWay {
+                iface: path.iface.clone(),
+                local: path.addr,
+                backup: path.backup,
+            })
+            .collect();
+        self.0.names.lookup(&ways, host).await
     }
 
     /// Makes a port ours where addresses are shared with the host.

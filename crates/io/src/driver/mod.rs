@@ -10,12 +10,16 @@ mod timer;
 mod wakers;
 
 use crate::device::{Device, DeviceCounters, DeviceInfo, Transmit as DeviceTransmit};
+use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
+use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    Event, Gather, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
+    Event, EventKind, Gather, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
 };
 use manypath_tcp::time::Instant;
+use manypath_wire::ids::FourTuple;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -111,6 +115,8 @@ pub(crate) struct Inner {
     /// The stack. Pump after acting on it.
     pub(crate) stack: Stack,
     pub(crate) wakers: Wakers,
+    /// Which paths and addresses answered lately.
+    pub(crate) memory: Memory,
     ports: Ports,
     alarm: timer::Alarm,
     /// Something was written and not yet sent; the task that serves deadlines knows.
@@ -168,6 +174,7 @@ impl Shared {
             inner: Mutex::new(Inner {
                 stack: Stack::new(config, seed, clock.now()),
                 wakers: Wakers::default(),
+                memory: Memory::default(),
                 ports: Ports::default(),
                 alarm,
                 late: false,
@@ -276,10 +283,37 @@ impl Shared {
     }
 }
 
+impl Inner {
+    fn learn_round_trip(&mut self, now: Duration, id: ConnId, local: IpAddr, remote: IpAddr) {
+        let Ok(info) = self.stack.info(id) else {
+            return;
+        };
+        let fits = |tuple: &FourTuple| tuple.local.ip() == local && tuple.remote.ip() == remote;
+        if let Some(subflow) = info.subflows.iter().find(|s| fits(&s.tuple))
+            && subflow.tcp.srtt.is_some()
+        {
+            let rto = Duration::from_micros(subflow.tcp.rto.as_micros());
+            self.memory.measured(now, local, remote, rto);
+        }
+    }
+}
+
 impl Session<'_> {
     /// The stack's now.
     pub(crate) fn now(&self) -> Instant {
         instant(self.now)
+    }
+
+    /// The same since the driver's start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.now
+    }
+
+    /// Remembers the retransmission time-out of the path to a peer that a connection has just measured.
+    pub(crate) fn learn_round_trip(&mut self, id: ConnId, local: IpAddr, remote: IpAddr) {
+        let now = self.now;
+        let inner = self.inner();
+        inner.learn_round_trip(now, id, local, remote);
     }
 
     /// The stack and those who wait.
@@ -331,6 +365,12 @@ impl Session<'_> {
         inner.ports.flush();
         while let Some(event) = inner.stack.poll_event() {
             inner.wakers.on_event(&event, &mut wake);
+            if let (EventKind::SubflowUp { tuple, .. }, Some(id)) = (event.kind, event.conn) {
+                // A path that was held not to work may only be slow: then the next SYN on it is given more time.
+                if inner.memory.works(tuple.local.ip()) {
+                    inner.learn_round_trip(elapsed, id, tuple.local.ip(), tuple.remote.ip());
+                }
+            }
             if inner.events.receiver_count() != 0 {
                 // Nobody left to tell is no error.
                 let _ = inner.events.send(event);

@@ -12,6 +12,8 @@ pub(crate) struct Waiting {
     pub(crate) write: Option<Waker>,
     pub(crate) open: Option<Waker>,
     pub(crate) established: bool,
+    /// The network has said that its peer cannot be reached.
+    pub(crate) unreachable: bool,
     pub(crate) closed: Option<CloseCause>,
 }
 
@@ -69,6 +71,10 @@ impl Wakers {
             EventKind::Writable => wake.extend(conn.write.take()),
             EventKind::Established => {
                 conn.established = true;
+                wake.extend(conn.open.take());
+            }
+            EventKind::Unreachable => {
+                conn.unreachable = true;
                 wake.extend(conn.open.take());
             }
             EventKind::Closed(cause) => {

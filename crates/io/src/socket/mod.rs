@@ -4,6 +4,7 @@ mod error;
 mod handle;
 mod listener;
 mod multipath;
+mod open;
 mod split;
 mod stream;
 

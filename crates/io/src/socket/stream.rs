@@ -1,12 +1,11 @@
 //! A connection.
 
-use super::error;
 use super::handle::Handle;
+use super::open::{Request, open};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::context::Context;
 use manypath_stack::ids::{ConnId, SubflowId};
-use manypath_stack::{Command, ConnInfo, ConnOptions, ConnectOptions, Done, StackError};
-use std::future::poll_fn;
+use manypath_stack::{Command, ConnInfo, ConnOptions, Done};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -112,68 +111,47 @@ impl Connect {
         remote: SocketAddr,
         early: &[u8],
     ) -> io::Result<(MpStream, usize)> {
+        self.connect_any(&[remote], early).await
+    }
+
+    /// Opens the connection to the first of a peer's addresses that answers, which are given in the order of preference, by the first
+    /// path that works: SYNs race over paths and addresses (RFC 8305). Paths come in the order of [`Context::paths`], backup paths
+    /// last, and what did not work lately behind the others. The first SYN alone takes early bytes along, and one SYN/ACK alone is
+    /// acknowledged, so the peer accepts one connection.
+    ///
+    /// # Errors
+    /// Those of [`Connect::connect`]; `ConnectionRefused` if no attempt succeeded and at least one was refused.
+    pub async fn connect_any(
+        self,
+        remotes: &[SocketAddr],
+        early: &[u8],
+    ) -> io::Result<(MpStream, usize)> {
         let Connect {
             context,
             local,
             options,
         } = self;
-        if remote.ip().to_canonical().is_loopback() {
+        let outside = |remote: &&SocketAddr| !remote.ip().to_canonical().is_loopback();
+        let outside: Vec<SocketAddr> = remotes.iter().filter(outside).copied().collect();
+        if outside.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::HostUnreachable,
                 "the paths of our stack lead away from this host, and a loopback address is on it",
             ));
         }
-        let request = ConnectOptions {
-            remote,
+        let request = Request {
+            context: &context,
             local,
-            conn: options.clone(),
+            options: &options,
+            remotes: &outside,
+            early,
         };
-        let (id, taken) = loop {
-            let mut session = context.shared().session();
-            let now = session.now();
-            let inner = session.inner();
-            let id = match inner.stack.connect(now, request.clone()) {
-                Err(StackError::NoPorts) => {
-                    drop(session);
-                    if context.grow_ports() {
-                        continue;
-                    }
-                    return Err(error::of_call(StackError::NoPorts));
-                }
-                result => result.map_err(error::of_call)?,
-            };
-            let taken = match early {
-                [] => Ok(0),
-                bytes => inner.stack.write(now, id, bytes).map_err(error::of_call),
-            };
-            inner.wakers.follow(id, false);
-            session.pump();
-            break (id, taken);
-        };
-        // From here on the connection is closed if the caller gives up waiting.
-        let handle = Handle::new(context, id, options)?;
-        poll_fn(|cx| poll_open(&handle, cx)).await?;
+        let (handle, taken) = open(request).await?;
         let stream = MpStream {
             handle: Arc::new(handle),
         };
-        Ok((stream, taken?))
+        Ok((stream, taken))
     }
-}
-
-fn poll_open(handle: &Handle, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
-    let mut session = handle.context.shared().session();
-    let Some(waiting) = session.inner().wakers.conn(handle.id) else {
-        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-    };
-    if waiting.established {
-        return Poll::Ready(Ok(()));
-    }
-    if let Some(cause) = waiting.closed {
-        let error = error::of_close(cause).unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-        return Poll::Ready(Err(error));
-    }
-    waiting.open = Some(cx.waker().clone());
-    Poll::Pending
 }
 
 impl MpStream {

@@ -28,6 +28,9 @@ pub enum EventKind {
     Acceptable(ListenerId),
     /// A connection that we opened is established.
     Established,
+    /// An ICMP error says that the peer of a connection that we are opening cannot be reached. It may pass or be forged, so the SYN is
+    /// repeated all the same (RFC 1122 section 4.2.3.9).
+    Unreachable,
     /// There is something to read (data or the end of the stream).
     Readable,
     /// There is room to write again.
@@ -155,7 +158,11 @@ impl EventKind {
             Self::Decided { .. } => "decision",
             Self::LocalUp { .. } => "new_local_addr",
             Self::LocalDown { .. } => "del_local_addr",
-            Self::Acceptable(_) | Self::Established | Self::Readable | Self::Writable => {
+            Self::Acceptable(_)
+            | Self::Established
+            | Self::Unreachable
+            | Self::Readable
+            | Self::Writable => {
                 return None;
             }
         })

@@ -459,6 +459,9 @@ impl Conn {
             IcmpOutcome::MtuReduced => cx.count.icmp_accepted += 1,
             IcmpOutcome::Unreachable => {
                 cx.count.icmp_accepted += 1;
+                if self.role == Role::Initiator && !self.established {
+                    self.push_event(EventKind::Unreachable);
+                }
                 self.on_unreachable(i, cx);
             }
             IcmpOutcome::Refused => {

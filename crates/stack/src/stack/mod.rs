@@ -15,8 +15,10 @@ mod open;
 mod output;
 mod passive;
 mod pressure;
+mod race;
 pub use cookies::SynCookiePolicy;
 pub use handle::ReadOutcome;
+pub use race::RaceId;
 pub(crate) mod ports;
 mod reply;
 pub(crate) mod timewait;
@@ -44,6 +46,7 @@ use jar::CookieJar;
 use limits::{Cost, Source, Usage};
 use listener::Listener;
 use ports::Ports;
+use race::Races;
 use reply::Replies;
 use timewait::{Reply, TimeWait};
 use wheel::Wheel;
@@ -129,6 +132,8 @@ struct Entry {
     ready: bool,
     /// It was changed since [`Conn::after_input`].
     stirred: bool,
+    /// The race of which it is an attempt that is not decided.
+    race: Option<RaceId>,
 }
 
 impl Entry {
@@ -136,7 +141,8 @@ impl Entry {
     fn is_settled(&self) -> bool {
         let offered = self.listener.is_none() || self.conn.offered();
         let listed = offered || !self.conn.is_established();
-        listed && !self.early && self.conn.is_settled() && !self.conn.has_ended()
+        let decided = self.race.is_none();
+        listed && decided && !self.early && self.conn.is_settled() && !self.conn.has_ended()
     }
 }
 
@@ -152,6 +158,7 @@ pub struct Stack {
     wheel: Wheel,
     ports: Ports,
     paths: Vec<Path>,
+    races: Races,
     rng: Rng,
     isn: IsnSource,
     syn_cookies: SynCookies,
@@ -189,6 +196,7 @@ impl Stack {
             wheel: Wheel::default(),
             ports: Ports::new(&mut rng),
             paths: Vec::new(),
+            races: Races::default(),
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             usage: Usage::new(&mut rng),
@@ -269,6 +277,17 @@ impl Stack {
                 self.for_each_conn(|conn, cx| conn.local_down(iface, addr, cx));
             }
         }
+    }
+
+    /// Puts the local addresses in this order, in which new connections prefer them. Those that are not named stand behind, as they
+    /// stood.
+    pub fn order_paths(&mut self, order: &[(IfaceId, core::net::IpAddr)]) {
+        let place = |path: &Path| {
+            let named = (path.iface, path.addr);
+            order.iter().position(|other| *other == named)
+        };
+        self.paths
+            .sort_by_key(|path| place(path).unwrap_or(order.len()));
     }
 
     fn tell_of_address(&mut self, kind: EventKind) {
@@ -360,6 +379,7 @@ impl Stack {
             self.enqueue(slot);
             return;
         }
+        self.settle_race(slot);
         self.settle_early(slot);
         self.settle_departed(slot);
         self.settle_wanted(slot);
@@ -487,6 +507,7 @@ impl Stack {
         let Some(entry) = self.conns.remove(handle) else {
             return;
         };
+        self.leave_race(ConnId(handle), entry.race);
         self.usage.recharge(entry.cost, Cost::default());
         if let Some(source) = entry.source {
             self.usage.left(source);

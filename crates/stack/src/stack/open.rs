@@ -200,6 +200,7 @@ impl Stack {
                 early: false,
                 ready: false,
                 stirred: false,
+                race: None,
             }
         });
         let slot = handle.index();

@@ -1,0 +1,270 @@
+//! Uplinks behind routers that stop carrying without losing their link: new connections begin on one that works, and names are found
+//! by it.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use manypath_io::{Attach, Connect, Context, MpStream};
+use manypath_lab::netns::NetNs;
+use manypath_tests::net::tool;
+use manypath_tests::peer::{self, Speaks};
+use manypath_tests::program::{Program, binary};
+use manypath_tests::routed::Routed;
+use tokio::io::AsyncReadExt;
+
+const PORT: u16 = 5000;
+
+/// What an answer to the second attempt takes at most: 250 ms, and room for a machine that is busy.
+const SOON: Duration = Duration::from_millis(1_500);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("a literal address")
+}
+
+fn server_at(addr: &str) -> SocketAddr {
+    SocketAddr::new(ip(addr), PORT)
+}
+
+/// The server says hello on every connection; answers how many it has accepted.
+fn serve(net: &Routed, speaks: Speaks) -> Arc<AtomicUsize> {
+    let listener = peer::listen(&net.server, server_at("0.0.0.0"), speaks);
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        while let Ok(mut stream) = peer::accept(&listener) {
+            count.fetch_add(1, Ordering::SeqCst);
+            // A client that is gone does not matter.
+            let _ = stream.write_all(b"hello");
+            kept.push(stream);
+        }
+    });
+    accepted
+}
+
+/// Runs a future where our stack lives, on the thread whose children are in that namespace.
+fn block_on<F, R>(net: &Routed, what: impl FnOnce() -> F + Send + 'static) -> R
+where
+    F: Future<Output = io::Result<R>>,
+    R: Send + 'static,
+{
+    let result = net.ours.run(|| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(async { tokio::time::timeout(Duration::from_secs(60), what()).await })?
+    });
+    result.expect("it ends well and in time")
+}
+
+fn context(attach: Attach, paths: &[&str]) -> io::Result<Context> {
+    Context::builder()
+        .paths(paths.iter().map(|path| path.parse().expect("a path")))
+        .attach(attach)
+        .build()
+}
+
+/// A connection, and how long it took to hear the server.
+async fn open(context: &Context, remotes: &[SocketAddr]) -> io::Result<(MpStream, Duration)> {
+    let began = Instant::now();
+    let (mut stream, _) = Connect::new(context).connect_any(remotes, &[]).await?;
+    let mut hello = [0; 5];
+    stream.read_exact(&mut hello).await?;
+    assert_eq!(&hello, b"hello");
+    Ok((stream, began.elapsed()))
+}
+
+fn local(stream: &MpStream) -> IpAddr {
+    stream.local_addr().expect("it is open").ip()
+}
+
+/// The first uplink stops carrying in one way or another: the next connection goes by the other one, soon, and those after it begin
+/// there.
+#[test]
+fn new_connections_begin_on_an_uplink_that_works() {
+    for (what, verdict) in [
+        ("silent", "drop"),
+        ("unreachable", "reject with icmp type net-unreachable"),
+        ("refused by a box", "reject with tcp reset"),
+    ] {
+        let Some(net) = Routed::new() else { return };
+        let accepted = serve(&net, Speaks::Tcp);
+        let rules = net.rules();
+        block_on(&net, move || async move {
+            let context = context(Attach::Packet, &["u1", "u2"])?;
+            let remote = [server_at("192.0.2.1")];
+            let (before, _) = open(&context, &remote).await?;
+            assert_eq!(local(&before), ip("10.78.1.2"), "{what}: as given");
+            rules.set(&[&format!("iifname d1 tcp dport {PORT} {verdict}")]);
+            let (second, took) = open(&context, &remote).await?;
+            assert_eq!(local(&second), ip("10.78.2.2"), "{what}");
+            assert!(took < SOON, "{what}: {took:?}");
+            let active = context.counters().conn_active;
+            for _ in 0..5 {
+                let (more, _) = open(&context, &remote).await?;
+                assert_eq!(local(&more), ip("10.78.2.2"), "{what}: remembered");
+            }
+            let grown = context.counters().conn_active - active;
+            assert_eq!(grown, 5, "{what}: one attempt each");
+            Ok(())
+        });
+        assert_eq!(accepted.load(Ordering::SeqCst), 7, "{what}: each once");
+    }
+}
+
+/// A subflow that comes up on it shows that an uplink works again: the next connection begins there.
+#[test]
+fn an_uplink_that_works_again_is_the_first_again() {
+    let Some(net) = Routed::new() else { return };
+    serve(&net, Speaks::Mptcp);
+    let rules = net.rules();
+    block_on(&net, move || async move {
+        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let remote = [server_at("192.0.2.1")];
+        rules.set(&["iifname d1 drop"]);
+        let (stream, _) = open(&context, &remote).await?;
+        assert_eq!(local(&stream), ip("10.78.2.2"));
+        rules.set(&[]);
+        // The join of the connection that is open asks again each second or so.
+        while context.conn_info(stream.id()).map_or(0, |info| {
+            let up = |s: &&manypath_stack::SubflowInfo| s.tcp.srtt.is_some();
+            info.subflows.iter().filter(up).count()
+        }) < 2
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let (next, _) = open(&context, &remote).await?;
+        assert_eq!(local(&next), ip("10.78.1.2"));
+        Ok(())
+    });
+}
+
+/// All refuse: so it says, at once.
+#[test]
+fn all_refused_is_refused() {
+    let Some(net) = Routed::new() else { return };
+    block_on(&net, || async {
+        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let began = Instant::now();
+        let remotes = [server_at("192.0.2.1"), server_at("192.0.2.9")];
+        let connect = Connect::new(&context).connect_any(&remotes, &[]);
+        let error = connect.await.expect_err("nobody listens");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert!(context.conns().is_empty(), "nothing is left");
+        Ok(())
+    });
+}
+
+/// The first address is dead, whatever the path: the second one is tried, and remembered.
+#[test]
+fn the_second_address_is_tried() {
+    let Some(net) = Routed::new() else { return };
+    serve(&net, Speaks::Mptcp);
+    net.rules().set(&["ip daddr 192.0.2.9 drop"]);
+    block_on(&net, || async {
+        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let remotes = [server_at("192.0.2.9"), server_at("192.0.2.1")];
+        let (first, took) = open(&context, &remotes).await?;
+        assert_eq!(local(&first), ip("10.78.1.2"), "the path is not to blame");
+        assert!(took < SOON, "{took:?}");
+        let before = context.counters().conn_active;
+        open(&context, &remotes).await?;
+        assert_eq!(context.counters().conn_active - before, 1, "remembered");
+        Ok(())
+    });
+}
+
+/// Answers questions for the addresses of `srv.test` with one A record.
+fn name_server(ns: &NetNs, at: &str, answer: [u8; 4]) {
+    let at = SocketAddr::new(ip(at), 53);
+    let socket = ns
+        .run(move || UdpSocket::bind(at))
+        .expect("the port is free");
+    std::thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((len, from)) = socket.recv_from(&mut packet) {
+            let Some(answer) = answer_to(&packet[..len], answer) else {
+                continue;
+            };
+            // Who asked may be gone.
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+}
+
+/// An answer to one question (RFC 1035 section 4.1): an address, or that there is none of the other family.
+fn answer_to(question: &[u8], answer: [u8; 4]) -> Option<Vec<u8>> {
+    let name = question.get(12..)?.iter().position(|byte| *byte == 0)?;
+    let end = 12 + name + 5;
+    let kind = question.get(end - 4..end - 2)?;
+    let is_a = kind == [0, 1];
+    let mut out = question.get(..end)?.to_vec();
+    (out[2], out[3]) = (0x81, 0x80);
+    out[6..12].fill(0);
+    if is_a {
+        out[7] = 1;
+        out.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+        out.extend(answer);
+    }
+    Some(out)
+}
+
+/// The program, for which these lines are in resolv.conf.
+fn forward_to_name(net: &Routed, resolv: &str, port: u16) -> (Program, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("resolv.conf");
+    std::fs::write(&file, resolv).expect("it is ours");
+    let script = format!(
+        "mount --bind {} /etc/resolv.conf && exec {} forward -v --listen tcp:127.0.0.1:{port} --to mptcp:srv.test:{PORT}",
+        file.display(),
+        binary().display()
+    );
+    let mut command = tool("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    (
+        Program::start_command(&net.ours, command, "goes to"),
+        folder,
+    )
+}
+
+/// How long it takes through the program until the server is heard.
+fn ask(net: &Routed, port: u16) -> Duration {
+    let began = Instant::now();
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = peer::connect(&net.ours, at, Speaks::Tcp).expect("the program listens");
+    let mut hello = [0; 5];
+    stream.read_exact(&mut hello).expect("the server is heard");
+    began.elapsed()
+}
+
+/// Names are found by an uplink that works, and a name server that is silent costs its time once.
+#[test]
+fn names_do_not_go_by_the_first_uplink_and_name_server_alone() {
+    for (what, resolv, rules) in [
+        (
+            "the first uplink is dead",
+            "nameserver 192.0.2.1\n",
+            &["iifname d1 drop", "oifname d1 drop"][..],
+        ),
+        (
+            "the first name server is dead",
+            "nameserver 192.0.2.9\nnameserver 192.0.2.1\n",
+            &["ip daddr 192.0.2.9 drop"][..],
+        ),
+    ] {
+        let Some(net) = Routed::new() else { return };
+        serve(&net, Speaks::Mptcp);
+        name_server(&net.server, "192.0.2.1", [192, 0, 2, 1]);
+        net.rules().set(rules);
+        let port = peer::free_port(&net.ours);
+        let (_program, _folder) = forward_to_name(&net, resolv, port);
+        let first = ask(&net, port);
+        assert!(first < Duration::from_secs(3), "{what}: {first:?}");
+        let worst = (0..5).map(|_| ask(&net, port)).max().expect("some");
+        assert!(worst < Duration::from_millis(700), "{what}: {worst:?}");
+    }
+}
