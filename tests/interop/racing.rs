@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use manypath_tests::net::tool;
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary};
 use manypath_tests::routed::Routed;
+use manypath_tests::until::wait_for;
 use tokio::io::AsyncReadExt;
 
 const PORT: u16 = 5000;
@@ -58,6 +60,14 @@ where
             .block_on(async { tokio::time::timeout(Duration::from_secs(60), what()).await })?
     });
     result.expect("it ends well and in time")
+}
+
+/// Changes the host that our stack lives on, from the thread of [`block_on`].
+fn change(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.expect("ip is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {said}");
 }
 
 fn context(attach: Attach, paths: &[&str]) -> io::Result<Context> {
@@ -176,6 +186,161 @@ fn the_second_address_is_tried() {
         assert_eq!(context.counters().conn_active - before, 1, "remembered");
         Ok(())
     });
+}
+
+/// The order of the interfaces, whatever an attachment calls their addresses: by the local address that the server sees.
+fn uplink_of(stream: &MpStream, seen: &std::sync::mpsc::Receiver<IpAddr>) -> IpAddr {
+    let _ = stream;
+    seen.recv_timeout(Duration::from_secs(20))
+        .expect("the server sees who connects")
+}
+
+/// Paths open connections in the order in which they are named, else by the metric of their routes, and after a flap as before.
+#[test]
+fn paths_have_the_order_of_their_names_or_metrics() {
+    for attach in [Attach::Packet, Attach::Tun] {
+        for named in [&[][..], &["u2", "u1"][..]] {
+            let Some(net) = Routed::new() else { return };
+            let lines = [
+                "route del default dev u1",
+                "route add default via 10.78.1.1 dev u1 metric 900",
+            ];
+            net.ours.ip(lines).expect("the links are there");
+            let (tell, seen) = std::sync::mpsc::channel();
+            let listener = peer::listen(&net.server, server_at("0.0.0.0"), Speaks::Tcp);
+            std::thread::spawn(move || {
+                while let Ok((mut stream, from)) = listener.accept() {
+                    let _ = stream.write_all(b"hello");
+                    if tell.send(from.ip()).is_err() {
+                        return;
+                    }
+                }
+            });
+            block_on(&net, move || async move {
+                let context = context(attach, named)?;
+                let remote = [server_at("192.0.2.1")];
+                let what = format!("{attach:?} {named:?}");
+                let (stream, _) = open(&context, &remote).await?;
+                assert_eq!(uplink_of(&stream, &seen), ip("10.78.2.2"), "{what}");
+                change("link set u2 down");
+                let paths = |count| {
+                    let context = &context;
+                    async move {
+                        while context.paths().len() != count {
+                            tokio::time::sleep(Duration::from_millis(5)).await;
+                        }
+                    }
+                };
+                paths(1).await;
+                let (stream, _) = open(&context, &remote).await?;
+                assert_eq!(uplink_of(&stream, &seen), ip("10.78.1.2"), "{what}");
+                change("link set u2 up");
+                change("route add default via 10.78.2.1 dev u2 metric 200");
+                paths(2).await;
+                let (stream, _) = open(&context, &remote).await?;
+                assert_eq!(
+                    uplink_of(&stream, &seen),
+                    ip("10.78.2.2"),
+                    "{what}: as before"
+                );
+                Ok(())
+            });
+        }
+    }
+}
+
+/// The default route of the second uplink is in a table of its own, to which a rule leads from its address.
+#[test]
+fn default_routes_of_other_tables_are_used() {
+    for named in [&[][..], &["u1", "u2"][..]] {
+        let Some(net) = Routed::new() else { return };
+        serve(&net, Speaks::Mptcp);
+        let lines = [
+            "route del default dev u2",
+            "route add default via 10.78.2.1 dev u2 table 102",
+            "rule add from 10.78.2.2 table 102",
+        ];
+        net.ours.ip(lines).expect("the links are there");
+        block_on(&net, move || async move {
+            let context = context(Attach::Packet, named)?;
+            let (stream, _) = open(&context, &[server_at("192.0.2.1")]).await?;
+            assert_eq!(local(&stream), ip("10.78.1.2"));
+            let joined = || {
+                let info = stream.info().expect("it is open");
+                let by = |s: &manypath_stack::SubflowInfo| s.tuple.local.ip() == ip("10.78.2.2");
+                info.subflows.iter().any(|s| by(s) && s.tcp.srtt.is_some())
+            };
+            while !joined() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Routes to the server alone, without a default route: each path takes the router that the kernel would take.
+#[test]
+fn routes_to_one_destination_are_used() {
+    let Some(net) = Routed::new() else { return };
+    serve(&net, Speaks::Mptcp);
+    let lines = [1, 2].map(|n| format!("route del default dev u{n}"));
+    net.ours.ip(lines).expect("they are there");
+    let lines =
+        [1, 2].map(|n| format!("route add 192.0.2.1/32 via 10.78.{n}.1 dev u{n} metric {n}"));
+    net.ours.ip(lines).expect("the links are there");
+    // The routers do not answer for what is behind them.
+    block_on(&net, move || async move {
+        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let (stream, took) = open(&context, &[server_at("192.0.2.1")]).await?;
+        assert_eq!(local(&stream), ip("10.78.1.2"));
+        assert!(took < SOON, "{took:?}");
+        Ok(())
+    });
+}
+
+/// A path that goes or comes is said, with the reason.
+#[test]
+fn paths_that_go_and_come_are_said() {
+    let Some(net) = Routed::new() else { return };
+    let port = peer::free_port(&net.ours);
+    let listen = format!("tcp:127.0.0.1:{port}");
+    let program = Program::forward(
+        &net.ours,
+        &listen,
+        "mptcp:192.0.2.1:5000",
+        ["-v", "--path", "u1", "--path", "u2"],
+    );
+    let said = |text: &str| {
+        wait_for(text, || program.said().contains(text).then_some(()));
+    };
+    said("path u2 (10.78.2.2) can be used: found at the start");
+    for (lines, text) in [
+        (
+            &["link set u2 down"][..],
+            "path u2 (10.78.2.2) is gone: the link is down",
+        ),
+        (
+            &["link set u2 up"],
+            "path u2 (10.78.2.2) can be used: the link is up",
+        ),
+        (
+            &["addr del 10.78.2.2/24 dev u2"],
+            "path u2 (10.78.2.2) is gone: the address was removed",
+        ),
+        (
+            &["addr add 10.78.2.7/24 dev u2"],
+            "path u2 (10.78.2.7) can be used: the address was added",
+        ),
+        (
+            &["link del u2"],
+            "path u2 (10.78.2.7) is gone: the interface is gone",
+        ),
+    ] {
+        net.ours.ip(lines.iter()).expect("it is there");
+        said(text);
+    }
+    // Without a default route, that is said too.
+    said("path u2 (10.78.2.7) has no route to other networks");
 }
 
 /// Answers questions for the addresses of `srv.test` with one A record.

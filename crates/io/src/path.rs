@@ -176,24 +176,22 @@ impl fmt::Display for Missing {
     }
 }
 
-/// The paths that exist now. Without `specs`: the addresses of every interface with a default route.
+/// The paths that exist now, in the order of preference: as they are named. Without `specs` the addresses of every interface with a
+/// default route, by its metric.
 #[must_use]
 pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missing>) {
     let mut paths: Vec<HostPath> = Vec::new();
     let mut missing = Vec::new();
     if specs.is_empty() {
         for interface in host.interfaces.iter().filter(|i| i.up && !i.loopback) {
-            let routed = |ipv6| {
-                host.defaults
-                    .iter()
-                    .any(|d| d.index == interface.index && d.ipv6 == ipv6)
-            };
             paths.extend(
                 addresses(interface, host)
-                    .filter(|a| routed(a.addr.is_ipv6()))
+                    .filter(|a| host.is_routed(interface.index, a.addr))
                     .map(|a| path(interface, host, a.addr, a.prefix)),
             );
         }
+        // As the kernel prefers their routes.
+        paths.sort_by_key(|p| host.metric(p.index, p.addr));
     }
     for spec in specs {
         let Some(interface) = host.interface(&spec.iface) else {
@@ -240,7 +238,7 @@ fn path(interface: &Interface, host: &Snapshot, addr: IpAddr, prefix: u8) -> Hos
         mtu: u16::try_from(interface.mtu).unwrap_or(u16::MAX),
         addr,
         prefix,
-        gateway: host.gateway(interface.index, addr.is_ipv6()),
+        gateway: host.gateway(interface.index, addr),
         backup: false,
         owned: false,
     }
@@ -283,7 +281,7 @@ fn named(spec: &PathSpec, interface: &Interface, host: &Snapshot) -> Vec<HostPat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Address, DefaultRoute};
+    use crate::netlink::{Address, DefaultRoute, Way};
 
     fn ip(s: &str) -> IpAddr {
         s.parse().expect("a literal address")
@@ -327,6 +325,7 @@ mod tests {
                 gateway: Some(ip("10.0.0.1")),
                 metric: 0,
             }],
+            ways: Vec::new(),
         }
     }
 
@@ -399,6 +398,36 @@ mod tests {
             ]
         );
         assert!(missing.is_empty());
+    }
+
+    #[test]
+    fn default_choice_goes_by_metric_and_by_the_tables_that_rules_choose() {
+        let mut host = host();
+        host.defaults = [(2, 900), (3, 200)]
+            .map(|(index, metric)| DefaultRoute {
+                index,
+                ipv6: false,
+                gateway: None,
+                metric,
+            })
+            .to_vec();
+        let order = |host: &Snapshot| -> Vec<String> {
+            let (paths, _) = select(&[], host);
+            let text = |p: &HostPath| match p.gateway {
+                Some(gateway) => format!("{} via {gateway}", p.addr),
+                None => p.addr.to_string(),
+            };
+            paths.iter().map(text).collect()
+        };
+        assert_eq!(order(&host), ["10.1.0.2", "10.0.0.2", "10.0.0.3"]);
+        // `ip rule from 10.1.0.2` leads to a table with a default route; the main one has none by this interface.
+        host.defaults.pop();
+        let gateway = Some(ip("10.1.0.1"));
+        host.ways.push((3, ip("10.1.0.2"), Way { gateway }));
+        assert_eq!(
+            order(&host),
+            ["10.0.0.2", "10.0.0.3", "10.1.0.2 via 10.1.0.1"]
+        );
     }
 
     #[test]

@@ -9,4 +9,4 @@ pub use change::{
     Route, Rule, add_address, add_missing_route, add_route, add_rule, delete_rule, flush_table,
     set_link,
 };
-pub use socket::dump;
+pub use socket::{ask, dump};

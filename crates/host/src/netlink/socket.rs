@@ -64,6 +64,25 @@ pub fn dump(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>
     }
 }
 
+/// Asks one question that has one answer.
+///
+/// # Errors
+/// Those of the netlink socket and of the kernel.
+pub fn ask(request: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+    let socket = connect()?;
+    send(&socket, 0, request)?;
+    loop {
+        let (bytes, _) = socket.recv_from_full()?;
+        for message in messages(&bytes) {
+            match message.payload {
+                NetlinkPayload::Error(e) => return Err(e.to_io()),
+                NetlinkPayload::InnerMessage(inner) => return Ok(inner),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Changes something and waits for the kernel's word on it.
 pub(super) fn change(flags: u16, request: RouteNetlinkMessage) -> io::Result<()> {
     let socket = connect()?;

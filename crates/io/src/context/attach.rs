@@ -1,12 +1,17 @@
 //! How a stack is attached to its host, and how that follows the host's changes.
 
+use super::news;
 use crate::driver::{DeviceTasks, Shared};
-use crate::netlink::Snapshot;
+use crate::netlink::{Snapshot, way_to};
 use crate::path::{HostPath, PathSpec};
-use manypath_stack::{Path, PathEvent};
+use manypath_stack::{IfaceId, Path, PathEvent};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+
+/// Pairs of addresses that are remembered as asked for.
+const MOST_ASKED: usize = 4096;
 
 /// What the user wants of the attachment.
 #[derive(Debug, Clone)]
@@ -18,8 +23,8 @@ pub(super) struct Desired {
 
 /// A kind of attachment.
 pub(super) trait Kind: Send {
-    /// Brings devices and rules in line with the host's paths, and says how the stack shall call them. What cannot be had is
-    /// left out; the first trouble is reported with the paths that work.
+    /// Brings devices and rules in line with the host's paths, and says how the stack shall call them, in their order. What cannot be
+    /// had is left out; the first trouble is reported with the paths that work.
     fn apply(
         &mut self,
         shared: &Arc<Shared>,
@@ -56,7 +61,10 @@ pub(super) struct Attachment {
     told: Vec<Path>,
     /// The host's paths when the stack was told last.
     seen: Vec<HostPath>,
+    /// The host at that time.
     host: Snapshot,
+    /// Pairs of addresses whose way was asked for since.
+    asked: BTreeSet<(IpAddr, IpAddr)>,
     /// Devices that the caller brought along.
     pub(super) brought: Vec<DeviceTasks>,
 }
@@ -83,6 +91,9 @@ impl Attachment {
         for event in changes(&self.told, &wanted) {
             shared.path_event(event);
         }
+        shared.order_paths(&wanted);
+        let before = Some(&self.host).filter(|before| !before.interfaces.is_empty());
+        news::tell(&self.seen, paths, before, host);
         // Nothing that the stack knows of changed, but its packets go another way now: what was silent may answer.
         for path in wanted.iter().filter(|path| self.told.contains(path)) {
             if rerouted(&self.seen, paths, path.addr) {
@@ -92,6 +103,10 @@ impl Attachment {
         self.told = wanted;
         self.seen = paths.to_vec();
         self.host = host.clone();
+        self.asked.clear();
+        if let Err(error) = &result {
+            tracing::warn!(%error, "not every path can be used; it is tried again when something changes");
+        }
         result
     }
 
@@ -128,6 +143,28 @@ impl Attachment {
         match &self.kind {
             Some(kind) => kind.give_back(shared),
             None => Ok(()),
+        }
+    }
+
+    /// Finds the router between each of these addresses of ours and the peer's, as the host's routes have it: there may be routes to one
+    /// destination, or a default route in halves. What was asked once is asked again when something has changed.
+    pub(super) fn find_ways(&mut self, shared: &Arc<Shared>, pairs: &[(IpAddr, IpAddr)]) {
+        for (local, remote) in pairs {
+            if self.asked.len() >= MOST_ASKED {
+                self.asked.clear();
+            }
+            if !self.asked.insert((*local, *remote)) {
+                continue;
+            }
+            let ours = |p: &&HostPath| p.addr == *local && p.mac.is_some();
+            let Some(path) = self.seen.iter().find(ours) else {
+                continue;
+            };
+            // Without an answer its gateway has to do.
+            if let Ok(Some(way)) = way_to(*remote, Some(*local), path.index) {
+                let hop = way.gateway.unwrap_or(*remote);
+                shared.with_transmit(IfaceId(path.index), |t| t.via(*local, *remote, hop));
+            }
         }
     }
 
@@ -181,7 +218,7 @@ fn changes(old: &[Path], new: &[Path]) -> Vec<PathEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manypath_stack::{IfaceId, Offload};
+    use manypath_stack::Offload;
 
     fn path(iface: u32, addr: &str, mtu: u16) -> Path {
         Path {

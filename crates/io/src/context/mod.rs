@@ -3,6 +3,7 @@
 mod attach;
 mod builder;
 mod follow;
+mod news;
 mod packet;
 mod tun;
 
@@ -193,6 +194,11 @@ impl Context {
             })
             .collect();
         self.0.names.lookup(&ways, host).await
+    }
+
+    /// Finds the routers between addresses of ours and of peers.
+    pub(crate) fn find_ways(&self, pairs: &[(IpAddr, IpAddr)]) {
+        lock(&self.0.attachment).find_ways(&self.0.shared, pairs);
     }
 
     /// Makes a port ours where addresses are shared with the host.

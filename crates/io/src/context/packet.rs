@@ -244,7 +244,12 @@ impl Kind for PacketAttachment {
     ) -> (Vec<Path>, io::Result<()>) {
         self.shared = Some(Arc::clone(shared));
         let result = self.bring_in_line(shared, paths);
-        (self.stack_paths(), result)
+        let mut told = self.stack_paths();
+        told.sort_by_key(|t| {
+            let is = |p: &HostPath| p.index == t.iface.0 && p.addr == t.addr;
+            paths.iter().position(is)
+        });
+        (told, result)
     }
 
     fn grow_ports(&mut self) -> bool {

@@ -125,15 +125,14 @@ impl Kind for TunAttachment {
             self.host = host.clone();
         }
         let offload = self.offload;
-        let told = self
-            .nat
-            .paths()
+        // The order of the paths; translation keeps those that it knows before new ones.
+        let told = paths
             .iter()
-            .filter_map(|p| {
-                let path = paths.iter().find(|h| is_of(&p.path, h))?;
+            .filter_map(|path| {
+                let inside = self.nat.paths().iter().find(|p| is_of(&p.path, path))?;
                 Some(Path {
                     iface,
-                    addr: p.inside,
+                    addr: inside.inside,
                     mtu: path.mtu,
                     backup: path.backup,
                     offload,

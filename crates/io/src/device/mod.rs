@@ -16,6 +16,7 @@ use manypath_host::Firewall;
 use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::io;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -122,6 +123,12 @@ pub trait Transmit: Send {
 
     /// A frame that the receive half gave as [`Inbound::Neighbour`].
     fn on_neighbour(&mut self, frame: &[u8]);
+
+    /// Packets from our `src` to `dst` leave the link by the neighbour `hop`, as the host's routes have it. Devices without neighbours do
+    /// not care.
+    fn via(&mut self, src: IpAddr, dst: IpAddr, hop: IpAddr) {
+        let _ = (src, dst, hop);
+    }
 
     /// Our addresses and ports on the interface have changed. Devices without neighbours do not care.
     ///

@@ -409,7 +409,12 @@ impl Transmit for PacketTransmit {
         self.send_outputs();
     }
 
+    fn via(&mut self, src: IpAddr, dst: IpAddr, hop: IpAddr) {
+        self.neighbours.set_via(src, dst, hop);
+    }
+
     fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
+        self.neighbours.forget_vias();
         self.receiver
             .attach_filter(&filter_of(links, ports).compile())?;
         let new: Vec<Link> = links

@@ -14,7 +14,7 @@ use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    Event, EventKind, Gather, IfaceId, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
+    Event, EventKind, Gather, IfaceId, Path, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
 };
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
@@ -234,8 +234,17 @@ impl Shared {
     pub(crate) fn path_event(&self, event: PathEvent) {
         let mut session = self.session();
         let now = session.now();
+        let (PathEvent::Up(Path { addr, .. }) | PathEvent::Down { addr, .. }) = event;
+        // Whatever was wrong with it may be over.
+        session.guard.memory.works(addr);
         session.guard.stack.handle_path_event(now, event);
         session.pump();
+    }
+
+    /// Puts the stack's paths in this order.
+    pub(crate) fn order_paths(&self, paths: &[Path]) {
+        let order: Vec<(IfaceId, IpAddr)> = paths.iter().map(|p| (p.iface, p.addr)).collect();
+        self.session().inner().stack.order_paths(&order);
     }
 
     /// Does something with a device's transmit half.

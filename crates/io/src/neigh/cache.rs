@@ -93,6 +93,8 @@ struct Parked {
 pub struct Neighbours {
     pub(super) mac: Mac,
     pub(super) links: Vec<Link>,
+    /// Next hops of single destinations, where the host's routes tell them apart.
+    vias: BTreeMap<(IpAddr, IpAddr), IpAddr>,
     entries: BTreeMap<IpAddr, Entry>,
     parked: VecDeque<Parked>,
     parked_bytes: usize,
@@ -107,6 +109,7 @@ impl Neighbours {
         Neighbours {
             mac,
             links: Vec::new(),
+            vias: BTreeMap::new(),
             entries: BTreeMap::new(),
             parked: VecDeque::new(),
             parked_bytes: 0,
@@ -141,10 +144,23 @@ impl Neighbours {
     /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here.
     #[must_use]
     pub fn next_hop(&self, src: IpAddr, dst: IpAddr) -> Option<IpAddr> {
-        self.links
-            .iter()
-            .find(|l| l.addr == src)
-            .map(|l| l.next_hop(dst))
+        let link = self.links.iter().find(|l| l.addr == src)?;
+        let via = self.vias.get(&(src, dst)).copied();
+        Some(via.unwrap_or_else(|| link.next_hop(dst)))
+    }
+
+    /// Packets from our `src` to `dst` go to this neighbour from now on. It is remembered only if that is another one than usual.
+    pub fn set_via(&mut self, src: IpAddr, dst: IpAddr, hop: IpAddr) {
+        self.vias.remove(&(src, dst));
+        let usual = self.next_hop(src, dst);
+        if usual.is_some_and(|usual| usual != hop) && self.vias.len() < ENTRIES_MAX {
+            self.vias.insert((src, dst), hop);
+        }
+    }
+
+    /// Forgets what was said of single destinations.
+    pub fn forget_vias(&mut self) {
+        self.vias.clear();
     }
 
     /// Looks up `hop`; asks for it (from our address `src`) if it is unknown or its entry has aged.
@@ -509,6 +525,18 @@ mod tests {
             Some(ip("10.0.0.254"))
         );
         assert_eq!(n.next_hop(ip("10.0.0.9"), ip("10.0.0.77")), None);
+        let mut n = n;
+        n.set_via(ip("10.0.0.1"), ip("10.0.1.77"), ip("10.0.0.9"));
+        n.set_via(ip("10.0.0.1"), ip("10.0.1.78"), ip("10.0.0.254"));
+        for (dst, hop) in [("10.0.1.77", "10.0.0.9"), ("10.0.1.78", "10.0.0.254")] {
+            assert_eq!(n.next_hop(ip("10.0.0.1"), ip(dst)), Some(ip(hop)));
+        }
+        assert_eq!(n.vias.len(), 1, "the usual one is no exception");
+        n.forget_vias();
+        assert_eq!(
+            n.next_hop(ip("10.0.0.1"), ip("10.0.1.77")),
+            Some(ip("10.0.0.254"))
+        );
         let odd = Link {
             addr: ip("10.0.0.1"),
             prefix: 25,

@@ -5,6 +5,8 @@
 
 mod follow;
 mod query;
+mod route;
 
 pub use follow::Follower;
 pub use query::{Address, DefaultRoute, Interface, Snapshot, index_of, neighbours};
+pub use route::{Way, way_to};

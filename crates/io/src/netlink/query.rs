@@ -1,5 +1,6 @@
 //! What the host has.
 
+use super::route::{Way, way_out};
 use crate::neigh::Mac;
 use manypath_host::netlink::dump;
 use netlink_packet_route::RouteNetlinkMessage as Message;
@@ -68,7 +69,12 @@ pub struct Snapshot {
     pub addresses: Vec<Address>,
     /// Default routes of the main table, best first.
     pub defaults: Vec<DefaultRoute>,
+    /// The ways of its addresses to other networks, by whatever table the rules choose for them.
+    pub ways: Vec<(u32, IpAddr, Way)>,
 }
+
+/// Addresses whose ways are asked for at most.
+const MOST_WAYS: usize = 64;
 
 impl Snapshot {
     /// Asks the kernel.
@@ -85,7 +91,7 @@ impl Snapshot {
             .flatten()
             .collect();
         defaults.sort_by_key(|d| (d.metric, d.index));
-        Ok(Snapshot {
+        let mut host = Snapshot {
             interfaces: dump(Message::GetLink(LinkMessage::default()))?
                 .into_iter()
                 .filter_map(|m| match m {
@@ -101,7 +107,48 @@ impl Snapshot {
                 })
                 .collect(),
             defaults,
-        })
+            ways: Vec::new(),
+        };
+        host.ways = host.ask_ways();
+        Ok(host)
+    }
+
+    /// Asks for the ways of all addresses that could be paths. What cannot be asked has the default routes of the main table.
+    fn ask_ways(&self) -> Vec<(u32, IpAddr, Way)> {
+        let live = |index| {
+            let interface = self.interfaces.iter().find(|i| i.index == index);
+            interface.is_some_and(|i| i.up && !i.loopback)
+        };
+        let asked = self
+            .addresses
+            .iter()
+            .filter(|a| a.global && a.usable && live(a.index));
+        asked
+            .take(MOST_WAYS)
+            .filter_map(|a| {
+                let way = way_out(a.addr, a.index).ok().flatten()?;
+                Some((a.index, a.addr, way))
+            })
+            .collect()
+    }
+
+    /// Whether other networks can be reached from an address on interface `index`.
+    #[must_use]
+    pub fn is_routed(&self, index: u32, addr: IpAddr) -> bool {
+        let by_rule = self.ways.iter().any(|(i, a, _)| (*i, *a) == (index, addr));
+        by_rule || self.default_of(index, addr.is_ipv6()).is_some()
+    }
+
+    fn default_of(&self, index: u32, ipv6: bool) -> Option<&DefaultRoute> {
+        let fits = |d: &&DefaultRoute| d.index == index && d.ipv6 == ipv6;
+        self.defaults.iter().find(fits)
+    }
+
+    /// How little the kernel prefers the default route of an address on interface `index`; one of another table comes last.
+    #[must_use]
+    pub fn metric(&self, index: u32, addr: IpAddr) -> u32 {
+        let default = self.default_of(index, addr.is_ipv6());
+        default.map_or(u32::MAX, |d| d.metric)
     }
 
     /// The interface of that name.
@@ -110,13 +157,14 @@ impl Snapshot {
         self.interfaces.iter().find(|i| i.name == name)
     }
 
-    /// The gateway for an address of `ipv6`'s family on interface `index`.
+    /// The gateway for an address on interface `index`.
     #[must_use]
-    pub fn gateway(&self, index: u32, ipv6: bool) -> Option<IpAddr> {
-        self.defaults
-            .iter()
-            .find(|d| d.index == index && d.ipv6 == ipv6)
-            .and_then(|d| d.gateway)
+    pub fn gateway(&self, index: u32, addr: IpAddr) -> Option<IpAddr> {
+        let by_rule = self.ways.iter().find(|(i, a, _)| (*i, *a) == (index, addr));
+        match by_rule {
+            Some((_, _, way)) => way.gateway,
+            None => self.default_of(index, addr.is_ipv6())?.gateway,
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
     if candidates.is_empty() {
         return Err(error::of_call(StackError::NoPath));
     }
+    let pairs = candidates.iter().map(|c| (c.local, c.remote.ip()));
+    request.context.find_ways(&pairs.collect::<Vec<_>>());
     let run = Run::begin(request.context.shared());
     let delays: Vec<Duration> = candidates.iter().map(|c| c.delay).collect();
     let outcome = race(&delays, |i| {

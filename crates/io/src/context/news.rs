@@ -1,0 +1,154 @@
+//! Says which paths come and go, and why.
+
+use crate::netlink::Snapshot;
+use crate::path::HostPath;
+use std::fmt;
+use std::net::IpAddr;
+
+/// What changed about a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    InterfaceGone,
+    LinkDown,
+    AddressGone,
+    AddressUnusable,
+    RouteGone,
+    Start,
+    InterfaceCame,
+    LinkUp,
+    AddressCame,
+    RouteCame,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InterfaceGone => "the interface is gone",
+            Self::LinkDown => "the link is down or has no carrier",
+            Self::AddressGone => "the address was removed",
+            Self::AddressUnusable => {
+                "the address cannot be used: a duplicate, or still being checked"
+            }
+            Self::RouteGone => "its default route was removed",
+            Self::Start => "found at the start",
+            Self::InterfaceCame => "the interface came",
+            Self::LinkUp => "the link is up",
+            Self::AddressCame => "the address was added",
+            Self::RouteCame => "a default route was added",
+        })
+    }
+}
+
+/// Writes a line for each path that came or went since `old`.
+pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>, host: &Snapshot) {
+    let has = |all: &[HostPath], path: &HostPath| {
+        all.iter()
+            .any(|p| (p.index, p.addr) == (path.index, path.addr))
+    };
+    for path in old.iter().filter(|path| !has(new, path)) {
+        let reason = why_gone(path.index, path.addr, host);
+        tracing::warn!("path {} ({}) is gone: {reason}", path.iface, path.addr);
+    }
+    for path in new.iter().filter(|path| !has(old, path)) {
+        let reason = why_came(path.index, path.addr, before);
+        tracing::info!("path {} ({}) can be used: {reason}", path.iface, path.addr);
+        if path.gateway.is_none() && path.mac.is_some() && !host.is_routed(path.index, path.addr) {
+            tracing::warn!(
+                "path {} ({}) has no route to other networks: only hosts on its own link can be reached by it. Add a default route, \
+                 or name the router: --path {}={},gateway=ADDR",
+                path.iface,
+                path.addr,
+                path.iface,
+                path.addr
+            );
+        }
+    }
+}
+
+/// What a path lacks on a host. Pure.
+fn why_gone(index: u32, addr: IpAddr, host: &Snapshot) -> Reason {
+    let Some(interface) = host.interfaces.iter().find(|i| i.index == index) else {
+        return Reason::InterfaceGone;
+    };
+    if !interface.up {
+        return Reason::LinkDown;
+    }
+    match host
+        .addresses
+        .iter()
+        .find(|a| (a.index, a.addr) == (index, addr))
+    {
+        None => Reason::AddressGone,
+        Some(address) if !address.usable => Reason::AddressUnusable,
+        Some(_) => Reason::RouteGone,
+    }
+}
+
+/// What a path had lacked on a host before it came. Pure.
+fn why_came(index: u32, addr: IpAddr, before: Option<&Snapshot>) -> Reason {
+    match before.map(|host| why_gone(index, addr, host)) {
+        None => Reason::Start,
+        Some(Reason::InterfaceGone) => Reason::InterfaceCame,
+        Some(Reason::LinkDown) => Reason::LinkUp,
+        Some(Reason::AddressGone | Reason::AddressUnusable) => Reason::AddressCame,
+        Some(_) => Reason::RouteCame,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{Address, Interface};
+
+    fn host(up: bool, usable: Option<bool>) -> Snapshot {
+        let addr = addr();
+        Snapshot {
+            interfaces: vec![Interface {
+                index: 2,
+                name: "eth0".to_owned(),
+                mac: None,
+                mtu: 1500,
+                up,
+                loopback: false,
+            }],
+            addresses: usable
+                .map(|usable| Address {
+                    index: 2,
+                    addr,
+                    prefix: 24,
+                    global: true,
+                    usable,
+                })
+                .into_iter()
+                .collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    fn addr() -> IpAddr {
+        "10.0.0.2".parse().expect("a literal address")
+    }
+
+    #[test]
+    fn the_reason_is_what_is_missing() {
+        for (host, gone, came) in [
+            (
+                Snapshot::default(),
+                Reason::InterfaceGone,
+                Reason::InterfaceCame,
+            ),
+            (host(false, Some(true)), Reason::LinkDown, Reason::LinkUp),
+            (host(true, None), Reason::AddressGone, Reason::AddressCame),
+            (
+                host(true, Some(false)),
+                Reason::AddressUnusable,
+                Reason::AddressCame,
+            ),
+            (host(true, Some(true)), Reason::RouteGone, Reason::RouteCame),
+        ] {
+            assert_eq!(why_gone(2, addr(), &host), gone);
+            assert_eq!(why_came(2, addr(), Some(&host)), came);
+        }
+        assert_eq!(why_came(2, addr(), None), Reason::Start);
+    }
+}
