@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use manypath_control::report::SubflowReport;
-use manypath_tests::net::{Family, Net, Own};
+use manypath_tests::net::{Family, Net, Own, tool};
 use manypath_tests::pair::{Ends, Plan, Role, Route, WAYS, Way};
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_until;
@@ -168,6 +168,66 @@ fn gets_another_address(net: &Net, new: IpAddr) {
 fn is_plugged_in_elsewhere(net: &Net, new: IpAddr) {
     net.unplug(1);
     net.plug_in(1, new);
+}
+
+/// What the program had written down of the host, and the host itself: the policy rules and the tables that they lead to.
+fn rules(net: &Net) -> Vec<String> {
+    let ours = |line: &&str| line.starts_with("7000:") || line.contains(" table 70");
+    let all = show(net, "-4 rule") + &show(net, "-4 route show table all");
+    all.lines().filter(ours).map(str::to_owned).collect()
+}
+
+/// Paths behind a TUN device come and go for months: each has one rule and its routes while it is there, and nothing when it is gone.
+#[test]
+fn a_path_that_goes_leaves_no_rule_behind_a_tun() {
+    let Some(net) = Net::bridged(2) else { return };
+    net.add_endpoint(Net::kernel_address(V4, 2), 2, "signal");
+    let (mut route, ends) = connected(&net, Role::Client, "tun", 2, Way::ToKernel);
+    subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
+    let kinds = |rules: &[String]| {
+        let is_rule = |line: &&String| line.starts_with("7000:");
+        (rules.iter().filter(is_rule).count(), rules.len())
+    };
+    let before = kinds(&rules(&net));
+    assert_eq!(before.0, 2);
+    for _ in 0..3 {
+        net.carrier(2, false);
+        subflows(&mut route, "one address", |all| addresses(all).len() == 1);
+        wait_until("the rule of the other one to go", || {
+            let left = rules(&net);
+            if kinds(&left).0 == 1 {
+                Ok(())
+            } else {
+                Err(left)
+            }
+        });
+        net.carrier(2, true);
+        subflows(&mut route, "two again", |all| addresses(all).len() == 2);
+        assert_eq!(kinds(&rules(&net)), before, "{:?}", rules(&net));
+    }
+    // A path whose router changes is the same path: its subflows stay.
+    let old = subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
+    net.ours
+        .ip(["route add default via 10.77.2.1 dev v2 metric 7"])
+        .expect("the router is on the link");
+    wait_until("the new route", || {
+        let now = rules(&net);
+        let there = now.iter().any(|l| l.contains("via 10.77.2.1"));
+        if there { Ok(()) } else { Err(now) }
+    });
+    assert_eq!(kinds(&rules(&net)), before, "{:?}", rules(&net));
+    both_ways(&ends.ours, &ends.kernel, 1_000_000);
+    let now = subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
+    let ids = |all: &[SubflowReport]| all.iter().map(|s| s.id).collect::<Vec<_>>();
+    assert_eq!(ids(&now), ids(&old));
+    end(&route, &ends);
+}
+
+fn show(net: &Net, what: &str) -> String {
+    let mut command = tool("ip");
+    command.args(what.split(' '));
+    let output = net.ours.output(command).expect("ip is installed");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 macro_rules! uplinks {

@@ -91,6 +91,12 @@ impl FromStr for Undo {
 /// Directories for journals that are tried in the place for temporary files.
 const DIRECTORIES: u32 = 16;
 
+/// The start of a line that strikes an earlier one out: what it lists was undone.
+const DONE: &str = "done ";
+
+/// So many entries may be struck out before the file is written anew: paths that come and go must not fill the file system.
+const MOST_STRUCK: usize = 256;
+
 /// The start of the names of our nftables tables.
 const TABLE_PREFIX: &str = "manypath_";
 
@@ -191,6 +197,8 @@ pub(crate) struct Journal {
     file: File,
     name: String,
     entries: Vec<Undo>,
+    /// How many entries of the file are struck out.
+    struck: usize,
 }
 
 impl Journal {
@@ -220,6 +228,7 @@ impl Journal {
             file,
             name,
             entries: Vec::new(),
+            struck: 0,
         })
     }
 
@@ -264,6 +273,45 @@ impl Journal {
         }
     }
 
+    /// Strikes out a change that was undone. Where that cannot be written the entry stays, and undoing twice does no harm.
+    pub(crate) fn forget(&mut self, undone: &Undo) {
+        let Some(at) = self.entries.iter().rposition(|entry| entry == undone) else {
+            return;
+        };
+        if (self.file.write_all(format!("{DONE}{undone}\n").as_bytes())).is_err() {
+            return;
+        }
+        self.entries.remove(at);
+        self.struck += 1;
+        if self.struck >= MOST_STRUCK && self.rewrite().is_ok() {
+            self.struck = 0;
+        }
+    }
+
+    /// Puts a file with what is still to be undone in the place of one that has become long.
+    fn rewrite(&mut self) -> io::Result<()> {
+        // Nobody may take the old file for that of a dead process between the change of names and that of locks.
+        let _others_wait = self.exclusive();
+        let new = self.path.with_extension("new");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&new)?;
+        let text = text(&self.entries)?;
+        let written = flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(io::Error::from)
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&new, &self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        } else {
+            self.file = file;
+        }
+        written
+    }
+
     /// Keeps other processes from taking what there is once, until it is dropped.
     pub(crate) fn exclusive(&self) -> Exclusive {
         exclusive(&self.directories)
@@ -295,17 +343,22 @@ impl Journal {
     }
 }
 
+/// What a journal with these entries says.
+fn text(entries: &[Undo]) -> io::Result<String> {
+    let mark = mark(Path::new("/proc/thread-self"))?;
+    let first = format!("mark {mark}\n");
+    Ok(entries
+        .iter()
+        .fold(first, |text, entry| text + &format!("{entry}\n")))
+}
+
 /// Starts a journal in the first directory that can hold it: the path, the file and the name.
 fn begin(
     directories: &[PathBuf],
     namespace: u64,
     entries: &[Undo],
 ) -> io::Result<(PathBuf, File, String)> {
-    let mark = mark(Path::new("/proc/thread-self"))?;
-    let mut text = format!("mark {mark}\n");
-    for entry in entries {
-        text += &format!("{entry}\n");
-    }
+    let text = text(entries)?;
     let mut reasons = Vec::new();
     let mut kind = io::ErrorKind::NotFound;
     for directory in directories {
@@ -372,6 +425,11 @@ fn parse(text: &[u8]) -> Content {
     };
     for line in lines {
         let line = std::str::from_utf8(line).unwrap_or_default();
+        if let Some(Ok(undone)) = line.strip_prefix(DONE).map(str::parse::<Undo>) {
+            let at = content.entries.iter().rposition(|entry| *entry == undone);
+            at.map(|at| content.entries.remove(at));
+            continue;
+        }
         match line.parse() {
             Ok(undo) => content.entries.push(undo),
             Err(()) => content.torn |= !line.starts_with("mark "),
@@ -663,6 +721,38 @@ mod tests {
         seen.reverse();
         assert_eq!(seen, examples());
         assert!(!path.exists());
+        fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn what_was_undone_is_struck_out_and_never_fills_the_file() {
+        let directory = scratch("struck");
+        let mut journal =
+            Journal::open_in(vec![directory.clone()], &mut |_, _| {}).expect("a new journal");
+        journal
+            .record(Undo::Network(3))
+            .expect("a writable journal");
+        let mut longest = 0;
+        for n in 0..1000 {
+            let undo = Undo::RouteTable(n % 2);
+            journal.record(undo.clone()).expect("a writable journal");
+            journal.forget(&undo);
+            let text = fs::read(&journal.path).expect("it is there");
+            assert_eq!(parse(&text).entries, [Undo::Network(3)], "{n}");
+            assert!(!parse(&text).torn);
+            longest = longest.max(text.len());
+        }
+        assert!(longest < 16 << 10, "{longest} bytes");
+        // A file that was written anew is locked as the first was.
+        assert!(take_dead(&journal.path).is_none());
+        journal
+            .record(Undo::RouteTable(7))
+            .expect("a writable journal");
+        drop(journal);
+        let mut seen = Vec::new();
+        Journal::open_in(vec![directory.clone()], &mut |u, _| seen.push(u.clone()))
+            .expect("the next journal");
+        assert_eq!(seen, [Undo::RouteTable(7), Undo::Network(3)]);
         fs::remove_dir_all(directory).expect("our own directory");
     }
 

@@ -120,11 +120,7 @@ impl Nat {
         host: &[IpAddr],
     ) -> io::Result<Self> {
         let networks = Networks::of(setup.reserve_network(host)?);
-        netlink::set_link(tun_index, mtu)?;
-        netlink::add_address(tun_index, networks.inside(false, 1), 24)?;
-        // A host without IPv6 has no use for the other one.
-        let _ = netlink::add_address(tun_index, networks.inside(true, 1), 64);
-        Ok(Nat {
+        let nat = Nat {
             tun: tun.to_owned(),
             tun_index,
             networks,
@@ -132,7 +128,39 @@ impl Nat {
             paths: Vec::new(),
             used: 1,
             routes: BTreeMap::new(),
-        })
+        };
+        nat.switch_on(mtu)?;
+        Ok(nat)
+    }
+
+    /// Puts the device up with this MTU (bytes), and gives the host its addresses there, which may have gone when it was down.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn switch_on(&self, mtu: u16) -> io::Result<()> {
+        netlink::set_link(self.tun_index, mtu)?;
+        netlink::add_address(self.tun_index, self.networks.inside(false, 1), 24)?;
+        // A host without IPv6 has no use for the other one.
+        let _ = netlink::add_address(self.tun_index, self.networks.inside(true, 1), 64);
+        Ok(())
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.tun
+    }
+
+    /// The device's index.
+    #[must_use]
+    pub fn device_index(&self) -> u32 {
+        self.tun_index
+    }
+
+    /// The ports on the host's addresses that are ours.
+    #[must_use]
+    pub fn listening(&self) -> &[u16] {
+        &self.listen
     }
 
     /// Puts back the rules and routes of the paths that somebody took away. Answers them in words.
@@ -142,8 +170,7 @@ impl Nat {
     pub fn repair(&self) -> (Vec<String>, io::Result<()>) {
         let mut restored = Vec::new();
         let mut result = Ok(());
-        let here = |routing: &&Routing| self.paths.iter().any(|p| p.inside == routing.rule.from);
-        for routing in self.routes.values().filter(here) {
+        for routing in self.routes.values() {
             let rule = &routing.rule;
             let mut note = |done: io::Result<()>, what: String| match done {
                 Ok(()) => restored.push(what),
@@ -182,34 +209,30 @@ impl Nat {
         &self.paths
     }
 
-    /// Makes `wanted` the paths. A path that stays keeps its inside address.
+    /// Makes `wanted` the paths. A path that stays keeps its inside address, and so do its connections, whatever router it has
+    /// now; the rule and the routes of one that goes are taken away.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// The first of the kernel's: paths that cannot be had are left out, the others are tried all the same.
     pub fn set_paths(&mut self, setup: &mut Setup, wanted: &[Uplink]) -> io::Result<()> {
-        self.paths.retain(|p| wanted.contains(&p.path));
+        let same =
+            |a: &Uplink, b: &Uplink| (a.index, &a.iface, a.addr) == (b.index, &b.iface, b.addr);
+        let (stay, go): (Vec<Inside>, Vec<Inside>) = std::mem::take(&mut self.paths)
+            .into_iter()
+            .partition(|p| wanted.iter().any(|path| same(path, &p.path)));
+        self.paths = stay;
+        for gone in &go {
+            self.unroute(setup, gone.inside);
+        }
+        let mut result = Ok(());
         for path in wanted {
-            if self.paths.iter().any(|p| p.path == *path) {
-                continue;
-            }
-            if self.used >= INSIDE_MAX {
-                // Long-lived processes on restless networks come round; no two live paths share an address.
-                self.used = 1;
-            }
-            let ipv6 = path.addr.is_ipv6();
-            loop {
-                self.used += 1;
-                let candidate = self.networks.inside(ipv6, self.used);
-                if !self.paths.iter().any(|p| p.inside == candidate) {
-                    break;
-                }
-            }
-            let added = Inside {
-                inside: self.networks.inside(ipv6, self.used),
-                path: path.clone(),
+            let known = self.paths.iter().position(|p| same(&p.path, path));
+            let done = match known {
+                Some(n) if self.paths[n].path == *path => Ok(()),
+                Some(n) => self.reroute(n, path),
+                None => self.add(setup, path),
             };
-            self.route(setup, &added)?;
-            self.paths.push(added);
+            result = result.and(done);
         }
         let list: Vec<Translation> = self
             .paths
@@ -221,14 +244,44 @@ impl Nat {
                 listen: self.listen.clone(),
             })
             .collect();
-        setup.translate(&self.tun, &list)
+        setup.translate(&self.tun, &list).and(result)
+    }
+
+    /// Routes one more path, by an inside address that none has.
+    fn add(&mut self, setup: &mut Setup, path: &Uplink) -> io::Result<()> {
+        let ipv6 = path.addr.is_ipv6();
+        let inside = loop {
+            // Long-lived processes on restless networks come round; no two live paths share an address.
+            self.used = if self.used >= INSIDE_MAX {
+                2
+            } else {
+                self.used + 1
+            };
+            if !self.routes.contains_key(&self.table()) {
+                break self.networks.inside(ipv6, self.used);
+            }
+        };
+        let added = Inside {
+            inside,
+            path: path.clone(),
+        };
+        if let Err(e) = self.route(setup, &added) {
+            self.unroute(setup, inside);
+            return Err(e);
+        }
+        self.paths.push(added);
+        Ok(())
+    }
+
+    /// The routing table of the inside address that was used last; the device's index makes it unique on the host.
+    fn table(&self) -> u32 {
+        TABLES + self.tun_index * 256 + self.used
     }
 
     fn route(&mut self, setup: &mut Setup, added: &Inside) -> io::Result<()> {
         let path = &added.path;
         let ipv6 = path.addr.is_ipv6();
-        // A table for each inside address; the device's index makes it unique on the host.
-        let table = TABLES + self.tun_index * 256 + self.used;
+        let table = self.table();
         forward(setup, &self.tun, &path.iface, ipv6)?;
         setup.route_table(table)?;
         netlink::flush_table(table)?;
@@ -240,10 +293,40 @@ impl Nat {
             },
             routes: routes(path, table),
         };
+        // It is known before it is made: what of it is there when something fails can be taken away again.
+        self.routes.insert(table, routing.clone());
         routing.routes.iter().try_for_each(netlink::add_route)?;
-        setup.add_rule(&routing.rule)?;
-        self.routes.insert(table, routing);
+        setup.add_rule(&routing.rule)
+    }
+
+    /// Gives a path that stays the routes that it has now. The new ones come before the old ones go: without any, the main table
+    /// would lead packets out by some other interface, with their inside address.
+    fn reroute(&mut self, n: usize, path: &Uplink) -> io::Result<()> {
+        let inside = self.paths[n].inside;
+        let mut all = self.routes.iter_mut();
+        if let Some((table, routing)) = all.find(|(_, r)| r.rule.from == inside) {
+            let new = routes(path, *table);
+            new.iter().try_for_each(netlink::add_route)?;
+            let goes = |old: &&Route| !new.iter().any(|n| (n.to, n.prefix) == (old.to, old.prefix));
+            for old in routing.routes.iter().filter(goes) {
+                // The kernel may have taken it away with its network.
+                let _ = netlink::delete_route(old);
+            }
+            routing.routes = new;
+        }
+        self.paths[n].path = path.clone();
         Ok(())
+    }
+
+    /// Takes away what led the packets of an inside address.
+    fn unroute(&mut self, setup: &mut Setup, inside: IpAddr) {
+        let of = |(_, routing): &(&u32, &Routing)| routing.rule.from == inside;
+        let Some((&table, _)) = self.routes.iter().find(of) else {
+            return;
+        };
+        if let Some(routing) = self.routes.remove(&table) {
+            setup.remove_rule(&routing.rule, table);
+        }
     }
 }
 

@@ -165,6 +165,19 @@ impl Setup {
         }
     }
 
+    /// Takes a policy rule away, and the routes of its table. What cannot be taken away now stays written down for later.
+    pub(crate) fn remove_rule(&mut self, rule: &crate::netlink::Rule, table: u32) {
+        let gone = |result: io::Result<()>| {
+            result.is_ok() || result.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        if gone(crate::netlink::delete_rule(rule)) {
+            self.journal.forget(&Undo::Rule(*rule));
+        }
+        if gone(crate::netlink::flush_table(table)) {
+            self.journal.forget(&Undo::RouteTable(table));
+        }
+    }
+
     pub(crate) fn route_table(&mut self, table: u32) -> io::Result<()> {
         self.journal.record(Undo::RouteTable(table))
     }

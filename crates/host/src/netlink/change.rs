@@ -96,7 +96,19 @@ pub fn add_missing_route(route: &Route) -> io::Result<()> {
     new_route(route, NLM_F_EXCL)
 }
 
+/// Removes a route.
+///
+/// # Errors
+/// `NotFound` if it is not there; those of the kernel.
+pub fn delete_route(route: &Route) -> io::Result<()> {
+    change(0, Message::DelRoute(route_message(route)))
+}
+
 fn new_route(route: &Route, how: u16) -> io::Result<()> {
+    change(NLM_F_CREATE | how, Message::NewRoute(route_message(route)))
+}
+
+fn route_message(route: &Route) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.to);
     message.header.destination_prefix_length = route.prefix;
@@ -118,7 +130,7 @@ fn new_route(route: &Route, how: u16) -> io::Result<()> {
     }
     message.attributes.push(RouteAttribute::Oif(route.index));
     message.attributes.push(RouteAttribute::Table(route.table));
-    change(NLM_F_CREATE | how, Message::NewRoute(message))
+    message
 }
 
 /// A policy rule: packets from `from` are routed by `table`.

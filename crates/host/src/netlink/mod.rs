@@ -6,7 +6,7 @@ mod change;
 mod socket;
 
 pub use change::{
-    Route, Rule, add_address, add_missing_route, add_route, add_rule, delete_rule, flush_table,
-    set_link,
+    Route, Rule, add_address, add_missing_route, add_route, add_rule, delete_route, delete_rule,
+    flush_table, set_link,
 };
 pub use socket::{ask, dump};
