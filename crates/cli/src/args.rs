@@ -90,6 +90,15 @@ Examples:
   manypath forward --path eth0=192.0.2.7 --listen mptcp:0.0.0.0:443 --to tcp:127.0.0.1:8443
       A server that knows only TCP, reached by Multipath TCP.
 
+A listener of mptcp on addresses of the host:
+  Rules of the host's INPUT chains (nftables, ufw, firewalld) do not apply to it. With --attach tun those of the FORWARD
+  chains do; with packet sockets those at the egress of the device, here for port 443 of eth0:
+      nft add table netdev mine
+      nft 'add chain netdev mine out { type filter hook egress device eth0 priority 0; }'
+      nft add rule netdev mine out ip daddr != 192.0.2.0/24 tcp sport 443 drop
+  Programs of this host and its containers do not reach it: a second process serves them by --listen tcp:ADDRESS:443,
+  with 127.0.0.1 or the address of the containers' bridge.
+
 It runs until Ctrl-C; connections that are open then are reset.";
 
 #[derive(Debug, Args)]
