@@ -256,7 +256,16 @@ impl Service {
         let early = if self.sockets.opens_fast(forward.to.proto) {
             first_bytes(&mut stream).await
         } else {
-            Vec::new()
+            Ok(Vec::new())
+        };
+        let early = match early {
+            Ok(early) => early,
+            Err(error) => {
+                totals.broken.fetch_add(1, Ordering::Relaxed);
+                info!(%peer, %error, "broken");
+                stream.abort();
+                return;
+            }
         };
         let far = match self.reach(&early).await {
             Ok(far) => far,
@@ -315,13 +324,13 @@ impl Service {
     }
 }
 
-/// What a client says before it hears anything, if it says it at once.
-async fn first_bytes(stream: &mut Stream) -> Vec<u8> {
+/// What a client says before it hears anything, if it says it at once. An end shows again when the relay reads; an error of the
+/// host's socket would not, and the next read would take it for an end.
+async fn first_bytes(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; EARLY_MOST];
     let read = tokio::time::timeout(EARLY_WAIT, stream.read(&mut bytes)).await;
-    // An end or an error shows again when the relay reads.
-    bytes.truncate(read.map_or(0, |read| read.unwrap_or(0)));
-    bytes
+    bytes.truncate(read.unwrap_or(Ok(0))?);
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ fn socket(addr: SocketAddr, multipath: bool, congestion: Option<&str>) -> io::Re
             }
         })?;
     socket.set_nonblocking(true)?;
+    // An urgent byte is a byte of the stream (RFC 6093 section 6). What is accepted has it from its listener. The kernel's
+    // Multipath TCP has no urgent data and may refuse.
+    let _ = socket.set_out_of_band_inline(true);
     if let Some(name) = congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|e| {
             io::Error::new(

@@ -9,10 +9,16 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::Instant;
 
-use crate::stream::Stream;
+use crate::stream::{Leg, Stream};
+
+mod course;
+#[cfg(test)]
+mod orders;
+
+use course::{Course, Event, Farewell, Progress, Side, Stage, Step, farewell};
 
 /// Buffer of each direction, in bytes. At 8 Gbit/s that is a quarter of a millisecond.
 pub const BUFFER: usize = 256 * 1024;
@@ -53,63 +59,88 @@ struct Held {
 
 /// One direction.
 struct Direction<'a> {
+    /// The stream that it starts at.
+    side: Side,
     /// Where bytes are counted the moment they are written.
     sum: &'a AtomicU64,
     held: Option<Held>,
-    /// The source has no more.
-    ended: bool,
-    /// The end was passed on.
-    done: bool,
     unflushed: bool,
     read: u64,
     carried: u64,
 }
 
 impl<'a> Direction<'a> {
-    fn new(sum: &'a AtomicU64) -> Self {
+    fn new(side: Side, sum: &'a AtomicU64) -> Self {
         Self {
+            side,
             sum,
             held: None,
-            ended: false,
-            done: false,
             unflushed: false,
             read: 0,
             carried: 0,
         }
     }
 
-    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<io::Result<()>>
-    where
-        R: AsyncRead + Unpin,
-        W: AsyncWrite + Unpin,
-    {
-        if self.done {
-            return Poll::Ready(Ok(()));
-        }
+    /// Does what the course wants, until it would have to wait.
+    fn poll<R: Leg, W: Leg>(
+        &mut self,
+        cx: &mut Context<'_>,
+        state: &mut State,
+        from: &mut R,
+        to: &mut W,
+    ) -> Poll<()> {
+        let side = self.side;
         for _ in 0..TURNS {
-            ready!(self.poll_write(cx, to))?;
-            if self.ended {
-                ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if self.poll_read(cx, from)?.is_pending() {
-                if self.unflushed {
-                    ready!(Pin::new(&mut *to).poll_flush(cx))?;
-                    self.unflushed = false;
+            match state.course.step(side) {
+                Step::Write => match ready!(self.poll_write(cx, to)) {
+                    Ok(()) => state.course.note(side.other(), Event::Written),
+                    Err(error) => state.refused(side.other(), to, error),
+                },
+                Step::Read | Step::Drop => match self.poll_read(cx, from) {
+                    Poll::Ready(Ok(0)) => state.course.note(side, Event::End),
+                    Poll::Ready(Ok(_)) if state.course.step(side) == Step::Drop => {}
+                    Poll::Ready(Ok(_)) => state.course.note(side, Event::Data),
+                    Poll::Ready(Err(error)) => state.broken(side, error),
+                    Poll::Pending => {
+                        if self.unflushed && state.course.step(side) == Step::Read {
+                            let flushed = ready!(Pin::new(&mut *to).poll_flush(cx));
+                            self.unflushed = false;
+                            if let Err(error) = flushed {
+                                state.refused(side.other(), to, error);
+                            }
+                        }
+                        return Poll::Pending;
+                    }
+                },
+                Step::Shut => match ready!(Pin::new(&mut *to).poll_shutdown(cx)) {
+                    Ok(()) => state.course.note(side.other(), Event::Shut),
+                    // A socket that is over cannot be shut, and a read tells why it is over.
+                    Err(error) => {
+                        let event = Event::Refused {
+                            end_is_certain: true,
+                        };
+                        state.course.note(side.other(), event);
+                        state.why.get_or_insert(error);
+                    }
+                },
+                Step::Rest => {
+                    self.put_back();
+                    return Poll::Ready(());
                 }
-                return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
+    fn put_back(&mut self) {
+        if let Some(held) = self.held.take() {
+            put_buffer(held.bytes);
+        }
+    }
+
     /// Writes what is held.
-    fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
-    where
-        W: AsyncWrite + Unpin,
-    {
+    fn poll_write<W: Leg>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>> {
         let Some(held) = &mut self.held else {
             return Poll::Ready(Ok(()));
         };
@@ -127,11 +158,8 @@ impl<'a> Direction<'a> {
         Poll::Ready(Ok(()))
     }
 
-    /// Fills a buffer, and gives it back when there is nothing to fill it with.
-    fn poll_read<R>(&mut self, cx: &mut Context<'_>, from: &mut R) -> Poll<io::Result<()>>
-    where
-        R: AsyncRead + Unpin,
-    {
+    /// Fills a buffer and tells with how much, and gives it back when there is nothing to fill it with.
+    fn poll_read<R: Leg>(&mut self, cx: &mut Context<'_>, from: &mut R) -> Poll<io::Result<usize>> {
         let mut bytes = self.held.take().map_or_else(take_buffer, |held| held.bytes);
         let mut room = ReadBuf::new(&mut bytes);
         let result = Pin::new(from).poll_read(cx, &mut room);
@@ -144,10 +172,34 @@ impl<'a> Direction<'a> {
                 filled,
             });
         } else {
-            self.ended = matches!(result, Poll::Ready(Ok(())));
             put_buffer(bytes);
         }
-        result
+        result.map_ok(|()| filled)
+    }
+}
+
+/// What is known, and the first error.
+struct State {
+    course: Course,
+    why: Option<io::Error>,
+}
+
+impl State {
+    fn broken(&mut self, side: Side, error: io::Error) {
+        self.course.note(side, Event::Broken);
+        self.why.get_or_insert(error);
+    }
+
+    fn refused(&mut self, side: Side, to: &impl Leg, error: io::Error) {
+        let end_is_certain = to.end_is_certain_after(&error);
+        self.course.note(side, Event::Refused { end_is_certain });
+        self.why.get_or_insert(error);
+    }
+
+    /// Why it ended.
+    fn error(&mut self) -> io::Error {
+        let why = self.why.take();
+        why.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
     }
 }
 
@@ -173,7 +225,10 @@ pub struct Terms<'a> {
 
 /// Carries bytes both ways until both directions have ended.
 ///
-/// When one stream breaks, the other is reset too: its peer must not take what it got for the whole.
+/// When one stream breaks, the other gets all that was read before it and is then reset: its peer must not take what it got for
+/// the whole. Where an end of file had come before the break, that is passed on first, and what the peer still sends is read and
+/// dropped for 5 s of silence or 30 s at most, so that the answer of a server that takes no more arrives (RFC 9112 section
+/// 9.6). A peer that takes nothing is waited for 30 s.
 ///
 /// # Errors
 /// One of the streams broke.
@@ -196,34 +251,210 @@ pub async fn relay_on(a: Stream, b: Stream, terms: Terms<'_>) -> io::Result<Carr
     for stream in [&a, &b] {
         // A stream that is broken already says so at the first read.
         let _ = stream.set_nodelay(true);
-        // The kernel closes what a killed process leaves, and half an answer must not end as a whole one does.
-        stream.reset_on_close(true);
     }
+    carry(a, b, terms).await
+}
+
+/// Carries bytes between streams of any kind.
+async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carried> {
+    // The kernel closes what a killed process leaves, and half an answer must not end as a whole one does.
+    a.reset_on_close(true);
+    b.reset_on_close(true);
     let mut pair = Pair(Some((a, b)));
     let Some((a, b)) = &mut pair.0 else {
         return Err(io::ErrorKind::NotConnected.into());
     };
-    let (mut forth, mut back) = (Direction::new(terms.forth), Direction::new(terms.back));
+    let mut forth = Direction::new(Side::First, terms.forth);
+    let mut back = Direction::new(Side::Second, terms.back);
+    let mut state = State {
+        course: Course::NEW,
+        why: None,
+    };
     let mut idle = Idle::new(terms.idle);
-    poll_fn(|cx| {
-        let there = forth.poll(cx, a, b)?;
-        let here = back.poll(cx, b, a)?;
-        if there.is_ready() && here.is_ready() {
-            return Poll::Ready(io::Result::Ok(()));
+    let (mut watch, mut ending) = (Watch(None), None);
+    let last = poll_fn(|cx| {
+        loop {
+            let before = state.course.broken();
+            let _ = forth.poll(cx, &mut state, a, b);
+            let _ = back.poll(cx, &mut state, b, a);
+            // A break found in one direction changes what is to be done in the other.
+            if state.course.broken() == before {
+                break;
+            }
         }
         // Read and not yet written is movement, too.
-        idle.poll(cx, [forth.read, forth.carried, back.read, back.carried])
+        let moved = [forth.read, forth.carried, back.read, back.carried];
+        let (left, settled, in_order, ended) = match state.course.stage() {
+            Stage::Carrying => {
+                let [first, second] = [Side::First, Side::Second].map(|s| state.course.step(s));
+                if (first == Step::Write || second == Step::Write)
+                    && watch.poll(cx, &mut state, a, b).is_ready()
+                {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                return idle.poll(cx, moved).map_ok(|()| Last::Reset);
+            }
+            Stage::Finished => return Poll::Ready(io::Result::Ok(Last::Finished)),
+            Stage::Over => return Poll::Ready(Ok(Last::Reset)),
+            Stage::Ending {
+                left,
+                settled,
+                in_order,
+                ended,
+            } => (left, settled, in_order, ended),
+        };
+        let ending = ending.get_or_insert_with(Ending::new);
+        let (unacknowledged, taken, said) = match left {
+            Side::First => (a.unacknowledged(), back.carried, forth.read),
+            Side::Second => (b.unacknowledged(), forth.carried, back.read),
+        };
+        let how = |progress| farewell(settled, in_order, ended, progress);
+        let unacknowledged = unacknowledged.unwrap_or(0);
+        match ready!(ending.poll(cx, settled, unacknowledged, taken, said, how)) {
+            Farewell::Close => Poll::Ready(Ok(Last::Closed(left))),
+            Farewell::Abort => Poll::Ready(Ok(Last::Reset)),
+        }
     })
     .await?;
-    // Both directions have ended in order, so plain closing is right.
-    if let Some((a, b)) = pair.0.take() {
-        a.reset_on_close(false);
-        b.reset_on_close(false);
+    match last {
+        // Both directions have ended in order, so plain closing is right.
+        Last::Finished => {
+            if let Some((a, b)) = pair.0.take() {
+                a.reset_on_close(false);
+                b.reset_on_close(false);
+            }
+            Ok(Carried {
+                forth: forth.carried,
+                back: back.carried,
+            })
+        }
+        Last::Closed(left) => {
+            match (left, pair.0.take()) {
+                (Side::First, Some((a, b))) => {
+                    a.reset_on_close(false);
+                    b.abort();
+                }
+                (Side::Second, Some((a, b))) => {
+                    b.reset_on_close(false);
+                    a.abort();
+                }
+                (_, None) => {}
+            }
+            Err(state.error())
+        }
+        Last::Reset => Err(state.error()),
     }
-    Ok(Carried {
-        forth: forth.carried,
-        back: back.carried,
-    })
+}
+
+/// Looks from time to time whether a stream is broken that is not read because the other takes nothing: no read tells it then,
+/// and who takes nothing would be waited for without a bound.
+struct Watch(Option<Pin<Box<tokio::time::Sleep>>>);
+
+impl Watch {
+    const EACH: Duration = Duration::from_secs(1);
+
+    /// Ready when one is broken.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        state: &mut State,
+        a: &impl Leg,
+        b: &impl Leg,
+    ) -> Poll<()> {
+        let new = || Box::pin(tokio::time::sleep(Self::EACH));
+        let timer = self.0.get_or_insert_with(new);
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            // The error is not taken from the socket by this, so that reading tells an end from a reset afterwards.
+            let event = Event::Refused {
+                end_is_certain: true,
+            };
+            let broken = [(Side::First, a.is_broken()), (Side::Second, b.is_broken())];
+            for (side, _) in broken.into_iter().filter(|(_, broken)| *broken) {
+                state.course.note(side, event);
+            }
+            timer.as_mut().reset(Instant::now() + Self::EACH);
+            if state.course.broken() != [false; 2] {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// How a relay ends.
+enum Last {
+    /// In order.
+    Finished,
+    /// One stream was broken, and this one has ended in order.
+    Closed(Side),
+    /// By resets.
+    Reset,
+}
+
+/// The time between the break of one stream and the end of the other. No event tells that a peer has acknowledged everything,
+/// so it is looked at, less often as time goes by.
+struct Ending {
+    timer: Pin<Box<tokio::time::Sleep>>,
+    began: Instant,
+    /// What was written and is acknowledged moves this way, and what was read in the other.
+    seen: ([u64; 2], u64),
+    taken_at: Instant,
+    said_at: Instant,
+    had_all_at: Option<Instant>,
+}
+
+impl Ending {
+    const SOONEST: Duration = Duration::from_millis(5);
+    const LATEST: Duration = Duration::from_millis(500);
+
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            timer: Box::pin(tokio::time::sleep(Self::SOONEST)),
+            began: now,
+            seen: ([0; 2], 0),
+            taken_at: now,
+            said_at: now,
+            had_all_at: None,
+        }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        settled: bool,
+        unacknowledged: u64,
+        taken: u64,
+        said: u64,
+        how: impl Fn(Progress) -> Option<Farewell>,
+    ) -> Poll<Farewell> {
+        loop {
+            let now = Instant::now();
+            if self.seen.0 != [unacknowledged, taken] {
+                self.taken_at = now;
+            }
+            if self.seen.1 != said {
+                self.said_at = now;
+            }
+            self.seen = ([unacknowledged, taken], said);
+            if settled && unacknowledged == 0 {
+                self.had_all_at.get_or_insert(now);
+            }
+            let farewell = how(Progress {
+                unacknowledged: unacknowledged > 0,
+                stuck: now - self.taken_at,
+                quiet: now - self.taken_at.max(self.said_at),
+                since_all: self.had_all_at.map_or(Duration::ZERO, |at| now - at),
+            });
+            if let Some(farewell) = farewell {
+                return Poll::Ready(farewell);
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            let pause = ((now - self.began) / 4).clamp(Self::SOONEST, Self::LATEST);
+            self.timer.as_mut().reset(now + pause);
+        }
+    }
 }
 
 /// Tells when nothing has moved for too long.
@@ -262,9 +493,9 @@ impl Idle {
 }
 
 /// Two streams that are reset if they are dropped before their time, by an error or because the relay is stopped.
-struct Pair(Option<(Stream, Stream)>);
+struct Pair<A: Leg, B: Leg>(Option<(A, B)>);
 
-impl Drop for Pair {
+impl<A: Leg, B: Leg> Drop for Pair<A, B> {
     fn drop(&mut self) {
         if let Some((a, b)) = self.0.take() {
             a.abort();

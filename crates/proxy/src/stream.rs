@@ -1,15 +1,17 @@
 //! One type for the streams and listeners of every implementation.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use manypath_io::sys::queue;
 use manypath_io::{MpListener, MpStream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use manypath_stack::CloseCause;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::host;
@@ -76,6 +78,48 @@ impl Stream {
         })
     }
 
+    /// Bytes written and not acknowledged by the peer; `None` where that is not to be known.
+    #[must_use]
+    pub fn unacknowledged(&self) -> Option<u64> {
+        match self {
+            Self::Host(stream) => queue::unacknowledged(stream.as_fd()).ok(),
+            Self::Ours(stream) => {
+                let info = stream.context().conn_info(stream.id())?;
+                Some(info.send_queue.into())
+            }
+        }
+    }
+
+    /// Whether the stream is broken, by a reset for example, as far as that is known without reading or writing. No error is
+    /// taken from the socket.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Host(stream) => {
+                let ready = pin!(stream.ready(Interest::ERROR));
+                let mut cx = Context::from_waker(Waker::noop());
+                matches!(ready.poll(&mut cx), Poll::Ready(Ok(ready)) if ready.is_error())
+            }
+            Self::Ours(stream) => {
+                let info = stream.context().conn_info(stream.id());
+                let closed = info.map(|info| info.closed);
+                !matches!(closed, Some(None | Some(CloseCause::Finished)))
+            }
+        }
+    }
+
+    /// Whether an end of file that is read after a write has failed like this was sent by the peer.
+    ///
+    /// The host's kernel reports a reset once, and to a write if that comes first; then it reads as ended. A broken pipe says
+    /// that the peer's FIN had come before its reset. Our stack tells a reset to every call.
+    #[must_use]
+    pub fn end_is_certain_after(&self, error: &io::Error) -> bool {
+        match self {
+            Self::Host(_) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Ours(_) => true,
+        }
+    }
+
     /// Whether the host ends its stream by a reset when nobody holds it any more, whatever became of the process. Streams of our
     /// stack end with it.
     pub fn reset_on_close(&self, on: bool) {
@@ -94,6 +138,42 @@ impl Stream {
                 let _ = stream.abort();
             }
         }
+    }
+}
+
+/// What a relay needs of a stream.
+pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
+    /// See [`Stream::unacknowledged`].
+    fn unacknowledged(&self) -> Option<u64>;
+    /// See [`Stream::is_broken`].
+    fn is_broken(&self) -> bool;
+    /// See [`Stream::end_is_certain_after`].
+    fn end_is_certain_after(&self, error: &io::Error) -> bool;
+    /// See [`Stream::reset_on_close`].
+    fn reset_on_close(&self, on: bool);
+    /// See [`Stream::abort`].
+    fn abort(self);
+}
+
+impl Leg for Stream {
+    fn unacknowledged(&self) -> Option<u64> {
+        self.unacknowledged()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken()
+    }
+
+    fn end_is_certain_after(&self, error: &io::Error) -> bool {
+        self.end_is_certain_after(error)
+    }
+
+    fn reset_on_close(&self, on: bool) {
+        self.reset_on_close(on);
+    }
+
+    fn abort(self) {
+        self.abort();
     }
 }
 

@@ -157,3 +157,20 @@ async fn a_reset_passes_through_two_forwarders() {
         .expect_err("no regular end");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
+
+#[tokio::test]
+async fn an_early_answer_passes_through_two_forwarders() {
+    for _ in 0..5 {
+        let (target, mut client) = chain().await;
+        client.write_all(&[7; 300_000]).await.expect("written");
+        let (mut server, _) = target.accept().await.expect("carried to us");
+        server.read_exact(&mut [0; 1000]).await.expect("carried");
+        server.write_all(b"413").await.expect("written");
+        // With unread bytes, so the host resets it.
+        drop(server);
+        while client.write_all(&[7; 16384]).await.is_ok() {}
+        let mut answer = Vec::new();
+        let error = client.read_to_end(&mut answer).await.err();
+        assert_eq!(answer, b"413", "{error:?}");
+    }
+}
