@@ -79,6 +79,7 @@ pub fn stack(data: &[u8]) {
                 backup: number == 1 && setup & 2 != 0,
                 offload,
                 ports: None,
+                outside: None,
             };
             stack.handle_path_event(now, PathEvent::Up(path));
         }

@@ -230,6 +230,25 @@ fn show(net: &Net, what: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A server behind a TUN device tells its peer the addresses of the host, where it can be joined, and never one from inside.
+#[test]
+fn peers_are_told_the_addresses_outside_a_tun() {
+    let Some(net) = Net::new(2) else { return };
+    net.kernel
+        .ip(["mptcp limits set subflows 4 add_addr_accepted 4"])
+        .expect("it has Multipath TCP");
+    let (mut route, ends) = connected(&net, Role::Server, "tun", 2, Way::ToKernel);
+    let all = subflows(&mut route, "the peer to join by the other address", |all| {
+        addresses(all).len() == 2
+    });
+    let remote = |s: &SubflowReport| s.remote.map(|remote| remote.ip());
+    let remotes: BTreeSet<IpAddr> = all.iter().filter_map(remote).collect();
+    let both = [1, 2].map(|n| Net::kernel_address(V4, n));
+    assert_eq!(remotes, BTreeSet::from(both));
+    both_ways(&ends.ours, &ends.kernel, 1_000_000);
+    end(&route, &ends);
+}
+
 macro_rules! uplinks {
     ($($name:ident: $what:ident($($argument:expr),*);)*) => {$(
         #[test]

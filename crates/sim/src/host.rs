@@ -188,6 +188,7 @@ impl Host {
             backup: interface.backup,
             offload: interface.offload,
             ports: None,
+            outside: None,
         };
         self.stack.handle_path_event(now, PathEvent::Up(path));
         self.stirred = true;

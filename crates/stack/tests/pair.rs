@@ -98,6 +98,7 @@ fn interface(host: u8, path: u8, mtu: u16, offload: Offload) -> Path {
         backup: false,
         offload,
         ports: None,
+        outside: None,
     }
 }
 

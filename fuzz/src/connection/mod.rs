@@ -75,6 +75,7 @@ fn path(number: u8, mtu: u16) -> Path {
             max_burst: if number == 0 { 20_000 } else { 0 },
         },
         ports: None,
+        outside: None,
     }
 }
 

@@ -67,6 +67,7 @@ fn path(number: u8) -> Path {
             max_burst: 0,
         },
         ports: None,
+        outside: None,
     }
 }
 

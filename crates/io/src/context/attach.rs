@@ -228,6 +228,7 @@ mod tests {
             backup: false,
             offload: Offload::default(),
             ports: None,
+            outside: None,
         }
     }
 

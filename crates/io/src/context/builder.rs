@@ -252,6 +252,7 @@ fn bring(
             backup: address.backup,
             offload: info.offload,
             ports: None,
+            outside: None,
         }));
     }
 }

@@ -196,6 +196,7 @@ impl PacketAttachment {
                     backup: p.backup,
                     offload: attached.offload,
                     ports: self.reserved.last().cloned().filter(|_| !p.owned),
+                    outside: None,
                 })
             })
             .collect()

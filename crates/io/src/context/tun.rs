@@ -137,6 +137,7 @@ impl Kind for TunAttachment {
                     backup: path.backup,
                     offload,
                     ports: None,
+                    outside: Some(p.path.addr),
                 })
             })
             .collect();

@@ -186,6 +186,7 @@ fn up(stack: &mut Stack, now: Instant, iface: usize, addr: IpAddr, mtu: u16) {
         backup: false,
         offload: CARD,
         ports: None,
+        outside: None,
     };
     stack.handle_path_event(now, PathEvent::Up(path));
 }

@@ -162,6 +162,7 @@ impl Node {
             backup: false,
             offload: Offload::default(),
             ports: None,
+            outside: None,
         };
         self.stack
             .handle_path_event(Instant::ZERO, PathEvent::Up(path));

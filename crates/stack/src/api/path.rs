@@ -34,6 +34,9 @@ pub struct Path {
     pub offload: Offload,
     /// Local ports that may be used on it; `None` is the dynamic range 49152-65535.
     pub ports: Option<RangeInclusive<u16>>,
+    /// What the host's address translation makes of the address: the one that peers see, and the only one that they are told.
+    /// They reach it where a listener of ours is. `None`: the address itself.
+    pub outside: Option<IpAddr>,
 }
 
 impl Path {

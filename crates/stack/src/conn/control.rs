@@ -164,7 +164,7 @@ impl Conn {
         port: Option<u16>,
         cx: &mut Cx<'_>,
     ) -> Result<AddrId, StackError> {
-        if !self.may_join() {
+        if !self.may_join() || self.as_seen_by_peer(addr, port).is_none() {
             return Err(StackError::InvalidState);
         }
         let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;

@@ -58,6 +58,7 @@ mod withhold;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{IcmpOutcome, Machine};
@@ -156,6 +157,8 @@ pub(crate) struct Conn {
     /// What judges how subflows do, where the policy is of that kind.
     steering: Steering,
     announcements: Announcements,
+    /// What is translated on its way out: our address, and the one that the peer may be told.
+    outside: Vec<(IpAddr, IpAddr)>,
     wanted: VecDeque<pm::Create>,
     outbox: VecDeque<EventKind>,
     established: bool,
@@ -299,6 +302,7 @@ impl Conn {
             steering,
             manager: birth.manager,
             announcements: Announcements::default(),
+            outside: Vec::new(),
             wanted: VecDeque::new(),
             outbox: VecDeque::new(),
             established: false,

@@ -11,7 +11,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
 use super::{Conn, Cx};
-use crate::api::{EventKind, IfaceId, Path, StackError};
+use crate::api::{EventKind, IfaceId, Path, Role, StackError};
 use crate::crypto::mac;
 use crate::pm;
 
@@ -53,6 +53,9 @@ impl Conn {
 
     /// A local address is usable, or its priority or MTU changed.
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        self.outside.retain(|(inside, _)| *inside != path.addr);
+        let translated = path.outside.map(|outside| (path.addr, outside));
+        self.outside.extend(translated);
         self.tell_manager(
             pm::Event::LocalUp {
                 iface: path.iface,
@@ -77,6 +80,7 @@ impl Conn {
 
     /// A local address is gone: what lives on it is reset, so that the peer stops using it. // rfc8684:A16,A19
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+        self.outside.retain(|(inside, _)| *inside != addr);
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
         self.steering.hear(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
@@ -115,16 +119,27 @@ impl Conn {
             }
             pm::Action::Announce { id, addr, port } => {
                 self.announcements.0.retain(|a| a.id != id);
-                self.announcements.0.push(Announcement {
+                let told = self.as_seen_by_peer(addr, port);
+                self.announcements.0.extend(told.map(|addr| Announcement {
                     id,
                     addr,
                     port,
                     again_at: cx.now,
                     sent: 0,
-                });
+                }));
             }
             pm::Action::Withdraw { id } => self.withdraw(id, cx),
         }
+    }
+
+    /// What the peer may be told of one of our addresses: never one from behind an address translation, which means nothing to it or
+    /// is some host of its own. A translated one it reaches where we listen, so after a call of ours at no port but a named one.
+    pub(crate) fn as_seen_by_peer(&self, addr: IpAddr, port: Option<u16>) -> Option<IpAddr> {
+        let mut translated = self.outside.iter().filter(|(inside, _)| *inside == addr);
+        let Some((_, outside)) = translated.next() else {
+            return Some(addr);
+        };
+        (self.role == Role::Responder || port.is_some()).then_some(*outside)
     }
 
     /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17

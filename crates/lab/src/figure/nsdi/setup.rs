@@ -131,6 +131,7 @@ impl Pair {
                 backup: false,
                 offload: manypath_stack::Offload::default(),
                 ports: None,
+                outside: None,
             };
             stack.handle_path_event(now, PathEvent::Up(path));
         }

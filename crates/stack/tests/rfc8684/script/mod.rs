@@ -94,6 +94,7 @@ pub(crate) fn path(number: u8, backup: bool) -> Path {
             max_burst: 0,
         },
         ports: None,
+        outside: None,
     }
 }
 
