@@ -137,7 +137,7 @@ impl Kind for TunAttachment {
                     backup: path.backup,
                     offload,
                     ports: None,
-                    outside: Some(p.path.addr),
+                    outside: Some(path.addr),
                 })
             })
             .collect();
