@@ -1,10 +1,11 @@
 //! A peer that is deaf to the end of a stream, as Linux 6.18 is: it notes a DATA_FIN that comes with data it already has, does not
-//! act on it, and ignores each lone one that follows. The FIN of a subflow makes it look again.
+//! act on it, and ignores each lone one that follows. The FIN of a subflow makes it look again, but not one that has a mapping.
 //!
 //! Owns what stands between the network and the host's stack, which has no such habit. Must never hold back payload.
 
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption};
 use manypath_wire::tcp::options::MptcpOptions;
 
@@ -15,8 +16,8 @@ use crate::summary::Summary;
 enum Heard {
     /// Nothing, and so many lone ones find it busy.
     Not { busy: u8 },
-    /// It is noted and not acted on.
-    Noted,
+    /// It is noted, with its place, and not acted on.
+    Noted(MapDsn),
     /// A FIN made it look: everything counts from here on.
     Looked,
 }
@@ -54,14 +55,17 @@ impl DeafToOldEnd {
     pub fn filter<'s>(&mut self, segment: &Segment<'s>) -> Segment<'s> {
         let mut seen = *segment;
         let Some((dss, mapping)) = end_of(segment) else {
+            if let (Heard::Noted(dsn), true) = (self.heard, segment.header.flags.fin()) {
+                self.heard = Heard::Looked;
+                seen.options.mptcp = with_dss(&segment.options.mptcp, data_fin_at(dsn));
+            }
             return seen;
         };
         let old = self.is_old(&mapping);
         self.heard = match self.heard {
             Heard::Looked => Heard::Looked,
-            _ if segment.header.flags.fin() => Heard::Looked,
-            Heard::Noted => Heard::Noted,
-            Heard::Not { .. } if mapping.len > 1 && old => Heard::Noted,
+            Heard::Noted(dsn) => Heard::Noted(dsn),
+            Heard::Not { .. } if mapping.len > 1 && old => Heard::Noted(end_in(&mapping)),
             // With new data it counts, and by itself once the host has time.
             Heard::Not { .. } if mapping.len > 1 => Heard::Looked,
             Heard::Not { busy: 0 } => Heard::Looked,
@@ -81,13 +85,35 @@ impl DeafToOldEnd {
 
     /// Everything before the DATA_FIN has the host's Data ACK.
     fn is_old(&self, mapping: &Mapping) -> bool {
-        let start = match mapping.dsn {
+        let end = match end_in(mapping) {
             MapDsn::Long(dsn) => Dsn::new(dsn).low32(),
             MapDsn::Short(dsn) => dsn,
         };
-        let end = start.wrapping_add(u32::from(mapping.len) - 1);
         self.acked
             .is_some_and(|acked| acked.wrapping_sub(end) <= u32::MAX / 2)
+    }
+}
+
+/// The place of the DATA_FIN that a mapping ends with.
+fn end_in(mapping: &Mapping) -> MapDsn {
+    let before = mapping.len - 1;
+    match mapping.dsn {
+        MapDsn::Long(dsn) => MapDsn::Long(dsn.wrapping_add(before.into())),
+        MapDsn::Short(dsn) => MapDsn::Short(dsn.wrapping_add(before.into())),
+    }
+}
+
+/// A DATA_FIN by itself.
+fn data_fin_at(dsn: MapDsn) -> Dss {
+    Dss {
+        data_ack: None,
+        mapping: Some(Mapping {
+            dsn,
+            ssn: Ssn::new(0),
+            len: 1,
+            checksum: None,
+        }),
+        data_fin: true,
     }
 }
 

@@ -169,8 +169,18 @@ impl Conn {
             // What only asks the caller where it stands, or goes without on purpose, must not prove that options pass.
             Greeting::CapableKeys | Greeting::Done
                 if self.was_told_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
+            Greeting::CapableKeys | Greeting::Done if self.is_plain_fin(plan) => {
+                add(list, self.dss_with(None, false));
+            }
             Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, list),
         }
+    }
+
+    /// A FIN that ends a subflow because the DATA_FIN stays unheard does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
+    /// subflow's queue, and looks at what it noted only where that is empty.
+    fn is_plain_fin(&self, plan: &Plan) -> bool {
+        let unheard = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        plan.fin && plan.len == 0 && unheard && !self.falls_by_record()
     }
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.

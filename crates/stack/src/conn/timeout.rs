@@ -1,6 +1,6 @@
 //! What a connection does because time has passed, and when it next has to.
 
-use manypath_tcp::machine::{DeadCause, Machine};
+use manypath_tcp::machine::{DeadCause, Machine, State};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
@@ -248,8 +248,8 @@ impl Conn {
     }
 
     /// The peer is heard and has everything but the DATA_FIN, which was said for two time-outs. Each subflow on which it is heard
-    /// ends by a FIN: that repeats the DATA_FIN reliably, and has a peer look again that noted one and did not act on it, as Linux
-    /// (6.18) does with one on data that it had. // rfc8684:F2,F4
+    /// ends by a FIN, which has a peer look again that noted the DATA_FIN and did not act on it, as Linux (6.18) may. It is said by
+    /// itself beside that. // rfc8684:F2,F4
     fn finish_for_unheard_fin(&mut self) {
         let fed = || self.data_timer.began().is_some_and(|at| self.fed > at);
         let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
@@ -343,7 +343,12 @@ impl Conn {
         if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
             // A bare DATA_FIN is no data of the subflow, which therefore cannot know that its path is dead: say it on all.
             // rfc8684:F2
-            for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
+            let half_closed = |sf: &Subflow| {
+                let sent = matches!(sf.tcp.state(), State::FinWait1 | State::FinWait2);
+                sent && sf.reset_with.is_none()
+            };
+            let told = |sf: &&mut Subflow| sf.carries_data() || half_closed(sf);
+            for sf in self.subflows.iter_mut().filter(told) {
                 sf.tcp.force_ack();
             }
             self.repeat_fin_on_data(cx);
