@@ -14,8 +14,8 @@ use crate::summary::Summary;
 /// What became of the peer's DATA_FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// Nothing, and so many lone ones find it busy.
-    Not { busy: u8 },
+    /// Nothing, and a lone one may find it busy.
+    Not { busy: bool },
     /// It is noted, with its place, and not acted on.
     Noted(MapDsn),
     /// A FIN made it look: everything counts from here on.
@@ -31,9 +31,9 @@ pub struct DeafToOldEnd {
 }
 
 impl DeafToOldEnd {
-    /// A host that is too busy to act on the first lone DATA_FINs, `busy` of them.
+    /// A host that acts on a lone DATA_FIN which comes first; or one that is `busy` with the data then, and notes it like others.
     #[must_use]
-    pub const fn new(busy: u8) -> Self {
+    pub const fn new(busy: bool) -> Self {
         Self {
             heard: Heard::Not { busy },
             acked: None,
@@ -68,8 +68,8 @@ impl DeafToOldEnd {
             Heard::Not { .. } if mapping.len > 1 && old => Heard::Noted(end_in(&mapping)),
             // With new data it counts, and by itself once the host has time.
             Heard::Not { .. } if mapping.len > 1 => Heard::Looked,
-            Heard::Not { busy: 0 } => Heard::Looked,
-            Heard::Not { busy } => Heard::Not { busy: busy - 1 },
+            Heard::Not { busy: false } => Heard::Looked,
+            Heard::Not { busy: true } => Heard::Noted(end_in(&mapping)),
         };
         if self.heard != Heard::Looked {
             let len = mapping.len - 1;

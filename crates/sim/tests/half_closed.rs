@@ -59,8 +59,8 @@ fn a_data_fin_that_waits_behind_the_peers_data_costs_no_subflow() {
     assert_eq!(phases, [SubflowPhase::Established; 2]);
 }
 
-/// A download over two paths to a client that is too busy for the first `busy` lone DATA_FINs.
-fn deaf(busy: u8) -> Scenario {
+/// A download over two paths to a client that is busy when a lone DATA_FIN comes, or not.
+fn deaf(busy: bool) -> Scenario {
     let text = format!(
         r#"
 title = "A client that is deaf to an end that comes with old data"
@@ -107,7 +107,7 @@ options = {{ records = false, checksum = false }}
 
 #[test]
 fn the_end_of_a_stream_reaches_a_client_that_is_deaf_to_old_ends() {
-    for busy in [0, 2, 5, 40] {
+    for busy in [false, true] {
         let simulation = Simulation::new(deaf(busy), RunOptions::default());
         let report = simulation.expect("the scenario makes sense").finish();
         assert!(report.is_good(), "{busy}: {report}");

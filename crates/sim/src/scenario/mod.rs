@@ -81,10 +81,10 @@ pub struct HostSpec {
     /// Its interfaces, each the end of one link.
     #[serde(rename = "interface")]
     pub interfaces: Vec<InterfaceSpec>,
-    /// It has the habit of Linux that [`DeafToOldEnd`](crate::habit::DeafToOldEnd) describes, and is too busy for so many lone
-    /// DATA_FINs before. For one connection without checksums.
+    /// It has the habit of Linux that [`DeafToOldEnd`](crate::habit::DeafToOldEnd) describes, and is busy when a lone DATA_FIN comes,
+    /// or not. For one connection without checksums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deaf_to_old_end: Option<u8>,
+    pub deaf_to_old_end: Option<bool>,
 }
 
 /// An interface.
