@@ -203,6 +203,10 @@ fn a_peer_that_has_gone_without_a_word_is_noticed() {
     // A connection of Multipath TCP would be kept for another minute, for joins.
     let mut stream = peer::connect(&net.kernel, at, Speaks::Tcp).expect("it listens");
     ask(&mut stream).expect("served");
+    // What is not acknowledged would be repeated instead of asking.
+    wait_for("the acknowledgement", || {
+        (program.connection().send_queue == 0).then_some(())
+    });
     crate::leftovers::vanish(&net.kernel);
     // One second of silence, then nine probes a second apart.
     program.wait_until_idle();
@@ -241,5 +245,44 @@ fn sockets_of_the_host_are_asked_after_two_hours_by_default() {
         timers.iter().all(|t| (hours - 3000..=hours).contains(t)),
         "{timers:?}"
     );
+    program.interrupt();
+}
+
+/// A line of `/proc/PID/status`, without its name.
+fn status(pid: u32, field: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.expect("every kernel tells").trim().replace('\t', " ")
+}
+
+#[test]
+fn a_service_of_root_is_an_ordinary_user_once_it_is_set_up() {
+    let nobody = manypath_io::User::find("nobody").expect("every system has one");
+    let Some(net) = Net::new(1) else { return };
+    if !nobody.is_mapped() {
+        eprintln!("skipped: this user namespace has no user nobody");
+        return;
+    }
+    let before = net.traces();
+    for attach in ["packet", "tun"] {
+        let args = ["--path", "v1", "--attach", attach];
+        let mut program = Program::forward(&net.ours, "mptcp:0.0.0.0:700", "tcp:127.0.0.1:1", args);
+        let pid = program.pid();
+        assert_eq!(status(pid, "Uid:"), "65534 65534 65534 65534");
+        assert_eq!(status(pid, "Groups:"), manypath_io::GROUP.to_string());
+        assert_eq!(status(pid, "Seccomp:"), "2");
+        assert_eq!(status(pid, "NoNewPrivs:"), "1");
+        assert!(
+            program.report().connections.is_empty(),
+            "root may still ask it"
+        );
+        // It puts back what root has changed.
+        program.interrupt();
+        assert_eq!(net.traces(), before);
+    }
+    let args = ["--path", "v1", "--user", "root"];
+    let mut program = Program::forward(&net.ours, "tcp:127.0.0.1:7000", "mptcp:10.77.1.1:1", args);
+    assert_eq!(status(program.pid(), "Uid:"), "0 0 0 0");
+    assert_eq!(status(program.pid(), "Seccomp:"), "2");
     program.interrupt();
 }

@@ -131,6 +131,10 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "2h")]
     pub(crate) keepalive: Patience,
 
+    /// Who to be after the set-up when started by root: by name or number, `root` to stay root [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+
     #[command(flatten)]
     pub(crate) stack: StackArgs,
 }
@@ -186,6 +190,10 @@ pub(crate) struct ServeArgs {
     /// Stop after so many connections
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<u64>,
+
+    /// Who to be after the set-up when started by root: by name or number, `root` to stay root [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
 
     /// One line of JSON for every connection
     #[arg(long)]

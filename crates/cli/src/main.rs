@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod confine;
 mod ctl_args;
 mod exit;
 mod figure_args;

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
-use crate::lines::{self, Log, Outlet};
+use crate::lines::{Log, Outlet};
 use crate::signals::ending;
 
 /// Whether nothing but errors is wanted.
@@ -63,22 +63,19 @@ pub(crate) fn start_log(verbose: u8, quiet: bool) {
     }
 }
 
-/// What a command does first that may carry many connections: it takes as many files as it may have, and keeps only the
-/// privileges that networks need. Comes before any thread: they would keep theirs.
-pub(crate) fn prepare_process() {
+/// Takes as many files as this process may have.
+pub(crate) fn raise_limits() {
     if let Err(error) = manypath_io::raise_file_limit() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    if let Err(error) = manypath_io::limit_privileges() {
-        tracing::warn!(%error, "cannot give up the privileges that are not needed");
-    }
 }
 
-/// What a service does besides: it goes on whether or not anybody reads what it says.
-pub(crate) fn prepare_service() {
-    prepare_process();
-    if let Err(error) = lines::detach() {
-        tracing::warn!(%error, "a full pipe of the log can stop the service");
+/// What a command does first that may carry many connections: it takes as many files as it may have, and keeps only the
+/// privileges that networks need. Comes before any thread: they would keep theirs.
+pub(crate) fn prepare_process() {
+    raise_limits();
+    if let Err(error) = manypath_io::limit_privileges() {
+        tracing::warn!(%error, "cannot give up the privileges that are not needed");
     }
 }
 

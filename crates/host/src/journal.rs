@@ -9,6 +9,7 @@
 //!
 //! A folder that is full or cannot be written is no reason not to start: there are several, and all of them are read.
 
+use crate::service;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -121,8 +122,10 @@ fn candidates() -> Vec<PathBuf> {
 /// Whether only we can write there: whoever writes there decides what a later start undoes.
 fn is_private(path: &Path) -> io::Result<bool> {
     let meta = fs::symlink_metadata(path)?;
-    let user = rustix::process::geteuid().as_raw();
-    Ok(meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0)
+    Ok(service::is_private(
+        &meta,
+        rustix::process::geteuid().as_raw(),
+    ))
 }
 
 /// Makes a directory for journals, if it is not there.
@@ -131,6 +134,7 @@ fn make(path: &Path) -> io::Result<()> {
         .mode(0o700)
         .recursive(true)
         .create(path)?;
+    service::share_directory(path);
     if is_private(path)? {
         return Ok(());
     }
@@ -180,6 +184,7 @@ fn exclusive(directories: &[PathBuf]) -> Exclusive {
     let lock = |directory: &PathBuf| {
         let private = is_private(directory).unwrap_or(false);
         let file = private.then(|| lock_file(directory).ok()).flatten()?;
+        service::share_lock(&directory.join("lock"));
         flock(&file, FlockOperation::LockExclusive).ok()?;
         Some(file)
     };
@@ -394,6 +399,7 @@ fn begin_in(directory: &Path, namespace: u64, text: &str) -> io::Result<(PathBuf
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
             other => other?,
         };
+        service::show(&path);
         let begun = flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
             .and_then(|()| file.write_all(text.as_bytes()));

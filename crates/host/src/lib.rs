@@ -15,10 +15,12 @@ pub mod nat;
 pub mod netlink;
 mod news;
 mod nft;
+mod service;
 mod setup;
 mod sysctl;
 
 pub use firewall::{Firewall, Guard, NoFirewall, Share, forwarding_is_dropped};
 pub use hold::hold_port;
 pub use news::News;
+pub use service::GROUP;
 pub use setup::{Setup, clean_up};

@@ -31,12 +31,18 @@ pub mod netlink;
 pub mod path;
 mod privileges;
 pub mod race;
+mod sandbox;
 mod socket;
 pub mod sys;
 pub mod vnet;
 
 pub use context::{Attach, Builder, Context, DeviceAddress};
-pub use privileges::{Files, free_files, limit_privileges, raise_file_limit};
+pub use manypath_host::GROUP;
+pub use privileges::{
+    Files, User, become_user, free_files, limit_privileges, limit_privileges_for_now,
+    raise_file_limit,
+};
+pub use sandbox::{Confined, confine};
 pub use socket::{
     Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents, ReuniteError,
 };

@@ -7,19 +7,21 @@ use manypath_proxy::forward::{self, Forward, Totals};
 
 use crate::args::ForwardArgs;
 use crate::commands::open;
+use crate::confine::Confinement;
 use crate::exit::Failure;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{block_on, prepare_service, say, unless_stopped};
+use crate::runtime::{block_on, say, unless_stopped};
 use crate::signals::{Signal, ending};
 use crate::units;
 
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
-    prepare_service();
+    let confinement = Confinement::prepare(args.user.as_deref())?;
     let result = block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
         let protos = [args.listen.proto, args.to.proto];
         let opened = open(&args.stack, &protos, title, args.keepalive.0)?;
+        confinement.enter(&opened)?;
         let listening = async { Ok(opened.sockets.listen(&args.listen).await?) };
         let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {

@@ -51,6 +51,12 @@ impl Opened {
             .unwrap_or_default()
     }
 
+    /// Where the control socket lies, if there is one.
+    pub(crate) fn control_folder(&self) -> Option<std::path::PathBuf> {
+        let socket = self.control.as_ref()?.path();
+        socket.parent().map(Into::into)
+    }
+
     /// Waits for what closed streams have still to deliver, as long as it moves, before everything is taken down in order.
     pub(crate) async fn close_delivered(self) {
         if let Some(context) = &self.sockets.stack {

@@ -14,10 +14,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::args::{MeasureArgs, PerfArgs, PerfCommand, RequestArgs, ServeArgs};
 use crate::commands::{Opened, open, print_json, print_text};
+use crate::confine::Confinement;
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
 use crate::memory::{Keeper, Load};
-use crate::runtime::{block_on, prepare_process, prepare_service, say, unless_stopped};
+use crate::runtime::{block_on, prepare_process, say, unless_stopped};
 use crate::signals::ending;
 use crate::units::{bits_per_second, bytes};
 
@@ -25,8 +26,8 @@ use crate::units::{bits_per_second, bytes};
 pub(crate) fn run(args: PerfArgs) -> Result<(), Failure> {
     match args.command {
         PerfCommand::Serve(args) => {
-            prepare_service();
-            serve(args)
+            let confinement = Confinement::prepare(args.user.as_deref())?;
+            serve(args, confinement)
         }
         PerfCommand::Send(args) => {
             prepare_process();
@@ -48,7 +49,7 @@ struct ServedLine<'a> {
     error: Option<&'a str>,
 }
 
-fn serve(args: ServeArgs) -> Result<(), Failure> {
+fn serve(args: ServeArgs, confinement: Confinement) -> Result<(), Failure> {
     block_on(async move {
         let endpoint = Endpoint {
             proto: args.proto,
@@ -56,6 +57,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         };
         let title = format!("perf serve on {endpoint}");
         let opened = open(&args.stack, &[args.proto], title, None)?;
+        confinement.enter(&opened)?;
         let listening = async { Ok(opened.sockets.listen(&endpoint).await?) };
         let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
