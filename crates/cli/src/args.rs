@@ -17,6 +17,7 @@ use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
 use crate::exit::{Ends, all_codes, codes};
 use crate::figure_args::{FigureArgs, ListArgs};
+use crate::limit_args::LimitArgs;
 use crate::units::{Patience, parse_bytes, parse_duration, parse_period, parse_period_or_off};
 use crate::words::{self, words};
 
@@ -749,32 +750,6 @@ pub(crate) struct StackArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArgs {
-    /// Memory for all connections. When it is used up, new ones are refused; from half of it on, peers that made a
-    /// connection hold more than its share are not listened to, and connections that get nowhere are ended
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1Gi")]
-    pub(crate) memory: u64,
-
-    /// Connections in all, those in their handshake included
-    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) most_connections: u32,
-
-    /// Connections that may be open from one address (of IPv6: from one /64)
-    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) most_per_address: u32,
-
-    /// Connections of a listener that may be in their handshake or wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) backlog: u32,
-
-    /// How long a connection may get nowhere before it makes room for others when a limit is reached: a handshake that is
-    /// not finished, a window that stays closed, a hole that is not filled
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
-    pub(crate) patience: Duration,
 }
 
 /// A switch that can be said either way.

@@ -7,6 +7,7 @@ mod confine;
 mod ctl_args;
 mod exit;
 mod figure_args;
+mod limit_args;
 mod lines;
 mod live;
 mod memory;

@@ -8,8 +8,9 @@ use manypath_io::{Attach, Context};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
-use crate::args::{AttachKind, LimitArgs, StackArgs};
+use crate::args::{AttachKind, StackArgs};
 use crate::exit::{Code, Failure};
+use crate::limit_args::LimitArgs;
 
 /// The options of connections, for a policy that applies where the command line names none.
 fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, Failure> {
