@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use manypath_control::report::SubflowReport;
 use manypath_tests::net::{Family, Net, Own, tool};
 use manypath_tests::pair::{Ends, Plan, Role, Route, WAYS, Way};
+use manypath_tests::peer::Speaks;
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_until;
 
@@ -34,7 +35,7 @@ fn connected<'net>(
     (route, ends)
 }
 
-/// Waits until the established subflows are as `wanted` likes, and answers them.
+/// Waits until the established subflows that can carry data are as `wanted` likes, and answers them.
 fn subflows(
     route: &mut Route<'_>,
     what: &str,
@@ -42,6 +43,8 @@ fn subflows(
 ) -> Vec<SubflowReport> {
     wait_until(what, || {
         let mut all = route.program.connection().subflows;
+        // Those whose link is away wait for it.
+        all.retain(|s| !s.stale);
         let whole = all.len();
         all.retain(|s| s.phase == "established");
         // Those that end have to be gone as well.
@@ -59,11 +62,12 @@ fn addresses(subflows: &[SubflowReport]) -> BTreeSet<IpAddr> {
     subflows.iter().filter_map(local).collect()
 }
 
-/// What was carried by subflows that are not among the `older` ones.
-fn carried(subflows: &[SubflowReport], older: &[SubflowReport]) -> u64 {
-    let last = older.iter().map(|s| s.id).max();
-    let new = subflows.iter().filter(|s| Some(s.id) > last);
-    new.map(|s| s.bytes_sent + s.bytes_received).sum()
+/// What subflows have carried since they were as `before`.
+fn carried(subflows: &[SubflowReport], before: &[SubflowReport]) -> u64 {
+    let bytes = |s: &SubflowReport| s.bytes_sent + s.bytes_received;
+    let was = |id| before.iter().find(|s| s.id == id).map_or(0, bytes);
+    let since = |s: &SubflowReport| bytes(s).saturating_sub(was(s.id));
+    subflows.iter().map(since).sum()
 }
 
 /// Sends one way and does `what` on another thread once a quarter has arrived.
@@ -93,7 +97,8 @@ enum Gone {
     Carrier,
 }
 
-/// An uplink goes away in the middle of a transfer and comes back: its subflows go, nothing stops, and then a new one can carry all.
+/// An uplink goes away in the middle of a transfer and comes back: nothing stops, and then it can carry all. Its subflows go with
+/// its interface, and wait for its carrier.
 fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
     for way in WAYS {
         let Some(net) = Net::bridged(2) else { return };
@@ -106,7 +111,9 @@ fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
             Gone::Interface => net.unplug(n),
             Gone::Carrier => net.carrier(n, false),
         });
-        let left = subflows(&mut route, "one address", |all| addresses(all).len() == 1);
+        subflows(&mut route, "one address", |all| addresses(all).len() == 1);
+        let waiting = route.program.connection().subflows.iter().any(|s| s.stale);
+        assert_eq!(waiting, matches!(gone, Gone::Carrier));
         match gone {
             Gone::Interface => net.plug_in(n, [10, 77, n, 7].into()),
             Gone::Carrier => net.carrier(n, true),
@@ -114,10 +121,11 @@ fn goes_and_comes_back(role: Role, attach: &str, n: u8, gone: Gone) {
         subflows(&mut route, "two again", |all| addresses(all).len() == 2);
         // Which of two paths carries how much is the sender's business: now it is the only one.
         net.carrier(3 - n, false);
-        subflows(&mut route, "the new one", |all| addresses(all).len() == 1);
+        subflows(&mut route, "the one that is back", |all| {
+            addresses(all).len() == 1
+        });
+        // Nothing else passes anywhere.
         send_through(&ends, way, || ());
-        let new = carried(&route.program.connection().subflows, &left);
-        assert!(new >= LEN, "{new} bytes");
         end(&route, &ends);
     }
 }
@@ -152,6 +160,63 @@ fn the_only_uplink_changes(attach: &str, change: impl Fn(&Net, IpAddr) + Sync) {
         both_ways(&ends.ours, &ends.kernel, 1_000_000);
         let new = carried(&route.program.connection().subflows, &old);
         assert!(new >= 2_000_000, "{new} bytes");
+        end(&route, &ends);
+    }
+}
+
+/// What the only uplink does for a moment.
+#[derive(Debug, Clone, Copy)]
+enum Blink {
+    /// It loses its carrier until we have noticed.
+    Carrier,
+    /// Its address is taken away and put back at once.
+    Address,
+    /// It gets a second IPv6 address.
+    SecondAddress,
+}
+
+/// Nothing ends when the only uplink blinks, as nothing does in the kernel: the one subflow, or TCP connection, goes on.
+fn the_only_uplink_blinks(role: Role, attach: &str, speaks: Speaks, blink: Blink) {
+    let family = match blink {
+        Blink::Carrier | Blink::Address => V4,
+        Blink::SecondAddress => Family::V6,
+    };
+    for way in WAYS {
+        let Some(net) = Net::bridged(1) else { return };
+        let plan = Plan {
+            own: Own::Named,
+            kernel: speaks,
+            more: ["--attach", attach].map(str::to_owned).into(),
+            ..Plan::with_cut(&[family], way)
+        };
+        let mut route = Route::open(&net, role, plan);
+        let ends = route.join();
+        both_ways(&ends.ours, &ends.kernel, 1000);
+        let ids = |all: &[SubflowReport]| all.iter().map(|s| s.id).collect::<Vec<_>>();
+        let before = ids(&route.program.connection().subflows);
+        let program = std::sync::Mutex::new(&mut route.program);
+        send_through(&ends, way, || match blink {
+            Blink::Carrier => {
+                net.carrier(1, false);
+                let mut program = program.lock().expect("no other thread has it");
+                wait_until("the link to be away", || {
+                    let all = program.connection().subflows;
+                    if all.iter().all(|s| s.stale) {
+                        Ok(())
+                    } else {
+                        Err(all)
+                    }
+                });
+                net.carrier(1, true);
+            }
+            Blink::Address => gets_another_address(&net, Net::our_address(V4, Own::Shared, 1)),
+            Blink::SecondAddress => {
+                let line = "addr add fd77:1::99/64 dev v1 nodad".to_owned();
+                net.ours.ip([line]).expect("the interface is there");
+            }
+        });
+        assert_eq!(ids(&route.program.connection().subflows), before);
+        both_ways(&ends.ours, &ends.kernel, 1000);
         end(&route, &ends);
     }
 }
@@ -269,6 +334,11 @@ uplinks! {
     the_first_has_no_carrier_for_a_while_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 1, Gone::Carrier);
     one_comes_later: comes_later("packet");
     one_comes_later_behind_a_tun: comes_later("tun");
+    the_only_one_of_a_server_blinks: the_only_uplink_blinks(Role::Server, "packet", Speaks::Mptcp, Blink::Carrier);
+    the_only_one_blinks_for_tcp: the_only_uplink_blinks(Role::Client, "packet", Speaks::Tcp, Blink::Carrier);
+    the_only_one_has_its_address_put_back: the_only_uplink_blinks(Role::Client, "packet", Speaks::Mptcp, Blink::Address);
+    the_only_one_has_its_address_put_back_for_tcp: the_only_uplink_blinks(Role::Server, "packet", Speaks::Tcp, Blink::Address);
+    the_only_one_gets_a_second_address: the_only_uplink_blinks(Role::Client, "packet", Speaks::Tcp, Blink::SecondAddress);
     the_only_one_gets_another_address: the_only_uplink_changes("packet", gets_another_address);
     the_only_one_gets_another_address_behind_a_tun: the_only_uplink_changes("tun", gets_another_address);
     the_only_one_is_plugged_in_elsewhere: the_only_uplink_changes("packet", is_plugged_in_elsewhere);

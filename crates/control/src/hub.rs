@@ -511,7 +511,7 @@ fn not_found() -> Reply {
 fn code(error: StackError) -> &'static str {
     match error {
         StackError::NoSuchHandle => "not_found",
-        StackError::NoPath => "no_path",
+        StackError::NoPath | StackError::BadAddress => "no_path",
         StackError::NoPorts | StackError::AddressInUse => "no_port",
         StackError::TooMany => "limit",
         StackError::InvalidState

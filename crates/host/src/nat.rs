@@ -16,6 +16,8 @@ const PRIORITY: u32 = 7000;
 const TABLES: u32 = 7_000_000;
 /// Addresses in the device's own network; the first is the host's.
 const INSIDE_MAX: u32 = 200;
+/// Paths that are gone and whose inside addresses are kept for their return.
+const PAST_MAX: usize = 32;
 /// How many networks there are to choose from.
 const NETWORKS: std::ops::RangeInclusive<u8> = 0..=255;
 
@@ -72,6 +74,8 @@ pub struct Uplink {
     pub addr: IpAddr,
     /// The router towards other networks.
     pub gateway: Option<IpAddr>,
+    /// The link works. While it does not, its routes are left as they are.
+    pub passes: bool,
     /// The networks on the link, of the address's family: an address and the length of its prefix.
     pub networks: Vec<(IpAddr, u8)>,
 }
@@ -93,6 +97,9 @@ pub struct Nat {
     networks: Networks,
     listen: Vec<u16>,
     paths: Vec<Inside>,
+    /// Those that went, each with its place in the device's network: connections of an address that is put back go on, so it gets
+    /// the same inside address.
+    past: Vec<(Uplink, u32)>,
     used: u32,
     /// What leads the packets of each inside address, by its table.
     routes: BTreeMap<u32, Routing>,
@@ -126,6 +133,7 @@ impl Nat {
             networks,
             listen,
             paths: Vec::new(),
+            past: Vec::new(),
             used: 1,
             routes: BTreeMap::new(),
         };
@@ -170,7 +178,12 @@ impl Nat {
     pub fn repair(&self) -> (Vec<String>, io::Result<()>) {
         let mut restored = Vec::new();
         let mut result = Ok(());
-        for routing in self.routes.values() {
+        // What a link without carrier lost comes back with the link.
+        let waits = |routing: &&Routing| {
+            let of = |p: &&Inside| p.inside == routing.rule.from;
+            self.paths.iter().find(of).is_some_and(|p| !p.path.passes)
+        };
+        for routing in self.routes.values().filter(|routing| !waits(routing)) {
             let rule = &routing.rule;
             let mut note = |done: io::Result<()>, what: String| match done {
                 Ok(()) => restored.push(what),
@@ -209,21 +222,21 @@ impl Nat {
         &self.paths
     }
 
-    /// Makes `wanted` the paths. A path that stays keeps its inside address, and so do its connections, whatever router it has
+    /// Makes `wanted` the paths. A path that stays or returns keeps its inside address, and so do its connections, whatever router it has
     /// now; the rule and the routes of one that goes are taken away.
     ///
     /// # Errors
     /// The first of the kernel's: paths that cannot be had are left out, the others are tried all the same.
     pub fn set_paths(&mut self, setup: &mut Setup, wanted: &[Uplink]) -> io::Result<()> {
-        let same =
-            |a: &Uplink, b: &Uplink| (a.index, &a.iface, a.addr) == (b.index, &b.iface, b.addr);
         let (stay, go): (Vec<Inside>, Vec<Inside>) = std::mem::take(&mut self.paths)
             .into_iter()
             .partition(|p| wanted.iter().any(|path| same(path, &p.path)));
         self.paths = stay;
-        for gone in &go {
-            self.unroute(setup, gone.inside);
+        for gone in go {
+            let number = self.unroute(setup, gone.inside);
+            self.past.extend(number.map(|number| (gone.path, number)));
         }
+        self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         let mut result = Ok(());
         for path in wanted {
             let known = self.paths.iter().position(|p| same(&p.path, path));
@@ -250,22 +263,17 @@ impl Nat {
     /// Routes one more path, by an inside address that none has.
     fn add(&mut self, setup: &mut Setup, path: &Uplink) -> io::Result<()> {
         let ipv6 = path.addr.is_ipv6();
-        let inside = loop {
-            // Long-lived processes on restless networks come round; no two live paths share an address.
-            self.used = if self.used >= INSIDE_MAX {
-                2
-            } else {
-                self.used + 1
-            };
-            if !self.routes.contains_key(&self.table()) {
-                break self.networks.inside(ipv6, self.used);
-            }
+        let past = self.past.iter().position(|(gone, _)| same(gone, path));
+        let number = match past {
+            Some(at) => self.past.remove(at).1,
+            None => self.free_number(),
         };
+        let inside = self.networks.inside(ipv6, number);
         let added = Inside {
             inside,
             path: path.clone(),
         };
-        if let Err(e) = self.route(setup, &added) {
+        if let Err(e) = self.route(setup, &added, self.table(number)) {
             self.unroute(setup, inside);
             return Err(e);
         }
@@ -273,15 +281,30 @@ impl Nat {
         Ok(())
     }
 
-    /// The routing table of the inside address that was used last; the device's index makes it unique on the host.
-    fn table(&self) -> u32 {
-        TABLES + self.tun_index * 256 + self.used
+    /// A place in the device's network that no path has, nor one that may return.
+    fn free_number(&mut self) -> u32 {
+        loop {
+            // Long-lived processes on restless networks come round; no two live paths share an address.
+            self.used = if self.used >= INSIDE_MAX {
+                2
+            } else {
+                self.used + 1
+            };
+            let kept = self.past.iter().any(|(_, number)| *number == self.used);
+            if !kept && !self.routes.contains_key(&self.table(self.used)) {
+                return self.used;
+            }
+        }
     }
 
-    fn route(&mut self, setup: &mut Setup, added: &Inside) -> io::Result<()> {
+    /// The routing table of an inside address; the device's index makes it unique on the host.
+    fn table(&self, number: u32) -> u32 {
+        TABLES + self.tun_index * 256 + number
+    }
+
+    fn route(&mut self, setup: &mut Setup, added: &Inside, table: u32) -> io::Result<()> {
         let path = &added.path;
         let ipv6 = path.addr.is_ipv6();
-        let table = self.table();
         forward(setup, &self.tun, &path.iface, ipv6)?;
         setup.route_table(table)?;
         netlink::flush_table(table)?;
@@ -302,6 +325,10 @@ impl Nat {
     /// Gives a path that stays the routes that it has now. The new ones come before the old ones go: without any, the main table
     /// would lead packets out by some other interface, with their inside address.
     fn reroute(&mut self, n: usize, path: &Uplink) -> io::Result<()> {
+        if !path.passes {
+            self.paths[n].path = path.clone();
+            return Ok(());
+        }
         let inside = self.paths[n].inside;
         let mut all = self.routes.iter_mut();
         if let Some((table, routing)) = all.find(|(_, r)| r.rule.from == inside) {
@@ -318,16 +345,20 @@ impl Nat {
         Ok(())
     }
 
-    /// Takes away what led the packets of an inside address.
-    fn unroute(&mut self, setup: &mut Setup, inside: IpAddr) {
+    /// Takes away what led the packets of an inside address, and answers its place in the device's network.
+    fn unroute(&mut self, setup: &mut Setup, inside: IpAddr) -> Option<u32> {
         let of = |(_, routing): &(&u32, &Routing)| routing.rule.from == inside;
-        let Some((&table, _)) = self.routes.iter().find(of) else {
-            return;
-        };
+        let (&table, _) = self.routes.iter().find(of)?;
         if let Some(routing) = self.routes.remove(&table) {
             setup.remove_rule(&routing.rule, table);
         }
+        Some(table - self.table(0))
     }
+}
+
+/// Both are of one address of the host.
+fn same(a: &Uplink, b: &Uplink) -> bool {
+    (a.index, &a.iface, a.addr) == (b.index, &b.iface, b.addr)
 }
 
 /// How the packets of a path leave: what is on its link directly, all else by its router.

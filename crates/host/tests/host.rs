@@ -210,6 +210,7 @@ fn routes_and_rules_of_a_path_are_put_back() {
             iface: "v2".into(),
             addr: addr("10.77.1.2:0").ip(),
             gateway: None,
+            passes: true,
             networks: vec![(addr("10.77.1.2:0").ip(), 24)],
         };
         nat.set_paths(&mut setup, &[uplink]).expect("permitted");

@@ -4,6 +4,7 @@
 
 use manypath_io::device::packet::PacketConfig;
 use manypath_io::device::{BURST_MAX, Device, Inbound, packet, tun};
+use manypath_io::filter::Filter;
 use manypath_io::neigh::Link;
 use manypath_io::netlink::{self, Snapshot};
 use manypath_io::sys::namespace;
@@ -94,7 +95,9 @@ async fn receive(mut device: Device, stop: &AtomicBool, bytes: &AtomicU64) -> io
         for i in 0..count? {
             match device.receive.frame(i) {
                 Inbound::Packet { packet, .. } => sum += packet.len() as u64,
-                Inbound::Neighbour(frame) => device.transmit.on_neighbour(frame),
+                Inbound::Neighbour(frame) => {
+                    device.transmit.on_neighbour(frame);
+                }
                 Inbound::Ignored => {}
             }
         }
@@ -112,6 +115,7 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
 fn open(name: &str, addr: &str, offload: bool) -> io::Result<Device> {
     let host = Snapshot::take()?;
     let interface = host.interface(name).ok_or(io::ErrorKind::NotFound)?;
+    let addr = addr.parse().map_err(io::Error::other)?;
     let config = PacketConfig {
         name: name.to_owned(),
         index: interface.index,
@@ -119,12 +123,15 @@ fn open(name: &str, addr: &str, offload: bool) -> io::Result<Device> {
         mtu: 1500,
         offload,
         links: vec![Link {
-            addr: addr.parse().map_err(io::Error::other)?,
+            addr,
             prefix: 24,
             gateway: None,
             owned: true,
         }],
-        ports: vec![],
+        filter: Filter {
+            owned: vec![addr],
+            ..Filter::default()
+        },
         known: netlink::neighbours(interface.index)?,
     };
     packet::open(&config)

@@ -11,11 +11,13 @@ use std::ops::RangeInclusive;
 
 /// What to let through.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Filter {
-    /// Our addresses on the interface.
-    pub(crate) addrs: Vec<IpAddr>,
-    /// Local TCP ports that are ours; empty = all (the addresses are ours alone).
-    pub(crate) ports: Vec<RangeInclusive<u16>>,
+pub struct Filter {
+    /// Addresses that are ours alone, with all their ports.
+    pub owned: Vec<IpAddr>,
+    /// Addresses that we share with the host.
+    pub shared: Vec<IpAddr>,
+    /// Local TCP ports that are ours on shared addresses.
+    pub ports: Vec<RangeInclusive<u16>>,
 }
 
 const LD_H_ABS: u16 = 0x28;
@@ -103,35 +105,33 @@ impl Program {
     }
 }
 
+fn v4(addrs: &[IpAddr]) -> impl Iterator<Item = Ipv4Addr> {
+    addrs.iter().filter_map(|addr| match addr {
+        IpAddr::V4(addr) => Some(*addr),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn v6(addrs: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
+    addrs.iter().filter_map(|addr| match addr {
+        IpAddr::V6(addr) => Some(*addr),
+        IpAddr::V4(_) => None,
+    })
+}
+
 impl Filter {
     /// The program: 0 = not for us, otherwise the whole frame.
     pub(crate) fn compile(&self) -> Vec<Insn> {
         let mut p = Program::default();
         let (accept, reject) = (p.label(), p.label());
         let v6 = p.label();
-        let v4: Vec<Ipv4Addr> = self
-            .addrs
-            .iter()
-            .filter_map(|a| match a {
-                IpAddr::V4(a) => Some(*a),
-                IpAddr::V6(_) => None,
-            })
-            .collect();
-        let six: Vec<Ipv6Addr> = self
-            .addrs
-            .iter()
-            .filter_map(|a| match a {
-                IpAddr::V6(a) => Some(*a),
-                IpAddr::V4(_) => None,
-            })
-            .collect();
         p.push(LD_H_ABS, ETHERTYPE_AT);
         p.jump_if(JEQ, u32::from(EtherType::ARP.0), accept);
         p.jump_if(JEQ, u32::from(EtherType::IPV6.0), v6);
         p.jump_unless(JEQ, u32::from(EtherType::IPV4.0), reject);
-        self.compile_v4(&mut p, &v4, accept, reject);
+        self.compile_v4(&mut p, accept, reject);
         p.place(v6);
-        self.compile_v6(&mut p, &six, accept, reject);
+        self.compile_v6(&mut p, accept, reject);
         p.place(accept);
         p.push(RET, WHOLE);
         p.place(reject);
@@ -139,14 +139,21 @@ impl Filter {
         p.finish()
     }
 
-    fn compile_v4(&self, p: &mut Program, addrs: &[Ipv4Addr], accept: Label, reject: Label) {
-        let ours = p.label();
+    fn compile_v4(&self, p: &mut Program, accept: Label, reject: Label) {
+        let (owned, shared) = (p.label(), p.label());
         p.push(LD_W_ABS, IP_AT + 16);
-        for addr in addrs {
-            p.jump_if(JEQ, u32::from(*addr), ours);
+        for (addrs, kind) in [(&self.owned, owned), (&self.shared, shared)] {
+            for addr in v4(addrs) {
+                p.jump_if(JEQ, u32::from(addr), kind);
+            }
         }
         p.jump(reject);
-        p.place(ours);
+        p.place(owned);
+        p.push(LD_B_ABS, IP_AT + 9);
+        p.jump_if(JEQ, PROTO_ICMP, accept);
+        p.jump_if(JEQ, PROTO_TCP, accept);
+        p.jump(reject);
+        p.place(shared);
         p.push(LD_B_ABS, IP_AT + 9);
         p.jump_if(JEQ, PROTO_ICMP, accept);
         p.jump_unless(JEQ, PROTO_TCP, reject);
@@ -155,34 +162,32 @@ impl Filter {
         self.compile_ports(p, accept, reject);
     }
 
-    fn compile_v6(&self, p: &mut Program, addrs: &[Ipv6Addr], accept: Label, reject: Label) {
-        let ours = p.label();
+    fn compile_v6(&self, p: &mut Program, accept: Label, reject: Label) {
+        let shared = p.label();
         p.push(LD_B_ABS, IP_AT + 6);
         // Neighbour discovery goes to multicast groups and unicast alike; the cache checks it.
         p.jump_if(JEQ, PROTO_ICMPV6, accept);
         p.jump_unless(JEQ, PROTO_TCP, reject);
-        for addr in addrs {
+        let owned = v6(&self.owned).map(|addr| (addr, accept));
+        let all = owned.chain(v6(&self.shared).map(|addr| (addr, shared)));
+        for (addr, kind) in all {
             let next = p.label();
             for (i, word) in addr.octets().chunks_exact(4).enumerate() {
                 let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
                 p.push(LD_W_ABS, IP_AT + 24 + 4 * i as u32);
                 p.jump_unless(JEQ, value, next);
             }
-            p.jump(ours);
+            p.jump(kind);
             p.place(next);
         }
         p.jump(reject);
-        p.place(ours);
+        p.place(shared);
         p.push(LD_H_ABS, IP_AT + 40 + 2);
         self.compile_ports(p, accept, reject);
     }
 
     /// With the destination port in the accumulator.
     fn compile_ports(&self, p: &mut Program, accept: Label, reject: Label) {
-        if self.ports.is_empty() {
-            p.jump(accept);
-            return;
-        }
         for range in &self.ports {
             let next = p.label();
             p.jump_unless(JGE, u32::from(*range.start()), next);
@@ -268,7 +273,11 @@ mod tests {
     #[test]
     fn shared_address_delivers_only_our_ports() {
         let program = Filter {
-            addrs: vec![
+            owned: vec![
+                "10.0.0.9".parse().expect("a literal"),
+                "fd00::9".parse().expect("a literal"),
+            ],
+            shared: vec![
                 "10.0.0.1".parse().expect("a literal"),
                 "10.0.0.2".parse().expect("a literal"),
                 "fd00::5".parse().expect("a literal"),
@@ -287,6 +296,14 @@ mod tests {
             assert!(!yes(&v4([10, 0, 0, 2], 6, port, 0)));
             assert!(!yes(&v6("fd00::5", 6, port)));
         }
+        for port in [80, 1, 50000] {
+            assert!(
+                yes(&v4([10, 0, 0, 9], 6, port, 0)),
+                "all ports of what is ours alone"
+            );
+            assert!(yes(&v6("fd00::9", 6, port)));
+        }
+        assert!(!yes(&v4([10, 0, 0, 9], 17, 80, 0)));
         assert!(!yes(&v4([10, 0, 0, 3], 6, 80, 0)));
         assert!(!yes(&v6("fd00::6", 6, 80)));
         assert!(!yes(&v4([10, 0, 0, 1], 17, 80, 0)));
@@ -301,8 +318,8 @@ mod tests {
     #[test]
     fn owned_address_delivers_every_port() {
         let program = Filter {
-            addrs: vec!["10.0.0.1".parse().expect("a literal")],
-            ports: vec![],
+            owned: vec!["10.0.0.1".parse().expect("a literal")],
+            ..Filter::default()
         }
         .compile();
         assert!(run(&program, &v4([10, 0, 0, 1], 6, 1, 0)) != 0);
@@ -316,7 +333,8 @@ mod tests {
             .chain((0..64u16).map(|i| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, i))))
             .collect();
         let program = Filter {
-            addrs,
+            owned: Vec::new(),
+            shared: addrs,
             ports: vec![1000..=2000],
         }
         .compile();

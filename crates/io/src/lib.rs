@@ -24,7 +24,7 @@
 mod context;
 pub mod device;
 mod driver;
-mod filter;
+pub mod filter;
 pub mod names;
 pub mod neigh;
 pub mod netlink;

@@ -2,8 +2,12 @@
 //!
 //! Owns the words of `--path` and the pure step from a [`Snapshot`] of the host to a list of [`HostPath`]s.
 
+mod role;
+
 use crate::neigh::Mac;
-use crate::netlink::{Interface, Snapshot};
+use crate::netlink::{Address, Interface, Snapshot};
+pub use role::Role;
+pub(crate) use role::follow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -22,7 +26,8 @@ use std::str::FromStr;
 pub struct PathSpec {
     /// The interface's name.
     pub iface: String,
-    /// The address; without it every usable address of the interface is a path.
+    /// The address. Without it every address of the interface is listened on, and one of each family, which is a path, is what
+    /// subflows are opened from: those of one link share its bottleneck, however many there are (RFC 8981).
     pub addr: Option<IpAddr>,
     /// Length of the on-link prefix, for an address that the host itself does not have.
     pub prefix: Option<u8>,
@@ -153,6 +158,8 @@ pub struct HostPath {
     pub backup: bool,
     /// The host itself does not have the address: it is ours alone.
     pub owned: bool,
+    /// What it is used for.
+    pub role: Role,
 }
 
 /// Why a path that the user named is not there now.
@@ -184,11 +191,9 @@ pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missin
     let mut missing = Vec::new();
     if specs.is_empty() {
         for interface in host.interfaces.iter().filter(|i| i.up && !i.loopback) {
-            paths.extend(
-                addresses(interface, host)
-                    .filter(|a| host.is_routed(interface.index, a.addr))
-                    .map(|a| path(interface, host, a.addr, a.prefix)),
-            );
+            let routed = |a: &Address| host.is_routed(interface.index, a.addr);
+            let families = [false, true].into_iter();
+            paths.extend(families.flat_map(|ipv6| of_family(interface, host, ipv6, routed)));
         }
         // As the kernel prefers their routes.
         paths.sort_by_key(|p| host.metric(p.index, p.addr));
@@ -220,10 +225,24 @@ pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missin
     (paths, missing)
 }
 
-fn addresses<'a>(
+/// The addresses of one family on an interface: one is opened from, the others only take what comes.
+fn of_family(
     interface: &Interface,
-    host: &'a Snapshot,
-) -> impl Iterator<Item = &'a crate::netlink::Address> {
+    host: &Snapshot,
+    ipv6: bool,
+    fits: impl Fn(&Address) -> bool,
+) -> Vec<HostPath> {
+    let all = || addresses(interface, host).filter(|a| a.addr.is_ipv6() == ipv6 && fits(a));
+    let preferred = all().find(|a| !a.deprecated).or_else(|| all().next());
+    let opens = |a: &Address| preferred.is_some_and(|best| best.addr == a.addr);
+    let paths = all().map(|a| HostPath {
+        role: if opens(a) { Role::Opens } else { Role::Accepts },
+        ..path(interface, host, a.addr, a.prefix)
+    });
+    paths.collect()
+}
+
+fn addresses<'a>(interface: &Interface, host: &'a Snapshot) -> impl Iterator<Item = &'a Address> {
     let index = interface.index;
     host.addresses
         .iter()
@@ -241,17 +260,15 @@ fn path(interface: &Interface, host: &Snapshot, addr: IpAddr, prefix: u8) -> Hos
         gateway: host.gateway(interface.index, addr),
         backup: false,
         owned: false,
+        role: Role::Opens,
     }
 }
 
 fn named(spec: &PathSpec, interface: &Interface, host: &Snapshot) -> Vec<HostPath> {
     let Some(wanted) = spec.addr else {
-        // One address a family, unless the user names more: two of one link are one path, not two.
-        let first = |ipv6: bool| addresses(interface, host).find(|a| a.addr.is_ipv6() == ipv6);
-        return [first(false), first(true)]
+        return [false, true]
             .into_iter()
-            .flatten()
-            .map(|a| path(interface, host, a.addr, a.prefix))
+            .flat_map(|ipv6| of_family(interface, host, ipv6, |_| true))
             .collect();
     };
     let here = host
@@ -302,6 +319,7 @@ mod tests {
             prefix: if addr.contains(':') { 64 } else { 24 },
             global: !addr.starts_with("fe80"),
             usable,
+            deprecated: false,
         };
         Snapshot {
             interfaces: vec![
@@ -344,7 +362,12 @@ mod tests {
                     p.addr,
                     p.prefix,
                     p.gateway.map_or(String::new(), |g| format!(" via {g}")),
-                    if p.owned { " owned" } else { "" }
+                    match (p.owned, p.role) {
+                        (true, _) => " owned",
+                        (false, Role::Opens) => "",
+                        (false, Role::Accepts) => " accepts",
+                        (false, Role::Stalled) => " stalled",
+                    }
                 )
             })
             .collect();
@@ -394,7 +417,7 @@ mod tests {
             paths,
             [
                 "eth0=10.0.0.2/24 via 10.0.0.1",
-                "eth0=10.0.0.3/24 via 10.0.0.1"
+                "eth0=10.0.0.3/24 via 10.0.0.1 accepts"
             ]
         );
         assert!(missing.is_empty());
@@ -437,6 +460,7 @@ mod tests {
             paths,
             [
                 "eth0=10.0.0.2/24 via 10.0.0.1",
+                "eth0=10.0.0.3/24 via 10.0.0.1 accepts",
                 "eth0=fd00::2/64",
                 "wlan0=10.1.0.2/24"
             ]

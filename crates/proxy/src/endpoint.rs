@@ -1,7 +1,7 @@
 //! Names of the ends of a relay: `tcp:127.0.0.1:80`, `mptcp:server.example:443`, `kernel-mptcp:[::1]:8080`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// Which implementation carries a stream.
@@ -68,6 +68,9 @@ impl FromStr for HostPort {
         if let Ok(addr) = text.parse::<SocketAddr>() {
             return Ok(addr.into());
         }
+        if let Some(zoned) = with_zone(text) {
+            return Ok(zoned);
+        }
         let hint = "write HOST:PORT, with an IPv6 address as [ADDRESS]:PORT";
         let (host, port) = text
             .rsplit_once(':')
@@ -88,10 +91,27 @@ impl FromStr for HostPort {
     }
 }
 
+/// An IPv6 address whose zone is the name of an interface: `[fe80::1%eth0]:80` (RFC 4007 section 11). The host's resolver knows
+/// which link that is.
+fn with_zone(text: &str) -> Option<HostPort> {
+    let (host, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
+    let (addr, zone) = host.split_once('%')?;
+    let named = (1..=15).contains(&zone.len())
+        && !zone.contains(|c: char| matches!(c, '/' | '%' | '[' | ']') || c.is_whitespace());
+    let is_address = addr.parse::<Ipv6Addr>().is_ok();
+    let port = port.parse().ok().filter(|_| named && is_address)?;
+    let host = host.to_owned();
+    Some(HostPort { host, port })
+}
+
 impl From<SocketAddr> for HostPort {
     fn from(addr: SocketAddr) -> Self {
+        let zone = match addr {
+            SocketAddr::V6(addr) if addr.scope_id() != 0 => format!("%{}", addr.scope_id()),
+            SocketAddr::V6(_) | SocketAddr::V4(_) => String::new(),
+        };
         Self {
-            host: addr.ip().to_string(),
+            host: format!("{}{zone}", addr.ip()),
             port: addr.port(),
         }
     }
@@ -161,6 +181,8 @@ mod tests {
             "mptcp:server.example:443",
             "kernel-mptcp:[::1]:8080",
             "mptcp:[2001:db8::1]:1",
+            "tcp:[fe80::1%2]:80",
+            "mptcp:[fe80::1%eth0.5]:80",
         ] {
             let endpoint: Endpoint = text.parse().expect(text);
             assert_eq!(endpoint.to_string(), text);
@@ -176,6 +198,8 @@ mod tests {
             ("tcp:host:70000", "no port (0 to 65535)"),
             ("tcp:::1:80", "[ADDRESS]:PORT"),
             ("tcp::80", "no host name"),
+            ("tcp:[fe80::1%]:80", "no host name"),
+            ("tcp:[fe80::1%a/b]:80", "no host name"),
         ] {
             let error = text.parse::<Endpoint>().expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

@@ -3,7 +3,7 @@
 use super::news;
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Snapshot, way_to};
-use crate::path::{HostPath, PathSpec};
+use crate::path::{HostPath, PathSpec, Role, follow};
 use manypath_stack::{IfaceId, Path, PathEvent};
 use std::collections::BTreeSet;
 use std::io;
@@ -30,7 +30,7 @@ pub(super) trait Kind: Send {
         shared: &Arc<Shared>,
         paths: &[HostPath],
         host: &Snapshot,
-    ) -> (Vec<Path>, io::Result<()>);
+    ) -> (Vec<Told>, io::Result<()>);
 
     /// Takes more local ports where addresses are shared with the host; false when there are no more. The stack is told by the
     /// next [`Kind::apply`].
@@ -54,11 +54,33 @@ pub(super) trait Kind: Send {
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()>;
 }
 
+/// An address as the stack knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) path: Path,
+    pub(super) role: Role,
+}
+
+impl Told {
+    /// What the stack is told when this is news.
+    fn event(&self) -> PathEvent {
+        match self.role {
+            Role::Opens => PathEvent::Up(self.path.clone()),
+            Role::Accepts => PathEvent::Passive(self.path.clone()),
+            Role::Stalled => PathEvent::Stalled {
+                iface: self.path.iface,
+                addr: self.path.addr,
+            },
+        }
+    }
+}
+
 /// What connects a stack to the world.
 #[derive(Default)]
 pub(super) struct Attachment {
     kind: Option<Box<dyn Kind>>,
-    told: Vec<Path>,
+    specs: Vec<PathSpec>,
+    told: Vec<Told>,
     /// The host's paths when the stack was told last.
     seen: Vec<HostPath>,
     /// The host at that time.
@@ -70,38 +92,45 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    pub(super) fn of(kind: Box<dyn Kind>) -> Self {
+    pub(super) fn of(kind: Box<dyn Kind>, specs: Vec<PathSpec>) -> Self {
         Attachment {
             kind: Some(kind),
+            specs,
             ..Attachment::default()
         }
     }
 
-    /// Follows the host to these paths.
+    /// Follows the host to these paths, and keeps those that only cannot be used at present.
     pub(super) fn apply(
         &mut self,
         shared: &Arc<Shared>,
-        paths: &[HostPath],
+        found: Vec<HostPath>,
         host: &Snapshot,
     ) -> io::Result<()> {
         let Some(kind) = &mut self.kind else {
             return Ok(());
         };
-        let (wanted, result) = kind.apply(shared, paths, host);
+        let paths = follow(&self.seen, found, &self.specs, host);
+        let (wanted, result) = kind.apply(shared, &paths, host);
         for event in changes(&self.told, &wanted) {
             shared.path_event(event);
         }
-        shared.order_paths(&wanted);
+        let order: Vec<(IfaceId, IpAddr)> = wanted
+            .iter()
+            .map(|told| (told.path.iface, told.path.addr))
+            .collect();
+        shared.order_paths(&order);
         let before = Some(&self.host).filter(|before| !before.interfaces.is_empty());
-        news::tell(&self.seen, paths, before, host);
+        news::tell(&self.seen, &paths, before, host);
         // Nothing that the stack knows of changed, but its packets go another way now: what was silent may answer.
-        for path in wanted.iter().filter(|path| self.told.contains(path)) {
-            if rerouted(&self.seen, paths, path.addr) {
-                shared.path_event(PathEvent::Up(path.clone()));
+        let known = wanted.iter().filter(|told| self.told.contains(told));
+        for told in known.filter(|told| told.role != Role::Stalled) {
+            if rerouted(&self.seen, &paths, told.path.addr) {
+                shared.path_event(told.event());
             }
         }
         self.told = wanted;
-        self.seen = paths.to_vec();
+        self.seen = paths;
         self.host = host.clone();
         self.asked.clear();
         if let Err(error) = &result {
@@ -116,7 +145,7 @@ impl Attachment {
         let (paths, host) = (self.seen.clone(), self.host.clone());
         if grown {
             // What is not right with a path is none of the caller's business.
-            let _ = self.apply(shared, &paths, &host);
+            let _ = self.apply(shared, paths, &host);
         }
         grown
     }
@@ -199,20 +228,25 @@ fn rerouted(old: &[HostPath], new: &[HostPath], addr: IpAddr) -> bool {
 }
 
 /// What to tell the stack: departures first, so that an address that moved is not gone a moment after it came.
-fn changes(old: &[Path], new: &[Path]) -> Vec<PathEvent> {
-    let same = |a: &Path, b: &Path| a.iface == b.iface && a.addr == b.addr;
+fn changes(old: &[Told], new: &[Told]) -> Vec<PathEvent> {
+    let same = |a: &Told, b: &Told| a.path.iface == b.path.iface && a.path.addr == b.path.addr;
     let gone = old
         .iter()
         .filter(|o| !new.iter().any(|n| same(o, n)))
         .map(|o| PathEvent::Down {
-            iface: o.iface,
-            addr: o.addr,
+            iface: o.path.iface,
+            addr: o.path.addr,
         });
-    let come = new
-        .iter()
-        .filter(|n| !old.contains(n))
-        .map(|n| PathEvent::Up(n.clone()));
-    gone.chain(come).collect()
+    let is_stalled = |told: &&Told| told.role == Role::Stalled;
+    let is_news = |n: &&Told| match old.iter().find(|o| same(o, n)) {
+        Some(o) if is_stalled(n) => !is_stalled(&o),
+        Some(o) => o != *n,
+        None => !is_stalled(n),
+    };
+    let news = || new.iter().filter(is_news);
+    let stalled = news().filter(is_stalled);
+    let come = news().filter(|n| !is_stalled(n));
+    gone.chain(stalled.chain(come).map(Told::event)).collect()
 }
 
 #[cfg(test)]
@@ -220,8 +254,8 @@ mod tests {
     use super::*;
     use manypath_stack::Offload;
 
-    fn path(iface: u32, addr: &str, mtu: u16) -> Path {
-        Path {
+    fn path(iface: u32, addr: &str, mtu: u16) -> Told {
+        let path = Path {
             iface: IfaceId(iface),
             addr: addr.parse().expect("a literal address"),
             mtu,
@@ -229,7 +263,9 @@ mod tests {
             offload: Offload::default(),
             ports: None,
             outside: None,
-        }
+        };
+        let role = Role::Opens;
+        Told { path, role }
     }
 
     #[test]
@@ -244,6 +280,7 @@ mod tests {
             gateway: gateway.parse().ok(),
             backup: false,
             owned: false,
+            role: Role::Opens,
         };
         let addr = by("").addr;
         let (one, other) = ([by("10.0.0.254")], [by("10.0.0.253")]);
@@ -260,18 +297,43 @@ mod tests {
         let smaller = path(1, "10.0.0.1", 1400);
         assert_eq!(
             changes(&[], &[a.clone(), b.clone()]),
-            [PathEvent::Up(a.clone()), PathEvent::Up(b.clone())]
+            [PathEvent::Up(a.path.clone()), PathEvent::Up(b.path.clone())]
         );
         assert!(changes(std::slice::from_ref(&a), std::slice::from_ref(&a)).is_empty());
         assert_eq!(
             changes(&[a.clone(), b.clone()], std::slice::from_ref(&smaller)),
             [
                 PathEvent::Down {
-                    iface: b.iface,
-                    addr: b.addr
+                    iface: b.path.iface,
+                    addr: b.path.addr
                 },
-                PathEvent::Up(smaller)
+                PathEvent::Up(smaller.path)
             ]
         );
+    }
+
+    #[test]
+    fn a_link_without_carrier_is_no_departure() {
+        let a = path(1, "10.0.0.1", 1500);
+        let (iface, addr) = (a.path.iface, a.path.addr);
+        let with = |role| [Told { role, ..a.clone() }];
+        let (opens, accepts, dark) = (with(Role::Opens), with(Role::Accepts), with(Role::Stalled));
+        let stalled = [PathEvent::Stalled { iface, addr }];
+        let up = [PathEvent::Up(a.path.clone())];
+        for (old, new, told) in [
+            (&opens[..], &dark[..], &stalled[..]),
+            (&accepts[..], &dark[..], &stalled[..]),
+            (&dark[..], &dark[..], &[]),
+            (&dark[..], &opens[..], &up[..]),
+            (&[], &dark[..], &[]),
+            (&dark[..], &[], &[PathEvent::Down { iface, addr }]),
+            (
+                &opens[..],
+                &accepts[..],
+                &[PathEvent::Passive(a.path.clone())],
+            ),
+        ] {
+            assert_eq!(changes(old, new), told, "{old:?} {new:?}");
+        }
     }
 }

@@ -279,8 +279,8 @@ fn attach_host(
     } else {
         Box::new(TunAttachment::new(&wanted, &paths, &host)?)
     };
-    let attachment = Arc::new(Mutex::new(Attachment::of(kind)));
-    super::lock(&attachment).apply(shared, &paths, &host)?;
+    let attachment = Arc::new(Mutex::new(Attachment::of(kind, wanted.specs.clone())));
+    super::lock(&attachment).apply(shared, paths, &host)?;
     let mut news = vec![News::of_routing()?];
     if super::lock(&attachment).is_exposed() {
         news.push(News::of_rules()?);

@@ -20,7 +20,7 @@ pub(super) async fn follow(
     while follower.changed().await.is_ok() {
         let Ok(host) = Snapshot::take() else { continue };
         let (paths, _missing) = select(&specs, &host);
-        let _ = super::lock(&attachment).apply(&shared, &paths, &host);
+        let _ = super::lock(&attachment).apply(&shared, paths, &host);
     }
 }
 

@@ -101,7 +101,12 @@ impl Context {
         &self.0.accept
     }
 
-    /// The local addresses in use.
+    /// Whether an address is one of ours, be it listened on only or without a link at present.
+    pub(crate) fn has_address(&self, addr: std::net::IpAddr) -> bool {
+        self.0.shared.session().inner().stack.is_ours(addr)
+    }
+
+    /// The local addresses that subflows are opened from.
     #[must_use]
     pub fn paths(&self) -> Vec<Path> {
         let mut session = self.0.shared.session();
@@ -186,7 +191,7 @@ impl Context {
         let ways: Vec<NameWay> = lock(&self.0.attachment)
             .host_paths()
             .iter()
-            .filter(|path| !path.owned)
+            .filter(|path| !path.owned && path.role == crate::path::Role::Opens)
             .map(|path| NameWay {
                 iface: path.iface.clone(),
                 local: path.addr,

@@ -1,7 +1,7 @@
 //! Says which paths come and go, and why.
 
 use crate::netlink::Snapshot;
-use crate::path::HostPath;
+use crate::path::{HostPath, Role};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Writes a line for each path that came or went since `old`.
+/// Writes a line for each path that came or went since `old`, or that cannot be used at present.
 pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>, host: &Snapshot) {
     let has = |all: &[HostPath], path: &HostPath| {
         all.iter()
@@ -49,7 +49,19 @@ pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>
         let reason = why_gone(path.index, path.addr, host);
         tracing::warn!("path {} ({}) is gone: {reason}", path.iface, path.addr);
     }
-    for path in new.iter().filter(|path| !has(old, path)) {
+    let passes = |path: &&HostPath| path.role != Role::Stalled;
+    let passing = |all: &[HostPath]| all.iter().filter(passes).cloned().collect::<Vec<_>>();
+    let (passed, pass) = (passing(old), passing(new));
+    let stalls = |path: &&HostPath| has(new, path) && !has(&pass, path);
+    for path in passed.iter().filter(stalls) {
+        let reason = why_gone(path.index, path.addr, host);
+        tracing::warn!(
+            "path {} ({}) cannot be used now: {reason}; what uses it waits",
+            path.iface,
+            path.addr
+        );
+    }
+    for path in pass.iter().filter(|path| !has(&passed, path)) {
         let reason = why_came(path.index, path.addr, before);
         tracing::info!("path {} ({}) can be used: {reason}", path.iface, path.addr);
         if path.gateway.is_none() && path.mac.is_some() && !host.is_routed(path.index, path.addr) {
@@ -118,6 +130,7 @@ mod tests {
                     prefix: 24,
                     global: true,
                     usable,
+                    deprecated: false,
                 })
                 .into_iter()
                 .collect(),

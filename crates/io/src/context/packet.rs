@@ -1,17 +1,18 @@
 //! Packet sockets on the host's interfaces.
 
-use super::attach::{Desired, Kind};
+use super::attach::{Desired, Kind, Told};
 use crate::device::packet::{self, PacketConfig};
 use crate::device::probe;
 use crate::driver::{DeviceTasks, Shared};
+use crate::filter::Filter;
 use crate::neigh::{Link, Mac};
 use crate::netlink::{self, Snapshot};
-use crate::path::HostPath;
+use crate::path::{HostPath, Role};
 use manypath_host::{Firewall, Guard, Setup, Share, hold_port};
 use manypath_stack::{IfaceId, Path};
 use manypath_wire::ids::FourTuple;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// Local ports that a stack takes at first. It takes twice as many each time when all of them are in use towards one peer.
 const FEW_PORTS: u16 = 256;
+/// Addresses that are guarded at most although the host does not have them any more.
+const PAST_MAX: usize = 64;
 
 /// One interface with its device.
 struct Attached {
@@ -40,6 +43,9 @@ pub(super) struct PacketAttachment {
     grown: bool,
     /// Where we listen.
     claimed: Vec<SocketAddr>,
+    /// Addresses shared with the host, those that went among them: one that is put back within a moment has connections, which
+    /// the host's kernel would reset before we hear of it.
+    guarded: Vec<IpAddr>,
     /// Sockets that keep the host's programs from taking a claimed port.
     holders: BTreeMap<SocketAddr, OwnedFd>,
     shared: Option<Arc<Shared>>,
@@ -67,6 +73,7 @@ impl PacketAttachment {
             firewall: None,
             grown: false,
             claimed: Vec::new(),
+            guarded: Vec::new(),
             holders: BTreeMap::new(),
             shared: None,
             setup: None,
@@ -98,14 +105,15 @@ impl PacketAttachment {
             let range = self.setup()?.reserve_ports(count)?;
             self.reserved.push(range);
         }
-        let guards: Vec<Guard> = paths
-            .iter()
-            .map(|p| Guard {
-                iface: p.iface.clone(),
-                addr: p.addr,
-                share: (!p.owned).then(|| share(p.addr, &self.claimed, &self.reserved)),
-            })
-            .collect();
+        for addr in paths.iter().filter(|p| !p.owned).map(|p| p.addr) {
+            self.guarded.retain(|known| *known != addr);
+            self.guarded.push(addr);
+        }
+        let beyond = self.guarded.len().saturating_sub(PAST_MAX.max(paths.len()));
+        self.guarded.drain(..beyond);
+        let guards = guards(paths, &self.guarded, |addr| {
+            share(addr, &self.claimed, &self.reserved)
+        });
         match self.setup().and_then(|s| s.guard(&guards)) {
             Ok(firewall) => self.firewall = Some(firewall),
             Err(e) if shares => return Err(e),
@@ -126,16 +134,24 @@ impl PacketAttachment {
             .collect()
     }
 
-    /// On an interface with addresses of both kinds the filter lets every port through; the stack knows whose is whose.
-    fn filter_ports(&self, paths: &[HostPath]) -> Vec<RangeInclusive<u16>> {
-        if paths.iter().any(|p| p.owned) {
-            Vec::new()
-        } else {
-            self.ports()
+    /// What a device lets through: packets for each address, by whichever interface they come (RFC 1122 section 3.3.4.2).
+    fn filter(&self, all: &[HostPath]) -> Filter {
+        let (owned, shared): (Vec<&HostPath>, Vec<&HostPath>) = all.iter().partition(|p| p.owned);
+        let addrs = |paths: Vec<&HostPath>| paths.iter().map(|p| p.addr).collect();
+        Filter {
+            owned: addrs(owned),
+            shared: addrs(shared),
+            ports: self.ports(),
         }
     }
 
-    fn open(&mut self, shared: &Arc<Shared>, index: u32, paths: Vec<HostPath>) -> io::Result<()> {
+    fn open(
+        &mut self,
+        shared: &Arc<Shared>,
+        index: u32,
+        paths: Vec<HostPath>,
+        all: &[HostPath],
+    ) -> io::Result<()> {
         let Some(first) = paths.first() else {
             return Ok(());
         };
@@ -152,7 +168,7 @@ impl PacketAttachment {
             mtu: first.mtu,
             offload: self.offload,
             links: Self::links(&paths),
-            ports: self.filter_ports(&paths),
+            filter: self.filter(all),
             known: netlink::neighbours(index).unwrap_or_default(),
         })?;
         let offload = device.info.offload;
@@ -169,34 +185,42 @@ impl PacketAttachment {
     }
 
     fn readdress(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        let filter = self.filter(&self.all());
         for (index, attached) in &self.interfaces {
             let links = Self::links(&attached.paths);
-            let ports = self.filter_ports(&attached.paths);
             let firewall = self.firewall.as_ref();
             shared
                 .with_transmit(IfaceId(*index), |t| {
                     if let Some(firewall) = firewall {
                         t.tell(firewall);
                     }
-                    t.readdress(&links, &ports)
+                    t.readdress(&links, &filter)
                 })
                 .unwrap_or(Ok(()))?;
         }
         Ok(())
     }
 
-    fn stack_paths(&self) -> Vec<Path> {
+    fn all(&self) -> Vec<HostPath> {
+        let attached = self.interfaces.values();
+        attached.flat_map(|a| a.paths.clone()).collect()
+    }
+
+    fn stack_paths(&self) -> Vec<Told> {
         self.interfaces
             .values()
             .flat_map(|attached| {
-                attached.paths.iter().map(|p| Path {
-                    iface: attached.tasks.iface,
-                    addr: p.addr,
-                    mtu: p.mtu,
-                    backup: p.backup,
-                    offload: attached.offload,
-                    ports: self.reserved.last().cloned().filter(|_| !p.owned),
-                    outside: None,
+                attached.paths.iter().map(|p| Told {
+                    role: p.role,
+                    path: Path {
+                        iface: attached.tasks.iface,
+                        addr: p.addr,
+                        mtu: p.mtu,
+                        backup: p.backup,
+                        offload: attached.offload,
+                        ports: self.reserved.last().cloned().filter(|_| !p.owned),
+                        outside: None,
+                    },
                 })
             })
             .collect()
@@ -225,15 +249,44 @@ impl PacketAttachment {
         self.guard(paths)?;
         self.grown = false;
         let mut result = Ok(());
-        for (index, paths) in wanted {
+        let mut relinked = Vec::new();
+        for (index, wanted) in wanted {
             if let Some(attached) = self.interfaces.get_mut(&index) {
-                attached.paths = paths;
-            } else if let Err(e) = self.open(shared, index, paths) {
+                if is_dark(&attached.paths) && !is_dark(&wanted) {
+                    relinked.push(IfaceId(index));
+                }
+                attached.paths = wanted;
+            } else if let Err(e) = self.open(shared, index, wanted, paths) {
                 result = Err(e);
             }
         }
-        result.and(self.readdress(shared))
+        let result = result.and(self.readdress(shared));
+        for iface in relinked {
+            shared.with_transmit(iface, |t| t.relinked());
+        }
+        result
     }
+}
+
+/// Nothing passes on the interface.
+fn is_dark(paths: &[HostPath]) -> bool {
+    paths.iter().all(|p| p.role == Role::Stalled)
+}
+
+/// The packets that the kernel must not see, whichever of our interfaces they come by.
+fn guards(paths: &[HostPath], shared: &[IpAddr], share: impl Fn(IpAddr) -> Share) -> Vec<Guard> {
+    let ifaces: BTreeSet<&String> = paths.iter().map(|p| &p.iface).collect();
+    let owned = paths.iter().filter(|p| p.owned).map(|p| (p.addr, None));
+    let shared = shared.iter().map(|addr| (*addr, Some(share(*addr))));
+    let on_each = |(addr, share): (IpAddr, Option<Share>)| {
+        let guard = move |iface: &&String| Guard {
+            iface: (*iface).clone(),
+            addr,
+            share: share.clone(),
+        };
+        ifaces.iter().map(guard).collect::<Vec<_>>()
+    };
+    owned.chain(shared).flat_map(on_each).collect()
 }
 
 impl Kind for PacketAttachment {
@@ -242,12 +295,12 @@ impl Kind for PacketAttachment {
         shared: &Arc<Shared>,
         paths: &[HostPath],
         _host: &Snapshot,
-    ) -> (Vec<Path>, io::Result<()>) {
+    ) -> (Vec<Told>, io::Result<()>) {
         self.shared = Some(Arc::clone(shared));
         let result = self.bring_in_line(shared, paths);
         let mut told = self.stack_paths();
         told.sort_by_key(|t| {
-            let is = |p: &HostPath| p.index == t.iface.0 && p.addr == t.addr;
+            let is = |p: &HostPath| p.index == t.path.iface.0 && p.addr == t.path.addr;
             paths.iter().position(is)
         });
         (told, result)
@@ -294,11 +347,7 @@ impl Kind for PacketAttachment {
         if self.claimed.contains(&addr) {
             return Ok(());
         }
-        let all: Vec<HostPath> = self
-            .interfaces
-            .values()
-            .flat_map(|a| a.paths.clone())
-            .collect();
+        let all = self.all();
         let on: Vec<IpAddr> = all
             .iter()
             .filter(|p| !p.owned && covers(addr, p.addr))

@@ -1,10 +1,10 @@
 //! A TUN device behind the kernel's address translation.
 
-use super::attach::{Desired, Kind};
+use super::attach::{Desired, Kind, Told};
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::Snapshot;
-use crate::path::HostPath;
+use crate::path::{HostPath, Role};
 use manypath_host::nat::{Nat, Uplink};
 use manypath_host::{Setup, hold_port};
 use manypath_stack::{Offload, Path};
@@ -92,6 +92,7 @@ fn uplinks(paths: &[HostPath], host: &Snapshot) -> Vec<Uplink> {
             iface: path.iface.clone(),
             addr: path.addr,
             gateway: path.gateway,
+            passes: path.role != Role::Stalled,
             networks: networks(path),
         })
         .collect()
@@ -107,7 +108,7 @@ impl Kind for TunAttachment {
         shared: &Arc<Shared>,
         paths: &[HostPath],
         host: &Snapshot,
-    ) -> (Vec<Path>, io::Result<()>) {
+    ) -> (Vec<Told>, io::Result<()>) {
         if let Some(device) = self.device.take() {
             self.tasks = Some(shared.attach(device));
             self.shared = Some(Arc::clone(shared));
@@ -130,7 +131,8 @@ impl Kind for TunAttachment {
             .iter()
             .filter_map(|path| {
                 let inside = self.nat.paths().iter().find(|p| is_of(&p.path, path))?;
-                Some(Path {
+                let role = path.role;
+                let path = Path {
                     iface,
                     addr: inside.inside,
                     mtu: path.mtu,
@@ -138,7 +140,8 @@ impl Kind for TunAttachment {
                     offload,
                     ports: None,
                     outside: Some(path.addr),
-                })
+                };
+                Some(Told { path, role })
             })
             .collect();
         (told, result)

@@ -167,7 +167,9 @@ impl Transmit for MemoryTransmit {
         Poll::Pending
     }
 
-    fn on_neighbour(&mut self, _frame: &[u8]) {}
+    fn on_neighbour(&mut self, _frame: &[u8]) -> bool {
+        false
+    }
 
     fn deadline(&self) -> Option<Duration> {
         None

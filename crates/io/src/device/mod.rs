@@ -10,6 +10,7 @@ pub mod packet;
 pub(crate) mod probe;
 pub mod tun;
 
+use crate::filter::Filter;
 use crate::neigh::Link;
 use crate::sys::watch::Stable;
 use manypath_host::Firewall;
@@ -17,7 +18,6 @@ use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -121,8 +121,9 @@ pub trait Transmit: Send {
     /// Waits until a device that was full takes packets again.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// A frame that the receive half gave as [`Inbound::Neighbour`].
-    fn on_neighbour(&mut self, frame: &[u8]);
+    /// A frame that the receive half gave as [`Inbound::Neighbour`]. True if a neighbour can be reached by it that could not, so
+    /// that what was lost is better sent again now.
+    fn on_neighbour(&mut self, frame: &[u8]) -> bool;
 
     /// Packets from our `src` to `dst` leave the link by the neighbour `hop`, as the host's routes have it. Devices without neighbours do
     /// not care.
@@ -130,12 +131,21 @@ pub trait Transmit: Send {
         let _ = (src, dst, hop);
     }
 
-    /// Our addresses and ports on the interface have changed. Devices without neighbours do not care.
+    /// What was sent from `src` to `dst` was not answered: the neighbour on the way may be gone, or have another hardware address
+    /// (the negative advice of RFC 4861 section 7.3.3 and RFC 1122 section 3.3.1.4). Devices without neighbours do not care.
+    fn doubt(&mut self, src: IpAddr, dst: IpAddr) {
+        let _ = (src, dst);
+    }
+
+    /// The link is there again, perhaps with other neighbours.
+    fn relinked(&mut self) {}
+
+    /// Our addresses on the interface and what it lets through have changed. Devices without neighbours do not care.
     ///
     /// # Errors
     /// Those of the new filter.
-    fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
-        let _ = (links, ports);
+    fn readdress(&mut self, links: &[Link], filter: &Filter) -> io::Result<()> {
+        let _ = (links, filter);
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use manypath_host::Firewall;
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -52,8 +51,8 @@ pub struct PacketConfig {
     pub offload: bool,
     /// Our addresses there.
     pub links: Vec<Link>,
-    /// The local TCP ports that are ours; empty = all (for addresses that are ours alone).
-    pub ports: Vec<RangeInclusive<u16>>,
+    /// What it lets through.
+    pub filter: Filter,
     /// Neighbours that the host's kernel knows already.
     pub known: Vec<(IpAddr, Mac)>,
 }
@@ -67,7 +66,7 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     receiver.set_vnet_header(true)?;
     receiver.set_ignore_outgoing()?;
     receiver.set_buffers(SOCKET_BUFFER)?;
-    receiver.attach_filter(&filter_of(&config.links, &config.ports).compile())?;
+    receiver.attach_filter(&config.filter.compile())?;
     join_groups(&receiver, config.index, &config.links)?;
     receiver.bind(config.index, ETH_P_ALL)?;
     let receiver = Arc::new(receiver);
@@ -125,13 +124,6 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
         }),
         transmit: Box::new(transmit),
     })
-}
-
-fn filter_of(links: &[Link], ports: &[RangeInclusive<u16>]) -> Filter {
-    Filter {
-        addrs: links.iter().map(|l| l.addr).collect(),
-        ports: ports.to_vec(),
-    }
 }
 
 /// Questions about our own IPv6 addresses arrive by multicast.
@@ -404,8 +396,14 @@ impl Transmit for PacketTransmit {
         super::poll_writable(&self.socket, &mut self.writable, cx)
     }
 
-    fn on_neighbour(&mut self, frame: &[u8]) {
-        self.neighbours.on_frame(self.now, frame);
+    fn on_neighbour(&mut self, frame: &[u8]) -> bool {
+        let back = self.neighbours.on_frame(self.now, frame);
+        self.send_outputs();
+        back
+    }
+
+    fn doubt(&mut self, src: IpAddr, dst: IpAddr) {
+        self.neighbours.doubt(self.now, src, dst);
         self.send_outputs();
     }
 
@@ -413,10 +411,15 @@ impl Transmit for PacketTransmit {
         self.neighbours.set_via(src, dst, hop);
     }
 
-    fn readdress(&mut self, links: &[Link], ports: &[RangeInclusive<u16>]) -> io::Result<()> {
+    fn relinked(&mut self) {
+        self.neighbours.doubt_all(self.now);
+        self.neighbours.announce();
+        self.send_outputs();
+    }
+
+    fn readdress(&mut self, links: &[Link], filter: &Filter) -> io::Result<()> {
         self.neighbours.forget_vias();
-        self.receiver
-            .attach_filter(&filter_of(links, ports).compile())?;
+        self.receiver.attach_filter(&filter.compile())?;
         let new: Vec<Link> = links
             .iter()
             .filter(|l| !self.neighbours.links().contains(l))

@@ -224,7 +224,9 @@ impl Transmit for TunTransmit {
         super::poll_writable(&self.file, &mut self.writable, cx)
     }
 
-    fn on_neighbour(&mut self, _frame: &[u8]) {}
+    fn on_neighbour(&mut self, _frame: &[u8]) -> bool {
+        false
+    }
 
     fn deadline(&self) -> Option<Duration> {
         None

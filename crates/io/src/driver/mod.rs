@@ -62,6 +62,13 @@ impl Ports {
         !self.all.is_empty() && self.all.iter().all(|p| p.blocked)
     }
 
+    /// Nothing came back for what was sent between these addresses. A device that does not have the first one does nothing.
+    fn doubt(&mut self, src: IpAddr, dst: IpAddr) {
+        for port in &mut self.all {
+            port.transmit.doubt(src, dst);
+        }
+    }
+
     /// Hands everything to the kernel; whatever does not fit waits for its device's task.
     fn flush(&mut self) {
         for port in &mut self.all {
@@ -234,7 +241,10 @@ impl Shared {
     pub(crate) fn path_event(&self, event: PathEvent) {
         let mut session = self.session();
         let now = session.now();
-        let (PathEvent::Up(Path { addr, .. }) | PathEvent::Down { addr, .. }) = event;
+        let (PathEvent::Up(Path { addr, .. })
+        | PathEvent::Passive(Path { addr, .. })
+        | PathEvent::Stalled { addr, .. }
+        | PathEvent::Down { addr, .. }) = event;
         // Whatever was wrong with it may be over.
         session.guard.memory.works(addr);
         session.guard.stack.handle_path_event(now, event);
@@ -242,9 +252,8 @@ impl Shared {
     }
 
     /// Puts the stack's paths in this order.
-    pub(crate) fn order_paths(&self, paths: &[Path]) {
-        let order: Vec<(IfaceId, IpAddr)> = paths.iter().map(|p| (p.iface, p.addr)).collect();
-        self.session().inner().stack.order_paths(&order);
+    pub(crate) fn order_paths(&self, order: &[(IfaceId, IpAddr)]) {
+        self.session().inner().stack.order_paths(order);
     }
 
     /// Does something with a device's transmit half.
@@ -373,6 +382,9 @@ impl Session<'_> {
         }
         inner.ports.flush();
         while let Some(event) = inner.stack.poll_event() {
+            if let EventKind::Timeout { tuple, .. } = event.kind {
+                inner.ports.doubt(tuple.local.ip(), tuple.remote.ip());
+            }
             inner.wakers.on_event(&event, &mut wake);
             if let (EventKind::SubflowUp { tuple, .. }, Some(id)) = (event.kind, event.conn) {
                 // A path that was held not to work may only be slow: then the next SYN on it is given more time.

@@ -73,6 +73,7 @@ async fn feed(shared: Arc<Shared>, iface: IfaceId, mut receive: Box<dyn Receive>
         let mut session = shared.session();
         let (now, elapsed) = (session.now(), session.now);
         let inner = session.inner();
+        let mut back = false;
         for index in 0..count {
             match receive.frame(index) {
                 Inbound::Packet { packet, meta } => {
@@ -81,11 +82,14 @@ async fn feed(shared: Arc<Shared>, iface: IfaceId, mut receive: Box<dyn Receive>
                 Inbound::Neighbour(frame) => {
                     if let Some(port) = inner.ports.port(iface) {
                         port.transmit.set_now(elapsed);
-                        port.transmit.on_neighbour(frame);
+                        back |= port.transmit.on_neighbour(frame);
                     }
                 }
                 Inbound::Ignored => {}
             }
+        }
+        if back {
+            inner.stack.try_path_again(now, iface);
         }
         session.pump();
     }

@@ -99,6 +99,8 @@ pub struct Neighbours {
     parked: VecDeque<Parked>,
     parked_bytes: usize,
     pub(super) output: VecDeque<Output>,
+    /// How often a neighbour answered that had not, or from another hardware address than before.
+    returned: u64,
     pub(super) counters: Counters,
 }
 
@@ -114,6 +116,7 @@ impl Neighbours {
             parked: VecDeque::new(),
             parked_bytes: 0,
             output: VecDeque::new(),
+            returned: 0,
             counters: Counters::default(),
         }
     }
@@ -141,10 +144,13 @@ impl Neighbours {
         self.links.retain(|l| l.addr != addr);
     }
 
-    /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here.
+    /// The neighbour for a packet from our `src` to `dst`. `None`: `src` is not ours here, or `dst` is no host.
     #[must_use]
     pub fn next_hop(&self, src: IpAddr, dst: IpAddr) -> Option<IpAddr> {
         let link = self.links.iter().find(|l| l.addr == src)?;
+        if link.is_broadcast(dst) {
+            return None;
+        }
         let via = self.vias.get(&(src, dst)).copied();
         Some(via.unwrap_or_else(|| link.next_hop(dst)))
     }
@@ -248,8 +254,47 @@ impl Neighbours {
         }
     }
 
-    /// Takes an ARP frame or an IPv6 neighbour discovery frame from the wire.
-    pub fn on_frame(&mut self, now: Duration, bytes: &[u8]) {
+    /// What was sent from our `src` to `dst` was not answered. The neighbour on the way is asked whether it is still there, unless
+    /// it has just been heard: its entry goes on being used meanwhile (RFC 4861, section 7.3.3, state PROBE).
+    pub fn doubt(&mut self, now: Duration, src: IpAddr, dst: IpAddr) {
+        if let Some(hop) = self.next_hop(src, dst) {
+            self.doubt_hop(now, Some(src), hop);
+        }
+    }
+
+    /// The link was away: nothing that is known of it is certain.
+    pub fn doubt_all(&mut self, now: Duration) {
+        let hops: Vec<IpAddr> = self.entries.keys().copied().collect();
+        for hop in hops {
+            self.doubt_hop(now, None, hop);
+        }
+    }
+
+    fn doubt_hop(&mut self, now: Duration, src: Option<IpAddr>, hop: IpAddr) {
+        let Some(entry) = self.entries.get_mut(&hop) else {
+            return;
+        };
+        let (State::Reachable { until }, known) = (entry.state, entry.mac) else {
+            return;
+        };
+        if now + REACHABLE < until + RETRY {
+            return;
+        }
+        entry.asker = src.unwrap_or(entry.asker);
+        let (asker, next) = (entry.asker, now + RETRY);
+        if asker.is_unspecified() {
+            // Nobody here has sent to it: the next one who does asks.
+            entry.state = State::Reachable { until: now };
+            return;
+        }
+        entry.state = State::Probe { tries: 1, next };
+        self.ask(asker, hop, known);
+    }
+
+    /// Takes an ARP frame or an IPv6 neighbour discovery frame from the wire. True if a neighbour answers that did not, or from
+    /// another hardware address than before.
+    pub fn on_frame(&mut self, now: Duration, bytes: &[u8]) -> bool {
+        let before = self.returned;
         let handled = Frame::parse(bytes).and_then(|frame| {
             if frame.src == self.mac {
                 return Some(());
@@ -265,6 +310,7 @@ impl Neighbours {
         if handled.is_none() {
             self.counters.malformed += 1;
         }
+        self.returned != before
     }
 
     fn owned(&self, addr: IpAddr) -> bool {
@@ -351,6 +397,11 @@ impl Neighbours {
 
     fn fill(&mut self, now: Duration, hop: IpAddr, mac: Mac, asker: IpAddr) {
         let until = now + REACHABLE;
+        let returns = self.entries.get(&hop).is_some_and(|e| match e.state {
+            State::Incomplete { .. } | State::Failed { .. } => true,
+            State::Reachable { .. } | State::Probe { .. } => e.mac != Some(mac),
+        });
+        self.returned += u64::from(returns);
         self.entries
             .entry(hop)
             .and_modify(|e| {
@@ -525,6 +576,24 @@ mod tests {
             Some(ip("10.0.0.254"))
         );
         assert_eq!(n.next_hop(ip("10.0.0.9"), ip("10.0.0.77")), None);
+        assert_eq!(n.next_hop(ip("10.0.0.1"), ip("10.0.0.255")), None);
+        for (prefix, dst, is) in [
+            (24, "10.0.0.255", true),
+            (24, "10.0.1.255", false),
+            (30, "10.0.0.3", true),
+            (31, "10.0.0.1", false),
+            (32, "10.0.0.1", false),
+            (8, "10.255.255.255", true),
+            (24, "ff02::1", false),
+        ] {
+            let link = Link {
+                addr: ip("10.0.0.1"),
+                prefix,
+                gateway: None,
+                owned: false,
+            };
+            assert_eq!(link.is_broadcast(ip(dst)), is, "{dst}/{prefix}");
+        }
         let mut n = n;
         n.set_via(ip("10.0.0.1"), ip("10.0.1.77"), ip("10.0.0.9"));
         n.set_via(ip("10.0.0.1"), ip("10.0.1.78"), ip("10.0.0.254"));
@@ -606,6 +675,51 @@ mod tests {
         n.learn(secs(31), them, THEIRS);
         assert_eq!(n.deadline(), None);
         assert_eq!(n.resolve(secs(60), us, them), Lookup::Known(THEIRS));
+    }
+
+    #[test]
+    fn a_neighbour_that_is_doubted_is_asked_at_once_and_found_at_another_address() {
+        for (us, them, far) in [
+            ("10.0.0.1", "10.0.0.254", "192.0.2.1"),
+            ("fd00::1", "fd00::2", "fd00::2"),
+        ] {
+            let mut n = cache(us, false);
+            let (us, them, far) = (ip(us), ip(them), ip(far));
+            let other = Mac([2, 0, 0, 0, 0, 9]);
+            n.learn(secs(0), them, other);
+            n.doubt(secs(0), us, far);
+            assert!(controls(&mut n).is_empty(), "it was heard a moment ago");
+            n.doubt(secs(5), us, far);
+            assert_eq!(controls(&mut n).len(), 1);
+            n.doubt(secs(5), us, far);
+            assert!(controls(&mut n).is_empty(), "one question is enough");
+            assert_eq!(n.resolve(secs(5), us, them), Lookup::Known(other));
+            for s in 6..=8 {
+                n.on_timeout(secs(s));
+            }
+            let asked = controls(&mut n);
+            assert_eq!(asked.len(), 3);
+            assert_ne!(asked[2][..6], other.0, "everybody is asked in the end");
+            assert_eq!(n.resolve(secs(8), us, them), Lookup::Wait);
+            let answer = reply(&them.to_string(), &us.to_string());
+            assert!(n.on_frame(secs(8), &answer), "it is back");
+            assert_eq!(n.resolve(secs(8), us, them), Lookup::Known(THEIRS));
+            assert!(!n.on_frame(secs(9), &answer), "that is no news");
+        }
+    }
+
+    #[test]
+    fn a_link_that_was_away_has_its_neighbours_asked_again() {
+        let mut n = cache("10.0.0.1", false);
+        let (us, them) = (ip("10.0.0.1"), ip("10.0.0.2"));
+        n.learn(secs(0), ip("10.0.0.3"), THEIRS);
+        assert_eq!(n.resolve(secs(0), us, them), Lookup::Wait);
+        n.on_frame(secs(0), &reply("10.0.0.2", "10.0.0.1"));
+        controls(&mut n);
+        n.doubt_all(secs(4));
+        assert_eq!(controls(&mut n).len(), 1, "who was sent to");
+        n.resolve(secs(4), us, ip("10.0.0.3"));
+        assert_eq!(controls(&mut n).len(), 1, "and who is sent to now");
     }
 
     #[test]

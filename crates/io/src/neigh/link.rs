@@ -31,6 +31,15 @@ impl Link {
         }
     }
 
+    /// The address means every host of the prefix (RFC 1122 section 3.2.1.3), which no connection has for its peer. Prefixes of 31
+    /// bits and longer have none (RFC 3021).
+    #[must_use]
+    pub fn is_broadcast(&self, dst: IpAddr) -> bool {
+        let IpAddr::V4(addr) = dst else { return false };
+        let host = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
+        self.prefix < 31 && self.on_link(dst) && u32::from(addr) & host == host
+    }
+
     /// The neighbour to hand a packet for `dst` to: the destination itself on the link, otherwise the gateway. Without a
     /// gateway the destination is asked for directly, as on a link whose routers answer for what is behind them.
     #[must_use]

@@ -43,8 +43,10 @@ pub struct Address {
     pub prefix: u8,
     /// It can be used towards other networks.
     pub global: bool,
-    /// It has passed duplicate detection and is not deprecated.
+    /// It has passed duplicate detection.
     pub usable: bool,
+    /// Its preferred lifetime is over: what uses it goes on, and nothing new begins from it (RFC 4862 section 5.5.4).
+    pub deprecated: bool,
 }
 
 /// A default route.
@@ -206,9 +208,7 @@ fn address_of(message: &AddressMessage) -> Option<Address> {
         }
     }
     let flags = message.header.flags;
-    let bad = AddressHeaderFlags::Tentative
-        | AddressHeaderFlags::Dadfailed
-        | AddressHeaderFlags::Deprecated;
+    let bad = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
     Some(Address {
         index: message.header.index,
         // On point-to-point links `Address` is the far end.
@@ -216,6 +216,7 @@ fn address_of(message: &AddressMessage) -> Option<Address> {
         prefix: message.header.prefix_len,
         global: message.header.scope == AddressScope::Universe,
         usable: !flags.intersects(bad),
+        deprecated: flags.contains(AddressHeaderFlags::Deprecated),
     })
 }
 

@@ -8,6 +8,7 @@ pub(crate) fn of_call(error: StackError) -> Error {
     let kind = match error {
         StackError::NoSuchHandle | StackError::NotConnected => ErrorKind::NotConnected,
         StackError::AddressInUse => ErrorKind::AddrInUse,
+        StackError::BadAddress => ErrorKind::InvalidInput,
         StackError::NoPath => ErrorKind::NetworkUnreachable,
         StackError::NoPorts => ErrorKind::AddrNotAvailable,
         StackError::TooMany => ErrorKind::QuotaExceeded,

@@ -48,7 +48,7 @@ impl MpListener {
         options: ConnOptions,
     ) -> io::Result<Self> {
         let ip = addr.ip().to_canonical();
-        if !ip.is_unspecified() && context.paths().iter().all(|path| path.addr != ip) {
+        if !ip.is_unspecified() && !context.has_address(ip) {
             let text = format!("no path has the address {ip}");
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }

@@ -34,6 +34,9 @@ pub(crate) struct FlowWatch {
     pub(crate) maps: super::conn::Maps,
     /// The host lost its address meanwhile, or ended it by a reset.
     pub(crate) gone: bool,
+    /// Its address went for a while, or a reset came: the host may know it still, or answer a SYN that it has seen before with
+    /// another number.
+    pub(crate) unsure: bool,
     /// An infinite mapping was sent, or received with new data, or Multipath TCP was given up on it.
     pub(crate) infinite: bool,
     /// It opened its connection.

@@ -156,7 +156,9 @@ impl Watch {
             return;
         };
         if packet.flags.rst() {
-            return; // It may be a forged one that the host rightly ignores.
+            // It may be a forged one that the host rightly ignores.
+            flow.unsure = true;
+            return;
         }
         if flow.rival.is_some() && packet.flags.syn() {
             return; // It does not belong to this subflow, and perhaps never will.
@@ -173,11 +175,11 @@ impl Watch {
         }
     }
 
-    /// The host lost an address, and what it knew of subflows there.
+    /// The host lost an address. It may know what it had there when the address is back.
     pub(crate) fn address_gone(&mut self, address: IpAddr) {
         let there = |tuple: &FourTuple| tuple.local.ip() == address;
         for (_, flow) in self.flows.iter_mut().filter(|(tuple, _)| there(tuple)) {
-            flow.gone = true;
+            flow.unsure = true;
         }
     }
 
@@ -188,9 +190,11 @@ impl Watch {
             self.flows.insert(tuple, FlowWatch::default());
             return;
         };
+        let is_other = known.irs.is_some_and(|irs| irs != packet.seq);
+        let may_be_new = known.unsure && known.isn.is_some() && !packet.flags.ack();
         if known.gone || ours && known.is_another(packet) {
             self.flows.insert(tuple, FlowWatch::default());
-        } else if !ours && known.irs.is_some_and(|irs| irs != packet.seq) {
+        } else if !ours && (is_other || may_be_new) {
             known.rival = Some(Box::new(packet.clone()));
         } else if ours && packet.flags.ack() && known.isn.is_some_and(|isn| isn != packet.seq) {
             let answers = |rival: &mut Box<Summary>| packet.ack == rival.seq + 1;

@@ -9,6 +9,8 @@ pub enum StackError {
     NoSuchHandle,
     /// Another listener or connection has this address and port.
     AddressInUse,
+    /// No connection can go to or from such an address: unspecified, a group, broadcast or reserved (RFC 9293 section 3.9.2.3).
+    BadAddress,
     /// No local address of the right family can be used.
     NoPath,
     /// Every local port towards that destination is taken.
@@ -34,6 +36,9 @@ impl fmt::Display for StackError {
         f.write_str(match self {
             Self::NoSuchHandle => "no such connection or listener",
             Self::AddressInUse => "the address and port are in use",
+            Self::BadAddress => {
+                "no host has such an address (it is unspecified, multicast, broadcast or reserved)"
+            }
             Self::NoPath => "no local address can reach that destination",
             Self::NoPorts => {
                 "none of the local ports that may be used is free towards that destination"

@@ -2,6 +2,7 @@
 //!
 //! Owns the vocabulary of the sans-IO contract. Must never reach into a connection.
 
+mod address;
 mod control;
 mod error;
 mod event;
@@ -13,6 +14,7 @@ mod policy;
 mod receive;
 mod slots;
 
+pub(crate) use address::{is_of_a_host, may_come_from, meant};
 pub use control::{Command, Done, Ending, NewSubflow};
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};

@@ -51,9 +51,23 @@ impl Path {
 /// Something happened to a local address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathEvent {
-    /// The address is usable. Repeating it updates MTU, backup flag and offload.
+    /// The address is usable. Repeating it updates MTU, backup flag and offload. Subflows that waited for the link or the
+    /// address go on at once.
     Up(Path),
-    /// The address or its interface is gone.
+    /// As [`Up`](Self::Up), but no subflow is opened from the address unless it is asked for by name: what is there goes on,
+    /// and what peers open is accepted. For further addresses of a link that has one (RFC 8981) and for deprecated ones
+    /// (RFC 4862 section 5.5.4).
+    Passive(Path),
+    /// The link has no carrier or is switched off, or there is no route from the address, which the host keeps. Subflows
+    /// there are potentially failed at once; they end by their own time-outs, and peers are not told.
+    Stalled {
+        /// The interface it is on.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// The address or its interface is gone. Peers are told by REMOVE_ADDR, and a subflow there ends where another one works
+    /// (RFC 8684 section 3.4.2); the only one waits for the address to return.
     Down {
         /// The interface it was on.
         iface: IfaceId,

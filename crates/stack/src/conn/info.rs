@@ -92,7 +92,7 @@ impl Conn {
             iface: local.iface,
             addr: local.addr,
             backup: local.backup,
-            up: local.up,
+            up: local.is_up(),
             announced: local.announced != Announced::No,
         };
         locals.map(told).collect()

@@ -53,6 +53,7 @@ mod trial;
 mod tune;
 mod unanswered;
 mod unmapped;
+mod uplink;
 mod watched;
 mod withhold;
 

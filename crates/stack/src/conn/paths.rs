@@ -11,7 +11,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
 use super::{Conn, Cx};
-use crate::api::{EventKind, IfaceId, Path, Role, StackError};
+use crate::api::{EventKind, Path, Role, StackError};
 use crate::crypto::mac;
 use crate::pm;
 
@@ -53,9 +53,8 @@ impl Conn {
 
     /// A local address is usable, or its priority or MTU changed.
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        self.outside.retain(|(inside, _)| *inside != path.addr);
-        let translated = path.outside.map(|outside| (path.addr, outside));
-        self.outside.extend(translated);
+        self.note_outside(path);
+        self.follow_address(path, cx);
         self.tell_manager(
             pm::Event::LocalUp {
                 iface: path.iface,
@@ -69,26 +68,7 @@ impl Conn {
             addr: path.addr,
             backup: path.backup,
         });
-        for i in 0..self.subflows.len() {
-            let seat = &self.subflows[i].seat;
-            if seat.iface == path.iface && seat.tuple.local.ip() == path.addr {
-                self.subflows[i].tcp.set_mss(cx.now, path.mss());
-                self.try_at_once(i, cx);
-            }
-        }
-    }
-
-    /// A local address is gone: what lives on it is reset, so that the peer stops using it. // rfc8684:A16,A19
-    pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
-        self.outside.retain(|(inside, _)| *inside != addr);
-        self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
-        self.steering.hear(&EventKind::LocalDown { iface, addr });
-        for i in 0..self.subflows.len() {
-            let seat = &self.subflows[i].seat;
-            if seat.iface == iface && seat.tuple.local.ip() == addr {
-                self.address_gone(i, cx);
-            }
-        }
+        self.uplink_works(path, cx);
     }
 
     /// Does what the path manager wants; openings are left for the stack, which has the ports.

@@ -209,7 +209,7 @@ impl Conn {
         view.copies = sf.copies.bytes();
         view.can_send = can_send;
         view.backup = sf.is_backup();
-        view.stale = sf.is_stale() || sf.suspect;
+        view.stale = sf.is_potentially_failed();
         view.established = sf.carries_data();
     }
 

@@ -89,6 +89,17 @@ pub(crate) enum Greeting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Explanation(pub(crate) Option<MptcpOption>);
 
+/// Whether packets of a subflow can leave the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uplink {
+    /// As far as is known.
+    Works,
+    /// The link has no carrier, or there is no route.
+    Stalled,
+    /// The host does not have the address any more.
+    NoAddress,
+}
+
 /// What a new subflow starts from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
@@ -122,6 +133,8 @@ pub(crate) struct Subflow {
     pub(crate) stale_since: Option<Instant>,
     /// Nothing was acknowledged on it for two round trips.
     pub(crate) suspect: bool,
+    /// Whether its packets can leave the host.
+    pub(crate) uplink: Uplink,
     /// The path manager knows that it is silent.
     pub(crate) silence_told: bool,
     /// It answers again, but a join in its place may still be quicker.
@@ -238,6 +251,7 @@ impl Subflow {
             signals_again: None,
             stale_since: None,
             suspect: false,
+            uplink: Uplink::Works,
             silence_told: false,
             disputed: false,
             replaces: None,
@@ -358,7 +372,13 @@ impl Subflow {
 
     /// It carries data and nothing speaks against its path.
     pub(crate) fn answers(&self) -> bool {
-        self.carries_data() && !self.is_stale() && !self.suspect
+        self.carries_data() && !self.is_potentially_failed()
+    }
+
+    /// Something speaks against its path: a time-out is pending, nothing was acknowledged for two round trips, or its packets
+    /// cannot leave the host. Others carry its data, backups too.
+    pub(crate) fn is_potentially_failed(&self) -> bool {
+        self.is_stale() || self.suspect || self.uplink != Uplink::Works
     }
 
     /// Its peer was asked where what has no mapping belongs.
@@ -591,7 +611,7 @@ impl Subflow {
             phase: self.phase(),
             backup_here: self.seat.backup_here,
             backup_there: self.seat.backup_there,
-            stale: self.is_stale() || self.quiet.deaf,
+            stale: self.is_stale() || self.quiet.deaf || self.uplink != Uplink::Works,
             opened: self.opened,
             bytes_sent: self.bytes_sent,
             bytes_reinjected: self.bytes_reinjected,

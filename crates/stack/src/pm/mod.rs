@@ -23,7 +23,7 @@ use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
 use crate::trace::Ring;
 
-pub use ledger::{First, Ledger, Limits};
+pub use ledger::{First, Ledger, Limits, Use};
 pub use policies::Policy;
 
 /// What the connection should do for its paths.
@@ -199,6 +199,29 @@ pub enum Event {
         addr: IpAddr,
         /// Ask peers to use it only when nothing better is left.
         backup: bool,
+    },
+    /// A local address goes on with what it has and takes what peers open; nothing is opened from it.
+    LocalPassive {
+        /// Its interface.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// Nothing passes from a local address at present. The peer is not told.
+    LocalStalled {
+        /// Its interface.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// A local address that was gone is on another interface now; it keeps its identifier.
+    LocalMoved {
+        /// Where it was.
+        from: IfaceId,
+        /// Where it is.
+        to: IfaceId,
+        /// The address.
+        addr: IpAddr,
     },
     /// A local address is gone.
     LocalDown {
@@ -422,6 +445,9 @@ impl Manager {
                 addr,
                 backup,
             } => self.ledger.local_up(iface, addr, backup),
+            Event::LocalPassive { iface, addr } => self.ledger.local_passive(iface, addr),
+            Event::LocalStalled { iface, addr } => self.ledger.local_stalled(iface, addr),
+            Event::LocalMoved { from, to, addr } => self.ledger.local_moved(from, to, addr),
             Event::LocalDown { iface, addr } => self.ledger.local_down(iface, addr),
             Event::Advertised {
                 id,

@@ -7,7 +7,9 @@ use manypath_wire::ids::AddrId;
 
 use super::Stack;
 use super::open::PortChoice;
-use crate::api::{Command, Done, Ending, NewSubflow, Path, StackError, SubflowEnd, SubflowOrigin};
+use crate::api::{
+    Command, Done, Ending, NewSubflow, Path, StackError, SubflowEnd, SubflowOrigin, is_of_a_host,
+};
 use crate::conn::{Conn, Cx};
 use crate::ids::{ConnId, SubflowId};
 use crate::pm::{self, Reason, Verdict};
@@ -89,7 +91,7 @@ impl Stack {
                 Ok(Done::Done)
             }),
             Command::Announce { addr, port } => {
-                let iface = self.path(None, addr).ok_or(StackError::NoPath)?.iface;
+                let iface = self.path_of(addr).ok_or(StackError::NoPath)?.iface;
                 self.on_slot(slot, |conn, cx| {
                     conn.announce(iface, addr, port, cx).map(Done::Address)
                 })
@@ -117,9 +119,17 @@ impl Stack {
         if entry.conn.joins_follow() {
             return entry.conn.order_early(wanted).map(|()| Done::Done);
         }
+        let wanted = &NewSubflow {
+            local: wanted.local.map(|addr| addr.to_canonical()),
+            remote: wanted.remote.map(|addr| addr.to_canonical()),
+            ..*wanted
+        };
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
+        if !is_of_a_host(remote.ip()) {
+            return Err(StackError::BadAddress);
+        }
         let first = entry.conn.first_tuple();
-        if self.paths.iter().any(|path| path.addr == remote.ip()) {
+        if self.is_ours(remote.ip()) {
             // The host would deliver it to itself.
             return Err(StackError::NoPath);
         }
@@ -162,7 +172,10 @@ impl Stack {
                 && wanted.iface.is_none_or(|iface| iface == p.iface)
         };
         let preferred = |p: &&Path| (p.addr != first, p.backup);
-        self.paths.iter().filter(fits).min_by_key(preferred)
+        // One that is asked for by name need not be one that subflows are opened from otherwise.
+        let named = || self.passive_paths().filter(|_| wanted.local.is_some());
+        let best = self.paths.iter().filter(fits).min_by_key(preferred);
+        best.or_else(|| named().find(fits))
     }
 
     /// Opens a subflow on the application's request, from a local address to an address of the peer.

@@ -150,7 +150,7 @@ impl Stack {
             self.counters.syn_backlog_full += 1;
             return;
         }
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+        let Some(path) = self.path_for_packet(iface, seg.tuple.local.ip()).cloned() else {
             return;
         };
         if !self.may_enter(seg.tuple.remote.ip()) {

@@ -8,7 +8,7 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 use super::Stack;
 use super::open::JoinOffer;
 use super::timewait::{Answer, Arrival};
-use crate::api::{IfaceId, RxMeta};
+use crate::api::{IfaceId, RxMeta, may_come_from};
 use crate::conn::{Conn, Cx, KNOWS_RECORDS, join_of};
 
 /// A segment of a stream that goes on: nothing of it opens or ends anything.
@@ -63,7 +63,7 @@ impl Stack {
         }
     }
 
-    fn take_segment(&mut self, iface: IfaceId, seg: &Segment<'_>) {
+    fn take_segment(&mut self, came_by: IfaceId, seg: &Segment<'_>) {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
         if let Some(target) = self.demux.subflow(&seg.tuple) {
@@ -83,6 +83,8 @@ impl Stack {
             };
             self.charge_growth(target.conn, window);
             if mistaken == Some(true) {
+                let path = self.path_for_packet(came_by, seg.tuple.local.ip());
+                let iface = path.map_or(came_by, |path| path.iface);
                 self.reset_reply(iface, seg, None);
             }
             return;
@@ -99,18 +101,15 @@ impl Stack {
             Some(Answer::Reopen { beyond }) => Some(beyond),
         };
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
-        if remote.is_unspecified()
-            || remote.is_multicast()
-            || local.is_multicast()
-            || seg.tuple.remote.port() == 0
-        {
+        if !may_come_from(remote, local) || seg.tuple.remote.port() == 0 {
             self.counters.drop_bad_address += 1;
             return;
         }
-        if self.path(Some(iface), local).is_none() {
+        // The answer leaves by the interface that the address is on.
+        let Some(iface) = self.path_for_packet(came_by, local).map(|path| path.iface) else {
             self.counters.drop_not_local += 1;
             return;
-        }
+        };
         let flags = seg.header.flags;
         if flags.syn() && !flags.ack() && !flags.rst() && !flags.fin() {
             return match join_of(seg) {
@@ -173,7 +172,7 @@ impl Stack {
     /// and not to a port that we listen on. A program of the host may be there, and a reset would end its connection.
     pub(super) fn is_the_hosts(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
         let local = seg.tuple.local;
-        let path = self.path(Some(iface), local.ip());
+        let path = self.path_for_packet(iface, local.ip());
         path.is_some_and(|path| path.ports.is_some()) && self.demux.listener(local).is_none()
     }
 
@@ -182,7 +181,7 @@ impl Stack {
     pub(super) fn is_the_hosts_join(&self, iface: IfaceId, seg: &Segment<'_>) -> bool {
         let local = seg.tuple.local;
         let opens = self
-            .path(Some(iface), local.ip())
+            .path_for_packet(iface, local.ip())
             .and_then(|path| path.ports.as_ref())
             .is_some_and(|ports| ports.contains(&local.port()));
         let mut listeners = self.listeners.iter();

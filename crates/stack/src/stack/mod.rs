@@ -14,6 +14,7 @@ mod listener;
 mod open;
 mod output;
 mod passive;
+mod paths;
 mod pressure;
 mod race;
 pub use cookies::SynCookiePolicy;
@@ -31,7 +32,7 @@ use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
 
-use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path, PathEvent};
+use crate::api::{ConnOptions, Event, EventKind, Path};
 use crate::conn::{Conn, Cx};
 use crate::crypto::cookie::SynCookies;
 use crate::crypto::early::FastOpenCookies;
@@ -45,6 +46,7 @@ use demux::{Demux, Target};
 use jar::CookieJar;
 use limits::{Cost, Source, Usage};
 use listener::Listener;
+use paths::Resting;
 use ports::Ports;
 use race::Races;
 use reply::Replies;
@@ -157,8 +159,11 @@ pub struct Stack {
     demux: Demux,
     wheel: Wheel,
     ports: Ports,
+    /// Addresses from which subflows are opened.
     paths: Vec<Path>,
     races: Races,
+    /// Other addresses of the host.
+    resting: Vec<Resting>,
     rng: Rng,
     isn: IsnSource,
     syn_cookies: SynCookies,
@@ -197,6 +202,7 @@ impl Stack {
             ports: Ports::new(&mut rng),
             paths: Vec::new(),
             races: Races::default(),
+            resting: Vec::new(),
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             usage: Usage::new(&mut rng),
@@ -228,7 +234,7 @@ impl Stack {
         &self.counters
     }
 
-    /// The local addresses in use.
+    /// The local addresses that subflows can be opened from.
     pub fn paths(&self) -> &[Path] {
         &self.paths
     }
@@ -249,53 +255,6 @@ impl Stack {
             .iter()
             .map(|(handle, _)| ConnId(handle))
             .collect()
-    }
-
-    /// A local address came, changed or went.
-    pub fn handle_path_event(&mut self, now: Instant, event: PathEvent) {
-        self.tick(now);
-        match event {
-            PathEvent::Up(path) => {
-                match self
-                    .paths
-                    .iter_mut()
-                    .find(|p| p.iface == path.iface && p.addr == path.addr)
-                {
-                    Some(known) => *known = path.clone(),
-                    None => self.paths.push(path.clone()),
-                }
-                self.tell_of_address(EventKind::LocalUp {
-                    iface: path.iface,
-                    addr: path.addr,
-                    backup: path.backup,
-                });
-                self.for_each_conn(|conn, cx| conn.local_up(&path, cx));
-            }
-            PathEvent::Down { iface, addr } => {
-                self.paths.retain(|p| !(p.iface == iface && p.addr == addr));
-                self.tell_of_address(EventKind::LocalDown { iface, addr });
-                self.for_each_conn(|conn, cx| conn.local_down(iface, addr, cx));
-            }
-        }
-    }
-
-    /// Puts the local addresses in this order, in which new connections prefer them. Those that are not named stand behind, as they
-    /// stood.
-    pub fn order_paths(&mut self, order: &[(IfaceId, core::net::IpAddr)]) {
-        let place = |path: &Path| {
-            let named = (path.iface, path.addr);
-            order.iter().position(|other| *other == named)
-        };
-        self.paths
-            .sort_by_key(|path| place(path).unwrap_or(order.len()));
-    }
-
-    fn tell_of_address(&mut self, kind: EventKind) {
-        self.events.push_back(Event {
-            at: self.now,
-            conn: None,
-            kind,
-        });
     }
 
     fn for_each_conn(&mut self, mut f: impl FnMut(&mut Conn, &mut Cx<'_>)) {
@@ -546,13 +505,6 @@ impl Stack {
     /// The next thing to tell.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// The path of a local address, on a given interface where several have it.
-    fn path(&self, iface: Option<IfaceId>, addr: core::net::IpAddr) -> Option<&Path> {
-        self.paths
-            .iter()
-            .find(|p| p.addr == addr && iface.is_none_or(|iface| p.iface == iface))
     }
 
     fn machine_config(

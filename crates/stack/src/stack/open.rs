@@ -1,6 +1,7 @@
 //! How connections and subflows begin, from either side.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::machine::Machine;
@@ -17,7 +18,7 @@ use super::ports::DYNAMIC;
 use super::{Entry, Stack};
 use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
-    SubflowOrigin,
+    SubflowOrigin, is_of_a_host, meant,
 };
 use crate::conn::{Birth, Conn, Cx, Greeting, Place, Seat};
 use crate::crypto::keys::KeyMaterial;
@@ -40,7 +41,11 @@ pub(super) struct JoinOffer {
 impl Stack {
     /// Accepts connections on an address and port from now on.
     pub fn listen(&mut self, opts: ListenOptions) -> Result<ListenerId, StackError> {
-        let addr = opts.addr;
+        let addr = meant(opts.addr);
+        if !addr.ip().is_unspecified() && !is_of_a_host(addr.ip()) {
+            return Err(StackError::BadAddress);
+        }
+        let opts = ListenOptions { addr, ..opts };
         let handle = self.listeners.insert(Listener::new(opts));
         if self.demux.add_listener(addr, handle.index()).is_err() {
             self.listeners.remove(handle);
@@ -81,6 +86,16 @@ impl Stack {
         if self.conns.len() >= self.config.max_connections {
             return Err(StackError::TooMany);
         }
+        let remote = meant(opts.remote);
+        if !is_of_a_host(remote.ip()) || remote.port() == 0 {
+            return Err(StackError::BadAddress);
+        }
+        let local = opts.local.map(|addr| addr.to_canonical());
+        let opts = ConnectOptions {
+            remote,
+            local,
+            ..opts
+        };
         let path = self
             .first_path(opts.local, opts.remote)
             .ok_or(StackError::NoPath)?
@@ -109,8 +124,17 @@ impl Stack {
 
     /// A path for the first subflow: the address that was asked for, else the first that is not a backup.
     fn first_path(&self, local: Option<IpAddr>, remote: SocketAddr) -> Option<&Path> {
+        if let Some(addr) = local {
+            let named = self.path_of(addr);
+            return named.filter(|p| p.addr.is_ipv4() == remote.is_ipv4());
+        }
+        // The zone of an address is a link of ours (RFC 4007 section 6).
+        let zone = match remote {
+            SocketAddr::V6(addr) if addr.scope_id() != 0 => Some(IfaceId(addr.scope_id())),
+            SocketAddr::V6(_) | SocketAddr::V4(_) => None,
+        };
         let fits = |p: &&Path| {
-            p.addr.is_ipv4() == remote.is_ipv4() && local.is_none_or(|addr| addr == p.addr)
+            p.addr.is_ipv4() == remote.is_ipv4() && zone.is_none_or(|zone| p.iface == zone)
         };
         self.paths.iter().filter(fits).min_by_key(|p| p.backup)
     }
@@ -219,6 +243,7 @@ impl Stack {
             debug_assert!(entered.is_ok(), "two live connections with one token");
         }
         let paths = self.paths.clone();
+        let others: Vec<Path> = self.passive_paths().cloned().collect();
         let unread = listener.map(|_| self.config.unaccepted_window);
         self.permit_window(slot);
         self.with_conn(slot, |conn, cx| {
@@ -229,6 +254,11 @@ impl Stack {
             conn.tell_opening(&seat, cx);
             for path in &paths {
                 conn.local_up(path, cx);
+            }
+            // Its own address serves although another one of the link is preferred.
+            let own = |path: &&Path| path.iface == seat.iface && path.addr == tuple.local.ip();
+            for path in others.iter().filter(|path| !own(path)) {
+                conn.local_passive(path, cx);
             }
         });
         Ok(ConnId(handle))
@@ -274,7 +304,7 @@ impl Stack {
             }
             return;
         };
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+        let Some(path) = self.path_for_packet(iface, seg.tuple.local.ip()).cloned() else {
             return;
         };
         self.assess();
@@ -405,7 +435,7 @@ impl Stack {
         ports: PortChoice,
     ) -> Result<SubflowId, pm::NotCreated> {
         let path = self
-            .path(Some(create.iface), create.local)
+            .path_for_packet(create.iface, create.local)
             .cloned()
             .ok_or(pm::NotCreated::NoPort)?;
         if !self.permits().joins {
@@ -444,7 +474,7 @@ impl Stack {
         let tcp = Machine::connect(config, self.now, isn);
         let seat = Seat {
             id: subflow,
-            iface: create.iface,
+            iface: path.iface,
             offload: path.offload,
             tuple,
             origin: create.origin,

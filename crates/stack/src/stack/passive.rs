@@ -47,7 +47,7 @@ impl Stack {
         let Some(opts) = self.listeners.get(handle).map(|l| l.opts.conn.clone()) else {
             return;
         };
-        let Some(path) = self.path(Some(iface), seg.tuple.local.ip()).cloned() else {
+        let Some(path) = self.path_for_packet(iface, seg.tuple.local.ip()).cloned() else {
             return;
         };
         let offer = self.offer_of(seg, &opts);

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use manypath_stack::{CloseCause, IfaceId, SubflowEnd};
+use manypath_stack::{IfaceId, SubflowEnd};
 use manypath_wire::checksum::Sum;
 use manypath_wire::tcp::mptcp::{AddrIds, MptcpOption, RemoveAddr};
 
 use crate::script::packet::{Seg, ack};
-use crate::script::plain_options;
 use crate::script::session::Session;
+use crate::script::{path, plain_options};
 
 /// What a router says about a segment of the stack: its host cannot be reached (RFC 792).
 fn unreachable(seg: &Seg) -> Vec<u8> {
@@ -88,10 +88,13 @@ fn what_was_on_its_way_does_not_speak_for_a_withdrawn_address() {
 }
 
 #[test]
-fn whose_only_address_goes_before_the_peer_answered_is_not_told_of_a_reset() {
+fn whose_only_address_goes_before_the_peer_answered_waits_for_it() {
     let mut s = Session::greeted(1, plain_options());
     s.w.path_down(0);
-    assert_eq!(s.info().closed, Some(CloseCause::NoSubflow));
-    let end = s.info().ended.last().map(|e| e.end);
-    assert_eq!(end, Some(SubflowEnd::AddressGone), "{}", s.w.log());
+    s.w.advance_ms(500);
+    assert_eq!((s.info().closed, s.working()), (None, 1), "{}", s.w.log());
+    s.w.path_up(path(0, false));
+    s.ack(0);
+    s.write(b"there again");
+    s.w.find(0, "data", |s| s.payload == b"there again");
 }

@@ -12,6 +12,7 @@ mod fallback;
 mod fastopen;
 mod handshake;
 mod join;
+mod links;
 mod paths;
 mod reset;
 mod windows;

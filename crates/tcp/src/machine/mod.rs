@@ -263,6 +263,13 @@ impl Machine {
         self.state != State::Closed && !self.reset_due && self.send.loss.try_again(now)
     }
 
+    /// Packets of this connection can leave the host again, which they could not for a while: what is in flight is held to be
+    /// lost and sent again at once, whether or not its timer has expired. True if something is in flight.
+    pub fn on_path_restored(&mut self, now: Instant) -> bool {
+        self.tick(now);
+        self.state != State::Closed && !self.reset_due && self.send.loss.begin_anew(now)
+    }
+
     /// Changes the keepalive setting; the present silence counts from now.
     pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) {
         self.cfg.keepalive = keepalive;

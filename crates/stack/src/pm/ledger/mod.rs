@@ -69,6 +69,19 @@ pub enum Announced {
     Echoed,
 }
 
+/// What can be done with an address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Everything.
+    Full,
+    /// What is there goes on and peers may join; nothing is opened from it.
+    Passive,
+    /// Nothing passes at present.
+    Stalled,
+    /// Nothing: the host does not have it any more.
+    Gone,
+}
+
 /// An address of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
@@ -80,14 +93,26 @@ pub struct Local {
     pub addr: IpAddr,
     /// Ask peers to use it only when nothing better is left.
     pub backup: bool,
-    /// It can be used now.
-    pub up: bool,
+    /// What can be done with it now.
+    pub state: Use,
     /// Whether the peer was told of it.
     pub announced: Announced,
     /// The peer knows its identifier, from an announcement, a join or the first subflow.
     pub known: bool,
     /// It is gone and the peer is to be told. // rfc8684:A16
     pub withdraw: bool,
+}
+
+impl Local {
+    /// Subflows are opened from it, and peers are told of it.
+    pub const fn is_up(&self) -> bool {
+        matches!(self.state, Use::Full)
+    }
+
+    /// Packets can leave from it.
+    pub const fn passes(&self) -> bool {
+        matches!(self.state, Use::Full | Use::Passive)
+    }
 }
 
 /// How an address of the peer became known. All of these are verified: an announcement by its code.
@@ -208,7 +233,7 @@ impl Ledger {
             iface: first.iface,
             addr: first.local.ip(),
             backup: first.backup,
-            up: true,
+            state: Use::Full,
             announced: Announced::No,
             known: true,
             withdraw: false,
@@ -297,7 +322,16 @@ impl Ledger {
     /// The subflows that carry data and answer.
     pub(in crate::pm) fn working(&self) -> impl Iterator<Item = &Live> {
         let works = |live: &&Live| live.up.is_some() && !live.silent && !live.leaving;
-        self.live.iter().filter(works)
+        self.live
+            .iter()
+            .filter(works)
+            .filter(|live| self.passes(live))
+    }
+
+    /// Packets of a subflow can leave the host.
+    fn passes(&self, live: &Live) -> bool {
+        let local = self.locals.iter().find(|local| local.id == live.local_id);
+        local.is_none_or(Local::passes)
     }
 
     /// Some of our addresses and one of the peer's to connect to have no subflow that answers, and could have one now, or the place
@@ -309,7 +343,7 @@ impl Ledger {
                 && self.between(local.id, remote.addr) == 0
                 && self.permit_pair(now, local, remote).is_ok()
         };
-        let mut usable = self.locals.iter().filter(|local| local.up);
+        let mut usable = self.locals.iter().filter(|local| local.is_up());
         usable.any(|local| self.remotes.iter().any(|remote| free(local, remote)))
     }
 
@@ -341,7 +375,8 @@ impl Ledger {
             let mut locals = self.locals.iter();
             live.up.is_some() && locals.any(|local| local.id == live.local_id && local.backup)
         };
-        let gives_way = |live: &Live| live.silent || !local.backup && from_backup(live);
+        let silent = |live: &Live| live.silent || !self.passes(live);
+        let gives_way = |live: &Live| silent(live) || !local.backup && from_backup(live);
         let someone = self
             .live
             .iter()

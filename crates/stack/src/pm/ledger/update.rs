@@ -6,8 +6,8 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::AddrId;
 
 use super::pairs::Standing;
-use super::{Announced, Ledger, Live, Local, Remote, Source, plain};
-use crate::api::{IfaceId, SubflowEnd};
+use super::{Announced, Ledger, Live, Local, Remote, Source, Use, plain};
+use crate::api::{IfaceId, SubflowEnd, is_of_a_host};
 use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
 use crate::pm::retry::{self, History, Retry};
@@ -75,7 +75,7 @@ impl Ledger {
             iface,
             addr,
             backup: false,
-            up: true,
+            state: Use::Full,
             announced: Announced::No,
             known: false,
             withdraw: false,
@@ -105,8 +105,8 @@ impl Ledger {
             return Noted::Ignored;
         };
         let priority_changed = local.backup != backup;
-        let came_back = !local.up;
-        local.up = true;
+        let came_back = !local.is_up();
+        local.state = Use::Full;
         local.backup = backup;
         // A withdrawal that was not sent yet is void; one that was sent is followed by a new announcement.
         local.withdraw = false;
@@ -121,16 +121,54 @@ impl Ledger {
         Noted::Accepted
     }
 
-    /// A local address is gone: its subflows end and the peer is told. // rfc8684:A16 rfc8684:A19
+    /// Nothing is opened from a local address.
+    pub(in crate::pm) fn local_passive(&mut self, iface: IfaceId, addr: IpAddr) -> Noted {
+        let Some(id) = self.local_id(iface, addr) else {
+            return Noted::Ignored;
+        };
+        self.with_local(id, |local| {
+            (local.state, local.withdraw) = (Use::Passive, false);
+        });
+        Noted::Accepted
+    }
+
+    /// Nothing passes from a local address at present, which stays that of its subflows.
+    pub(in crate::pm) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr) -> Noted {
+        let mut locals = self.locals.iter_mut();
+        match locals.find(|local| local.iface == iface && local.addr == addr) {
+            Some(local) => {
+                local.state = Use::Stalled;
+                Noted::Accepted
+            }
+            None => Noted::Ignored,
+        }
+    }
+
+    /// A local address is on another interface: it is the same one to the peer, which knows it by its identifier.
+    pub(in crate::pm) fn local_moved(&mut self, from: IfaceId, to: IfaceId, addr: IpAddr) -> Noted {
+        let is = |local: &Local, iface: IfaceId| local.iface == iface && local.addr == addr;
+        if self.locals.iter().any(|local| is(local, to)) {
+            return Noted::Ignored;
+        }
+        match self.locals.iter_mut().find(|local| is(local, from)) {
+            Some(local) => {
+                local.iface = to;
+                Noted::Accepted
+            }
+            None => Noted::Ignored,
+        }
+    }
+
+    /// A local address is gone: its subflows end where others work, and the peer is told. // rfc8684:A16 rfc8684:A19
     pub(in crate::pm) fn local_down(&mut self, iface: IfaceId, addr: IpAddr) -> Noted {
         let found = self
             .locals
             .iter_mut()
             .find(|local| local.iface == iface && local.addr == addr);
-        let Some(local) = found.filter(|local| local.up) else {
+        let Some(local) = found.filter(|local| local.state != Use::Gone) else {
             return Noted::Ignored;
         };
-        local.up = false;
+        local.state = Use::Gone;
         local.withdraw = local.known;
         Noted::Accepted
     }
@@ -179,16 +217,10 @@ impl Ledger {
 
     /// Whether an announced address is one that a connection may go to at all. // rfc8684:S3
     fn may_connect_to(&self, addr: IpAddr, port: u16) -> bool {
-        let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
         let ours = self.locals.iter().any(|local| local.addr == addr);
         // A peer beyond a network must not make us talk to our own host.
         let reaches_in = addr.is_loopback() && !self.first_remote.ip().is_loopback();
-        port != 0
-            && !addr.is_unspecified()
-            && !addr.is_multicast()
-            && !broadcast
-            && !reaches_in
-            && (!ours || addr == self.first_remote.ip())
+        port != 0 && is_of_a_host(addr) && !reaches_in && (!ours || addr == self.first_remote.ip())
     }
 
     /// REMOVE_ADDR: no new subflows to the address, and those that exist are tested. // rfc8684:A17

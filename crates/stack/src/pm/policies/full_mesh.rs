@@ -22,7 +22,7 @@ pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
 
 fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool) -> Plan {
     let mut plan = Plan::default();
-    for local in ledger.locals().iter().filter(|local| local.up) {
+    for local in ledger.locals().iter().filter(|local| local.is_up()) {
         for remote in ledger.remotes() {
             let same_family = local.addr.is_ipv4() == remote.addr.is_ipv4();
             let missing = ledger.between(local.id, remote.addr) == 0;

@@ -14,7 +14,7 @@ pub(super) fn plan(ledger: &Ledger, now: Instant, count: u8) -> Plan {
     let local = ledger
         .locals()
         .iter()
-        .find(|local| local.id == AddrId(0) && local.up);
+        .find(|local| local.id == AddrId(0) && local.is_up());
     let remote = ledger
         .remotes()
         .iter()

@@ -9,7 +9,7 @@ use crate::pm::{Action, Reason};
 pub(super) fn plan(ledger: &Ledger) -> Plan {
     let unknown = ledger.locals().iter().find(|local| {
         // The first subflow's address needs no announcement while the peer talks to it, nor one that it joined.
-        local.up && !local.known && local.announced == Announced::No
+        local.is_up() && !local.known && local.announced == Announced::No
     });
     unknown.map_or_else(Plan::default, |local| {
         let announce = Action::Announce {

@@ -1,18 +1,14 @@
 //! What every policy does: follow addresses that go away, on either side, and priorities that change.
 
 use super::Plan;
-use crate::pm::ledger::{Ledger, Live};
+use crate::pm::ledger::{Ledger, Use};
 use crate::pm::{Action, Reason};
 
 /// The first piece of upkeep that is due. The withdrawal goes first, so that it can still leave by another subflow
 /// before those of the lost address are reset.
 pub(super) fn plan(ledger: &Ledger) -> Option<Plan> {
     // It waits for a subflow that can carry it: nothing repeats it, and the peer would count on the address for good.
-    let stays = |live: &&Live| {
-        let mut locals = ledger.locals().iter();
-        locals.any(|local| local.id == live.local_id && local.up)
-    };
-    let carries = ledger.working().any(|live| stays(&live));
+    let carries = ledger.has_working();
     let withdraw = ledger
         .locals()
         .iter()
@@ -27,9 +23,10 @@ pub(super) fn plan(ledger: &Ledger) -> Option<Plan> {
         let gone = ledger
             .locals()
             .iter()
-            .any(|local| local.id == live.local_id && !local.up);
+            .any(|local| local.id == live.local_id && local.state == Use::Gone);
         let subflow = live.subflow;
-        if gone {
+        // The only one may go on when its address is back, as a TCP connection does.
+        if gone && carries {
             return Some(Plan::act(
                 Action::Remove { subflow },
                 Reason::LocalAddressGone,

@@ -120,14 +120,44 @@ fn a_lost_address_is_withdrawn_when_a_subflow_can_carry_it() {
         iface: WIFI,
         addr: ip("10.0.0.1"),
     });
-    let subflow = SubflowId(0);
-    assert_eq!(bench.act(), [Action::Remove { subflow }]);
-    bench.end(subflow, SubflowEnd::AddressGone);
+    assert_eq!(bench.act(), [], "the only one waits for its address");
     bench.cell_up();
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
     let subflow = SubflowId(1);
     bench.tell(Event::Up { subflow });
-    assert_eq!(bench.act(), [Action::Withdraw { id: AddrId(0) }]);
+    let subflow = SubflowId(0);
+    let withdraw = Action::Withdraw { id: AddrId(0) };
+    assert_eq!(bench.act(), [withdraw, Action::Remove { subflow }]);
+}
+
+#[test]
+fn a_link_without_carrier_ends_and_withdraws_nothing() {
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    bench.act();
+    let subflow = SubflowId(1);
+    bench.tell(Event::Up { subflow });
+    let (iface, addr) = (WIFI, ip("10.0.0.1"));
+    bench.tell(Event::LocalStalled { iface, addr });
+    assert_eq!(bench.act(), []);
+    // Gone for good while the other one works.
+    bench.tell(Event::LocalDown { iface, addr });
+    let subflow = SubflowId(0);
+    let withdraw = Action::Withdraw { id: AddrId(0) };
+    assert_eq!(bench.act(), [withdraw, Action::Remove { subflow }]);
+}
+
+#[test]
+fn a_passive_address_keeps_its_subflows_and_opens_none() {
+    let mut bench = Bench::new(Policy::FullMesh);
+    bench.tell(Event::Ready);
+    let (iface, addr) = (CELL, ip("10.1.0.1"));
+    bench.tell(Event::LocalPassive { iface, addr });
+    assert_eq!(bench.act(), []);
+    let (iface, addr) = (WIFI, ip("10.0.0.1"));
+    bench.tell(Event::LocalPassive { iface, addr });
+    assert_eq!(bench.act(), []);
+    bench.cell_up();
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     /// The stack's SYNs that have become flows.
     answered: Vec<(FourTuple, SeqNum)>,
+    /// The interface that the last packet left by.
+    pub(crate) left_by: Option<IfaceId>,
     log: Vec<String>,
 }
 
@@ -115,6 +117,7 @@ impl World {
             flows: Vec::new(),
             events: Vec::new(),
             answered: Vec::new(),
+            left_by: None,
             log: Vec::new(),
         };
         for number in 0..paths {
@@ -133,6 +136,13 @@ impl World {
         let (iface, addr) = (IfaceId(u32::from(number)), ours(number));
         self.stack
             .handle_path_event(self.now, PathEvent::Down { iface, addr });
+        self.flush();
+    }
+
+    pub(crate) fn path_stalled(&mut self, number: u8) {
+        let (iface, addr) = (IfaceId(u32::from(number)), ours(number));
+        self.stack
+            .handle_path_event(self.now, PathEvent::Stalled { iface, addr });
         self.flush();
     }
 
@@ -200,7 +210,8 @@ impl World {
                 Transmit::Nothing => break,
             }
         }
-        while let Some((_, bytes)) = self.wire.queue.pop_front() {
+        while let Some((iface, bytes)) = self.wire.queue.pop_front() {
+            self.left_by = Some(iface);
             let parsed =
                 Segment::parse(&bytes, Verify::Full).expect("the stack's own packets parse");
             self.note(&format!("    {}", describe::segment(&parsed)));

@@ -56,6 +56,16 @@ impl LossRecovery {
         silent
     }
 
+    /// As [`try_again`](Self::try_again), although no timer may have expired yet.
+    pub(crate) fn begin_anew(&mut self, now: Instant) -> bool {
+        let waits = !self.flight.is_empty();
+        if waits {
+            self.rto_timer.set(now + self.rto());
+            self.begin_again(now, self.rto.backoffs() > 0);
+        }
+        waits
+    }
+
     /// Everything that the timer's expiry means but its own length.
     fn begin_again(&mut self, now: Instant, repeated: bool) {
         let Some(head) = self.flight.head().copied() else {
