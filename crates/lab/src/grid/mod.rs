@@ -435,7 +435,7 @@ mod tests {
             (" ", "no options"),
             ("nosuch=1", "nosuch"),
             ("scheduler=best", "lowest-rtt"),
-            ("recv-buffer=100kb", "100kb"),
+            ("recv-buffer=100bk", "100bk"),
         ] {
             let error = Variant::parse(words).expect_err(words);
             assert!(error.contains(wrong), "{words}: {error}");

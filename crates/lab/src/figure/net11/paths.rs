@@ -105,8 +105,8 @@ pub(super) const LOSS: Figure = Figure {
     ],
     x: Across::Knob {
         name: "loss",
-        quick: "0,1,3,5",
-        full: "0,1,2,3,4,5",
+        quick: "0,1%,3%,5%",
+        full: "0,1%,2%,3%,4%,5%",
         logarithmic: false,
     },
     y: Axis::linear("Mbit/s of payload"),
