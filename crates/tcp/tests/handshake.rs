@@ -228,7 +228,7 @@ fn a_passive_open_answers_what_was_offered() {
 #[test]
 fn the_answer_is_repeated_when_lost() {
     let mut s = Script::accepting(Config {
-        syn_retries: 2,
+        syn_ack_retries: 2,
         ..Script::config()
     });
     s.expect(Kind::SynAck);
