@@ -80,7 +80,12 @@ impl Relay {
 /// Takes what is of interest out of the JSON of `status`.
 fn seen(status: &Value) -> Option<Seen> {
     let connections = status.get("processes")?.get(0)?.get("connections")?;
-    let [connection] = connections.as_array()?.as_slice() else {
+    // A join whose option a box removed is a half-open TCP connection to the server, for as long as it repeats its SYN/ACK.
+    let mut open = connections
+        .as_array()?
+        .iter()
+        .filter(|connection| connection["state"] != "opening");
+    let (Some(connection), None) = (open.next(), open.next()) else {
         return None;
     };
     let up = |subflow: &&Value| subflow["phase"] == "established";
