@@ -98,6 +98,7 @@ impl Ledger {
 
     /// A local address can be used, or its priority changed.
     pub(in crate::pm) fn local_up(&mut self, iface: IfaceId, addr: IpAddr, backup: bool) -> Noted {
+        self.rename_withdrawn(iface, addr);
         let Some(id) = self.local_id(iface, addr) else {
             return Noted::Ignored;
         };
@@ -119,6 +120,20 @@ impl Ledger {
             self.pairs.forgive(|pair| pair.local_id == id);
         }
         Noted::Accepted
+    }
+
+    /// The withdrawal of an address that is back may be still on its way, or the peer may act on it later: what is joined from the
+    /// address now has another identifier. // rfc8684:A13
+    fn rename_withdrawn(&mut self, iface: IfaceId, addr: IpAddr) {
+        let is = |local: &Local| {
+            let told = local.state == Use::Gone && !local.known && !local.withdraw;
+            told && local.iface == iface && local.addr == addr
+        };
+        if let Some(at) = self.locals.iter().position(is)
+            && let Some(id) = self.free_id()
+        {
+            self.locals[at].id = id;
+        }
     }
 
     /// Nothing is opened from a local address.
