@@ -317,7 +317,7 @@ fn paths_that_go_and_come_are_said() {
     for (lines, text) in [
         (
             &["link set u2 down"][..],
-            "path u2 (10.78.2.2) is gone: the link is down",
+            "path u2 (10.78.2.2) cannot be used now: the link is down or has no carrier",
         ),
         (
             &["link set u2 up"],

@@ -160,9 +160,14 @@ impl<'net> Route<'net> {
                 let listener = peer::listen(&net.ours, loopback(0), Speaks::Tcp);
                 let local = listener.local_addr().expect("it is bound");
                 let at = SocketAddr::new(Net::our_address(family, plan.own, 1), PORT);
+                // Behind a TUN device the stack's addresses are its own: it listens on all of the host's.
+                let listen = match plan.more.iter().any(|word| word == "tun") {
+                    true => SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT),
+                    false => at,
+                };
                 let program = Program::forward(
                     &net.ours,
-                    &format!("{}:{at}", plan.engine),
+                    &format!("{}:{listen}", plan.engine),
                     &format!("tcp:{local}"),
                     plan.arguments(),
                 );
