@@ -122,8 +122,8 @@ const BUSY_ADAPTING: &str = "5 connections, adapting by themselves";
 
 const BETA: Across = Across::Knob {
     name: "beta",
-    quick: "10,20,40,80",
-    full: "0,5,10,20,30,40,60,80,100",
+    quick: "10%,20%,40%,80%",
+    full: "0,5%,10%,20%,30%,40%,60%,80%,100%",
     logarithmic: false,
 };
 const SUBFLOWS: Axis = Axis::linear("subflows of a connection");
