@@ -109,8 +109,9 @@ struct Held(Socket, bool);
 impl Drop for Held {
     fn drop(&mut self) {
         let mut wire = self.0.wire();
-        // A close with unread bytes is a reset, too.
+        // A close with unread bytes is a reset, too. A FIN that has arrived before one is read all the same.
         if self.1 || !wire.to_relay.is_empty() {
+            wire.saw_end |= wire.relay_fin && wire.to_peer.is_empty() && !wire.peer_rst;
             wire.aborted = true;
             wire.to_peer.clear();
         } else {
@@ -339,6 +340,17 @@ fn all_short_orders() {
         let digits = (0..4).map(|place| number / all.len().pow(place) % all.len());
         check(&digits.map(|digit| all[digit]).collect::<Vec<_>>());
     }
+}
+
+/// The end is no less of one when its reader is idle for so long that the relay gives it up.
+#[test]
+fn an_end_before_a_reset_is_read_late() {
+    check(&[
+        (false, Act::Fin),
+        (false, Act::Rst),
+        (true, Act::Send(1)),
+        (false, Act::Wait(5272)),
+    ]);
 }
 
 /// A peer that takes nothing holds the other's end up for a bounded time.
