@@ -306,6 +306,88 @@ fn show(net: &Net, what: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The MTU of an uplink changes in the middle of a transfer, or that of the device: it goes on, and the device lets through what the
+/// uplink does.
+#[test]
+fn the_mtu_changes_behind_a_tun() {
+    let Some(net) = Net::new(1) else { return };
+    let set = |mtu: u16| {
+        for host in [&net.ours, &net.kernel] {
+            host.ip([format!("link set v1 mtu {mtu}")])
+                .expect("the cable carries it");
+        }
+    };
+    let own = || {
+        let line = "link set manypath0 mtu 700";
+        net.ours.ip([line]).expect("the device is there");
+    };
+    let changes: [(&(dyn Fn() + Sync), u16, u16); 4] = [
+        (&|| set(9000), 9000, 9000),
+        (&|| set(600), 600, 1280),
+        (&|| set(1500), 1500, 1500),
+        (&own, 1500, 1500),
+    ];
+    let (mut route, ends) = connected(&net, Role::Client, "tun", 1, Way::ToKernel);
+    for (change, mtu, device) in changes {
+        send_through(&ends, Way::ToKernel, change);
+        send_through(&ends, Way::FromKernel, || ());
+        subflows(&mut route, "segments that fit", |all| {
+            all.iter().all(|s| s.mss <= u64::from(mtu - 40))
+        });
+        wait_until("the device to follow", || {
+            let now = show(&net, "-o link show type tun");
+            let follows = now.contains(&format!(" mtu {device} "));
+            if follows { Ok(()) } else { Err(now) }
+        });
+        let again = route.join();
+        for ends in [&ends, &again] {
+            both_ways(&ends.ours, &ends.kernel, 1_000_000);
+        }
+        finish(&again.ours, &again.kernel);
+        wait_until("the second connection to be over", || {
+            let left = route.program.report().connections.len();
+            if left == 1 { Ok(()) } else { Err(left) }
+        });
+    }
+    end(&route, &ends);
+}
+
+/// Somebody deletes the device, or switches it off, in the middle of a transfer: it is said, and nothing ends.
+#[test]
+fn a_tun_that_is_taken_away_is_made_again() {
+    for (deed, words) in [
+        ("link del manypath0", "somebody has deleted"),
+        ("link set manypath0 down", "somebody has switched off"),
+    ] {
+        let Some(net) = Net::new(1) else { return };
+        for speaks in [Speaks::Mptcp, Speaks::Tcp] {
+            let plan = Plan {
+                own: Own::Named,
+                kernel: speaks,
+                more: ["--attach", "tun"].map(str::to_owned).into(),
+                ..Plan::with_cut(&[V4], Way::ToKernel)
+            };
+            let route = Route::open(&net, Role::Client, plan);
+            let ends = route.join();
+            send_through(&ends, Way::ToKernel, || {
+                net.ours.ip([deed]).expect("it is there");
+            });
+            let said = route.program.said();
+            assert!(said.contains(words), "{said}");
+            both_ways(&ends.ours, &ends.kernel, 1_000_000);
+            let again = route.join();
+            both_ways(&again.ours, &again.kernel, 1_000_000);
+            let there = show(&net, "-o link show type tun");
+            assert_eq!(there.lines().count(), 1, "{there}");
+            let all = rules(&net);
+            let of_ours = all.iter().filter(|l| l.starts_with("7000:"));
+            assert_eq!(of_ours.count(), 1, "{all:?}");
+            finish(&again.ours, &again.kernel);
+            end(&route, &ends);
+        }
+    }
+}
+
 /// A server behind a TUN device tells its peer the addresses of the host, where it can be joined, and never one from inside.
 #[test]
 fn peers_are_told_the_addresses_outside_a_tun() {

@@ -94,6 +94,8 @@ pub struct Inside {
 pub struct Nat {
     tun: String,
     tun_index: u32,
+    /// The index of the first device, which makes the numbers of the routing tables unique on the host.
+    number: u32,
     networks: Networks,
     listen: Vec<u16>,
     paths: Vec<Inside>,
@@ -130,6 +132,7 @@ impl Nat {
         let nat = Nat {
             tun: tun.to_owned(),
             tun_index,
+            number: tun_index,
             networks,
             listen,
             paths: Vec::new(),
@@ -153,6 +156,26 @@ impl Nat {
         Ok(())
     }
 
+    /// Goes on with another device in the place of one that is gone. Inside addresses, rules and routes stay, and with them the
+    /// connections: the kernel's translation does not depend on the device.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn replace_device(
+        &mut self,
+        setup: &mut Setup,
+        tun: &str,
+        tun_index: u32,
+        mtu: u16,
+    ) -> io::Result<()> {
+        (self.tun, self.tun_index) = (tun.to_owned(), tun_index);
+        self.switch_on(mtu)?;
+        for path in self.paths.iter().map(|p| &p.path) {
+            forward(setup, &self.tun, &path.iface, path.addr.is_ipv6())?;
+        }
+        self.translate(setup)
+    }
+
     /// The device's name.
     #[must_use]
     pub fn device(&self) -> &str {
@@ -163,12 +186,6 @@ impl Nat {
     #[must_use]
     pub fn device_index(&self) -> u32 {
         self.tun_index
-    }
-
-    /// The ports on the host's addresses that are ours.
-    #[must_use]
-    pub fn listening(&self) -> &[u16] {
-        &self.listen
     }
 
     /// Puts back the rules and routes of the paths that somebody took away. Answers them in words.
@@ -247,6 +264,10 @@ impl Nat {
             };
             result = result.and(done);
         }
+        self.translate(setup).and(result)
+    }
+
+    fn translate(&self, setup: &mut Setup) -> io::Result<()> {
         let list: Vec<Translation> = self
             .paths
             .iter()
@@ -257,7 +278,7 @@ impl Nat {
                 listen: self.listen.clone(),
             })
             .collect();
-        setup.translate(&self.tun, &list).and(result)
+        setup.translate(&self.tun, &list)
     }
 
     /// Routes one more path, by an inside address that none has.
@@ -297,9 +318,9 @@ impl Nat {
         }
     }
 
-    /// The routing table of an inside address; the device's index makes it unique on the host.
+    /// The routing table of an inside address.
     fn table(&self, number: u32) -> u32 {
-        TABLES + self.tun_index * 256 + number
+        TABLES + self.number * 256 + number
     }
 
     fn route(&mut self, setup: &mut Setup, added: &Inside, table: u32) -> io::Result<()> {

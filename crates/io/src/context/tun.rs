@@ -3,11 +3,12 @@
 use super::attach::{Desired, Kind, Told};
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
-use crate::netlink::Snapshot;
+use crate::netlink::{Interface, Snapshot};
 use crate::path::{HostPath, Role};
 use manypath_host::nat::{Nat, Uplink};
 use manypath_host::{Setup, hold_port};
-use manypath_stack::{Offload, Path};
+use manypath_stack::{IfaceId, Offload, Path};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -15,12 +16,20 @@ use std::sync::Arc;
 
 /// The device's name; the kernel numbers it.
 const NAME: &str = "manypath%d";
+/// RFC 8200 section 5, bytes.
+const IPV6_MTU_MIN: u16 = 1280;
 
 /// The device, its tasks, and the kernel's side of it.
 pub(super) struct TunAttachment {
     device: Option<crate::device::Device>,
+    /// What the device was made from: without root's rights no other file can be opened later.
+    file: File,
     tasks: Option<DeviceTasks>,
+    /// What the stack calls the device, whichever one it is.
+    iface: IfaceId,
     offload: Offload,
+    /// What was wrong with the device, so that it is said once.
+    trouble: Option<&'static str>,
     nat: Nat,
     paths: Vec<HostPath>,
     host: Snapshot,
@@ -46,12 +55,14 @@ impl TunAttachment {
             ));
         }
         let mut setup = Setup::new()?;
-        let mtu = paths.iter().map(|p| p.mtu).max().unwrap_or(1500);
-        let device = tun::open(&TunConfig {
+        let mtu = device_mtu(paths);
+        let file = crate::sys::tun::open()?;
+        let config = TunConfig {
             name: NAME.to_owned(),
             mtu,
             offload: wanted.offload,
-        })?;
+        };
+        let device = tun::make(file.try_clone()?, &config)?;
         let nat = Nat::new(
             &device.info.name,
             device.info.iface.0,
@@ -62,8 +73,11 @@ impl TunAttachment {
         )?;
         Ok(TunAttachment {
             offload: device.info.offload,
+            iface: device.info.iface,
             device: Some(device),
+            file,
             tasks: None,
+            trouble: None,
             nat,
             paths: Vec::new(),
             host: host.clone(),
@@ -72,6 +86,13 @@ impl TunAttachment {
             setup,
         })
     }
+}
+
+/// The MTU of the device, bytes: what the widest path brings in must fit through, and an interface with less than 1280 has no
+/// IPv6 (RFC 8200 section 5).
+fn device_mtu(paths: &[HostPath]) -> u16 {
+    let widest = paths.iter().map(|p| p.mtu).max();
+    widest.unwrap_or(1500).max(IPV6_MTU_MIN)
 }
 
 /// What routing has to know of the paths.
@@ -102,6 +123,86 @@ fn is_of(uplink: &Uplink, path: &HostPath) -> bool {
     (uplink.index, uplink.addr) == (path.index, path.addr)
 }
 
+/// What the device needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Care {
+    Nothing,
+    /// Another one in its place.
+    Another,
+    /// To be switched on, with its addresses, which go when it is off.
+    On,
+    /// Another MTU: the paths' has changed, or somebody changed the device's.
+    Mtu,
+}
+
+/// Compares the device as the host has it with what it should be.
+fn care(device: Option<&Interface>, mtu: u16) -> Care {
+    match device {
+        None => Care::Another,
+        Some(device) if !device.up => Care::On,
+        Some(device) if device.mtu != u32::from(mtu) => Care::Mtu,
+        Some(_) => Care::Nothing,
+    }
+}
+
+impl TunAttachment {
+    /// Looks after the device. Somebody may delete it or switch it off, and then nothing is received any more, without an error.
+    fn look_after(&mut self, shared: &Arc<Shared>, paths: &[HostPath], host: &Snapshot) {
+        let name = self.nat.device().to_owned();
+        let index = self.nat.device_index();
+        // Without paths there is nothing to compare with.
+        let mtu = device_mtu(if paths.is_empty() { &self.paths } else { paths });
+        let device = host.interfaces.iter().find(|i| i.index == index);
+        let (trouble, done) = match care(device, mtu) {
+            Care::Nothing => {
+                self.trouble = None;
+                return;
+            }
+            Care::Another => ("deleted", self.replace(shared, mtu)),
+            Care::On => ("switched off", self.nat.switch_on(mtu)),
+            Care::Mtu => ("given another MTU", self.nat.switch_on(mtu)),
+        };
+        let again = self.trouble.replace(trouble) == Some(trouble);
+        match done {
+            // The paths' has changed.
+            Ok(()) if trouble == "given another MTU" => {
+                tracing::info!("the MTU of {name} is {mtu} bytes now");
+            }
+            Ok(()) => tracing::warn!(
+                "somebody has {trouble} the device {name} of this program: mended, connections go on"
+            ),
+            Err(_) if again => {}
+            Err(e) => tracing::error!(
+                "somebody has {trouble} the device {name} of this program, and that cannot be mended: {e}; start the program again"
+            ),
+        }
+    }
+
+    /// Makes a device in the place of one that is gone. To the stack it is the same one, so nothing ends. Without one the stack
+    /// has no path.
+    fn replace(&mut self, shared: &Arc<Shared>, mtu: u16) -> io::Result<()> {
+        let gone = self.tasks.take();
+        if let Some(tasks) = &gone {
+            shared.detach(tasks.iface);
+        }
+        let config = |name: &str| TunConfig {
+            name: name.to_owned(),
+            mtu,
+            offload: self.offload.checksum,
+        };
+        // Somebody may have taken the name.
+        let mut device = tun::make(self.file.try_clone()?, &config(self.nat.device()))
+            .or_else(|_| tun::make(self.file.try_clone()?, &config(NAME)))?;
+        let index = device.info.iface.0;
+        let name = device.info.name.clone();
+        self.nat
+            .replace_device(&mut self.setup, &name, index, mtu)?;
+        device.info.iface = self.iface;
+        self.tasks = Some(shared.attach(device));
+        Ok(())
+    }
+}
+
 impl Kind for TunAttachment {
     fn apply(
         &mut self,
@@ -112,10 +213,13 @@ impl Kind for TunAttachment {
         if let Some(device) = self.device.take() {
             self.tasks = Some(shared.attach(device));
             self.shared = Some(Arc::clone(shared));
+        } else {
+            self.look_after(shared, paths, host);
         }
-        let Some(iface) = self.tasks.as_ref().map(|t| t.iface) else {
+        if self.tasks.is_none() {
             return (Vec::new(), Ok(()));
-        };
+        }
+        let iface = self.iface;
         let result = if self.paths == paths && !self.nat.paths().is_empty() {
             Ok(())
         } else {
@@ -175,5 +279,26 @@ impl Kind for TunAttachment {
         self.nat.listen(addr.port());
         self.nat
             .set_paths(&mut self.setup, &uplinks(&self.paths, &self.host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_did_to_the_device_is_noticed() {
+        let device = |mtu, up| Interface {
+            index: 9,
+            name: "manypath0".to_owned(),
+            mac: None,
+            mtu,
+            up,
+            loopback: false,
+        };
+        assert_eq!(care(None, 1500), Care::Another);
+        assert_eq!(care(Some(&device(1500, false)), 1500), Care::On);
+        assert_eq!(care(Some(&device(600, true)), 1500), Care::Mtu);
+        assert_eq!(care(Some(&device(1500, true)), 1500), Care::Nothing);
     }
 }

@@ -42,7 +42,15 @@ pub struct TunConfig {
 /// `NotFound` without TUN support in the kernel, `PermissionDenied` without `CAP_NET_ADMIN`, `ResourceBusy` if the name is in use,
 /// and whatever prevents its registration with the runtime (it must be called within one).
 pub fn open(config: &TunConfig) -> io::Result<Device> {
-    let (file, name) = crate::sys::tun::create(&config.name, config.offload)?;
+    make(crate::sys::tun::open()?, config)
+}
+
+/// The same from a file that [`crate::sys::tun::open`] gave, or whose device is gone.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) fn make(file: File, config: &TunConfig) -> io::Result<Device> {
+    let name = crate::sys::tun::make(&file, &config.name, config.offload)?;
     crate::sys::tun::set_offload(&file, config.offload)?;
     let index = crate::netlink::index_of(&name)?;
     let head = if config.offload { vnet::LEN } else { 0 };

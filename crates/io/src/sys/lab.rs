@@ -183,7 +183,9 @@ pub fn kernel_mptcp(socket: BorrowedFd<'_>) -> io::Result<Option<KernelMptcp>> {
 /// # Errors
 /// `NotFound` without TUN support, `PermissionDenied` without `CAP_NET_ADMIN`, `ResourceBusy` if the name is in use.
 pub fn tun_file(name: &str) -> io::Result<std::fs::File> {
-    super::tun::create(name, false).map(|(file, _)| file)
+    let file = super::tun::open()?;
+    super::tun::make(&file, name, false)?;
+    Ok(file)
 }
 
 fn set(socket: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {

@@ -22,24 +22,31 @@ const TUN_F_TSO4: libc::c_ulong = 0x02;
 const TUN_F_TSO6: libc::c_ulong = 0x04;
 const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
 
-/// Opens `/dev/net/tun` and makes (or attaches to) the device `name`; an empty name or one with `%d` lets the kernel
-/// choose. Returns the device's file, non-blocking, and its final name.
+/// A file that is no device yet, non-blocking.
 ///
 /// # Errors
-/// `NotFound` without TUN support, `PermissionDenied` without `CAP_NET_ADMIN`, `ResourceBusy` if the name is in use.
-pub(crate) fn create(name: &str, vnet_header: bool) -> io::Result<(File, String)> {
+/// `NotFound` without TUN support, `PermissionDenied` where its owner does not allow it.
+pub(crate) fn open() -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(DEVICE)
+        .map_err(|e| io::Error::new(e.kind(), format!("{DEVICE} cannot be opened: {e}")))
+}
+
+/// Makes (or attaches to) the device `name`, which `file` is from then on; an empty name or one with `%d` lets the kernel choose.
+/// Answers its final name. A file whose device was deleted can become another one.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_NET_ADMIN`, `ResourceBusy` if the name is in use, `AlreadyExists` while the file is a device.
+pub(crate) fn make(file: &File, name: &str, vnet_header: bool) -> io::Result<String> {
     if name.len() > NAME_MAX || name.contains('\0') {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "interface names have at most 15 bytes",
         ));
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(DEVICE)
-        .map_err(|e| io::Error::new(e.kind(), format!("{DEVICE} cannot be opened: {e}")))?;
     // SAFETY: `ifreq` is plain old data for which all-zero bytes are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -52,13 +59,12 @@ pub(crate) fn create(name: &str, vnet_header: bool) -> io::Result<(File, String)
     request.ifr_ifru.ifru_flags = flags;
     // SAFETY: the descriptor is open and TUNSETIFF reads and writes exactly one `ifreq`, which lives across the call.
     check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, &raw mut request) })?;
-    let name: String = request
+    let name = request
         .ifr_name
         .iter()
         .take_while(|c| **c != 0)
-        .map(|c| char::from(*c as u8))
-        .collect();
-    Ok((file, name))
+        .map(|c| char::from(*c as u8));
+    Ok(name.collect())
 }
 
 /// Tells the kernel which packets we take without finished checksums and unsegmented (TCP over IPv4 and IPv6).
