@@ -59,6 +59,8 @@ pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
         .backlog(args.limits.backlog as usize)
         .conn_options(options(args, PathManager::FullMesh)?)
         .accept_options(options(args, PathManager::Passive)?)
+        // The commands say for themselves how long the end may take, and a second signal has to end it.
+        .linger(Duration::ZERO)
         .build()
         .map_err(|error| failure(&error))
 }

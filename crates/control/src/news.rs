@@ -151,7 +151,8 @@ pub fn report(event: &Event, seq: u64) -> Option<EventReport> {
         | EventKind::Established
         | EventKind::Unreachable
         | EventKind::Readable
-        | EventKind::Writable => {}
+        | EventKind::Writable
+        | EventKind::Delivered => {}
     }
     Some(out)
 }

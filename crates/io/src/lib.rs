@@ -9,7 +9,7 @@
 //!
 //! ```no_run
 //! use manypath_io::{Context, MpStream};
-//! use tokio::io::AsyncWriteExt;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
@@ -17,6 +17,9 @@
 //! let context = Context::builder().build()?;
 //! let mut stream = MpStream::connect(&context, "192.0.2.1:80".parse().unwrap()).await?;
 //! stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+//! let mut answer = Vec::new();
+//! stream.read_to_end(&mut answer).await?;
+//! stream.close().await?; // waits until the peer has everything
 //! # Ok(())
 //! # }
 //! ```

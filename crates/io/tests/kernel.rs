@@ -436,3 +436,38 @@ fn a_crash_leaves_nothing_for_long() {
         assert_eq!(state(), before);
     });
 }
+
+/// A program that writes and ends, as one may with the kernel's sockets. Its runtime has one thread, which is busy dropping.
+fn write_and_end(attach: Attach, paths: &'static [&'static str]) {
+    let Some(lab) = Lab::new(1) else { return };
+    lab.address_ours(1);
+    let (ready, when_ready) = std::sync::mpsc::channel();
+    let reader = lab.kernel.start(move || -> io::Result<Vec<u8>> {
+        let listener = kernel_mptcp_listener(addr("0.0.0.0:5000"))?;
+        ready.send(()).map_err(io::Error::other)?;
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got)?;
+        Ok(got)
+    });
+    when_ready.recv().expect("it listens");
+    lab.ours.block_on(move || async move {
+        let context = stack(paths).attach(attach).build().expect("a stack");
+        let mut stream = Connect::new(&context)
+            .connect(addr("10.77.1.1:5000"))
+            .await
+            .expect("connected");
+        stream.write_all(&pattern(4_000_000)).await.expect("room");
+    });
+    let got = reader.join().expect("no panic").expect("an end in order");
+    assert!(got == pattern(4_000_000), "{} bytes", got.len());
+}
+
+#[test]
+fn a_program_that_writes_and_ends_loses_nothing() {
+    write_and_end(Attach::Packet, &["v1"]);
+    if common::tun_is_allowed() {
+        write_and_end(Attach::Tun, &["v1"]);
+    }
+}

@@ -1,6 +1,6 @@
 //! The whole driver over a cable in memory: no privileges, no kernel.
 
-use manypath_io::{Connect, Context, MpListener, PathEvents};
+use manypath_io::{Connect, Context, MpListener, MpStream, PathEvents};
 use manypath_stack::{ConnOptions, EventKind, Mode, PathManager, ProtocolLevel};
 use std::io;
 use std::net::SocketAddr;
@@ -189,7 +189,7 @@ async fn the_second_call_has_its_first_bytes_in_the_syn() {
         assert_eq!(answer, "answer");
         stream.shutdown().await.expect("closed");
         assert_eq!(stream.info().expect("open").level, ProtocolLevel::Multipath);
-        let accepted = server.with_stack(|stack, _| stack.counters().fast_open_accepted);
+        let accepted = server.counters().fast_open_accepted;
         assert_eq!(accepted, round);
     }
 }
@@ -275,4 +275,61 @@ async fn an_application_may_stay_with_tcp() {
     assert!(!near.is_multipath().expect("open"));
     assert_eq!(near.connection_id().expect("open"), None);
     assert_eq!(near.subflow_addresses().expect("open").len(), 1);
+}
+
+/// The call that an application makes at its end. The peer says a lot itself before it reads, and nobody reads that.
+#[tokio::test]
+async fn close_returns_when_the_peer_has_everything() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
+    let (asked, served) = tokio::join!(
+        MpStream::connect(&client, addr("10.0.0.2:80")),
+        listener.accept()
+    );
+    let (mut asking, (mut serving, _)) = (asked.expect("connected"), served.expect("accepted"));
+    let (sent, said) = (pattern(1_000_000), pattern(20_000_000));
+    let writer = async {
+        asking.write_all(&sent).await?;
+        asking.close().await
+    };
+    let reader = async {
+        serving.write_all(&said).await?;
+        let mut got = Vec::new();
+        serving.read_to_end(&mut got).await?;
+        io::Result::Ok(got)
+    };
+    let (closed, got) = within(30, async { tokio::join!(writer, reader) }).await;
+    closed.expect("the peer read it all");
+    assert!(got.expect("an end in order") == sent);
+}
+
+#[tokio::test]
+async fn close_says_that_the_peer_did_not_get_everything() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
+    let (asked, served) = tokio::join!(
+        MpStream::connect(&client, addr("10.0.0.2:80")),
+        listener.accept()
+    );
+    let (mut asking, (serving, _)) = (asked.expect("connected"), served.expect("accepted"));
+    asking.write_all(&pattern(100_000)).await.expect("room");
+    let closing = tokio::spawn(asking.close());
+    serving.abort().expect("open");
+    let error = within(30, closing)
+        .await
+        .expect("no panic")
+        .expect_err("lost");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn port_zero_is_any_free_port() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let bind = || MpListener::bind(&server, addr("10.0.0.2:0")).expect("a free port");
+    let (one, two) = (bind(), bind());
+    let (one_at, two_at) = (one.local_addr().unwrap(), two.local_addr().unwrap());
+    assert!(one_at.port() != 0 && two_at.port() != 0 && one_at != two_at);
+    let (asked, served) = tokio::join!(MpStream::connect(&client, two_at), two.accept());
+    assert_eq!(asked.expect("connected").peer_addr().unwrap(), two_at);
+    served.expect("accepted");
 }

@@ -10,7 +10,6 @@ use manypath_io::Context;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
 use manypath_io::path::Missing;
 use manypath_io::sys::unread::unread;
-use manypath_stack::api::IfaceId;
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::controllers::View;
 use manypath_stack::{Command, Done, PathManager, StackError};
@@ -22,9 +21,10 @@ pub struct Live(pub Context);
 impl Backend for Live {
     fn overview(&self) -> Overview {
         let Self(context) = self;
-        let name = |iface: IfaceId| context.look(|_, _, name| name(iface));
         let paths = context.paths().into_iter().map(|path| PathReport {
-            iface: name(path.iface).unwrap_or_else(|| path.iface.0.to_string()),
+            iface: context
+                .iface_name(path.iface)
+                .unwrap_or_else(|| path.iface.0.to_string()),
             address: Some(path.addr),
             up: true,
             backup: path.backup,
@@ -44,39 +44,31 @@ impl Backend for Live {
                 });
             }
         }
-        let (memory, counters) = context.with_stack(|stack, _| {
-            let memory = MemoryReport {
-                used: stack.memory().total() as u64,
-                limit: stack.memory_limit() as u64,
-            };
-            (memory, *stack.counters())
-        });
+        let (used, limit) = context.memory();
+        let memory = MemoryReport {
+            used: used as u64,
+            limit: limit as u64,
+        };
         let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
         Overview {
             paths,
             devices: context.devices().into_iter().map(device).collect(),
             memory,
-            counters: counters.iter().map(owned).collect(),
+            counters: context.counters().iter().map(owned).collect(),
         }
     }
 
     fn connections(&self) -> Vec<ConnReport> {
-        let mut all = self.0.look(|stack, now, name| {
-            let known = stack.conns().into_iter();
-            known
-                .filter_map(|id| stack.info(id).ok())
-                .map(|info| convert::connection(&info, now, name))
-                .collect::<Vec<_>>()
-        });
+        let known = self.0.conns().into_iter();
+        let mut all: Vec<_> = known.filter_map(|id| self.connection(id)).collect();
         all.sort_by_key(|conn| std::cmp::Reverse(conn.age_us));
         all
     }
 
     fn connection(&self, id: ConnId) -> Option<ConnReport> {
-        self.0.look(|stack, now, name| {
-            let info = stack.info(id).ok()?;
-            Some(convert::connection(&info, now, name))
-        })
+        let info = self.0.conn_info(id)?;
+        let name = |iface| self.0.iface_name(iface);
+        Some(convert::connection(&info, self.0.now(), &name))
     }
 
     fn view(&self, id: ConnId) -> Option<View> {
@@ -84,11 +76,9 @@ impl Backend for Live {
     }
 
     fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
-        self.0.look(|stack, now, _| {
-            let decisions = stack.decisions(id).ok()?;
-            let told = decisions.iter().map(|d| convert::decision(d, now));
-            Some(told.collect())
-        })
+        let (decisions, now) = (self.0.decisions(id)?, self.0.now());
+        let told = decisions.iter().map(|d| convert::decision(d, now));
+        Some(told.collect())
     }
 
     fn policy(&self, id: ConnId) -> Option<PathManager> {
@@ -96,8 +86,7 @@ impl Backend for Live {
     }
 
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
-        self.0
-            .with_stack(|stack, now| stack.command(now, id, command))
+        self.0.command(id, command)
     }
 
     fn news(&self) -> News {

@@ -494,6 +494,7 @@ impl Host {
             | EventKind::Unreachable
             | EventKind::Readable
             | EventKind::Writable
+            | EventKind::Delivered
             | EventKind::SubflowDown { .. }
             | EventKind::AddressAnnounced { .. }
             | EventKind::AddressWithdrawn { .. }

@@ -14,9 +14,13 @@ use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Connections of a listener that may be in their handshake or wait to be accepted.
 const BACKLOG: usize = 4096;
+
+/// How long the drop of the last handle delivers what was written.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// The most local ports that a stack takes where it shares addresses with the host.
 const LOCAL_PORTS: u16 = 8192;
@@ -79,6 +83,7 @@ pub struct Builder {
     accept: ConnOptions,
     backlog: usize,
     seed: Option<[u8; 32]>,
+    linger: Duration,
 }
 
 impl Default for Builder {
@@ -106,6 +111,7 @@ impl Builder {
             accept: ConnOptions::default(),
             backlog: BACKLOG,
             seed: None,
+            linger: LINGER,
         }
     }
 
@@ -182,6 +188,17 @@ impl Builder {
         self
     }
 
+    /// How long dropping the last handle may block its thread to deliver what was written to streams that are closed: 30 seconds
+    /// where nothing is said, zero for not at all. It ends as soon as the peers have acknowledged everything, and after ten
+    /// seconds in which they acknowledged nothing. [`MpStream::close`](crate::MpStream::close) and [`Context::delivered`] wait
+    /// without blocking. Stacks that live on [memory devices](crate::device::memory) alone do not wait: the peer may be on the same
+    /// thread.
+    #[must_use]
+    pub fn linger(mut self, limit: Duration) -> Self {
+        self.linger = limit;
+        self
+    }
+
     /// Makes everything random predictable. For tests only: whoever knows the seed knows every key.
     #[must_use]
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
@@ -231,6 +248,7 @@ impl Builder {
             names: Names::default(),
             missing,
             tasks,
+            linger: self.linger,
         })))
     }
 }

@@ -14,8 +14,9 @@ use crate::path::Missing;
 use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress};
 use manypath_stack::ids::ConnId;
+use manypath_stack::pm::Decision;
 use manypath_stack::stats::Counters;
-use manypath_stack::{ConnInfo, ConnOptions, Event, IfaceId, Path};
+use manypath_stack::{Command, ConnInfo, ConnOptions, Done, Event, IfaceId, Path, StackError};
 use manypath_tcp::time::Instant;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +26,8 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
-/// A running stack. Clones are the same stack; when the last one and all sockets are gone, the devices are closed and the
-/// host is put back as it was.
+/// A running stack. Clones are the same stack; when the last one and all sockets are gone, what was written is delivered
+/// ([`Builder::linger`] says how long that may take), the devices are closed and the host is put back as it was.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -39,6 +40,7 @@ struct Inner {
     names: Names,
     missing: Vec<Missing>,
     tasks: Vec<JoinHandle<()>>,
+    linger: Duration,
 }
 
 /// How long [`Context::close`] waits between two looks.
@@ -143,26 +145,43 @@ impl Context {
         self.0.shared.session().inner().stack.info(id).ok()
     }
 
-    /// Does something with the stack itself, for instance on behalf of a controller in another process.
-    pub fn with_stack<R>(&self, f: impl FnOnce(&mut manypath_stack::Stack, Instant) -> R) -> R {
+    /// The path manager's decisions for a connection, oldest first; `None` if it is gone.
+    #[must_use]
+    pub fn decisions(&self, id: ConnId) -> Option<Vec<Decision>> {
+        self.0.shared.session().inner().stack.decisions(id).ok()
+    }
+
+    /// Carries out a command for a connection, on behalf of a controller in another process for instance.
+    ///
+    /// # Errors
+    /// Those of [`Stack::command`](manypath_stack::Stack::command).
+    pub fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
         let mut session = self.0.shared.session();
         let now = session.now();
-        let result = f(&mut session.inner().stack, now);
+        let result = session.inner().stack.command(now, id, command);
         session.pump();
         result
     }
 
-    /// Looks at the stack as it is, together with the names of the interfaces that have devices.
-    pub fn look<R>(
-        &self,
-        f: impl FnOnce(&manypath_stack::Stack, Instant, &dyn Fn(IfaceId) -> Option<String>) -> R,
-    ) -> R {
+    /// The memory that buffers of connections use, and the most that they may, bytes.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
         let mut session = self.0.shared.session();
-        let now = session.now();
-        let inner = &*session.inner();
-        f(&inner.stack, now, &|iface| {
-            inner.iface_name(iface).map(str::to_owned)
-        })
+        let stack = &mut session.inner().stack;
+        (stack.memory().total(), stack.memory_limit())
+    }
+
+    /// The time by which the stack goes: that of all instants in what it says of itself.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.0.shared.session().now()
+    }
+
+    /// The name of an interface that has a device.
+    #[must_use]
+    pub fn iface_name(&self, iface: IfaceId) -> Option<String> {
+        let mut session = self.0.shared.session();
+        session.inner().iface_name(iface).map(str::to_owned)
     }
 
     /// All events of all connections from now on. A subscriber that is too slow loses the oldest.
@@ -215,7 +234,7 @@ impl Context {
     /// not delivered yet may take a slow path long.
     pub async fn delivered(&self, patience: Duration) {
         let acked = |id| {
-            let info = self.with_stack(|stack, _| stack.info(id));
+            let info = self.conn_info(id);
             info.map_or(0, |info| info.bytes_acked)
         };
         let (mut seen, mut since) = (Vec::new(), std::time::Instant::now());
@@ -242,13 +261,17 @@ impl Context {
         }
         for id in self.conns() {
             // It may have ended this moment.
-            let _ = self.with_stack(|stack, now| stack.abort(now, id));
+            let mut session = self.0.shared.session();
+            let now = session.now();
+            let _ = session.inner().stack.abort(now, id);
+            session.pump();
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.shared.linger(self.linger);
         for task in &self.tasks {
             task.abort();
         }

@@ -11,7 +11,6 @@ use crate::path::{HostPath, Role};
 use manypath_host::{Firewall, Guard, Setup, Share, hold_port};
 use manypath_stack::{IfaceId, Path};
 use manypath_wire::ids::FourTuple;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -357,12 +356,11 @@ impl Kind for PacketAttachment {
         if on.is_empty() && !addr.ip().is_unspecified() {
             return Ok(());
         }
-        for ip in on {
-            let at = SocketAddr::new(ip, addr.port());
-            if let Entry::Vacant(place) = self.holders.entry(at) {
-                place.insert(hold_port(at)?);
-            }
-        }
+        let at = on.iter().map(|ip| SocketAddr::new(*ip, addr.port()));
+        let new: Vec<SocketAddr> = at.filter(|at| !self.holders.contains_key(at)).collect();
+        // All of them or none.
+        let held: io::Result<Vec<_>> = new.iter().map(|at| hold_port(*at)).collect();
+        self.holders.extend(new.into_iter().zip(held?));
         self.claimed.push(addr);
         self.guard(&all)?;
         self.readdress(shared)

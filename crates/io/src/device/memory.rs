@@ -6,6 +6,7 @@ use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Tra
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -92,22 +93,42 @@ struct MemoryReceive {
     batch: Vec<(Vec<u8>, RxMeta)>,
 }
 
+/// Swaps the batch for everything that waits.
+fn take(direction: &mut Direction, batch: &mut Vec<(Vec<u8>, RxMeta)>) -> usize {
+    let read = batch.drain(..).map(|(bytes, _)| bytes);
+    direction.spare.extend(read);
+    direction.spare.truncate(DEPTH);
+    batch.extend(direction.queue.drain(..));
+    if !batch.is_empty()
+        && let Some(writer) = direction.writer.take()
+    {
+        writer.wake();
+    }
+    batch.len()
+}
+
 impl Receive for MemoryReceive {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Under one lock: a packet that comes between looking and waiting would wake nobody.
         let mut direction = lock(&self.from);
-        direction
-            .spare
-            .extend(self.batch.drain(..).map(|(bytes, _)| bytes));
-        direction.spare.truncate(DEPTH);
-        if direction.queue.is_empty() {
-            direction.reader = Some(cx.waker().clone());
-            return Poll::Pending;
+        match take(&mut direction, &mut self.batch) {
+            0 => {
+                direction.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            count => Poll::Ready(Ok(count)),
         }
-        self.batch.extend(direction.queue.drain(..));
-        if let Some(writer) = direction.writer.take() {
-            writer.wake();
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        match take(&mut lock(&self.from), &mut self.batch) {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => Ok(count),
         }
-        Poll::Ready(Ok(self.batch.len()))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     fn frame(&self, index: usize) -> Inbound<'_> {

@@ -18,7 +18,7 @@ use manypath_stack::api::{Gather, IfaceId, Offload, RxMeta, TxMeta};
 use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -87,6 +87,16 @@ pub trait Receive: Send {
     /// # Errors
     /// When the device is gone for good; a temporary trouble is not an error.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// Takes a batch of what is there, without a runtime and without waiting. The previous batch is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there, else those of [`Receive::poll_fill`].
+    fn fill(&mut self) -> io::Result<usize>;
+
+    /// What becomes readable when frames are there. A device without has a peer that needs the runtime, too, so nobody
+    /// waits for it without one ([`Builder::linger`](crate::Builder::linger)).
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// The `index`-th frame of the batch.
     fn frame(&self, index: usize) -> Inbound<'_>;

@@ -17,6 +17,7 @@ use manypath_host::Firewall;
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -152,6 +153,14 @@ fn next_ask(count: usize, bytes: usize) -> usize {
     (RX_BYTES / usual).clamp(RX_FEW, RX_BATCH)
 }
 
+impl PacketReceive {
+    fn took(&mut self, count: usize) {
+        self.count = count;
+        let bytes: usize = self.lens[..count].iter().map(|l| *l as usize).sum();
+        self.ask = next_ask(count, bytes);
+    }
+}
+
 impl Receive for PacketReceive {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.count = 0;
@@ -167,9 +176,7 @@ impl Receive for PacketReceive {
                         // The queue is empty: wait for the next arrival without asking in vain.
                         guard.clear_ready_matching(Ready::READABLE);
                     }
-                    self.count = count;
-                    let bytes: usize = self.lens[..count].iter().map(|l| *l as usize).sum();
-                    self.ask = next_ask(count, bytes);
+                    self.took(count);
                     return Poll::Ready(Ok(count));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -184,6 +191,19 @@ impl Receive for PacketReceive {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        self.count = 0;
+        let lens = &mut self.lens[..self.ask];
+        let socket = self.socket.get_ref();
+        let count = socket.recv_batch(&mut self.slab, RX_STRIDE, lens)?;
+        self.took(count);
+        Ok(count)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.get_ref().as_fd())
     }
 
     fn frame(&self, index: usize) -> Inbound<'_> {

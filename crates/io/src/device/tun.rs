@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -110,30 +111,51 @@ struct TunReceive {
     frames: Vec<std::ops::Range<usize>>,
 }
 
+/// Reads packets until the batch is full (true) or there is none left for now.
+fn read_batch(
+    file: &File,
+    slab: &mut [u8],
+    frames: &mut Vec<std::ops::Range<usize>>,
+) -> io::Result<bool> {
+    frames.clear();
+    let mut at = 0;
+    while frames.len() < RX_BATCH && slab.len() - at >= RX_ROOM {
+        match rustix::io::read(file, &mut slab[at..at + RX_ROOM]) {
+            Ok(len) => {
+                frames.push(at..at + len);
+                at = (at + len).next_multiple_of(64);
+            }
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(true)
+}
+
 impl Receive for TunReceive {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.file.poll_read_ready(cx))?;
-            self.frames.clear();
-            let mut at = 0;
-            while self.frames.len() < RX_BATCH && self.slab.len() - at >= RX_ROOM {
-                match rustix::io::read(guard.get_inner(), &mut self.slab[at..at + RX_ROOM]) {
-                    Ok(len) => {
-                        self.frames.push(at..at + len);
-                        at = (at + len).next_multiple_of(64);
-                    }
-                    Err(Errno::AGAIN) => {
-                        guard.clear_ready_matching(Ready::READABLE);
-                        break;
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(e) => return Poll::Ready(Err(e.into())),
-                }
+            if !read_batch(guard.get_inner(), &mut self.slab, &mut self.frames)? {
+                guard.clear_ready_matching(Ready::READABLE);
             }
             if !self.frames.is_empty() {
                 return Poll::Ready(Ok(self.frames.len()));
             }
         }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        read_batch(self.file.get_ref(), &mut self.slab, &mut self.frames)?;
+        match self.frames.len() {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.get_ref().as_fd())
     }
 
     fn frame(&self, index: usize) -> Inbound<'_> {

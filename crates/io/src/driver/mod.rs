@@ -5,11 +5,14 @@
 //! writer's own thread, without waking anybody. The simulator's loop is the same few lines over the same calls.
 
 mod clock;
+mod linger;
 mod tasks;
 mod timer;
 mod wakers;
 
-use crate::device::{Device, DeviceCounters, DeviceInfo, Transmit as DeviceTransmit};
+use crate::device::{
+    Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit as DeviceTransmit,
+};
 use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
 use manypath_stack::ids::ConnId;
@@ -35,10 +38,14 @@ const EVENTS: usize = 4096;
 /// Events kept for a controller that has not looked at them; memory is taken as they come.
 const WATCHED: usize = 1 << 17;
 
-/// The transmit side of one device.
+/// The receive half of a device. Its lock comes before the stack's.
+type Receiver = Arc<Mutex<Box<dyn Receive>>>;
+
+/// One device.
 struct Port {
     info: DeviceInfo,
     transmit: Box<dyn DeviceTransmit>,
+    receive: Receiver,
     /// Tells the device's own task that the device is full.
     full: Arc<Notify>,
     blocked: bool,
@@ -216,11 +223,13 @@ impl Shared {
         } = device;
         let iface = info.iface;
         let full = Arc::new(Notify::new());
+        let receive = Arc::new(Mutex::new(receive));
         let mut session = self.session();
         session.guard.ports.all.retain(|p| p.info.iface != iface);
         session.guard.ports.all.push(Port {
             info,
             transmit,
+            receive: Arc::clone(&receive),
             full: Arc::clone(&full),
             blocked: false,
         });
@@ -302,6 +311,13 @@ impl Shared {
 }
 
 impl Inner {
+    /// When something is due next, since the driver's start.
+    fn deadline(&mut self) -> Option<Duration> {
+        let stack = self.stack.poll_deadline().map(since_start);
+        let devices = self.ports.all.iter().filter_map(|p| p.transmit.deadline());
+        stack.into_iter().chain(devices).min()
+    }
+
     fn learn_round_trip(&mut self, now: Duration, id: ConnId, local: IpAddr, remote: IpAddr) {
         let Ok(info) = self.stack.info(id) else {
             return;
@@ -405,9 +421,7 @@ impl Session<'_> {
                 }
             }
         }
-        let stack = inner.stack.poll_deadline().map(since_start);
-        let devices = inner.ports.all.iter().filter_map(|p| p.transmit.deadline());
-        let deadline = stack.into_iter().chain(devices).min();
+        let deadline = inner.deadline();
         // The clock has moved on while we worked; the alarm counts from now.
         let elapsed = self.shared.clock.elapsed();
         inner.alarm.ensure(elapsed, deadline);
@@ -415,6 +429,31 @@ impl Session<'_> {
         for waker in wake {
             waker.wake();
         }
+    }
+
+    /// Brings a batch of received frames to the stack.
+    fn take_in(mut self, iface: IfaceId, receive: &dyn Receive, count: usize) {
+        let (now, elapsed) = (self.now(), self.now);
+        let inner = self.inner();
+        let mut back = false;
+        for index in 0..count {
+            match receive.frame(index) {
+                Inbound::Packet { packet, meta } => {
+                    inner.stack.handle_packet(now, iface, packet, meta);
+                }
+                Inbound::Neighbour(frame) => {
+                    if let Some(port) = inner.ports.port(iface) {
+                        port.transmit.set_now(elapsed);
+                        back |= port.transmit.on_neighbour(frame);
+                    }
+                }
+                Inbound::Ignored => {}
+            }
+        }
+        if back {
+            inner.stack.try_path_again(now, iface);
+        }
+        self.pump();
     }
 
     /// The alarm rang: everything that is due happens.

@@ -1,13 +1,13 @@
 //! The tasks that feed the stack: one for deadlines, two for each device.
 
 use super::timer::AlarmWait;
-use super::{Port, Shared};
-use crate::device::{Inbound, Receive};
+use super::{Port, Receiver, Shared};
 use manypath_stack::IfaceId;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -23,7 +23,7 @@ impl DeviceTasks {
     pub(super) fn start(
         shared: &Arc<Shared>,
         iface: IfaceId,
-        receive: Box<dyn Receive>,
+        receive: Receiver,
         full: Arc<Notify>,
     ) -> Self {
         DeviceTasks {
@@ -66,33 +66,16 @@ pub(super) async fn deadlines(shared: Arc<Shared>, wait: AlarmWait) {
     .await;
 }
 
-/// Brings received batches to the stack. The system calls happen without the lock.
-async fn feed(shared: Arc<Shared>, iface: IfaceId, mut receive: Box<dyn Receive>) {
+/// Brings received batches to the stack. The system calls happen without the stack's lock.
+async fn feed(shared: Arc<Shared>, iface: IfaceId, receive: Receiver) {
     // An error means that the device is gone; its paths go down by netlink.
-    while let Ok(count) = poll_fn(|cx| receive.poll_fill(cx)).await {
-        let mut session = shared.session();
-        let (now, elapsed) = (session.now(), session.now);
-        let inner = session.inner();
-        let mut back = false;
-        for index in 0..count {
-            match receive.frame(index) {
-                Inbound::Packet { packet, meta } => {
-                    inner.stack.handle_packet(now, iface, packet, meta);
-                }
-                Inbound::Neighbour(frame) => {
-                    if let Some(port) = inner.ports.port(iface) {
-                        port.transmit.set_now(elapsed);
-                        back |= port.transmit.on_neighbour(frame);
-                    }
-                }
-                Inbound::Ignored => {}
-            }
-        }
-        if back {
-            inner.stack.try_path_again(now, iface);
-        }
-        session.pump();
-    }
+    let batch = |cx: &mut Context<'_>| -> Poll<io::Result<()>> {
+        let mut receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = ready!(receive.poll_fill(cx))?;
+        shared.session().take_in(iface, &**receive, count);
+        Poll::Ready(Ok(()))
+    };
+    while poll_fn(batch).await.is_ok() {}
 }
 
 /// Waits for a full device to take packets again. Apart from the receiving task, because acknowledgements must be heard meanwhile.

@@ -11,6 +11,8 @@ pub(crate) struct Waiting {
     pub(crate) read: Option<Waker>,
     pub(crate) write: Option<Waker>,
     pub(crate) open: Option<Waker>,
+    /// Waits for the peer to have everything.
+    pub(crate) close: Option<Waker>,
     pub(crate) established: bool,
     /// The network has said that its peer cannot be reached.
     pub(crate) unreachable: bool,
@@ -69,6 +71,7 @@ impl Wakers {
         match event.kind {
             EventKind::Readable => wake.extend(conn.read.take()),
             EventKind::Writable => wake.extend(conn.write.take()),
+            EventKind::Delivered => wake.extend(conn.close.take()),
             EventKind::Established => {
                 conn.established = true;
                 wake.extend(conn.open.take());
@@ -82,6 +85,7 @@ impl Wakers {
                 wake.extend(conn.read.take());
                 wake.extend(conn.write.take());
                 wake.extend(conn.open.take());
+                wake.extend(conn.close.take());
             }
             EventKind::Acceptable(_)
             | EventKind::FellBack(_)

@@ -3,7 +3,7 @@
 use super::error;
 use crate::context::Context;
 use manypath_stack::ids::{ConnId, SubflowId};
-use manypath_stack::{ConnInfo, ConnOptions, ReadOutcome, StackError};
+use manypath_stack::{ConnInfo, ConnOptions, ConnState, ReadOutcome, StackError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -128,6 +128,38 @@ impl Handle {
 
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
         self.act(|stack, now, id| stack.shutdown_write(now, id))
+    }
+
+    /// Until the peer has acknowledged everything, our end of stream included. What it says meanwhile is read and dropped, so that it
+    /// is not kept from reading by writes of its own that do not fit.
+    pub(crate) fn poll_close(&self, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        let mut session = self.context.shared().session();
+        let now = session.now();
+        let inner = session.inner();
+        let mut waste = [0; 4096];
+        while let Ok(ReadOutcome::Data(_)) = inner.stack.read(now, self.id, &mut waste) {}
+        let state = inner.stack.info(self.id).map(|info| info.state);
+        let done = matches!(state, Ok(ConnState::FinWait2 | ConnState::TimeWait));
+        let result = match inner.wakers.conn(self.id) {
+            _ if done => Poll::Ready(Ok(())),
+            None => Poll::Ready(Err(error::of_call(StackError::NoSuchHandle))),
+            Some(waiting) => match waiting.closed {
+                Some(cause) => Poll::Ready(error::of_close(cause).map_or(Ok(()), Err)),
+                None => {
+                    waiting.read = Some(cx.waker().clone());
+                    waiting.close = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            },
+        };
+        // Reading opens the window, which the peer may have to be told.
+        session.pump();
+        result
+    }
+
+    /// Bytes that the peer has acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.info().map_or(0, |info| info.bytes_acked)
     }
 
     pub(crate) fn abort(&self) -> io::Result<()> {

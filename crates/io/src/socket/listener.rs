@@ -23,7 +23,8 @@ pub struct MpListener {
 
 impl MpListener {
     /// Listens on an address and port with the context's options; an unspecified address means every path. Where the
-    /// stack shares an address with the host, the port is taken away from the host.
+    /// stack shares an address with the host, the port is taken away from the host. Port 0 means any that is free, which
+    /// [`MpListener::local_addr`] names.
     ///
     /// # Errors
     /// `AddrNotAvailable` when no path has that address, `AddrInUse` when stack or host have a listener there; where
@@ -52,18 +53,24 @@ impl MpListener {
             let text = format!("no path has the address {ip}");
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
-        context.claim_port(addr)?;
-        let mut session = context.shared().session();
-        let id = session
-            .inner()
-            .stack
-            .listen(ListenOptions {
+        let listen = |addr| {
+            context.claim_port(addr)?;
+            let wanted = ListenOptions {
                 addr,
                 backlog,
                 conn: options.clone(),
-            })
-            .map_err(error::of_call)?;
-        drop(session);
+            };
+            let mut session = context.shared().session();
+            let id = session.inner().stack.listen(wanted);
+            id.map_err(error::of_call)
+        };
+        let (id, addr) = match addr.port() {
+            0 => any_port(|port| {
+                let addr = SocketAddr::new(addr.ip(), port);
+                Ok((listen(addr)?, addr))
+            })?,
+            _ => (listen(addr)?, addr),
+        };
         Ok(MpListener {
             context: context.clone(),
             id,
@@ -108,6 +115,23 @@ impl MpListener {
         let remote = handle.remote;
         Poll::Ready(Ok((MpStream::from_handle(Arc::new(handle)), remote)))
     }
+}
+
+/// Tries dynamic ports (RFC 6335 section 6) until one is free; the highest are those that connections leave from.
+fn any_port<T>(mut listen: impl FnMut(u16) -> io::Result<T>) -> io::Result<T> {
+    const TRIES: usize = 100;
+    const FIRST: u16 = 49_152;
+    const COUNT: u16 = 15_000;
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for _ in 0..TRIES {
+        let mut random = [0; 2];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        match listen(FIRST + u16::from_ne_bytes(random) % COUNT) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
+            result => return result,
+        }
+    }
+    Err(last)
 }
 
 impl Drop for MpListener {

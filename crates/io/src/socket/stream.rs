@@ -6,17 +6,23 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::context::Context;
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::{Command, ConnInfo, ConnOptions, Done};
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Cx, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How long [`MpStream::close`] waits without an acknowledgement.
+const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// A Multipath TCP connection, used like tokio's `TcpStream`.
 ///
 /// Where the peer or a middlebox does not know Multipath TCP, it is a plain TCP connection; [`MpStream::info`] says which. Dropping
-/// it closes it in order: what was written is still delivered.
+/// it closes it in order: what was written is still delivered, as long as the [`Context`] lives (and for a while after that:
+/// [`Builder::linger`](crate::Builder::linger)). [`MpStream::close`] waits for it, and says whether it was.
 ///
 /// ```
 /// use manypath_io::{Context, MpListener, MpStream};
@@ -32,7 +38,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 ///     let mut text = String::new();
 ///     stream.read_to_string(&mut text).await?;
 ///     stream.write_all(text.to_uppercase().as_bytes()).await?;
-///     stream.shutdown().await
+///     stream.close().await // when this returns, the peer has it all
 /// });
 /// let mut stream = MpStream::connect(&client, "10.0.0.2:80".parse().unwrap()).await?;
 /// stream.write_all(b"hello").await?;
@@ -40,6 +46,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// let mut answer = String::new();
 /// stream.read_to_string(&mut answer).await?;
 /// assert_eq!(answer, "HELLO");
+/// stream.close().await?;
 /// echo.await.unwrap()?;
 /// # Ok(())
 /// # }
@@ -288,6 +295,31 @@ impl MpStream {
     pub fn set_backup(&self, subflow: SubflowId, backup: bool) -> io::Result<()> {
         self.handle
             .act(|stack, now, id| stack.set_backup(now, id, subflow, backup))
+    }
+
+    /// Ends the stream in order and waits until the peer has acknowledged everything that was written, so that a process may
+    /// end after it. What the peer still says is read and dropped. Cancelling it is as dropping the stream.
+    ///
+    /// `shutdown` (of tokio's `AsyncWriteExt`) does not wait: its caller may still want to read.
+    ///
+    /// # Errors
+    /// `TimedOut` after a minute in which the peer acknowledged nothing; what ended the connection before everything was
+    /// acknowledged, such as `ConnectionReset`.
+    pub async fn close(self) -> io::Result<()> {
+        // A connection that is over has nothing to close; why it is over comes next.
+        let _ = self.handle.shutdown_write();
+        loop {
+            let before = self.handle.acknowledged();
+            let closing = poll_fn(|cx| self.handle.poll_close(cx));
+            match tokio::time::timeout(STANDSTILL, closing).await {
+                Ok(result) => return result,
+                Err(_) if self.handle.acknowledged() > before => {}
+                Err(_) => {
+                    let text = "the peer acknowledges nothing of what was written last";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+            }
+        }
     }
 
     /// Ends the connection at once; unsent data is lost and the peer is told.

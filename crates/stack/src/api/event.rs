@@ -35,6 +35,8 @@ pub enum EventKind {
     Readable,
     /// There is room to write again.
     Writable,
+    /// The peer has acknowledged everything that was written and the end of our stream (RFC 8684 section 3.3.3, RFC 9293 section 3.6).
+    Delivered,
     /// The connection is over; reads still return what had arrived.
     Closed(CloseCause),
     /// Multipath TCP was given up, wholly or in part.
@@ -162,7 +164,8 @@ impl EventKind {
             | Self::Established
             | Self::Unreachable
             | Self::Readable
-            | Self::Writable => {
+            | Self::Writable
+            | Self::Delivered => {
                 return None;
             }
         })

@@ -231,6 +231,8 @@ pub(crate) struct Conn {
     /// End of what was last repeated at data level, while the peer does not have it.
     repeated_to: Option<Offset>,
     readable_told: bool,
+    /// The application was told that the peer has everything.
+    delivered_told: bool,
     write_blocked: bool,
     /// Its last write did not fit: it will write more as soon as it may.
     writer_has_more: bool,
@@ -346,6 +348,7 @@ impl Conn {
             data_timer: DataTimer::default(),
             repeated_to: None,
             readable_told: false,
+            delivered_told: false,
             write_blocked: false,
             writer_has_more: false,
             delivered_ssn: None,
@@ -524,6 +527,10 @@ impl Conn {
         if self.write_blocked && (self.send.room_is_worth_telling() || self.is_short_of_data()) {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
+        }
+        if self.send.fin == FinState::Acked && !self.delivered_told {
+            self.delivered_told = true;
+            self.push_event(EventKind::Delivered);
         }
         self.arm_data_timer(cx.now);
         if self.memory_check.is_none() && (self.send.idles_large() || self.recv.idles_large()) {
