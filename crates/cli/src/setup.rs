@@ -1,6 +1,7 @@
 //! Our stack as the command line describes it, and what can be told about it.
 
 use std::io;
+use std::time::Duration;
 
 use manypath_host::NoFirewall;
 use manypath_io::path::Missing;
