@@ -8,9 +8,10 @@ use std::process::Command;
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, Own, tool};
 use manypath_tests::pair::{Plan, ROLES, Role, Route, Way};
+use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary, manypath};
 use manypath_tests::transfer::{both_ways, finish, send};
-use manypath_tests::until::wait_for;
+use manypath_tests::until::{wait_for, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use Family::V4;
@@ -75,13 +76,16 @@ fn a_reloaded_firewall_ends_no_connection_behind_a_tun() {
 fn greeter(net: &Net) -> SocketAddr {
     let at = SocketAddr::new(Net::kernel_address(V4, 1), 5001);
     let listener = net.kernel.run(move || TcpListener::bind(at));
-    let listener = listener.expect("the port is free");
+    serve(listener.expect("the port is free"));
+    at
+}
+
+fn serve(listener: TcpListener) {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || greet(stream));
         }
     });
-    at
 }
 
 fn greet(mut stream: TcpStream) {
@@ -310,4 +314,113 @@ fn killed_at_any_moment_of_its_set_up_it_leaves_nothing_for_long() {
         Program::start_command(&net.ours, command(), "goes to").interrupt();
         assert_eq!(net.traces(), before, "{attach}");
     }
+}
+
+/// Asks a greeter behind a forwarder as kernels speak, and answers how it ended.
+fn try_to_ask(host: &NetNs, at: SocketAddr, speaks: Speaks) -> std::io::Result<()> {
+    let mut stream = peer::connect(host, at, speaks)?;
+    answers(&mut stream)
+}
+
+/// Programs of the host and of its containers reach a listener on all addresses, whichever address of the host they use, and whoever
+/// comes by a path has Multipath TCP.
+fn is_reached_from_everywhere(attach: &str) {
+    let Some(net) = Net::new(1) else { return };
+    let container = NetNs::new("box").expect("permitted");
+    net.ours.veth("c0", &container, "eth0").expect("permitted");
+    let lines = [
+        "link add name box0 type bridge",
+        "link set box0 up",
+        "link set c0 master box0",
+        "addr add 10.88.0.1/24 dev box0",
+    ];
+    net.ours.ip(lines).expect("permitted");
+    let lines = [
+        "addr add 10.88.0.2/24 dev eth0",
+        "route add default via 10.88.0.1",
+    ];
+    container.ip(lines).expect("permitted");
+    let backend = local(5003);
+    let args = ["--path", "v1", "--attach", attach];
+    let mut program = Program::forward(
+        &net.ours,
+        "mptcp:0.0.0.0:5000",
+        &format!("tcp:{backend}"),
+        args,
+    );
+    let own = SocketAddr::new(Net::our_address(V4, Own::Shared, 1), 5000);
+    let at = |addr: [u8; 4]| SocketAddr::from((addr, 5000));
+    let all = [
+        ("loopback", &net.ours, at([127, 0, 0, 1]), Speaks::Tcp),
+        (
+            "the host's name",
+            &net.ours,
+            at([127, 0, 1, 1]),
+            Speaks::Tcp,
+        ),
+        ("own address", &net.ours, own, Speaks::Tcp),
+        ("the bridge", &net.ours, at([10, 88, 0, 1]), Speaks::Tcp),
+        ("a container", &container, own, Speaks::Tcp),
+        (
+            "a container by the bridge",
+            &container,
+            at([10, 88, 0, 1]),
+            Speaks::Tcp,
+        ),
+        ("a remote host", &net.kernel, own, Speaks::Mptcp),
+        ("a remote host by TCP", &net.kernel, own, Speaks::Tcp),
+    ];
+    // Without a backend a connection is taken and reset, as with a listener of the kernel.
+    for (who, host, at, speaks) in all {
+        let error = try_to_ask(host, at, speaks).expect_err(who);
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{who}");
+    }
+    let listener = net.ours.run(move || TcpListener::bind(backend));
+    serve(listener.expect("the port is free"));
+    for (who, host, at, speaks) in all {
+        try_to_ask(host, at, speaks).unwrap_or_else(|error| panic!("{who}: {error}"));
+    }
+    let mut far = peer::connect(&net.kernel, own, Speaks::Mptcp).expect("it listens");
+    answers(&mut far).expect("an answer");
+    wait_until("the other connections to be over", || {
+        let open = program.report().connections;
+        if open.len() == 1 { Ok(()) } else { Err(open) }
+    });
+    assert_eq!(program.connection().level, "multipath");
+    // An address that comes later is the host's, too.
+    net.ours
+        .ip(["addr add 10.88.1.1/24 dev box0"])
+        .expect("permitted");
+    wait_for("the new address", || {
+        try_to_ask(&container, at([10, 88, 1, 1]), Speaks::Tcp).ok()
+    });
+    drop(far);
+    program.interrupt();
+    let error = try_to_ask(&net.ours, own, Speaks::Tcp).expect_err("nobody listens");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_listener_is_reached_from_everywhere() {
+    is_reached_from_everywhere("packet");
+}
+
+#[test]
+fn a_listener_is_reached_from_everywhere_behind_a_tun() {
+    is_reached_from_everywhere("tun");
+}
+
+/// The backend has the forwarder's port on the loopback, and may start after it.
+#[test]
+fn a_backend_keeps_its_port_on_the_loopback() {
+    let Some(net) = Net::new(1) else { return };
+    let args = ["--path", "v1"];
+    let program = Program::forward(&net.ours, "mptcp:0.0.0.0:5000", "tcp:127.0.0.1:5000", args);
+    let listener = net.ours.run(|| TcpListener::bind(local(5000)));
+    serve(listener.expect("the port is the backend's"));
+    let own = SocketAddr::new(Net::our_address(V4, Own::Shared, 1), 5000);
+    for host in [&net.ours, &net.kernel] {
+        try_to_ask(host, own, Speaks::Tcp).expect("an answer");
+    }
+    program.interrupt();
 }

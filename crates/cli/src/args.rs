@@ -92,13 +92,13 @@ Examples:
       A server that knows only TCP, reached by Multipath TCP.
 
 A listener of mptcp on addresses of the host:
-  Rules of the host's INPUT chains (nftables, ufw, firewalld) do not apply to it. With --attach tun those of the FORWARD
+  Rules of the host's INPUT chains (nftables, ufw, firewalld) do not apply to what comes by a path. With --attach tun those of the FORWARD
   chains do; with packet sockets those at the egress of the device, here for port 443 of eth0:
       nft add table netdev mine
       nft 'add chain netdev mine out { type filter hook egress device eth0 priority 0; }'
       nft add rule netdev mine out ip daddr != 192.0.2.0/24 tcp sport 443 drop
-  Programs of this host and its containers do not reach it: a second process serves them by --listen tcp:ADDRESS:443,
-  with 127.0.0.1 or the address of the containers' bridge.
+  Programs of this host, its containers and what comes by interfaces that are no paths reach it by plain TCP, as a socket
+  of the host; to them the INPUT rules apply.
 
 It runs until Ctrl-C; connections that are open then are reset.";
 

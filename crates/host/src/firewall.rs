@@ -104,7 +104,11 @@ fn guard_rules(guards: &[&Guard]) -> Vec<Rule> {
 }
 
 /// The table for TUN devices.
-pub(crate) fn translation_table(name: &str, tun: &str, list: &[Translation]) -> Table {
+///
+/// Inwards goes what comes by an interface of a path, whichever address it is for (RFC 1122 section 3.3.4.2). What comes from
+/// elsewhere, as from a container by its bridge, stays with the kernel: the answers would leave by the path.
+pub(crate) fn translation_table(name: &str, list: &[Translation]) -> Table {
+    let ifaces: BTreeSet<&String> = list.iter().map(|t| &t.iface).collect();
     let mut outward = Vec::new();
     let mut inward = Vec::new();
     for t in list {
@@ -115,14 +119,16 @@ pub(crate) fn translation_table(name: &str, tun: &str, list: &[Translation]) -> 
                 .outgoing(&t.iface)
                 .translate(End::Source, t.outside),
         );
-        inward.extend(t.listen.iter().map(|&port| {
-            family()
-                .incoming(tun, false)
-                .address(End::Destination, t.outside)
-                .tcp()
-                .port(port, port)
-                .translate(End::Destination, t.inside)
-        }));
+        for port in &t.listen {
+            inward.extend(ifaces.iter().map(|iface| {
+                family()
+                    .incoming(iface)
+                    .address(End::Destination, t.outside)
+                    .tcp()
+                    .port(*port, *port)
+                    .translate(End::Destination, t.inside)
+            }));
+        }
     }
     let mut chains = vec![Chain {
         name: "outward".to_owned(),
@@ -194,8 +200,8 @@ impl Firewall {
         state.load(guard_table(name, guards))
     }
 
-    pub(crate) fn translate(&self, name: &str, tun: &str, list: &[Translation]) -> io::Result<()> {
-        self.lock().load(translation_table(name, tun, list))
+    pub(crate) fn translate(&self, name: &str, list: &[Translation]) -> io::Result<()> {
+        self.lock().load(translation_table(name, list))
     }
 
     /// Whether the kernel must be told of each connection from this local end ([`Firewall::open`]).

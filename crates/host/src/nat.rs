@@ -278,7 +278,7 @@ impl Nat {
                 listen: self.listen.clone(),
             })
             .collect();
-        setup.translate(&self.tun, &list)
+        setup.translate(&list)
     }
 
     /// Routes one more path, by an inside address that none has.

@@ -114,10 +114,10 @@ impl Setup {
         Ok(firewall)
     }
 
-    pub(crate) fn translate(&mut self, tun: &str, list: &[Translation]) -> io::Result<()> {
+    pub(crate) fn translate(&mut self, list: &[Translation]) -> io::Result<()> {
         let name = format!("{}_nat", self.journal.name());
         let firewall = prepare(&mut self.nat, &mut self.journal, &name, self.owned)?;
-        firewall.translate(&name, tun, list)
+        firewall.translate(&name, list)
     }
 
     /// Puts back the tables that somebody took away. Answers them in words.

@@ -219,7 +219,7 @@ fn routes_and_rules_of_a_path_are_put_back() {
             "type nat hook postrouting priority srcnat; policy accept;",
             "ip saddr 198.18.0.2 oifname \"v2\" snat ip to 10.77.1.2",
             "type nat hook prerouting priority dstnat; policy accept;",
-            "iifname != \"v2\" ip daddr 10.77.1.2 tcp dport 80 dnat ip to 198.18.0.2",
+            "iifname \"v2\" ip daddr 10.77.1.2 tcp dport 80 dnat ip to 198.18.0.2",
         ] {
             assert!(has(&shown, line), "{line} is missing in {shown}");
         }

@@ -5,7 +5,7 @@
 //! is for the stack to count and drop.
 
 use crate::neigh::EtherType;
-use crate::sys::packet::Insn;
+use crate::sys::filter::Insn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
@@ -117,6 +117,23 @@ fn v6(addrs: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
         IpAddr::V6(addr) => Some(*addr),
         IpAddr::V4(_) => None,
     })
+}
+
+/// Where the kernel lets programs read the index of the interface that a packet came by (`SKF_AD_OFF + SKF_AD_IFINDEX`).
+const IFINDEX_AT: u32 = 0xffff_f008;
+
+/// A program for any socket: nothing that arrives by one of these interfaces, everything else whole.
+pub(crate) fn not_by(interfaces: &[u32]) -> Vec<Insn> {
+    let mut p = Program::default();
+    let reject = p.label();
+    p.push(LD_W_ABS, IFINDEX_AT);
+    for index in interfaces {
+        p.jump_if(JEQ, *index, reject);
+    }
+    p.push(RET, WHOLE);
+    p.place(reject);
+    p.push(RET, 0);
+    p.finish()
 }
 
 impl Filter {

@@ -47,5 +47,6 @@ pub use privileges::{
 };
 pub use sandbox::{Confined, confine};
 pub use socket::{
-    Connect, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents, ReuniteError,
+    Connect, LocalListener, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents,
+    ReuniteError,
 };

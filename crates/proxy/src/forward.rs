@@ -229,7 +229,8 @@ impl Service {
     /// Carries a connection, if its client may have one more.
     async fn admit(&self, stream: Stream, peer: SocketAddr, reserved: Reserved) {
         self.totals.accepted.fetch_add(1, Ordering::Relaxed);
-        let Some(place) = self.places.give(reserved, peer) else {
+        let client = Some(peer).filter(|_| !stream.is_from_this_host());
+        let Some(place) = self.places.give(reserved, client) else {
             self.totals.refused.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.client_full.due(Instant::now()) {
                 warn!(
@@ -350,7 +351,7 @@ mod tests {
     ) {
         let sockets = Sockets::default();
         let listener = sockets
-            .listen(&"tcp:127.0.0.1:0".parse().expect("endpoint"))
+            .listen(&"tcp:127.0.0.1:0".parse().expect("endpoint"), None)
             .await
             .expect("loopback");
         let addr = listener.local_addr().expect("bound");

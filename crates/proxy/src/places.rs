@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 struct Client(IpAddr);
 
 impl Client {
-    /// `None` for the host itself: all of its programs share these addresses.
+    /// `None` for the loopback: all programs of the host share these addresses.
     fn of(peer: SocketAddr) -> Option<Self> {
         let ip = peer.ip().to_canonical();
         if ip.is_loopback() {
@@ -60,9 +60,13 @@ impl Places {
         permit.ok().map(Reserved)
     }
 
-    /// Gives a reserved place to a client; `None` if it has as many as one client may have.
-    pub(crate) fn give(self: &Arc<Self>, reserved: Reserved, peer: SocketAddr) -> Option<Place> {
-        let client = Client::of(peer);
+    /// Gives a reserved place to a client; `None` if it has as many as one client may have. Without `peer` it is a program of the host.
+    pub(crate) fn give(
+        self: &Arc<Self>,
+        reserved: Reserved,
+        peer: Option<SocketAddr>,
+    ) -> Option<Place> {
+        let client = peer.and_then(Client::of);
         if let Some(client) = client {
             let mut taken = self.lock();
             let count = taken.entry(client).or_default();
@@ -116,7 +120,7 @@ mod tests {
 
     fn enter(places: &Arc<Places>, peer: &str) -> Option<Place> {
         let peer = format!("{peer}:1000").parse().expect("an address");
-        places.give(places.try_reserve()?, peer)
+        places.give(places.try_reserve()?, Some(peer))
     }
 
     #[test]

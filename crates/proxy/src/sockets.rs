@@ -1,11 +1,11 @@
 //! Opens streams and listeners of any kind.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use manypath_io::{Connect, Context, MpListener};
+use manypath_io::{Connect, Context, LocalListener, MpListener};
 use tokio::io::AsyncWriteExt;
 
 use crate::Error;
@@ -42,15 +42,21 @@ impl Default for Sockets {
 }
 
 impl Sockets {
-    /// Listens.
+    /// Listens. A listener of our stack has sockets of the host's kernel beside it for those who are not reached by a path
+    /// ([`LocalListener`]), but none where `backend` is: that one may begin to listen later.
     ///
     /// # Errors
     /// The address is not ours or in use, or privileges are missing.
-    pub async fn listen(&self, endpoint: &Endpoint) -> Result<Listener, Error> {
+    pub async fn listen(
+        &self,
+        endpoint: &Endpoint,
+        backend: Option<&Endpoint>,
+    ) -> Result<Listener, Error> {
+        let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
         let what = || format!("listen on {endpoint}");
         let mut last = None;
         for addr in self.resolve(endpoint).await? {
-            match self.listen_one(endpoint.proto, addr).await {
+            match self.listen_one(endpoint.proto, addr, &taken).await {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),
             }
@@ -62,12 +68,22 @@ impl Sockets {
         ))
     }
 
-    async fn listen_one(&self, proto: Proto, addr: SocketAddr) -> io::Result<Listener> {
+    async fn listen_one(
+        &self,
+        proto: Proto,
+        addr: SocketAddr,
+        taken: &[IpAddr],
+    ) -> io::Result<Listener> {
         let congestion = self.host_congestion.as_deref();
         match proto {
             Proto::Tcp => Ok(Listener::Host(host::listen(addr, false, congestion)?)),
             Proto::KernelMptcp => Ok(Listener::Host(host::listen(addr, true, congestion)?)),
-            Proto::Mptcp => Ok(Listener::Ours(MpListener::bind(self.stack()?, addr)?)),
+            Proto::Mptcp => {
+                let stack = self.stack()?;
+                let paths = MpListener::bind(stack, addr)?;
+                let local = LocalListener::beside(stack, addr, taken);
+                Ok(Listener::Ours { paths, local })
+            }
         }
     }
 
@@ -153,5 +169,31 @@ impl Sockets {
         }
         stream.write_all(&early[written..]).await?;
         Ok(stream)
+    }
+}
+
+/// The addresses of this host on which a backend takes the port, as far as they are known without asking anybody.
+fn taken_by(backend: &Endpoint, port: u16) -> Vec<IpAddr> {
+    if backend.at.port() != port || backend.proto == Proto::Mptcp {
+        return Vec::new();
+    }
+    match backend.at.host().parse() {
+        Ok(addr) => vec![addr],
+        Err(_) => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backend_keeps_its_port() {
+        let taken = |text: &str| taken_by(&text.parse().expect("an endpoint"), 80);
+        let ip = |text: &str| -> IpAddr { text.parse().expect("a literal") };
+        assert_eq!(taken("tcp:127.0.0.1:80"), [ip("127.0.0.1")]);
+        assert_eq!(taken("tcp:localhost:80"), [ip("127.0.0.1"), ip("::1")]);
+        assert!(taken("tcp:127.0.0.1:81").is_empty());
+        assert!(taken("mptcp:192.0.2.1:80").is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use manypath_io::sys::queue;
-use manypath_io::{MpListener, MpStream};
+use manypath_io::{LocalListener, MpListener, MpStream};
 use manypath_stack::CloseCause;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,6 +45,18 @@ impl Stream {
         match self {
             Self::Host(stream) => stream.set_nodelay(on),
             Self::Ours(stream) => stream.set_nodelay(on),
+        }
+    }
+
+    /// Whether the peer is a program of this host: then all clients of the host have its address.
+    #[must_use]
+    pub fn is_from_this_host(&self) -> bool {
+        match self {
+            Self::Host(stream) => stream
+                .local_addr()
+                .and_then(|local| Ok(local.ip() == stream.peer_addr()?.ip()))
+                .unwrap_or(false),
+            Self::Ours(_) => false,
         }
     }
 
@@ -240,7 +252,12 @@ pub enum Listener {
     /// Of the host's kernel.
     Host(TcpListener),
     /// Of our stack.
-    Ours(MpListener),
+    Ours {
+        /// For what comes by a path.
+        paths: MpListener,
+        /// For the host's own programs, and what comes by interfaces that are no paths.
+        local: Option<LocalListener>,
+    },
 }
 
 impl Listener {
@@ -254,10 +271,17 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 Ok((Stream::Host(stream), peer))
             }
-            Self::Ours(listener) => {
-                let (stream, peer) = listener.accept().await?;
+            Self::Ours { paths, local: None } => {
+                let (stream, peer) = paths.accept().await?;
                 Ok((Stream::Ours(stream), peer))
             }
+            Self::Ours {
+                paths,
+                local: Some(local),
+            } => tokio::select! {
+                accepted = paths.accept() => accepted.map(|(s, peer)| (Stream::Ours(s), peer)),
+                accepted = local.accept() => accepted.map(|(s, peer)| (Stream::Host(s), peer)),
+            },
         }
     }
 
@@ -274,7 +298,7 @@ impl Listener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Host(listener) => listener.local_addr(),
-            Self::Ours(listener) => listener.local_addr(),
+            Self::Ours { paths, .. } => paths.local_addr(),
         }
     }
 }

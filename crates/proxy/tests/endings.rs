@@ -19,7 +19,7 @@ fn forwarder(to: SocketAddr) -> SocketAddr {
         runtime.block_on(async move {
             let sockets = Sockets::default();
             let at = "tcp:127.0.0.1:0".parse().expect("an endpoint");
-            let listener = sockets.listen(&at).await.expect("loopback");
+            let listener = sockets.listen(&at, None).await.expect("loopback");
             tell.send(listener.local_addr().expect("bound"))
                 .expect("awaited");
             let forward = Forward {

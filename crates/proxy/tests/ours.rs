@@ -30,7 +30,7 @@ async fn both_ends_of_a_measurement_see_the_same_bytes() {
     let (client, server) = (sockets(client), sockets(server));
     for to in ["mptcp:10.0.0.2:5201", "mptcp:[fd00::2]:5201"] {
         let to = endpoint(to);
-        let listener = server.listen(&to).await.expect("listening");
+        let listener = server.listen(&to, None).await.expect("listening");
         let options = ServeOptions {
             stop_after: Some(3),
             ..ServeOptions::default()
@@ -79,7 +79,7 @@ async fn chain() -> (TcpListener, TcpStream) {
     let to = endpoint(&format!("tcp:{}", target.local_addr().expect("bound")));
     let middle = endpoint("mptcp:10.0.0.2:80");
     let far = sockets(far);
-    let listener = far.listen(&middle).await.expect("listening");
+    let listener = far.listen(&middle, None).await.expect("listening");
     let totals = Arc::new(Totals::default());
     let forward = Forward {
         to,
@@ -96,7 +96,7 @@ async fn chain() -> (TcpListener, TcpStream) {
     ));
     let near = sockets(near);
     let listener = near
-        .listen(&endpoint("tcp:127.0.0.1:0"))
+        .listen(&endpoint("tcp:127.0.0.1:0"), None)
         .await
         .expect("listening");
     let entry = listener.local_addr().expect("bound");

@@ -22,7 +22,10 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
         let protos = [args.listen.proto, args.to.proto];
         let opened = open(&args.stack, &protos, title, args.keepalive.0)?;
         confinement.enter(&opened)?;
-        let listening = async { Ok(opened.sockets.listen(&args.listen).await?) };
+        let listening = async {
+            let listener = opened.sockets.listen(&args.listen, Some(&args.to)).await;
+            Ok(listener?)
+        };
         let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
             say(&format!(

@@ -58,7 +58,7 @@ fn serve(args: ServeArgs, confinement: Confinement) -> Result<(), Failure> {
         let title = format!("perf serve on {endpoint}");
         let opened = open(&args.stack, &[args.proto], title, None)?;
         confinement.enter(&opened)?;
-        let listening = async { Ok(opened.sockets.listen(&endpoint).await?) };
+        let listening = async { Ok(opened.sockets.listen(&endpoint, None).await?) };
         let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
             say(&format!(

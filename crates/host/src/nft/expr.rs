@@ -21,7 +21,6 @@ const OPTION_MPTCP: u8 = 30;
 const MP_JOIN: u8 = 1 << 4;
 
 const EQ: u32 = 0;
-const NEQ: u32 = 1;
 const LTE: u32 = 3;
 const GTE: u32 = 5;
 
@@ -88,10 +87,9 @@ impl Rule {
         self.meta(META_NFPROTO).compare(EQ, &[kind])
     }
 
-    /// It came by this interface, or by another.
-    pub(crate) fn incoming(self, name: &str, same: bool) -> Self {
-        let how = if same { EQ } else { NEQ };
-        self.meta(META_IIFNAME).compare(how, &interface(name))
+    /// It came by this interface.
+    pub(crate) fn incoming(self, name: &str) -> Self {
+        self.meta(META_IIFNAME).compare(EQ, &interface(name))
     }
 
     /// It leaves by this interface.

@@ -8,7 +8,9 @@ use manypath_stack::{IfaceId, Path, PathEvent};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Pairs of addresses that are remembered as asked for.
 const MOST_ASKED: usize = 4096;
@@ -50,6 +52,15 @@ pub(super) trait Kind: Send {
         Ok(())
     }
 
+    /// Whether programs of the host have addresses of the stack, too.
+    fn shares_host(&self) -> bool;
+
+    /// Another descriptor of the socket that keeps a claimed port from the host's programs.
+    fn held(&self, at: SocketAddr) -> Option<io::Result<OwnedFd>>;
+
+    /// The interfaces by which the kernel gets nothing that is for this address and one of our ports.
+    fn guarded(&self, addr: IpAddr) -> Vec<u32>;
+
     /// Makes a port on the host's addresses ours.
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()>;
 }
@@ -87,6 +98,8 @@ pub(super) struct Attachment {
     host: Snapshot,
     /// Pairs of addresses whose way was asked for since.
     asked: BTreeSet<(IpAddr, IpAddr)>,
+    /// Tells that the host has changed.
+    pub(super) changes: watch::Sender<()>,
     /// Devices that the caller brought along.
     pub(super) brought: Vec<DeviceTasks>,
 }
@@ -133,6 +146,7 @@ impl Attachment {
         self.seen = paths;
         self.host = host.clone();
         self.asked.clear();
+        self.changes.send_replace(());
         if let Err(error) = &result {
             tracing::warn!(%error, "not every path can be used; it is tried again when something changes");
         }
@@ -195,6 +209,16 @@ impl Attachment {
                 shared.with_transmit(IfaceId(path.index), |t| t.via(*local, *remote, hop));
             }
         }
+    }
+
+    /// The host when the stack was told last.
+    pub(super) fn host(&self) -> &Snapshot {
+        &self.host
+    }
+
+    /// What connects the stack to the host, unless the caller brought all devices along.
+    pub(super) fn kind(&self) -> Option<&dyn Kind> {
+        self.kind.as_deref()
     }
 
     /// The host's paths when the stack was told last.

@@ -10,6 +10,7 @@ mod tun;
 use crate::device::{DeviceCounters, DeviceInfo};
 use crate::driver::Shared;
 use crate::names::{NameWay, Names};
+use crate::netlink::Snapshot;
 use crate::path::Missing;
 use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress};
@@ -20,10 +21,11 @@ use manypath_stack::{Command, ConnInfo, ConnOptions, Done, Event, IfaceId, Path,
 use manypath_tcp::time::Instant;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// A running stack. Clones are the same stack; when the last one and all sockets are gone, what was written is delivered
@@ -223,6 +225,35 @@ impl Context {
     /// Finds the routers between addresses of ours and of peers.
     pub(crate) fn find_ways(&self, pairs: &[(IpAddr, IpAddr)]) {
         lock(&self.0.attachment).find_ways(&self.0.shared, pairs);
+    }
+
+    /// Whether programs of the host have addresses of the stack, too.
+    pub(crate) fn shares_host(&self) -> bool {
+        let attachment = lock(&self.0.attachment);
+        attachment.kind().is_some_and(|kind| kind.shares_host())
+    }
+
+    /// Tells when the host's links, addresses or routes have changed.
+    pub(crate) fn host_changes(&self) -> watch::Receiver<()> {
+        lock(&self.0.attachment).changes.subscribe()
+    }
+
+    /// Looks at the host as the stack was told of it last.
+    pub(crate) fn with_host<R>(&self, f: impl FnOnce(&Snapshot) -> R) -> R {
+        f(lock(&self.0.attachment).host())
+    }
+
+    /// Another descriptor of the socket that keeps a claimed port from the host's programs.
+    pub(crate) fn held(&self, at: SocketAddr) -> Option<io::Result<OwnedFd>> {
+        lock(&self.0.attachment).kind()?.held(at)
+    }
+
+    /// The interfaces by which the host's kernel gets nothing that is for this address and one of our ports.
+    pub(crate) fn guarded_interfaces(&self, addr: IpAddr) -> Vec<u32> {
+        let attachment = lock(&self.0.attachment);
+        attachment
+            .kind()
+            .map_or(Vec::new(), |kind| kind.guarded(addr))
     }
 
     /// Makes a port ours where addresses are shared with the host.

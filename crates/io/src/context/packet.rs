@@ -342,6 +342,22 @@ impl Kind for PacketAttachment {
         firewall.retain(|local, remote| stack.knows(&FourTuple::new(local, remote)))
     }
 
+    fn shares_host(&self) -> bool {
+        !self.guarded.is_empty()
+    }
+
+    fn held(&self, at: SocketAddr) -> Option<io::Result<OwnedFd>> {
+        self.holders.get(&at).map(OwnedFd::try_clone)
+    }
+
+    fn guarded(&self, addr: IpAddr) -> Vec<u32> {
+        if self.guarded.contains(&addr) {
+            self.interfaces.keys().copied().collect()
+        } else {
+            Vec::new()
+        }
+    }
+
     fn claim_port(&mut self, shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
         if self.claimed.contains(&addr) {
             return Ok(());

@@ -8,9 +8,10 @@ use crate::path::{HostPath, Role};
 use manypath_host::nat::{Nat, Uplink};
 use manypath_host::{Setup, hold_port};
 use manypath_stack::{IfaceId, Offload, Path};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(super) struct TunAttachment {
     nat: Nat,
     paths: Vec<HostPath>,
     host: Snapshot,
-    holders: Vec<OwnedFd>,
+    holders: BTreeMap<SocketAddr, OwnedFd>,
     shared: Option<Arc<Shared>>,
     setup: Setup,
 }
@@ -81,7 +82,7 @@ impl TunAttachment {
             nat,
             paths: Vec::new(),
             host: host.clone(),
-            holders: Vec::new(),
+            holders: BTreeMap::new(),
             shared: None,
             setup,
         })
@@ -262,6 +263,19 @@ impl Kind for TunAttachment {
         self.setup.is_exposed()
     }
 
+    fn shares_host(&self) -> bool {
+        true
+    }
+
+    fn held(&self, at: SocketAddr) -> Option<io::Result<OwnedFd>> {
+        self.holders.get(&at).map(OwnedFd::try_clone)
+    }
+
+    /// What comes by a path is translated before the kernel looks for a socket.
+    fn guarded(&self, _addr: IpAddr) -> Vec<u32> {
+        Vec::new()
+    }
+
     fn claim_port(&mut self, _shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<()> {
         if self.nat.listens(addr.port()) {
             return Ok(());
@@ -273,8 +287,8 @@ impl Kind for TunAttachment {
             .map(|p| p.addr)
             .collect();
         for ip in on {
-            self.holders
-                .push(hold_port(SocketAddr::new(ip, addr.port()))?);
+            let at = SocketAddr::new(ip, addr.port());
+            self.holders.insert(at, hold_port(at)?);
         }
         self.nat.listen(addr.port());
         self.nat

@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::neigh::{
     ETHERNET_LEN, EtherType, Frame, Link, Lookup, Mac, Neighbours, Output, nd, write_ethernet,
 };
+use crate::sys::filter::attach_filter;
 use crate::sys::packet::{BATCH_MAX, PacketSocket};
 use crate::vnet::{self, Report, Request};
 use manypath_host::Firewall;
@@ -67,7 +68,7 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
     receiver.set_vnet_header(true)?;
     receiver.set_ignore_outgoing()?;
     receiver.set_buffers(SOCKET_BUFFER)?;
-    receiver.attach_filter(&config.filter.compile())?;
+    attach_filter(&receiver, &config.filter.compile())?;
     join_groups(&receiver, config.index, &config.links)?;
     receiver.bind(config.index, ETH_P_ALL)?;
     let receiver = Arc::new(receiver);
@@ -439,7 +440,7 @@ impl Transmit for PacketTransmit {
 
     fn readdress(&mut self, links: &[Link], filter: &Filter) -> io::Result<()> {
         self.neighbours.forget_vias();
-        self.receiver.attach_filter(&filter.compile())?;
+        attach_filter(&*self.receiver, &filter.compile())?;
         let new: Vec<Link> = links
             .iter()
             .filter(|l| !self.neighbours.links().contains(l))

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context as Cx, Poll};
 
-/// A port on which connections are accepted, used like tokio's `TcpListener`. Peers without Multipath TCP get plain TCP.
+/// A port on which connections are accepted, used like tokio's `TcpListener`. Peers without Multipath TCP get plain TCP. Programs of
+/// this host reach it by a [`LocalListener`](crate::LocalListener).
 #[derive(Debug)]
 pub struct MpListener {
     context: Context,

@@ -3,6 +3,7 @@
 mod error;
 mod handle;
 mod listener;
+mod local;
 mod multipath;
 mod open;
 mod split;
@@ -10,6 +11,7 @@ mod stream;
 
 use crate::driver::Waiting;
 pub use listener::MpListener;
+pub use local::LocalListener;
 pub use multipath::PathEvents;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use stream::{Connect, MpStream};

@@ -4,6 +4,7 @@
 //! Nothing here decides anything; policy lives in the callers.
 
 pub(crate) mod caps;
+pub(crate) mod filter;
 pub mod lab;
 pub mod memory;
 pub mod namespace;

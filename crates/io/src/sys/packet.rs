@@ -24,15 +24,6 @@ fn message(vector: *mut libc::iovec) -> libc::mmsghdr {
     message
 }
 
-/// One instruction of a classic BPF program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Insn {
-    pub(crate) code: u16,
-    pub(crate) jt: u8,
-    pub(crate) jf: u8,
-    pub(crate) k: u32,
-}
-
 /// A raw packet socket. Until [`PacketSocket::bind`] names a protocol it receives nothing.
 #[derive(Debug)]
 pub(crate) struct PacketSocket(OwnedFd);
@@ -127,27 +118,6 @@ impl PacketSocket {
             }
         }
         Ok(())
-    }
-
-    /// Replaces the socket's filter.
-    pub(crate) fn attach_filter(&self, program: &[Insn]) -> io::Result<()> {
-        let mut instructions: Vec<libc::sock_filter> = program
-            .iter()
-            .map(|i| libc::sock_filter {
-                code: i.code,
-                jt: i.jt,
-                jf: i.jf,
-                k: i.k,
-            })
-            .collect();
-        let len = u16::try_from(instructions.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "filter program too long"))?;
-        let program = libc::sock_fprog {
-            len,
-            filter: instructions.as_mut_ptr(),
-        };
-        // `program` points into `instructions`, which outlives the call inside `set`; the kernel copies the program.
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     /// Asks the interface to receive the Ethernet multicast group `mac`, for as long as the socket lives.

@@ -301,7 +301,7 @@ mod tests {
     ) -> (Result<Summary, Error>, Vec<crate::perf::Served>) {
         let sockets = Sockets::default();
         let listener = sockets
-            .listen(&"tcp:127.0.0.1:0".parse().expect("endpoint"))
+            .listen(&"tcp:127.0.0.1:0".parse().expect("endpoint"), None)
             .await
             .expect("loopback");
         let addr = listener.local_addr().expect("bound");
