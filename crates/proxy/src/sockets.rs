@@ -81,7 +81,8 @@ impl Sockets {
             Proto::Mptcp => {
                 let stack = self.stack()?;
                 let paths = MpListener::bind(stack, addr)?;
-                let local = LocalListener::beside(stack, addr, taken);
+                let local = LocalListener::beside(stack, addr, taken).map(Box::new);
+                let paths = Box::new(paths);
                 Ok(Listener::Ours { paths, local })
             }
         }

@@ -254,9 +254,9 @@ pub enum Listener {
     /// Of our stack.
     Ours {
         /// For what comes by a path.
-        paths: MpListener,
+        paths: Box<MpListener>,
         /// For the host's own programs, and what comes by interfaces that are no paths.
-        local: Option<LocalListener>,
+        local: Option<Box<LocalListener>>,
     },
 }
 
