@@ -246,17 +246,14 @@ impl RealReport {
     /// Honest clients kept what they should.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        let kept = |row: &RealRow| row.bulk_kept.min(row.short_kept) >= KEPT;
-        self.rows
-            .iter()
-            .all(|row| row.measured.is_some() && kept(row))
+        self.rows.iter().all(RealRow::is_good)
     }
 
     /// What stands above the lines.
     #[must_use]
     pub fn head() -> &'static str {
-        "on real packets    hostile    memory   cores    goodput kept\n\
-         \x20                packets/s       MB                bulk    short"
+        "on real packets    hostile  memory MB/bound   cores    goodput kept\n\
+         \x20                packets/s                            bulk    short"
     }
 
     /// What stands below them.

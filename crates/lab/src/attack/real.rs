@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use manypath_sim::attack::Attack;
 use manypath_sim::attack::ambush::Ambush;
-use manypath_sim::attack::cases::{self, Case};
+use manypath_sim::attack::cases::{self, Case, KEPT};
 use manypath_sim::middlebox::Middlebox;
+use manypath_stack::StackConfig;
 use manypath_tcp::time::Duration as Span;
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -31,6 +32,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const SHORT: u64 = 20_000;
 /// How long a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What `forward` holds of a connection besides its stack: a buffer of 256 KiB each way.
+const RELAYED: u64 = 512 << 10;
 /// The client's second address: it joins from there.
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 3);
 
@@ -43,6 +46,8 @@ pub struct Measured {
     pub short: u64,
     /// Those that failed.
     pub failures: u64,
+    /// Connections that reached the server's application, the attacker's included.
+    pub served: u64,
     /// Packets that the attacker sent a second.
     pub rate: f64,
     /// The largest resident memory of the process, in bytes.
@@ -62,6 +67,8 @@ pub struct Row {
     pub bulk_kept: f64,
     /// The part of the short connections' number.
     pub short_kept: f64,
+    /// Bytes of memory that the process may need: what it needs without an attack, what the stack may, and the relays' buffers.
+    pub memory_bound: u64,
     /// Why there is no result.
     pub failure: Option<String>,
 }
@@ -71,6 +78,7 @@ struct Tally {
     bulk: AtomicU64,
     short: AtomicU64,
     failures: AtomicU64,
+    served: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -112,7 +120,8 @@ pub(super) fn run(case: Option<&Case>, program: &Path) -> Result<Measured, Failu
         .map_err(arm("listen"))?;
     let tally = Arc::new(Tally::default());
     serve(&bed.server, listener, &tally)?;
-    let mut process = relay::for_server(&bed, program, PORT)?;
+    let limits = case.map(|case| limits(&(case.config)()));
+    let mut process = relay::for_server(&bed, program, PORT, &limits.unwrap_or_default())?;
     call(&bed.client, &tally)?;
     std::thread::sleep(WARM_UP);
     let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -127,6 +136,7 @@ pub(super) fn run(case: Option<&Case>, program: &Path) -> Result<Measured, Failu
         bulk: read(&tally.bulk) - start.0,
         short: read(&tally.short) - start.1,
         failures: read(&tally.failures),
+        served: read(&tally.served),
         rate: (touched(&bed) - start.3) as f64 / WATCH.as_secs_f64(),
         memory: high_water(process.child().id()).unwrap_or(0),
         cpu: process.cpu_seconds().unwrap_or(0.0) - start.2,
@@ -136,6 +146,14 @@ pub(super) fn run(case: Option<&Case>, program: &Path) -> Result<Measured, Failu
         return Err(Failure::Arm("nothing was transferred".to_owned()));
     }
     Ok(measured)
+}
+
+/// The limits of an attack, for the command line.
+fn limits(config: &StackConfig) -> Vec<String> {
+    vec![
+        format!("--memory={}", config.max_memory),
+        format!("--patience={}ms", config.patience.as_millis()),
+    ]
 }
 
 fn ambush(attack: &Mutex<Option<Box<dyn Attack + Send>>>) -> Vec<Box<dyn Middlebox>> {
@@ -161,7 +179,8 @@ fn high_water(pid: u32) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// The server's application: sends as many bytes as the first eight of a connection ask for.
+/// The server's application: sends as many bytes as the first eight of a connection ask for, and reads on when that is done;
+/// of one that asks for nothing it reads no more.
 fn serve(ns: &NetNs, listener: TcpListener, tally: &Arc<Tally>) -> Result<(), NetNsError> {
     let tally = Arc::clone(tally);
     ns.thread("attack-serve", move || {
@@ -169,21 +188,26 @@ fn serve(ns: &NetNs, listener: TcpListener, tally: &Arc<Tally>) -> Result<(), Ne
             if tally.stopped() {
                 return;
             }
+            tally.served.fetch_add(1, Ordering::Relaxed);
             let builder = std::thread::Builder::new().stack_size(128 << 10);
             // A machine without threads left serves nobody; the clients will say so.
-            let _ = builder.spawn(move || answer(stream));
+            let tally = Arc::clone(&tally);
+            let _ = builder.spawn(move || answer(stream, &tally));
         }
     })?;
     Ok(())
 }
 
-fn answer(mut stream: TcpStream) {
+fn answer(mut stream: TcpStream, tally: &Tally) {
     let mut request = [0; 8];
     if stream.read_exact(&mut request).is_err() {
         return;
     }
     let chunk = vec![0x5a; 32 << 10];
     let mut left = u64::from_be_bytes(request);
+    while left == 0 && !tally.stopped() {
+        std::thread::sleep(WARM_UP);
+    }
     while left > 0 {
         let count = left.min(chunk.len() as u64);
         if stream.write_all(&chunk[..count as usize]).is_err() {
@@ -256,11 +280,21 @@ pub(super) fn row(case: &Case, result: Result<Measured, String>, without: &Measu
         measured,
         bulk_kept: part(with.bulk, without.bulk),
         short_kept: part(with.short, without.short),
+        memory_bound: without.memory + case.memory as u64 + with.served * RELAYED,
         failure,
     }
 }
 
 impl Row {
+    /// Honest clients kept what they should, and memory its bound.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        let bounded = self
+            .measured
+            .is_some_and(|with| with.memory <= self.memory_bound);
+        bounded && self.bulk_kept.min(self.short_kept) >= KEPT
+    }
+
     /// It as a line of the table.
     #[must_use]
     pub fn line(&self) -> String {
@@ -269,10 +303,11 @@ impl Row {
             return format!("{:<16} {why}", self.attack);
         };
         format!(
-            "{:<16} {:>8.0} {:>9.1} {:>7.2} {:>8.1} % {:>6.1} %",
+            "{:<16} {:>8.0} {:>9.1} /{:>4.0} {:>7.2} {:>8.1} % {:>6.1} %",
             self.attack,
             with.rate,
             with.memory as f64 / 1e6,
+            self.memory_bound as f64 / 1e6,
             with.cpu / WATCH.as_secs_f64(),
             self.bulk_kept * 100.0,
             self.short_kept * 100.0

@@ -117,7 +117,7 @@ pub(super) fn run(paths: &[TestPath], cast: Cast, program: &Path) -> Result<Meas
         .map_err(arm("listen"))?;
     let _server = match cast.server {
         Stack::Kernel => None,
-        Stack::Manypath => Some(relay::for_server(&bed, program, PORT)?),
+        Stack::Manypath => Some(relay::for_server(&bed, program, PORT, &[])?),
     };
     let (_client, protocol, to) = match cast.client {
         Stack::Kernel => (None, Protocol::MPTCP, serves_at),

@@ -45,11 +45,17 @@ pub(crate) fn for_client(
         &format!("tcp:{}", local()),
         &format!("mptcp:{remote}"),
         address,
+        &[],
     )
 }
 
-/// A relay in front of a server that listens at [`local`].
-pub(crate) fn for_server(bed: &Testbed, program: &Path, port: u16) -> Result<Process, Failure> {
+/// A relay in front of a server that listens at [`local`], with further options.
+pub(crate) fn for_server(
+    bed: &Testbed,
+    program: &Path,
+    port: u16,
+    options: &[String],
+) -> Result<Process, Failure> {
     let address = |path| (server_address(path), Testbed::client_address(path));
     start(
         bed,
@@ -58,6 +64,7 @@ pub(crate) fn for_server(bed: &Testbed, program: &Path, port: u16) -> Result<Pro
         &format!("mptcp:{}", served_at(port)),
         &format!("tcp:{}", local()),
         address,
+        options,
     )
 }
 
@@ -68,11 +75,13 @@ fn start(
     listen: &str,
     to: &str,
     address: impl Fn(usize) -> (IpAddr, IpAddr),
+    options: &[String],
 ) -> Result<Process, Failure> {
     let mut command = Command::new(program);
     command.args(["forward", "--listen", listen, "--to", to]);
     command.args(["--checksum", "off"]);
     command.args(["--congestion", CONGESTION]);
+    command.args(options);
     for (index, path) in bed.paths().iter().enumerate() {
         let (own, gateway) = address(index);
         command.args(["--path", &format!("{}={own},gateway={gateway}", path.name)]);

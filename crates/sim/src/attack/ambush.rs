@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use manypath_tcp::time::Instant;
 use manypath_wire::segment::{Segment, Verify};
 
-use super::{Attack, Desk, OWN, SERVER};
+use super::{Attack, DEAF, Desk, OWN, SERVER};
 use crate::middlebox::{self, Middlebox, Way};
 use crate::packet::Packet;
 use crate::view::{TcpView, addresses, put_u16};
@@ -17,7 +17,7 @@ const AT_ONCE: usize = 256;
 /// The box.
 pub struct Ambush {
     attack: Box<dyn Attack + Send>,
-    /// Where the server really is; attacks know it as [`SERVER`].
+    /// Where the server really is; attacks know it as [`SERVER`], and as [`DEAF`] where its application shall not read.
     server: SocketAddr,
     /// Attacks count time from the first packet that was seen.
     since: Option<Instant>,
@@ -51,7 +51,9 @@ impl Ambush {
         };
         act(&mut *self.attack, &mut own);
         for mut packet in std::mem::take(&mut self.out) {
-            readdress(&mut packet, SERVER, self.server, End::Destination);
+            for known in [SERVER, DEAF] {
+                readdress(&mut packet, known, self.server, End::Destination);
+            }
             self.sent += 1;
             let packet = desk.pool.copy_of(&packet);
             desk.forward(Way::In, packet);

@@ -152,14 +152,8 @@ fn few_from_one_address() -> StackConfig {
 
 const MB: usize = 1 << 20;
 
-/// They reach limits that are not the usual ones, need thousands of descriptors or an application that does not read, or
-/// download as fast as the machine can where no line holds them back.
-const UNREAL: [&str; 13] = [
-    "window-creep",
-    "fallen-creep",
-    "idle-subflows",
-    "tiny-acks",
-    "join-hoard",
+/// They need thousands of descriptors, or download as fast as the machine can where no line holds them back.
+const UNREAL: [&str; 8] = [
     "idle",
     "one-source",
     "closed-window",
