@@ -110,6 +110,27 @@ fn the_timer_holds_everything_to_be_lost_and_begins_with_one_segment() {
 }
 
 #[test]
+fn a_repetition_that_nobody_acknowledges_comes_with_an_empty_segment() {
+    // RFC 9293 3.10.7.4: whatever the peer has to send itself, that one has a bare acknowledgement for an answer.
+    let mut s = loaded(Script::config());
+    for asks in [false, true, true] {
+        while !s.timeout().rto_fired {
+            s.drain();
+        }
+        let sent = s.drain();
+        assert_eq!((sent[0].plan.kind, sent[0].seq()), (Kind::Retransmit, 1));
+        let empty = sent.iter().filter(|out| out.plan.kind == Kind::KeepAlive);
+        let empty: Vec<_> = empty.map(|out| (out.seq(), out.plan.len)).collect();
+        assert_eq!(empty, if asks { vec![(0, 0)] } else { vec![] });
+    }
+    s.pass(10);
+    s.inject_sack(10_001, &[]);
+    assert_eq!(s.m.backoffs(), 0);
+    s.write(1_000);
+    assert!(s.drain().iter().all(|sent| sent.plan.kind == Kind::Data));
+}
+
+#[test]
 fn a_silent_path_is_asked_each_second_and_begins_like_an_idle_one() {
     // RFC 6298 5.5 with a bound, RFC 5681 4.1
     let mut s = loaded(Script::config());

@@ -7,6 +7,12 @@ use crate::send::Alarm;
 use crate::time::Instant;
 use crate::timer::Soonest;
 
+/// Timeouts in a row from which on an empty segment below SND.UNA accompanies the retransmission. A peer that sends as well
+/// may let each acknowledgement ride on a data segment, and a path that drops those for their size then drops every
+/// acknowledgement: Linux answers a repetition of exactly what it acknowledged last with a retransmission of its own. An
+/// empty segment outside its window gets a bare acknowledgement from any peer (RFC 9293 section 3.10.7.4).
+const UNANSWERED: u8 = 2;
+
 impl Machine {
     /// The earliest time at which [`on_timeout`](Self::on_timeout) changes something, or at which something that
     /// [`decide`](Self::decide) held back may be sent. What is due already is not a deadline: `decide` yields it.
@@ -81,6 +87,9 @@ impl Machine {
             self.counters.timeouts += 1;
             if let Some(cause) = self.given_up(now, effect.backoffs) {
                 return self.die(cause, out);
+            }
+            if effect.backoffs >= UNANSWERED && self.state.is_synchronized() {
+                self.prober.request();
             }
         }
         self.watch_window(now);
