@@ -326,7 +326,10 @@ impl Conn {
                 }
         );
         if refused && !sf.was_up() {
-            self.doubt_the_deaf(cx.now);
+            let unknown_token = Some(ResetReason::MptcpSpecific);
+            let disowned =
+                matches!(end, SubflowEnd::ResetByPeer { reason, .. } if reason == unknown_token);
+            self.doubt_after_refusal(sf.opened, disowned, cx.now);
         }
         if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);

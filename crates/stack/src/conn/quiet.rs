@@ -39,6 +39,8 @@ pub(crate) struct Quiet {
     answered: u8,
     /// The others count on it, so that it has to answer whatever they deliver.
     doubted: bool,
+    /// The peer answered a join that it does not know the connection, and was not heard here since.
+    disowned: bool,
     /// It answered nothing, and another subflow is to take its place.
     pub(crate) deaf: bool,
 }
@@ -81,6 +83,7 @@ impl Quiet {
             unanswered: 0,
             answered: 0,
             doubted: false,
+            disowned: false,
             deaf: false,
         }
     }
@@ -110,7 +113,7 @@ impl Quiet {
     fn heard(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.answered = self.answered.saturating_add(u8::from(self.unanswered > 0));
-        (self.unanswered, self.doubted) = (0, false);
+        (self.unanswered, self.doubted, self.disowned) = (0, false, false);
         core::mem::take(&mut self.deaf)
     }
 
@@ -247,11 +250,16 @@ impl Conn {
         }
     }
 
-    /// A join was refused for good: the peer may not know the connection any more. Those that are held to be deaf are asked once more,
-    /// for if so, the answer is a reset.
-    pub(crate) fn doubt_the_deaf(&mut self, now: Instant) {
-        for sf in self.subflows.iter_mut().filter(|sf| sf.quiet.deaf) {
-            sf.quiet.doubt(now);
+    /// A join whose SYN left at `since` was refused for good: the peer may not know the connection any more. Subflows on which it
+    /// was not heard since then are probed, those held to be deaf at once, for the answer to the probe would be a reset. Where the
+    /// refusal said that the token is unknown (`disowned`), the last of them does not stay for ever either if none answers.
+    pub(crate) fn doubt_after_refusal(&mut self, since: Instant, disowned: bool, now: Instant) {
+        for sf in &mut self.subflows {
+            let unheard = sf.quiet.heard < since && sf.answers();
+            if unheard || sf.quiet.deaf {
+                sf.quiet.disowned |= disowned;
+                sf.quiet.doubt(now);
+            }
         }
     }
 
@@ -353,8 +361,12 @@ impl Conn {
                     self.silence_lasts(i, cx);
                     self.tells_silence(i, cx);
                 }
-                // The last one stays: an idle TCP connection outlives an outage of any length, too.
-                Step::End if self.lattice.speaks_multipath() && self.another_was_up(i) => {
+                // The last one stays: an idle TCP connection outlives an outage of any length, too. Not where the peer said that it
+                // knows the connection no more.
+                Step::End
+                    if self.lattice.speaks_multipath()
+                        && (self.subflows[i].quiet.disowned || self.another_was_up(i)) =>
+                {
                     cx.count.subflow_timed_out += 1;
                     self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
                 }
