@@ -12,7 +12,8 @@ mod subflow;
 use manypath_wire::checksum::Sum;
 use manypath_wire::cursor::Writer;
 use manypath_wire::emit::{self, Checksum, Outgoing};
-use manypath_wire::ip::{self, icmp};
+use manypath_wire::ip::icmp::{self, Complaint};
+use manypath_wire::ip::{self, IpError, Joined, fragment, v6};
 use manypath_wire::segment::{Segment, Verify};
 use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::{self, Prefer, Wanted};
@@ -35,6 +36,7 @@ pub fn segment(packet: &[u8]) {
     // Both must hold up; only the second gets past a checksum that a fuzzer cannot guess.
     let _ = Segment::parse(packet, Verify::Full);
     let _ = describe::packet(packet);
+    headers(packet);
     let Ok(segment) = Segment::parse(packet, Verify::Trusted) else {
         return;
     };
@@ -102,6 +104,32 @@ pub fn options(data: &[u8]) {
                     ..*fitted.options()
                 }
             );
+        }
+    }
+}
+
+/// The headers of a packet that may be a piece of a larger one, joined by the device, or wrong in a way that is told.
+fn headers(packet: &[u8]) {
+    if let Ok((meta, body)) = ip::parse_as(packet, Joined::Yes) {
+        assert_eq!(meta.total_len, meta.header_len + body.len());
+    }
+    if let Ok(piece) = fragment::read(packet) {
+        assert_eq!(ip::parse(packet), Err(IpError::Fragment));
+        let pieces = [piece.payload].into_iter();
+        let joined = fragment::join(piece.head, piece.ecn, pieces);
+        let joined = joined.expect("no longer than the piece");
+        assert_eq!(ip::ends(&joined), Some((piece.key.src, piece.key.dst)));
+    }
+    let mut complaints = vec![Complaint::Incomplete];
+    complaints.extend(v6::unknown_protocol(packet).map(Complaint::Problem));
+    if let Err(IpError::ExtensionHeader(Some(problem))) = ip::parse(packet) {
+        complaints.push(Complaint::Problem(problem));
+    }
+    for complaint in complaints {
+        if let Some(error) = icmp::complain(packet, complaint) {
+            let (meta, body) = ip::parse(&error).expect("what we write can be read");
+            assert!(icmp::parse(&meta, body).is_err(), "no subflow acts on it");
+            assert!(error.len() <= 1280);
         }
     }
 }

@@ -12,6 +12,7 @@ mod cuts;
 mod demo;
 mod endings;
 mod handover;
+mod headers;
 mod host;
 mod leftovers;
 mod many;

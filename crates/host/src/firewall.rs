@@ -51,54 +51,124 @@ pub(crate) struct Translation {
     pub(crate) listen: Vec<u16>,
 }
 
-/// The table for packet devices: one chain for each device.
+/// The table for packet devices: one chain for each device, and one for what is not seen there.
 ///
 /// The drop is at the device's ingress: packet sockets have their copy by then, connection tracking remembers nothing, and a
 /// bridge that shows frames to the host's firewall (br_netfilter) does so before the frame has come to the bridge's own device,
 /// where the packet socket is. A rule in prerouting would take it away there.
+///
+/// Fragments have no ports there but the first, and if that alone were dropped the others would fill the kernel's queue of fragments,
+/// which the host's own traffic needs, too. So they all pass, as packets with extension headers do. Of IPv4 they are dropped where
+/// the kernel delivers to the host, which is behind its putting them together, and before connection tracking confirms what it
+/// saw. Of IPv6 the kernel does that and looks at extension headers behind all hooks: there the reset is dropped by which its TCP
+/// would answer.
 pub(crate) fn guard_table(name: &str, guards: &[Guard]) -> Table {
-    let mut of: BTreeMap<&str, Vec<&Guard>> = BTreeMap::new();
-    for guard in guards {
-        of.entry(&guard.iface).or_default().push(guard);
+    let shared: Vec<&Guard> = guards.iter().filter(|g| g.share.is_some()).collect();
+    let chain = |name: &str, hook, rules| Chain {
+        name: name.to_owned(),
+        hook,
+        rules,
+    };
+    let mut chains = ingress_chains(guards, Stage::Ingress);
+    if !shared.is_empty() {
+        let rules = guard_rules(&shared, Stage::Input);
+        chains.push(chain("input", Hook::Input, rules));
+        chains.push(chain("output", Hook::Output, reset_rules(&shared)));
     }
-    let chains = of.iter().enumerate().map(|(n, (iface, guards))| Chain {
-        name: format!("guard{n}"),
-        hook: Hook::Ingress((*iface).to_owned()),
-        rules: guard_rules(guards),
-    });
+    Table {
+        family: Family::Inet,
+        name: name.to_owned(),
+        tuples: true,
+        chains,
+    }
+}
+
+/// The same where the kernel has no table that can hold both (before Linux 5.10): fragments are the kernel's there.
+pub(crate) fn guard_table_of_devices(name: &str, guards: &[Guard]) -> Table {
     Table {
         family: Family::Netdev,
         name: name.to_owned(),
         tuples: true,
-        chains: chains.collect(),
+        chains: ingress_chains(guards, Stage::Only),
     }
 }
 
-fn guard_rules(guards: &[&Guard]) -> Vec<Rule> {
+/// Where a rule stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// At the device, with another look at the input.
+    Ingress,
+    /// At the input: by which device it came is asked as well.
+    Input,
+    /// At the device alone.
+    Only,
+}
+
+fn ingress_chains(guards: &[Guard], stage: Stage) -> Vec<Chain> {
+    let mut of: BTreeMap<&str, Vec<&Guard>> = BTreeMap::new();
+    for guard in guards {
+        of.entry(&guard.iface).or_default().push(guard);
+    }
+    let chain = |(n, (iface, guards)): (usize, (&&str, &Vec<&Guard>))| Chain {
+        name: format!("guard{n}"),
+        hook: Hook::Ingress((*iface).to_owned()),
+        rules: guard_rules(guards, stage),
+    };
+    of.iter().enumerate().map(chain).collect()
+}
+
+fn guard_rules(guards: &[&Guard], stage: Stage) -> Vec<Rule> {
     let mut rules = Vec::new();
     for ipv6 in [false, true] {
         let of = || guards.iter().filter(|g| g.addr.is_ipv6() == ipv6);
+        let tcp = |rule: Rule| match stage {
+            Stage::Input if !ipv6 => rule.tcp(),
+            Stage::Only => rule.tcp(),
+            Stage::Ingress | Stage::Input => rule.plain_tcp(ipv6),
+        };
+        let family = || match stage {
+            Stage::Only => Rule::default().ethertype(ipv6),
+            Stage::Ingress | Stage::Input => Rule::default().family(ipv6),
+        };
         // Most packets belong to connections that exist.
         if of().any(|g| g.share.is_some()) {
-            let rule = Rule::default().ethertype(ipv6).tcp();
-            rules.push(rule.four_tuple_in(set_name(ipv6), ipv6).drop());
+            let rule = tcp(family());
+            rules.push(rule.four_tuple_in(set_name(ipv6), ipv6, End::Source).drop());
         }
         for guard in of() {
-            let to = Rule::default()
-                .ethertype(ipv6)
-                .address(End::Destination, guard.addr);
+            let mut to = family();
+            if stage == Stage::Input {
+                to = to.incoming(&guard.iface);
+            }
+            let to = to.address(End::Destination, guard.addr);
             let Some(share) = &guard.share else {
                 rules.push(to.drop());
                 continue;
             };
             for &port in &share.listen {
-                rules.push(to.clone().tcp().port(port, port).drop());
+                rules.push(tcp(to.clone()).port(port, port).drop());
             }
             for own in &share.own {
-                let rule = to.clone().tcp().port(*own.start(), *own.end());
+                let rule = tcp(to.clone()).port(*own.start(), *own.end());
                 rules.push(rule.joins().drop());
             }
         }
+    }
+    rules
+}
+
+/// Resets of the host's kernel for segments that it has seen behind IPv6 headers. Those that answer an MP_JOIN do not say so; they
+/// pass.
+fn reset_rules(guards: &[&Guard]) -> Vec<Rule> {
+    let reset = || Rule::default().family(true).tcp().resets();
+    let of_tuple = reset().four_tuple_in(set_name(true), true, End::Destination);
+    let mut rules = vec![of_tuple.drop()];
+    for guard in guards.iter().filter(|guard| guard.addr.is_ipv6()) {
+        let ports = guard.share.iter().flat_map(|share| &share.listen);
+        rules.extend(ports.map(|&port| {
+            let from = reset().address(End::Source, guard.addr);
+            from.source_port(port).drop()
+        }));
     }
     rules
 }
@@ -197,7 +267,11 @@ impl Firewall {
             .iter()
             .filter_map(|g| Some((g.addr, g.share.clone()?)))
             .collect();
-        state.load(guard_table(name, guards))
+        let loaded = state.load(guard_table(name, guards));
+        match loaded {
+            Err(e) if is_unknown(&e) => state.load(guard_table_of_devices(name, guards)),
+            other => other,
+        }
     }
 
     pub(crate) fn translate(&self, name: &str, list: &[Translation]) -> io::Result<()> {
@@ -311,13 +385,7 @@ impl State {
             &mut self.nft,
             table.replace(&mut number, self.owned, &tuples),
         );
-        let unknown = |e: &io::Error| {
-            matches!(
-                e.kind(),
-                io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
-            )
-        };
-        if self.owned && result.as_ref().is_err_and(unknown) {
+        if self.owned && result.as_ref().is_err_and(is_unknown) {
             // Linux before 5.12.
             let again = table.replace(&mut number, false, &tuples);
             result = commit_all(&mut self.nft, again);
@@ -351,6 +419,14 @@ impl State {
             Err(e) => Err(e),
         }
     }
+}
+
+/// The kernel is too old for what it was told.
+fn is_unknown(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+    )
 }
 
 fn commit_all(nft: &mut Nft, batches: Vec<crate::nft::message::Batch>) -> io::Result<()> {

@@ -99,18 +99,25 @@ fn nft_shows_the_guard_that_was_meant() {
         for line in [
             "type filter hook ingress device \"v1\" priority -400; policy accept;",
             "type filter hook ingress device \"v2\" priority -400; policy accept;",
-            "ip saddr . tcp sport . ip daddr . tcp dport @tuples4 drop",
-            "ip6 saddr . tcp sport . ip6 daddr . tcp dport @tuples6 drop",
-            "ip daddr 10.77.1.2 tcp dport 443 drop",
-            "ip6 daddr fd77:1::2 tcp dport 443 drop",
+            "ip frag-off & 16383 == 0 ip saddr . tcp sport . ip daddr . tcp dport @tuples4 drop",
+            "ip6 nexthdr tcp ip6 saddr . tcp sport . ip6 daddr . tcp dport @tuples6 drop",
+            "ip daddr 10.77.1.2 ip frag-off & 16383 == 0 tcp dport 443 drop",
+            "ip6 daddr fd77:1::2 ip6 nexthdr tcp tcp dport 443 drop",
             "ip daddr 10.77.1.9 drop",
+            "type filter hook input priority -400; policy accept;",
+            "ip saddr . tcp sport . ip daddr . tcp dport @tuples4 drop",
+            "iifname \"v1\" ip daddr 10.77.1.2 tcp dport 443 drop",
+            "iifname \"v1\" ip6 daddr fd77:1::2 ip6 nexthdr tcp tcp dport 443 drop",
+            "type filter hook output priority -400; policy accept;",
+            "tcp flags & rst == rst ip6 daddr . tcp dport . ip6 saddr . tcp sport @tuples6 drop",
+            "tcp flags & rst == rst ip6 saddr fd77:1::2 tcp sport 443 drop",
             "elements = { 192.0.2.1 . 443 . 10.77.1.2 . 65300 }",
             "elements = { 2001:db8::1 . 80 . fd77:1::2 . 65301 }",
         ] {
             assert!(has(&shown, line), "{line} is missing in {shown}");
         }
         let joins = |l: &&str| l.contains("tcp dport 65280-65535 ") && l.ends_with(" drop");
-        assert_eq!(shown.lines().filter(joins).count(), 2, "{shown}");
+        assert_eq!(shown.lines().filter(joins).count(), 4, "{shown}");
         firewall
             .retain(|local, _| local.is_ipv6())
             .expect("permitted");
@@ -169,13 +176,13 @@ fn an_exposed_table_is_put_back_whole_whatever_was_taken() {
         let before = ruleset();
         let name = before
             .lines()
-            .find_map(|l| l.strip_prefix("table netdev ")?.strip_suffix(" {"))
+            .find_map(|l| l.strip_prefix("table inet ")?.strip_suffix(" {"))
             .expect("it is in force")
             .to_owned();
         for change in [
             "flush ruleset".to_owned(),
-            format!("delete table netdev {name}"),
-            format!("flush chain netdev {name} guard0"),
+            format!("delete table inet {name}"),
+            format!("flush chain inet {name} guard0"),
         ] {
             run("nft", &change);
             let (restored, result) = setup.repair();

@@ -1,8 +1,8 @@
 //! The classic BPF program of a packet socket: only frames for us reach it.
 //!
 //! Owns the translation from "our addresses and ports" to instructions. Frames that the kernel does not deliver cost us
-//! nothing, so everything that can be decided from fixed offsets is decided here; what is left (fragments, extension headers)
-//! is for the stack to count and drop.
+//! nothing, so everything that can be decided from fixed offsets is decided here. Fragments and packets with extension headers are
+//! for the stack: which port they are for stands in the first piece alone, or at no fixed place.
 
 use crate::neigh::EtherType;
 use crate::sys::filter::Insn;
@@ -28,6 +28,7 @@ const LDX_MSH: u16 = 0xb1;
 const JEQ: u16 = 0x15;
 const JGE: u16 = 0x35;
 const JGT: u16 = 0x25;
+const JSET: u16 = 0x45;
 const JA: u16 = 0x05;
 const RET: u16 = 0x06;
 
@@ -36,6 +37,11 @@ const IP_AT: u32 = 14;
 const PROTO_ICMP: u32 = 1;
 const PROTO_TCP: u32 = 6;
 const PROTO_ICMPV6: u32 = 58;
+/// "More fragments" and the offset, in the fragment field of IPv4.
+const FRAGMENTED: u32 = 0x3fff;
+/// Headers of IPv6 behind which TCP may come: hop-by-hop options, routing, destination options, and fragment.
+const EXTENSIONS: [u32; 3] = [0, 43, 60];
+const FRAGMENT: u32 = 44;
 const WHOLE: u32 = 0x0004_0000;
 
 /// Where a jump goes; resolved when the program is complete. Classic BPF jumps forward only, and conditional ones at most
@@ -174,17 +180,20 @@ impl Filter {
         p.push(LD_B_ABS, IP_AT + 9);
         p.jump_if(JEQ, PROTO_ICMP, accept);
         p.jump_unless(JEQ, PROTO_TCP, reject);
+        p.push(LD_H_ABS, IP_AT + 6);
+        p.jump_if(JSET, FRAGMENTED, accept);
         p.push(LDX_MSH, IP_AT);
         p.push(LD_H_IND, IP_AT + 2);
         self.compile_ports(p, accept, reject);
     }
 
     fn compile_v6(&self, p: &mut Program, accept: Label, reject: Label) {
-        let shared = p.label();
+        let (shared, fragment) = (p.label(), p.label());
         p.push(LD_B_ABS, IP_AT + 6);
         // Neighbour discovery goes to multicast groups and unicast alike; the cache checks it.
         p.jump_if(JEQ, PROTO_ICMPV6, accept);
-        p.jump_unless(JEQ, PROTO_TCP, reject);
+        // Of what is for an address that is ours alone, the stack tells the sender if it does not know a header (RFC 8200
+        // section 4).
         let owned = v6(&self.owned).map(|addr| (addr, accept));
         let all = owned.chain(v6(&self.shared).map(|addr| (addr, shared)));
         for (addr, kind) in all {
@@ -199,8 +208,21 @@ impl Filter {
         }
         p.jump(reject);
         p.place(shared);
+        p.push(LD_B_ABS, IP_AT + 6);
+        for extension in EXTENSIONS {
+            p.jump_if(JEQ, extension, accept);
+        }
+        p.jump_if(JEQ, FRAGMENT, fragment);
+        p.jump_unless(JEQ, PROTO_TCP, reject);
         p.push(LD_H_ABS, IP_AT + 40 + 2);
         self.compile_ports(p, accept, reject);
+        p.place(fragment);
+        // What the fragment header says that follows.
+        p.push(LD_B_ABS, IP_AT + 40);
+        for next in EXTENSIONS.into_iter().chain([PROTO_TCP]) {
+            p.jump_if(JEQ, next, accept);
+        }
+        p.jump(reject);
     }
 
     /// With the destination port in the accumulator.
@@ -247,9 +269,10 @@ mod tests {
                     pc += i.k as usize;
                     continue;
                 }
-                JEQ | JGE | JGT => {
+                JEQ | JGE | JGT | JSET => {
                     let holds = match i.code {
                         JEQ => a == i.k,
+                        JSET => a & i.k != 0,
                         JGE => a >= i.k,
                         _ => a > i.k,
                     };
@@ -330,6 +353,40 @@ mod tests {
         arp[12..14].copy_from_slice(&[8, 6]);
         assert!(yes(&arp));
         assert!(!yes(&arp[..13]));
+    }
+
+    #[test]
+    fn fragments_and_extension_headers_are_for_the_stack() {
+        let program = Filter {
+            owned: vec!["fd00::9".parse().expect("a literal")],
+            shared: vec![
+                "10.0.0.1".parse().expect("a literal"),
+                "fd00::5".parse().expect("a literal"),
+            ],
+            ports: vec![80..=80],
+        }
+        .compile();
+        let yes = |f: &[u8]| run(&program, f) != 0;
+        for (place, ours) in [(0x2000, true), (3, true), (0x4000, false), (0, false)] {
+            let mut frame = v4([10, 0, 0, 1], 6, 7, 0);
+            frame[20..22].copy_from_slice(&u16::to_be_bytes(place));
+            assert_eq!(yes(&frame), ours, "{place:#x}");
+            frame[23] = 17;
+            assert!(!yes(&frame), "of UDP");
+        }
+        for next in [0, 43, 60] {
+            assert!(yes(&v6("fd00::5", next, 7)));
+            assert!(!yes(&v6("fd00::6", next, 7)));
+        }
+        for (next, ours) in [(6, true), (60, true), (17, false)] {
+            let mut frame = v6("fd00::5", 44, 7);
+            frame[54] = next;
+            assert_eq!(yes(&frame), ours, "{next}");
+        }
+        for next in [17, 51] {
+            assert!(yes(&v6("fd00::9", next, 7)));
+            assert!(!yes(&v6("fd00::5", next, 7)));
+        }
     }
 
     #[test]

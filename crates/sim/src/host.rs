@@ -294,7 +294,10 @@ impl Host {
                 self.stack.handle_segment(now, iface, heard);
             }
             None => {
-                let meta = RxMeta { checksum_ok: false };
+                let meta = RxMeta {
+                    checksum_ok: false,
+                    ..RxMeta::default()
+                };
                 self.stack.handle_packet(now, iface, packet.bytes(), meta);
             }
         }
@@ -331,7 +334,10 @@ impl Host {
                     for summary in run.iter().filter_map(|packet| packet.summary()) {
                         self.watch.received(summary);
                     }
-                    let meta = RxMeta { checksum_ok: true };
+                    let meta = RxMeta {
+                        checksum_ok: true,
+                        ..RxMeta::default()
+                    };
                     self.stack
                         .handle_packet(now, IfaceId(index as u32), &joined, meta);
                 }

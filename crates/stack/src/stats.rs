@@ -61,8 +61,18 @@ counters! {
         bytes_out,
         /// Dropped: not an IP packet or cut short.
         drop_ip_malformed,
-        /// Dropped: IP fragment.
+        /// Dropped: a piece of an IP packet that cannot be one of ours, or that says what no piece can.
         drop_ip_fragment,
+        /// IP packets put together from pieces.
+        fragments_joined,
+        /// IP packets dropped: their pieces overlapped.
+        fragment_overlap,
+        /// IP packets dropped before all pieces were there: too many, or too much memory was held for incomplete ones.
+        fragment_evicted,
+        /// IP packets dropped: a piece did not come in time.
+        fragment_timeout,
+        /// ICMP errors sent: headers that are not known here, pieces that did not come.
+        icmp_sent,
         /// Dropped: a protocol that we do not speak.
         drop_not_tcp,
         /// Dropped: wrong IP or TCP checksum.

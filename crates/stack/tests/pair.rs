@@ -159,6 +159,7 @@ impl Pair {
                         &packet,
                         RxMeta {
                             checksum_ok: self.bursts || !passes,
+                            ..RxMeta::default()
                         },
                     );
                 }

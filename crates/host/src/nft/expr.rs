@@ -122,6 +122,49 @@ impl Rule {
             .compare(LTE, &high.to_be_bytes())
     }
 
+    /// TCP follows the IP header directly, and all of it is there: no fragment, and no IPv6 extension header. Elsewhere a rule
+    /// would have to look for the ports at no fixed place, and the kernel has still to say what is wrong with those headers.
+    pub(crate) fn plain_tcp(self, ipv6: bool) -> Self {
+        /// "More fragments" and the offset, in the fragment field of IPv4.
+        const FRAGMENTED: [u8; 2] = [0x3f, 0xff];
+        if ipv6 {
+            return self
+                .payload(REGISTER, BASE_NETWORK, 6, 1)
+                .compare(EQ, &[TCP])
+                .tcp();
+        }
+        self.payload(REGISTER, BASE_NETWORK, 6, 2)
+            .masked(&FRAGMENTED)
+            .compare(EQ, &[0, 0])
+            .tcp()
+    }
+
+    /// What was loaded, without the bits outside of `mask`.
+    fn masked(self, mask: &[u8]) -> Self {
+        let value = |bytes: &[u8]| Attributes::default().bytes(1, bytes);
+        let data = Attributes::default()
+            .number(1, REGISTER)
+            .number(2, REGISTER)
+            .number(3, mask.len() as u32)
+            .nested(4, value(mask))
+            .nested(5, value(&vec![0; mask.len()]));
+        self.push("bitwise", data)
+    }
+
+    /// It is a reset; that it is TCP has been asked for already.
+    pub(crate) fn resets(self) -> Self {
+        const RST: [u8; 1] = [4];
+        self.payload(REGISTER, BASE_TRANSPORT, 13, 1)
+            .masked(&RST)
+            .compare(EQ, &RST)
+    }
+
+    /// Its source port; that it is TCP has been asked for already.
+    pub(crate) fn source_port(self, port: u16) -> Self {
+        self.payload(REGISTER, BASE_TRANSPORT, 0, 2)
+            .compare(EQ, &port.to_be_bytes())
+    }
+
     /// It carries MP_JOIN.
     pub(crate) fn joins(self) -> Self {
         /// `NFT_EXTHDR_OP_TCPOPT`.
@@ -132,27 +175,25 @@ impl Rule {
             .number(3, 2)
             .number(4, 1)
             .number(6, TCP_OPTION);
-        let value = |byte: u8| Attributes::default().bytes(1, &[byte]);
-        let half = Attributes::default()
-            .number(1, REGISTER)
-            .number(2, REGISTER)
-            .number(3, 1)
-            .nested(4, value(0xf0))
-            .nested(5, value(0));
         self.push("exthdr", option)
-            .push("bitwise", half)
+            .masked(&[0xf0])
             .compare(EQ, &[MP_JOIN])
     }
 
-    /// Its four-tuple (source, its port, destination, its port) is in the set.
-    pub(crate) fn four_tuple_in(self, set: &str, ipv6: bool) -> Self {
+    /// Its four-tuple (the remote end, its port, the local end, its port) is in the set. `remote` says which end that is.
+    pub(crate) fn four_tuple_in(self, set: &str, ipv6: bool, remote: End) -> Self {
         let words = if ipv6 { 4 } else { 1 };
-        let (source, length) = address_at(End::Source, ipv6);
-        let (destination, _) = address_at(End::Destination, ipv6);
-        self.payload(WORDS, BASE_NETWORK, source, length)
-            .payload(WORDS + words, BASE_TRANSPORT, 0, 2)
-            .payload(WORDS + words + 1, BASE_NETWORK, destination, length)
-            .payload(WORDS + 2 * words + 1, BASE_TRANSPORT, 2, 2)
+        let (source, destination) = ((End::Source, 0), (End::Destination, 2));
+        let ((far, far_port), (near, near_port)) = match remote {
+            End::Source => (source, destination),
+            End::Destination => (destination, source),
+        };
+        let (far, length) = address_at(far, ipv6);
+        let (near, _) = address_at(near, ipv6);
+        self.payload(WORDS, BASE_NETWORK, far, length)
+            .payload(WORDS + words, BASE_TRANSPORT, far_port, 2)
+            .payload(WORDS + words + 1, BASE_NETWORK, near, length)
+            .payload(WORDS + 2 * words + 1, BASE_TRANSPORT, near_port, 2)
             .push(
                 "lookup",
                 Attributes::default().text(1, set).number(2, WORDS),

@@ -24,6 +24,10 @@ pub(crate) enum Hook {
     /// What a device receives, right after packet sockets have had their copy: before bridges, defragmentation and
     /// connection tracking.
     Ingress(String),
+    /// What is for the host itself. Of IPv4, it is put together if it came in fragments.
+    Input,
+    /// What the host itself sends.
+    Output,
     /// Translation of destinations.
     TranslateIn,
     /// Translation of sources.
@@ -183,8 +187,15 @@ impl Table {
     fn chain(&self, chain: &Chain) -> Attributes {
         /// `NF_ACCEPT`.
         const ACCEPT: u32 = 1;
+        /// `NF_INET_INGRESS` (Linux 5.10).
+        const INET_INGRESS: u32 = 5;
         let (kind, number, priority, device): (_, u32, i32, _) = match &chain.hook {
+            Hook::Ingress(device) if self.family == Family::Inet => {
+                ("filter", INET_INGRESS, -400, Some(device))
+            }
             Hook::Ingress(device) => ("filter", 0, -400, Some(device)),
+            Hook::Input => ("filter", 1, -400, None),
+            Hook::Output => ("filter", 3, -400, None),
             Hook::TranslateIn => ("nat", 0, -100, None),
             Hook::TranslateOut => ("nat", 4, 100, None),
         };

@@ -164,7 +164,12 @@ impl Transmit for MemoryTransmit {
         bytes.clear();
         bytes.extend_from_slice(&self.slot[..meta.len]);
         let checksum_ok = meta.partial_checksum;
-        direction.queue.push_back((bytes, RxMeta { checksum_ok }));
+        let joined = meta.gso_size != 0;
+        let meta_in = RxMeta {
+            checksum_ok,
+            joined,
+        };
+        direction.queue.push_back((bytes, meta_in));
         self.counters.sent += 1;
         self.counters.sent_bytes += meta.len as u64;
     }

@@ -191,6 +191,15 @@ impl std::fmt::Debug for Device {
     }
 }
 
+impl From<crate::vnet::Report> for RxMeta {
+    fn from(report: crate::vnet::Report) -> Self {
+        RxMeta {
+            checksum_ok: report.checksum_ok,
+            joined: report.gso_size != 0,
+        }
+    }
+}
+
 impl From<&TxMeta> for crate::vnet::Request {
     fn from(meta: &TxMeta) -> Self {
         crate::vnet::Request {

@@ -15,11 +15,12 @@ use crate::sys::filter::attach_filter;
 use crate::sys::packet::{BATCH_MAX, PacketSocket};
 use crate::vnet::{self, Report, Request};
 use manypath_host::Firewall;
-use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
+use manypath_stack::api::{IfaceId, Offload, TxMeta};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
@@ -27,13 +28,22 @@ use tokio::io::{Interest, Ready};
 
 /// The bytes before the IP packet in our buffers.
 const HEAD: usize = vnet::LEN + ETHERNET_LEN;
-/// Room for the largest coalesced packet.
+/// Room for the largest coalesced packet whose length an IP header can say.
 const RX_STRIDE: usize = (65_535 + HEAD).next_multiple_of(64);
+/// Room for the largest that there can be (`GRO_MAX_SIZE`, BIG TCP).
+const RX_WIDE_STRIDE: usize = (8 * 65_535 + HEAD).next_multiple_of(64);
+/// Batches with that room for each packet since the last packet that needed it.
+const RX_WIDE: u32 = 4096;
 /// Packets taken at one time.
 const RX_BATCH: usize = 32;
 /// With bursts, fewer, so that a batch is about this long and stays in the cache until it is copied on.
 const RX_BYTES: usize = 256 * 1024;
 const RX_FEW: usize = 4;
+const RX_SLAB: usize = if RX_FEW * RX_WIDE_STRIDE > RX_BATCH * RX_STRIDE {
+    RX_FEW * RX_WIDE_STRIDE
+} else {
+    RX_BATCH * RX_STRIDE
+};
 /// Asked of the kernel for each socket: what arrives in ten milliseconds at 10 Gbit/s.
 const SOCKET_BUFFER: usize = 16 << 20;
 const ETH_P_ALL: u16 = 3;
@@ -88,9 +98,11 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
         neighbours.learn(Duration::ZERO, *addr, *mac);
     }
     neighbours.announce();
+    let cut = Arc::new(AtomicU64::new(0));
     let mut transmit = PacketTransmit {
         socket: Arc::new(sender),
         receiver: Arc::clone(&receiver),
+        cut: Arc::clone(&cut),
         index: config.index,
         writable: None,
         mac: config.mac,
@@ -119,10 +131,11 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
         receive: Box::new(PacketReceive {
             socket: crate::sys::watch::watch(receiver, Interest::READABLE)?,
             mac: config.mac,
-            slab: vec![0; RX_STRIDE * RX_BATCH],
+            slab: vec![0; RX_SLAB],
             lens: [0; RX_BATCH],
             count: 0,
-            ask: RX_BATCH,
+            room: Room::default(),
+            cut,
         }),
         transmit: Box::new(transmit),
     })
@@ -144,36 +157,83 @@ struct PacketReceive {
     slab: Vec<u8>,
     lens: [u32; RX_BATCH],
     count: usize,
-    /// Packets to ask for next time.
-    ask: usize,
+    room: Room,
+    /// Packets that did not fit.
+    cut: Arc<AtomicU64>,
 }
 
-/// How many packets to ask for, so that what comes is likely to stay in the cache: many small ones, few bursts.
-fn next_ask(count: usize, bytes: usize) -> usize {
-    let usual = (bytes / count.max(1)).max(1);
-    (RX_BYTES / usual).clamp(RX_FEW, RX_BATCH)
+/// How the buffer is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    /// Packets to ask for.
+    ask: usize,
+    /// Bytes for each.
+    stride: usize,
+    /// Batches for which it stays so wide.
+    wide: u32,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            ask: RX_BATCH,
+            stride: RX_STRIDE,
+            wide: 0,
+        }
+    }
+}
+
+impl Room {
+    /// For the next batch, so that what comes is likely to stay in the cache: many small packets, few bursts. `lens` are those of
+    /// the last one, zero for a packet that did not fit.
+    fn after(self, lens: &[u32]) -> Self {
+        let is_wide = |len: &u32| *len == 0 || *len as usize > RX_STRIDE;
+        let wide = match lens.iter().any(is_wide) {
+            true => RX_WIDE,
+            false => self.wide.saturating_sub(1),
+        };
+        if wide > 0 {
+            return Self {
+                ask: RX_FEW,
+                stride: RX_WIDE_STRIDE,
+                wide,
+            };
+        }
+        let bytes: usize = lens.iter().map(|len| *len as usize).sum();
+        let usual = (bytes / lens.len().max(1)).max(1);
+        Self {
+            ask: (RX_BYTES / usual).clamp(RX_FEW, RX_BATCH),
+            ..Self::default()
+        }
+    }
 }
 
 impl PacketReceive {
+    /// The room for the next batch; the one before has been looked at.
+    fn make_room(&mut self) -> Room {
+        if self.count > 0 {
+            self.room = self.room.after(&self.lens[..self.count]);
+            self.count = 0;
+        }
+        self.room
+    }
+
     fn took(&mut self, count: usize) {
         self.count = count;
-        let bytes: usize = self.lens[..count].iter().map(|l| *l as usize).sum();
-        self.ask = next_ask(count, bytes);
+        let cut = self.lens[..count].iter().filter(|len| **len == 0).count();
+        self.cut.fetch_add(cut as u64, Ordering::Relaxed);
     }
 }
 
 impl Receive for PacketReceive {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.count = 0;
+        let Room { ask, stride, .. } = self.make_room();
         loop {
             let mut guard = ready!(self.socket.poll_read_ready(cx))?;
-            match guard.get_inner().recv_batch(
-                &mut self.slab,
-                RX_STRIDE,
-                &mut self.lens[..self.ask],
-            ) {
+            let socket = guard.get_inner();
+            match socket.recv_batch(&mut self.slab, stride, &mut self.lens[..ask]) {
                 Ok(count) => {
-                    if count < self.ask {
+                    if count < ask {
                         // The queue is empty: wait for the next arrival without asking in vain.
                         guard.clear_ready_matching(Ready::READABLE);
                     }
@@ -195,10 +255,10 @@ impl Receive for PacketReceive {
     }
 
     fn fill(&mut self) -> io::Result<usize> {
-        self.count = 0;
-        let lens = &mut self.lens[..self.ask];
+        let Room { ask, stride, .. } = self.make_room();
+        let lens = &mut self.lens[..ask];
         let socket = self.socket.get_ref();
-        let count = socket.recv_batch(&mut self.slab, RX_STRIDE, lens)?;
+        let count = socket.recv_batch(&mut self.slab, stride, lens)?;
         self.took(count);
         Ok(count)
     }
@@ -211,7 +271,7 @@ impl Receive for PacketReceive {
         if index >= self.count {
             return Inbound::Ignored;
         }
-        let start = index * RX_STRIDE;
+        let start = index * self.room.stride;
         let bytes = &self.slab[start..start + self.lens[index] as usize];
         let Some((header, ethernet)) = bytes.split_first_chunk() else {
             return Inbound::Ignored;
@@ -228,9 +288,7 @@ fn classify(mac: Mac, report: Report, ethernet: &[u8]) -> Inbound<'_> {
     if frame.dst.is_unicast() && frame.dst != mac {
         return Inbound::Ignored;
     }
-    let meta = RxMeta {
-        checksum_ok: report.checksum_ok,
-    };
+    let meta = report.into();
     match frame.kind {
         EtherType::ARP => Inbound::Neighbour(ethernet),
         EtherType::IPV6 if nd::is_discovery(frame.payload) => Inbound::Neighbour(ethernet),
@@ -246,6 +304,8 @@ struct PacketTransmit {
     socket: Arc<PacketSocket>,
     /// The receive half's socket, whose filter follows our addresses.
     receiver: Arc<PacketSocket>,
+    /// Packets that the receive half had too little room for.
+    cut: Arc<AtomicU64>,
     index: u32,
     writable: Option<AsyncFd<Arc<PacketSocket>>>,
     mac: Mac,
@@ -482,6 +542,7 @@ impl Transmit for PacketTransmit {
 
     fn counters(&mut self) -> DeviceCounters {
         self.counters.missed += u64::from(self.receiver.take_drops().unwrap_or(0));
+        self.counters.missed += self.cut.swap(0, Ordering::Relaxed);
         self.counters
     }
 }
@@ -489,6 +550,7 @@ impl Transmit for PacketTransmit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use manypath_stack::api::RxMeta;
 
     const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
@@ -504,7 +566,10 @@ mod tests {
         assert!(matches!(
             classify(OURS, report, &frame),
             Inbound::Packet {
-                meta: RxMeta { checksum_ok: true },
+                meta: RxMeta {
+                    checksum_ok: true,
+                    joined: false,
+                },
                 ..
             }
         ));
@@ -523,10 +588,27 @@ mod tests {
 
     #[test]
     fn batches_are_as_long_as_the_cache_likes() {
-        assert_eq!(next_ask(32, 32 * 1500), RX_BATCH);
-        assert_eq!(next_ask(4, 4 * 65_000), RX_FEW);
-        assert_eq!(next_ask(1, 20_000), 13);
-        assert_eq!(next_ask(0, 0), RX_BATCH);
+        let asked = |lens: &[u32]| Room::default().after(lens).ask;
+        assert_eq!(asked(&[1500; 32]), RX_BATCH);
+        assert_eq!(asked(&[65_000; 4]), RX_FEW);
+        assert_eq!(asked(&[20_000]), 13);
+        assert_eq!(asked(&[]), RX_BATCH);
+    }
+
+    #[test]
+    fn room_for_bursts_longer_than_an_ip_header_can_say() {
+        let fits = |room: Room| room.ask * room.stride <= RX_SLAB;
+        assert!(fits(Room::default()));
+        for lens in [[0, 60], [60, 190_000]] {
+            let mut room = Room::default().after(&lens);
+            assert!(fits(room));
+            // Small packets between them do not count.
+            for _ in 0..RX_WIDE {
+                assert!(room.stride > 8 * 65_535);
+                room = room.after(&[60, 1500]);
+            }
+            assert_eq!(room, Room::default());
+        }
     }
 
     #[test]

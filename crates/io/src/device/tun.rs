@@ -166,15 +166,16 @@ impl Receive for TunReceive {
         if self.head == 0 {
             return Inbound::Packet {
                 packet: bytes,
-                meta: RxMeta { checksum_ok: false },
+                meta: RxMeta {
+                    checksum_ok: false,
+                    ..RxMeta::default()
+                },
             };
         }
         match bytes.split_first_chunk() {
             Some((header, packet)) => Inbound::Packet {
                 packet,
-                meta: RxMeta {
-                    checksum_ok: Report::parse(header).checksum_ok,
-                },
+                meta: Report::parse(header).into(),
             },
             None => Inbound::Ignored,
         }

@@ -393,7 +393,10 @@ impl World {
         while let Some((iface, packet)) = self.due() {
             just_written(&packet);
             let receiver = &mut self.receiver;
-            let meta = RxMeta { checksum_ok: true };
+            let meta = RxMeta {
+                checksum_ok: true,
+                ..RxMeta::default()
+            };
             self.watches[1].around(|| receiver.handle_packet(now, iface, &packet, meta));
             data += usize::from(packet.len() > HEADERS);
             self.out.spare.push(packet);
@@ -416,7 +419,10 @@ impl World {
             };
             just_written(&packet);
             let sender = &mut self.sender;
-            let meta = RxMeta { checksum_ok: true };
+            let meta = RxMeta {
+                checksum_ok: true,
+                ..RxMeta::default()
+            };
             self.watches[0].around(|| sender.handle_packet(now, iface, &packet, meta));
             self.acknowledged += 1;
             self.out.spare.push(packet);

@@ -7,6 +7,9 @@ use super::path::IfaceId;
 pub struct RxMeta {
     /// The device (or the loopback of a host) vouches for the TCP checksum.
     pub checksum_ok: bool,
+    /// The device has joined several segments to this one. It may be longer than the length field of the IP header can say, which
+    /// is zero then.
+    pub joined: bool,
 }
 
 /// What the device has to know about a packet that was written into a slot.

@@ -1,7 +1,9 @@
 //! From a packet to whoever it is for.
 
 use manypath_tcp::time::Instant;
-use manypath_wire::ip::{self, IpError, icmp};
+use manypath_wire::ip::fragment::{self, Fragment};
+use manypath_wire::ip::icmp::{self, Complaint};
+use manypath_wire::ip::{self, IpError, IpMeta, Joined, v6};
 use manypath_wire::segment::{ParseError, Segment, Verify};
 use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
@@ -22,12 +24,26 @@ impl Stack {
     pub fn handle_packet(&mut self, now: Instant, iface: IfaceId, packet: &[u8], meta: RxMeta) {
         self.tick(now);
         self.counters.packets_in += 1;
-        let parsed = match ip::parse(packet) {
+        match ip::parse_as(packet, if meta.joined { Joined::Yes } else { Joined::No }) {
+            Err(IpError::Fragment) => self.handle_fragment(iface, packet),
+            parsed => self.handle_whole(iface, packet, parsed, meta.checksum_ok),
+        }
+    }
+
+    /// Takes what an IP packet says that is no fragment.
+    fn handle_whole(
+        &mut self,
+        iface: IfaceId,
+        packet: &[u8],
+        parsed: Result<(IpMeta, &[u8]), IpError>,
+        checksum_ok: bool,
+    ) {
+        let segment = match parsed {
             Ok((ip, body)) if matches!(ip.protocol, icmp::PROTOCOL_V4 | icmp::PROTOCOL_V6) => {
                 return self.handle_icmp(&ip, body);
             }
             Ok((ip, body)) => {
-                let verify = if meta.checksum_ok {
+                let verify = if checksum_ok {
                     Verify::Trusted
                 } else {
                     Verify::Full
@@ -36,9 +52,82 @@ impl Stack {
             }
             Err(error) => Err(ParseError::Ip(error)),
         };
-        match parsed {
+        match segment {
             Ok(seg) => self.take_segment(iface, &seg),
-            Err(error) => self.count_parse_error(error),
+            Err(error) => {
+                self.count_parse_error(error);
+                self.complain_of_headers(iface, packet, error);
+            }
+        }
+    }
+
+    /// Takes a piece of an IP packet, and the packet if that is whole now.
+    fn handle_fragment(&mut self, iface: IfaceId, packet: &[u8]) {
+        let piece = match fragment::read(packet) {
+            Ok(piece) if self.may_be_ours(iface, &piece) => piece,
+            Ok(_) => {
+                self.counters.drop_ip_fragment += 1;
+                return;
+            }
+            Err(error) => {
+                self.counters.drop_ip_fragment += 1;
+                self.complain_of_headers(iface, packet, ParseError::Ip(error));
+                return;
+            }
+        };
+        let count = &mut self.counters;
+        if let Some(whole) = self.fragments.take(self.now, iface, &piece, count) {
+            // A fragment in fragments is none, and is counted as what it is.
+            self.handle_whole(iface, &whole, ip::parse(&whole), false);
+        }
+    }
+
+    fn may_be_ours(&self, iface: IfaceId, piece: &Fragment<'_>) -> bool {
+        let (src, dst) = (piece.key.src, piece.key.dst);
+        let local = self.path_for_packet(iface, dst).is_some();
+        local && piece.may_be_tcp() && may_come_from(src, dst)
+    }
+
+    /// Gives packets up whose pieces did not come in time.
+    pub(super) fn expire_fragments(&mut self) {
+        while let Some(expired) = self.fragments.pop_expired(self.now) {
+            self.counters.fragment_timeout += 1;
+            if let Some(first) = expired.first {
+                self.complain(expired.came_by, &first, Complaint::Incomplete);
+            }
+        }
+    }
+
+    fn complain_of_headers(&mut self, iface: IfaceId, packet: &[u8], error: ParseError) {
+        let problem = match error {
+            ParseError::Ip(IpError::ExtensionHeader(problem)) => problem,
+            ParseError::NotTcp(_) => v6::unknown_protocol(packet),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            self.complain(iface, packet, Complaint::Problem(problem));
+        }
+    }
+
+    /// Tells the source of a packet what is wrong with it, if the packet came to an address that is ours alone. Of one that we
+    /// share with the host the host's kernel says it.
+    fn complain(&mut self, came_by: IfaceId, packet: &[u8], complaint: Complaint) {
+        let Some((_, dst)) = ip::ends(packet).filter(|&(src, dst)| may_come_from(src, dst)) else {
+            return;
+        };
+        let path = self.path_for_packet(came_by, dst);
+        let Some(iface) = path
+            .filter(|path| path.ports.is_none())
+            .map(|path| path.iface)
+        else {
+            return;
+        };
+        let Some(error) = icmp::complain(packet, complaint) else {
+            return;
+        };
+        match self.replies.complain(self.now, iface, error) {
+            true => self.counters.icmp_sent += 1,
+            false => self.counters.reply_limited += 1,
         }
     }
 

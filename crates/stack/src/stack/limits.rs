@@ -119,6 +119,7 @@ impl Stack {
             tables,
             time_wait: self.time_wait.memory(),
             queues: self.replies.memory()
+                + self.fragments.memory()
                 + self.events.capacity() * size_of::<crate::api::Event>()
                 + (self.ready.capacity() + self.touched.capacity() + self.due.capacity())
                     * size_of::<u32>(),

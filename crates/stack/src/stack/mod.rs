@@ -6,6 +6,7 @@ mod control;
 mod cookies;
 pub(crate) mod demux;
 mod fastopen;
+mod fragments;
 mod handle;
 mod input;
 mod jar;
@@ -43,6 +44,7 @@ use crate::ids::{ConnId, ListenerId};
 use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
+use fragments::Fragments;
 use jar::CookieJar;
 use limits::{Cost, Source, Usage};
 use listener::Listener;
@@ -183,6 +185,7 @@ pub struct Stack {
     /// Scratch space of `handle_timeout`.
     due: Vec<u32>,
     replies: Replies,
+    fragments: Fragments,
     time_wait: TimeWait,
     usage: Usage,
     /// The latest time that was told; time never runs backwards in here.
@@ -218,6 +221,7 @@ impl Stack {
             touched: Vec::new(),
             due: Vec::new(),
             replies: Replies::new(config.replies_per_second),
+            fragments: Fragments::default(),
             rng,
             now,
             config,
@@ -491,15 +495,15 @@ impl Stack {
         }
         self.due = due;
         self.time_wait.expire(now, usize::MAX);
+        self.expire_fragments();
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn poll_deadline(&mut self) -> Option<Instant> {
         self.assess();
-        match (self.wheel.earliest(), self.time_wait.deadline()) {
-            (Some(conn), Some(record)) => Some(conn.min(record)),
-            (some, None) | (None, some) => some,
-        }
+        let tables = [self.time_wait.deadline(), self.fragments.deadline()];
+        let all = self.wheel.earliest().into_iter();
+        all.chain(tables.into_iter().flatten()).min()
     }
 
     /// The next thing to tell.

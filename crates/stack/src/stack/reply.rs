@@ -2,6 +2,7 @@
 //! acknowledgements of TIME-WAIT. Bounded in number and rate.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::checksum::Sum;
@@ -33,6 +34,8 @@ struct Reply {
 /// The replies that wait, and how many more may be made now.
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
+    /// ICMP errors, written already.
+    errors: VecDeque<(IfaceId, Vec<u8>)>,
     per_second: u32,
     budget: u32,
     filled: Instant,
@@ -42,6 +45,7 @@ impl Replies {
     pub(super) fn new(per_second: u32) -> Self {
         Self {
             queue: VecDeque::new(),
+            errors: VecDeque::new(),
             per_second,
             budget: per_second,
             filled: Instant::ZERO,
@@ -65,7 +69,8 @@ impl Replies {
                 .min(self.per_second);
             self.filled = now;
         }
-        let allowed = self.budget > 0 && self.queue.len() < MOST;
+        let waiting = self.queue.len() + self.errors.len();
+        let allowed = self.budget > 0 && waiting < MOST;
         self.budget -= u32::from(allowed);
         allowed
     }
@@ -147,11 +152,50 @@ impl Replies {
         room
     }
 
+    /// Sends an ICMP error; false when there are too many (RFC 4443 section 2.4 f, RFC 1812 section 4.3.2.8).
+    pub(super) fn complain(&mut self, now: Instant, iface: IfaceId, packet: Vec<u8>) -> bool {
+        let allowed = self.allowed(now);
+        if allowed {
+            self.errors.push_back((iface, packet));
+        }
+        allowed
+    }
+
     /// Writes the next one. `Err` names the interface without room.
     pub(super) fn transmit(&mut self, slots: &mut dyn Slots) -> Result<bool, IfaceId> {
-        let Some(reply) = self.queue.front() else {
+        if let Some(reply) = self.queue.front() {
+            reply.write(slots)?;
+            self.queue.pop_front();
+        } else if let Some((iface, packet)) = self.errors.front() {
+            write_packet(slots, *iface, packet)?;
+            self.errors.pop_front();
+        } else {
             return Ok(false);
-        };
+        }
+        Ok(true)
+    }
+}
+
+fn write_packet(slots: &mut dyn Slots, iface: IfaceId, packet: &[u8]) -> Result<(), IfaceId> {
+    let buffer = slots.slot(iface, packet.len()).ok_or(iface)?;
+    buffer[..packet.len()].copy_from_slice(packet);
+    // Below 1,280 bytes, and no part of it is TCP's.
+    let len = packet.len() as u16;
+    let meta = TxMeta {
+        len: packet.len(),
+        gso_size: 0,
+        header_len: len,
+        l4_offset: len,
+        ipv6: packet.first().is_some_and(|first| first >> 4 == 6),
+        partial_checksum: false,
+    };
+    slots.commit(iface, meta);
+    Ok(())
+}
+
+impl Reply {
+    fn write(&self, slots: &mut dyn Slots) -> Result<(), IfaceId> {
+        let reply = self;
         let fitted = fit(
             &Wanted {
                 options: reply.options,
@@ -174,7 +218,6 @@ impl Replies {
             .and_then(|_| emit::finish(buffer, Sum::ZERO, Checksum::Full));
         let l4_offset = emit::ip_header_len(&reply.tuple) as u16;
         let (iface, ipv6) = (reply.iface, reply.tuple.is_ipv6());
-        self.queue.pop_front();
         if written.is_ok() {
             let meta = TxMeta {
                 len,
@@ -186,6 +229,6 @@ impl Replies {
             };
             slots.commit(iface, meta);
         }
-        Ok(true)
+        Ok(())
     }
 }

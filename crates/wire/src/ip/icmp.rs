@@ -3,9 +3,11 @@
 //! Anybody can send these. The parser only says what the message claims; the subflow compares the quoted sequence
 //! number with what it has in flight before it believes anything (RFC 5927).
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::{IpError, IpMeta, v4, v6};
+use super::{Ecn, IpError, IpMeta, Joined, Problem, v4, v6};
 use crate::checksum::{Sum, pseudo_v6};
 use crate::cursor::Reader;
 use crate::ids::FourTuple;
@@ -96,6 +98,92 @@ pub fn parse(meta: &IpMeta, body: &[u8]) -> Result<Error, IcmpError> {
     Ok(Error { tuple, seq, kind })
 }
 
+/// Bytes of an ICMPv6 error at most, its IP header included (RFC 4443 section 2.4 c).
+const MAX_LEN_V6: usize = 1280;
+/// Bytes of an ICMP error at most, its IP header included (RFC 1812 section 4.3.2.3).
+const MAX_LEN_V4: usize = 576;
+/// The hop limit of our errors.
+const HOP_LIMIT: u8 = 64;
+
+/// What we say about packets of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// A header of an IPv6 packet cannot be taken (RFC 4443 section 3.4).
+    Problem(Problem),
+    /// Pieces of the packet whose first one is quoted did not come in time (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+    Incomplete,
+}
+
+/// The error about `packet` that goes back to its source. `None` where none may be sent: about what is no TCP and could be an error
+/// itself (RFC 4443 section 2.4 e), and what IPv4 has no message for. The caller has looked at the addresses.
+#[must_use]
+pub fn complain(packet: &[u8], complaint: Complaint) -> Option<Vec<u8>> {
+    let (message, code, word) = match (packet.first()? >> 4, complaint) {
+        (4, Complaint::Incomplete) => (11, 1, 0),
+        (6, Complaint::Incomplete) => (3, 1, 0),
+        (6, Complaint::Problem(problem)) => (4, problem.code.number(), problem.pointer),
+        _ => return None,
+    };
+    let mut body = vec![message, code, 0, 0];
+    body.extend(u32::to_be_bytes(word));
+    match packet.first()? >> 4 {
+        4 => {
+            let meta = v4::fields(packet, Joined::No).ok()?.meta;
+            let quote = packet.len().min(MAX_LEN_V4 - v4::HEADER_LEN - body.len());
+            body.extend_from_slice(&packet[..quote]);
+            let sum = Sum::of(&body);
+            let (IpAddr::V4(from), IpAddr::V4(to)) = (meta.dst, meta.src) else {
+                return None;
+            };
+            let mut header = [0; v4::HEADER_LEN];
+            let len = (header.len() + body.len()) as u16;
+            v4::emit(
+                &mut header,
+                from,
+                to,
+                PROTOCOL_V4,
+                HOP_LIMIT,
+                Ecn::NotEct,
+                len,
+            );
+            Some(message_of(&header, body, sum))
+        }
+        _ => {
+            let meta = v6::fixed(packet)?;
+            if v6::mentions(packet, PROTOCOL_V6) {
+                return None;
+            }
+            let quote = packet.len().min(MAX_LEN_V6 - v6::HEADER_LEN - body.len());
+            body.extend_from_slice(&packet[..quote]);
+            let (IpAddr::V6(from), IpAddr::V6(to)) = (meta.dst, meta.src) else {
+                return None;
+            };
+            let mut sum = pseudo_v6(from, to, PROTOCOL_V6, body.len() as u32);
+            sum.add_bytes(&body);
+            let mut header = [0; v6::HEADER_LEN];
+            let len = body.len() as u16;
+            v6::emit(
+                &mut header,
+                from,
+                to,
+                PROTOCOL_V6,
+                HOP_LIMIT,
+                Ecn::NotEct,
+                len,
+            );
+            Some(message_of(&header, body, sum))
+        }
+    }
+}
+
+/// The packet with its checksum.
+fn message_of(header: &[u8], mut body: Vec<u8>, sum: Sum) -> Vec<u8> {
+    body[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    let mut packet = header.to_vec();
+    packet.append(&mut body);
+    packet
+}
+
 /// The eight bytes before the quoted packet.
 struct Head {
     message: u8,
@@ -140,7 +228,7 @@ fn quoted(packet: &[u8], v6: bool) -> Option<(FourTuple, SeqNum)> {
     let meta = if v6 {
         v6::parse_quoted(packet).ok()?
     } else {
-        let fields: Result<v4::Fields, IpError> = v4::fields(packet);
+        let fields: Result<v4::Fields, IpError> = v4::fields(packet, Joined::No);
         fields
             .ok()
             .filter(|fields| !fields.is_later_fragment())?
@@ -160,9 +248,7 @@ fn quoted(packet: &[u8], v6: bool) -> Option<(FourTuple, SeqNum)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ip::{self, Ecn};
-    use alloc::vec;
-    use alloc::vec::Vec;
+    use crate::ip::{self, ProblemCode};
     use core::net::{Ipv4Addr, Ipv6Addr};
 
     const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -326,5 +412,32 @@ mod tests {
         };
         assert_eq!(parse(&tcp, body), Err(IcmpError::NotIcmp));
         assert_eq!(parse(&meta, &body[..7]), Err(IcmpError::Truncated));
+    }
+
+    #[test]
+    fn complaints_quote_the_packet_and_go_back() {
+        let problem = Complaint::Problem(Problem {
+            code: ProblemCode::Option,
+            pointer: 42,
+        });
+        let mut v6 = quote_v6();
+        v6.resize(3000, 9);
+        let packet = complain(&v6, problem).unwrap();
+        let (meta, body) = ip::parse(&packet).unwrap();
+        assert_eq!(packet.len(), 1280);
+        assert_eq!((meta.src, meta.dst), (IpAddr::V6(PEER6), IpAddr::V6(US6)));
+        assert_eq!(body[..2], [4, 2]);
+        assert_eq!(body[4..8], [0, 0, 0, 42]);
+        assert_eq!(body[8..], v6[..1232]);
+        // As its receiver reads it: nothing that a subflow acts on, with a right checksum.
+        assert_eq!(parse(&meta, body), Err(IcmpError::NotAnError));
+        assert_eq!(complain(&quote_v4(), problem), None);
+        assert_eq!(complain(&message_v6(1, 0, 0, &quote_v6()), problem), None);
+        for (quote, kind) in [(quote_v4(), [11, 1]), (quote_v6(), [3, 1])] {
+            let packet = complain(&quote, Complaint::Incomplete).unwrap();
+            let (meta, body) = ip::parse(&packet).unwrap();
+            assert_eq!(body[..2], kind);
+            assert_eq!(parse(&meta, body), Err(IcmpError::NotAnError));
+        }
     }
 }

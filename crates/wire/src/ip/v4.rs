@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::{Ecn, IpError, IpMeta};
+use super::{Ecn, IpError, IpMeta, Joined};
 use crate::checksum::Sum;
 use crate::cursor::{NoRoom, Reader, Writer};
 
@@ -17,6 +17,7 @@ const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// The header's fields as they stand, whether or not the whole packet is there.
 pub(super) struct Fields {
     pub(super) meta: IpMeta,
+    pub(super) identification: u16,
     fragment: u16,
 }
 
@@ -30,11 +31,24 @@ impl Fields {
     pub(super) const fn is_later_fragment(&self) -> bool {
         self.fragment & FRAGMENT_OFFSET != 0
     }
+
+    /// Where the piece belongs, bytes.
+    pub(super) const fn offset(&self) -> usize {
+        (self.fragment & FRAGMENT_OFFSET) as usize * 8
+    }
+
+    /// Further pieces follow.
+    pub(super) const fn more(&self) -> bool {
+        self.fragment & MORE_FRAGMENTS != 0
+    }
 }
 
 /// Reads the fixed fields and checks only the header's own lengths.
-pub(super) fn fields(packet: &[u8]) -> Result<Fields, IpError> {
-    let (version_and_length, fields) = read(packet).ok_or(IpError::Truncated)?;
+pub(super) fn fields(packet: &[u8], joined: Joined) -> Result<Fields, IpError> {
+    let (version_and_length, mut fields) = read(packet).ok_or(IpError::Truncated)?;
+    if fields.meta.total_len == 0 && joined == Joined::Yes {
+        fields.meta.total_len = packet.len();
+    }
     let header_len = fields.meta.header_len;
     if version_and_length >> 4 != 4 || header_len < HEADER_LEN || fields.meta.total_len < header_len
     {
@@ -49,7 +63,7 @@ fn read(packet: &[u8]) -> Option<(u8, Fields)> {
     let version_and_length = reader.u8()?;
     let traffic_class = reader.u8()?;
     let total_len = usize::from(reader.u16()?);
-    let _identification = reader.u16()?;
+    let identification = reader.u16()?;
     let fragment = reader.u16()?;
     let (ttl, protocol, _checksum) = (reader.u8()?, reader.u8()?, reader.u16()?);
     let src = IpAddr::V4(Ipv4Addr::from(reader.array::<4>()?));
@@ -65,22 +79,53 @@ fn read(packet: &[u8]) -> Option<(u8, Fields)> {
         total_len,
         header_len,
     };
-    Some((version_and_length, Fields { meta, fragment }))
+    let fields = Fields {
+        meta,
+        identification,
+        fragment,
+    };
+    Some((version_and_length, fields))
 }
 
-/// Reads and checks a header. Options are skipped.
-pub(super) fn parse(packet: &[u8]) -> Result<IpMeta, IpError> {
-    let fields = fields(packet)?;
+/// Reads and checks a header, of a fragment as well. Options are skipped.
+pub(super) fn checked(packet: &[u8], joined: Joined) -> Result<Fields, IpError> {
+    let fields = fields(packet, joined)?;
     let header = packet
         .get(..fields.meta.header_len)
         .ok_or(IpError::Truncated)?;
     if !Sum::of(header).is_valid() {
         return Err(IpError::Checksum);
     }
+    Ok(fields)
+}
+
+/// Reads and checks the header of a whole packet.
+pub(super) fn parse(packet: &[u8], joined: Joined) -> Result<IpMeta, IpError> {
+    let fields = checked(packet, joined)?;
     if fields.is_fragment() {
         return Err(IpError::Fragment);
     }
     Ok(fields.meta)
+}
+
+/// Makes a fragment's header, options included, the one of the whole packet of `total_len` bytes.
+pub(super) fn make_whole(header: &mut [u8], ecn: Ecn, total_len: u16) -> Result<(), NoRoom> {
+    let class = header.get(1).ok_or(NoRoom)? & !0b11 | ecn.bits();
+    let mut w = Writer::new(header.get_mut(1..8).ok_or(NoRoom)?);
+    w.u8(class)?;
+    w.u16(total_len)?;
+    w.u16(0)?;
+    w.u16(0)?;
+    write_checksum(header)
+}
+
+pub(super) fn write_checksum(header: &mut [u8]) -> Result<(), NoRoom> {
+    let field = CHECKSUM_AT..CHECKSUM_AT + 2;
+    header.get_mut(field.clone()).ok_or(NoRoom)?.fill(0);
+    let checksum = Sum::of(header).finish();
+    let field = header.get_mut(field).ok_or(NoRoom)?;
+    field.copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
 }
 
 /// Writes a header without options for a packet of `total_len` bytes: not to be fragmented, and with identification
