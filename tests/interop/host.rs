@@ -72,6 +72,51 @@ fn a_reloaded_firewall_ends_no_connection_behind_a_tun() {
     survives_a_reload("tun", &[Role::Client]);
 }
 
+/// What somebody takes away behind a TUN device is put back and counted, and the connection goes on.
+#[test]
+fn what_is_taken_away_behind_a_tun_is_put_back_and_counted() {
+    let Some(net) = Net::new(1) else { return };
+    let plan = Plan {
+        own: Own::Shared,
+        more: ["--attach", "tun"].map(str::to_owned).into(),
+        ..Plan::new(&[V4])
+    };
+    let mut route = Route::open(&net, Role::Client, plan);
+    let ends = route.join();
+    both_ways(&ends.ours, &ends.kernel, 1000);
+    let deeds = [
+        "ip rule flush; ip rule add table main pref 32766; ip rule add table default pref 32767",
+        "ip route flush table $(ip rule | sed -n 's/^7000:.*lookup //p')",
+        "ip route del 198.18.0.0/24",
+        "ip addr del 198.18.0.1/24 dev manypath0",
+        "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.ip_forward=0",
+        "sysctl -qw net.ipv4.conf.manypath0.forwarding=0",
+        "ip link set manypath0 down",
+        "ip link del manypath0",
+    ];
+    let mut count = 0;
+    for deed in deeds {
+        shell(&net.ours, deed);
+        let begin = std::time::Instant::now();
+        both_ways(&ends.ours, &ends.kernel, 100_000);
+        println!("{deed}: it goes on after {:?}", begin.elapsed());
+        count = wait_until(deed, || {
+            let counters = route.program.report().counters;
+            let now = counters[manypath_control::report::HOST_REPAIRS];
+            if now > count { Ok(now) } else { Err(now) }
+        });
+    }
+    let pid = route.program.pid().to_string();
+    let shown = manypath(["status", "--pid", &pid])
+        .output()
+        .expect("it starts");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("repairs: "), "{shown}");
+    let said = route.program.said();
+    assert!(said.contains("somebody removed or changed"), "{said}");
+    finish(&ends.ours, &ends.kernel);
+}
+
 /// A server of the peer's kernel that answers every connection; how many are answered at one time does not matter.
 fn greeter(net: &Net) -> SocketAddr {
     let at = SocketAddr::new(Net::kernel_address(V4, 1), 5001);

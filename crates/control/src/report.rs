@@ -8,6 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+/// The counter of what was put back on the host after somebody had taken it away or changed it.
+pub const HOST_REPAIRS: &str = "host_repairs";
+
 /// A process that owns a stack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -18,6 +18,10 @@ const TABLES: u32 = 7_000_000;
 const INSIDE_MAX: u32 = 200;
 /// Paths that are gone and whose inside addresses are kept for their return.
 const PAST_MAX: usize = 32;
+/// The main routing table.
+const MAIN: u32 = 254;
+/// That of the routes which Linux makes for the networks of IPv6 addresses (`IP6_RT_PRIO_ADDRCONF`).
+const KERNEL_METRIC: u32 = 256;
 /// How many networks there are to choose from.
 const NETWORKS: std::ops::RangeInclusive<u8> = 0..=255;
 
@@ -176,6 +180,26 @@ impl Nat {
         self.translate(setup)
     }
 
+    /// The host's addresses on the device.
+    #[must_use]
+    pub fn addresses(&self) -> [IpAddr; 2] {
+        [false, true].map(|ipv6| self.networks.inside(ipv6, 1))
+    }
+
+    /// The route to the device's own network, which the kernel makes with its address.
+    fn device_route(&self, ipv6: bool) -> Route {
+        let addr = self.networks.inside(ipv6, 1);
+        let prefix = if ipv6 { 64 } else { 24 };
+        Route {
+            to: network(addr, prefix),
+            prefix,
+            index: self.tun_index,
+            gateway: None,
+            table: MAIN,
+            metric: if ipv6 { KERNEL_METRIC } else { 0 },
+        }
+    }
+
     /// The device's name.
     #[must_use]
     pub fn device(&self) -> &str {
@@ -200,6 +224,13 @@ impl Nat {
             let of = |p: &&Inside| p.inside == routing.rule.from;
             self.paths.iter().find(of).is_some_and(|p| !p.path.passes)
         };
+        for ipv6 in [false, true] {
+            let route = self.device_route(ipv6);
+            // While the device is off or has no address there is none to be had; the one who looks after it is told, too.
+            if netlink::add_missing_route(&route).is_ok() {
+                restored.push(format!("the route to {} by {}", route.to, self.tun));
+            }
+        }
         for routing in self.routes.values().filter(|routing| !waits(routing)) {
             let rule = &routing.rule;
             let mut note = |done: io::Result<()>, what: String| match done {
@@ -390,6 +421,7 @@ fn routes(path: &Uplink, table: u32) -> Vec<Route> {
         index: path.index,
         gateway: None,
         table,
+        metric: 0,
     });
     let any: IpAddr = if path.addr.is_ipv6() {
         Ipv6Addr::UNSPECIFIED.into()
@@ -403,6 +435,7 @@ fn routes(path: &Uplink, table: u32) -> Vec<Route> {
             index: path.index,
             gateway: path.gateway,
             table,
+            metric: 0,
         }])
         .collect()
 }
@@ -418,7 +451,7 @@ fn forward(setup: &mut Setup, tun: &str, iface: &str, ipv6: bool) -> io::Result<
     let advertisements = format!("net/ipv6/conf/{iface}/accept_ra");
     if std::fs::read_to_string(format!("/proc/sys/{advertisements}")).is_ok_and(|v| v.trim() == "1")
     {
-        setup.set_sysctl(&advertisements, "2")?;
+        setup.set_sysctl_once(&advertisements, "2")?;
     }
     setup.set_sysctl("net/ipv6/conf/all/forwarding", "1")
 }

@@ -6,11 +6,13 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Multicast groups of rtnetlink (linux/rtnetlink.h, RTNLGRP_*).
-const GROUPS: [u32; 4] = [
+const GROUPS: [u32; 6] = [
     7,  // IPV4_ROUTE
     11, // IPV6_ROUTE
     8,  // IPV4_RULE
     19, // IPV6_RULE
+    24, // IPV4_NETCONF
+    25, // IPV6_NETCONF
 ];
 
 /// A socket on which the kernel tells of changes. What changed is not said: whoever is told looks at what is his
@@ -30,7 +32,7 @@ impl std::fmt::Debug for News {
 }
 
 impl News {
-    /// Of routes and of the rules that choose among routing tables.
+    /// Of routes, of the rules that choose among routing tables, and of the settings of interfaces.
     ///
     /// # Errors
     /// Those of the socket.

@@ -7,6 +7,7 @@ use crate::firewall::{self, Firewall, Guard, Translation};
 use crate::journal::{Journal, Undo};
 use crate::nat::Networks;
 use crate::sysctl;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -19,6 +20,8 @@ pub struct Setup {
     nat: Option<Firewall>,
     /// Let tables belong to the process where the kernel can.
     owned: bool,
+    /// Kernel settings and what they have to be.
+    settings: BTreeMap<String, String>,
 }
 
 impl Setup {
@@ -32,6 +35,7 @@ impl Setup {
             guard: None,
             nat: None,
             owned: true,
+            settings: BTreeMap::new(),
         })
     }
 
@@ -120,7 +124,7 @@ impl Setup {
         firewall.translate(&name, list)
     }
 
-    /// Puts back the tables that somebody took away. Answers them in words.
+    /// Puts back the tables that somebody took away and the settings that somebody changed. Answers them in words.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -141,6 +145,13 @@ impl Setup {
                 Some(Ok(false)) | None => {}
             }
         }
+        for (key, value) in &self.settings {
+            match sysctl::put_back(key, value) {
+                Ok(true) => restored.push(format!("the kernel setting {key} = {value}")),
+                Ok(false) => {}
+                Err(e) => result = Err(e),
+            }
+        }
         (restored, result)
     }
 
@@ -154,6 +165,13 @@ impl Setup {
     }
 
     pub(crate) fn set_sysctl(&mut self, key: &str, value: &str) -> io::Result<()> {
+        sysctl::set(&mut self.journal, key, value)?;
+        self.settings.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// The same for a setting that others may change again: how a network manager listens to router advertisements is its business.
+    pub(crate) fn set_sysctl_once(&mut self, key: &str, value: &str) -> io::Result<()> {
         sysctl::set(&mut self.journal, key, value)
     }
 

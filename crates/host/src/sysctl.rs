@@ -44,6 +44,17 @@ pub(crate) fn set(journal: &mut Journal, key: &str, value: &str) -> io::Result<(
     }
 }
 
+/// Sets `key` again if it is another than `value` now; the answer is whether it was. A setting that is gone, with its interface, is
+/// none.
+pub(crate) fn put_back(key: &str, value: &str) -> io::Result<bool> {
+    match read(key) {
+        Ok(now) if now != value => write(key, value).map(|()| true),
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
 /// Undoes [`set`], unless somebody else has set another value since or another process still needs ours.
 pub(crate) fn restore(key: &str, before: &str, ours: &str, others: &[Undo]) -> io::Result<()> {
     let needed = others

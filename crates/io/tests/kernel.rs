@@ -471,3 +471,46 @@ fn a_program_that_writes_and_ends_loses_nothing() {
         write_and_end(Attach::Tun, &["v1"]);
     }
 }
+
+/// What others do to the firewall is undone at once where the kernel lets them do it (before Linux 5.12).
+#[test]
+fn rules_that_somebody_flushes_are_put_back() {
+    let Some(lab) = Lab::new(1) else { return };
+    lab.address_ours(1);
+    lab.ours.block_on(|| async {
+        let build = stack(&["v1"]).attach(Attach::Packet).exposed_tables(true);
+        let context = build.build().expect("a stack");
+        let _listener = MpListener::bind(&context, addr("0.0.0.0:80")).expect("a free port");
+        let ruleset = || run("nft list ruleset");
+        let before = ruleset();
+        let name = before
+            .lines()
+            .find_map(|l| l.strip_prefix("table netdev ")?.strip_suffix(" {"))
+            .expect("it is in force");
+        let deeds = [
+            "nft flush ruleset".to_owned(),
+            format!("nft delete table netdev {name}"),
+            format!("nft flush chain netdev {name} guard0"),
+        ];
+        let mut times = Vec::new();
+        for (n, deed) in (1..).zip(deeds.iter().cycle().take(9)) {
+            // On a thread of its own: the driver has this one.
+            let (deed, before) = (deed.clone(), before.clone());
+            let away = tokio::task::spawn_blocking(move || {
+                run(&deed);
+                let begin = std::time::Instant::now();
+                while ruleset() != before {
+                    assert!(begin.elapsed() < Duration::from_secs(20), "{deed}");
+                }
+                begin.elapsed()
+            });
+            times.push(away.await.expect("it comes back"));
+            assert_eq!(context.repairs(), n);
+        }
+        times.sort();
+        println!("rules were back after {times:?}");
+        // A look takes some milliseconds itself, and other tests run beside this one.
+        let median = times[times.len() / 2];
+        assert!(median < Duration::from_millis(100), "{times:?}");
+    });
+}

@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 
 use manypath_control::convert;
-use manypath_control::report::{ConnReport, DeviceReport, MemoryReport, Overview, PathReport};
+use manypath_control::report::{
+    ConnReport, DeviceReport, HOST_REPAIRS, MemoryReport, Overview, PathReport,
+};
 use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Context;
@@ -54,7 +56,12 @@ impl Backend for Live {
             paths,
             devices: context.devices().into_iter().map(device).collect(),
             memory,
-            counters: context.counters().iter().map(owned).collect(),
+            counters: context
+                .counters()
+                .iter()
+                .chain([(HOST_REPAIRS, context.repairs())])
+                .map(owned)
+                .collect(),
         }
     }
 

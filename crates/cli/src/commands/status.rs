@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use manypath_control::client::{self, Client, Collected, collect, collect_one};
 use manypath_control::report::{
-    ConnReport, EndedReport, MemoryReport, PathReport, ProcessReport, SubflowReport,
+    ConnReport, EndedReport, HOST_REPAIRS, MemoryReport, PathReport, ProcessReport, SubflowReport,
 };
 use manypath_control::wire::{DecisionReport, Reply, Request};
 use serde::Serialize;
@@ -280,6 +280,11 @@ fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
     let MemoryReport { used, limit } = process.memory;
     if limit > 0 {
         out.line(&format!("  memory: {} of {}", bytes(used), bytes(limit)));
+    }
+    if let Some(repairs @ 1..) = process.counters.get(HOST_REPAIRS) {
+        out.line(&format!(
+            "  repairs: {repairs} (of rules, routes, settings or a device of this process that somebody took away or changed; the log names them)"
+        ));
     }
 }
 
@@ -562,7 +567,9 @@ mod tests {
                 used: 1,
                 limit: 1 << 30,
             },
-            counters: [("syn_source_limit".to_owned(), 7), ("never".to_owned(), 0)].into(),
+            counters: [("syn_source_limit", 7), ("never", 0), (HOST_REPAIRS, 2)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
             connections: vec![ConnReport {
                 subflows: vec![subflow(0, "wlan0"), subflow(1, "wwan0")],
                 fallback: Some("a checksum failed: something rewrites the payload".into()),
@@ -598,6 +605,7 @@ mod tests {
             "0 bit/s",
             "is down",
             "memory",
+            "repairs: 2",
             "syn_source_limit",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");

@@ -78,6 +78,8 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The routing table.
     pub table: u32,
+    /// The kernel prefers smaller ones; 0 is its own choice.
+    pub metric: u32,
 }
 
 /// Adds a route, in place of one to the same destination.
@@ -130,6 +132,10 @@ fn route_message(route: &Route) -> RouteMessage {
     }
     message.attributes.push(RouteAttribute::Oif(route.index));
     message.attributes.push(RouteAttribute::Table(route.table));
+    if route.metric != 0 {
+        let metric = RouteAttribute::Priority(route.metric);
+        message.attributes.push(metric);
+    }
     message
 }
 

@@ -21,6 +21,7 @@ pub(super) struct Desired {
     pub(super) specs: Vec<PathSpec>,
     pub(super) offload: bool,
     pub(super) local_ports: u16,
+    pub(super) exposed: bool,
 }
 
 /// A kind of attachment.
@@ -42,6 +43,9 @@ pub(super) trait Kind: Send {
 
     /// Puts back what somebody took away of what was set up on the host. Answers it in words.
     fn repair(&mut self) -> (Vec<String>, io::Result<()>);
+
+    /// How often that was so.
+    fn repairs(&self) -> u64;
 
     /// Whether others can change our firewall rules.
     fn is_exposed(&self) -> bool;
@@ -170,7 +174,7 @@ impl Attachment {
         let (restored, result) = kind.repair();
         for what in restored {
             tracing::warn!(
-                "somebody removed {what} from this host: put back; subflows that the kernel reset meanwhile are joined again"
+                "somebody removed or changed {what} on this host: put back; subflows that the kernel reset meanwhile are joined again"
             );
         }
         if let Err(e) = result {

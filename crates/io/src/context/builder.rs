@@ -78,6 +78,7 @@ pub struct Builder {
     attach: Attach,
     offload: bool,
     local_ports: u16,
+    exposed: bool,
     stack: StackConfig,
     conn: ConnOptions,
     accept: ConnOptions,
@@ -103,6 +104,7 @@ impl Builder {
             attach: Attach::Auto,
             offload: true,
             local_ports: LOCAL_PORTS,
+            exposed: false,
             stack: StackConfig::default(),
             conn: ConnOptions {
                 path_manager: PathManager::FullMesh,
@@ -156,6 +158,14 @@ impl Builder {
     #[must_use]
     pub fn local_ports(mut self, count: u16) -> Self {
         self.local_ports = count.max(1);
+        self
+    }
+
+    /// Lets every program of the host change the firewall tables of the stack, as is so on Linux before 5.12 anyway. Otherwise they
+    /// belong to this process, and a reload of the host's firewall leaves them alone.
+    #[must_use]
+    pub fn exposed_tables(mut self, exposed: bool) -> Self {
+        self.exposed = exposed;
         self
     }
 
@@ -222,6 +232,7 @@ impl Builder {
                 specs: self.specs,
                 offload: self.offload,
                 local_ports: self.local_ports,
+                exposed: self.exposed,
             };
             attach_host(&shared, self.attach, wanted, &mut tasks)
         } else {

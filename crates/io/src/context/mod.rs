@@ -227,6 +227,14 @@ impl Context {
         lock(&self.0.attachment).find_ways(&self.0.shared, pairs);
     }
 
+    /// How often something was put back that somebody took away or changed of what was set up on the host: firewall rules, routes and
+    /// the rules that choose among them, settings, a TUN device.
+    #[must_use]
+    pub fn repairs(&self) -> u64 {
+        let attachment = lock(&self.0.attachment);
+        attachment.kind().map_or(0, |kind| kind.repairs())
+    }
+
     /// Whether programs of the host have addresses of the stack, too.
     pub(crate) fn shares_host(&self) -> bool {
         let attachment = lock(&self.0.attachment);

@@ -48,6 +48,10 @@ pub(super) struct PacketAttachment {
     /// Sockets that keep the host's programs from taking a claimed port.
     holders: BTreeMap<SocketAddr, OwnedFd>,
     shared: Option<Arc<Shared>>,
+    /// How often something was put back that somebody took away.
+    repairs: u64,
+    /// Other programs may change the firewall's tables, as on Linux before 5.12.
+    exposed: bool,
     /// Made when the host must be changed; last, so that it is undone when the devices are gone.
     setup: Option<Setup>,
 }
@@ -75,6 +79,8 @@ impl PacketAttachment {
             guarded: Vec::new(),
             holders: BTreeMap::new(),
             shared: None,
+            repairs: 0,
+            exposed: wanted.exposed,
             setup: None,
         }
     }
@@ -82,6 +88,7 @@ impl PacketAttachment {
     fn setup(&mut self) -> io::Result<&mut Setup> {
         match &mut self.setup {
             Some(setup) => Ok(setup),
+            empty if self.exposed => Ok(empty.insert(Setup::with_exposed_tables()?)),
             empty => Ok(empty.insert(Setup::new()?)),
         }
     }
@@ -325,7 +332,13 @@ impl Kind for PacketAttachment {
 
     fn repair(&mut self) -> (Vec<String>, io::Result<()>) {
         let setup = self.setup.as_ref();
-        setup.map_or((Vec::new(), Ok(())), Setup::repair)
+        let (restored, result) = setup.map_or((Vec::new(), Ok(())), Setup::repair);
+        self.repairs += restored.len() as u64;
+        (restored, result)
+    }
+
+    fn repairs(&self) -> u64 {
+        self.repairs
     }
 
     fn is_exposed(&self) -> bool {

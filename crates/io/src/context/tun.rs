@@ -3,7 +3,7 @@
 use super::attach::{Desired, Kind, Told};
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
-use crate::netlink::{Interface, Snapshot};
+use crate::netlink::{Address, Interface, Snapshot};
 use crate::path::{HostPath, Role};
 use manypath_host::nat::{Nat, Uplink};
 use manypath_host::{Setup, hold_port};
@@ -29,6 +29,8 @@ pub(super) struct TunAttachment {
     /// What the stack calls the device, whichever one it is.
     iface: IfaceId,
     offload: Offload,
+    /// How often something was put back that somebody took away.
+    repairs: u64,
     /// What was wrong with the device, so that it is said once.
     trouble: Option<&'static str>,
     nat: Nat,
@@ -55,7 +57,10 @@ impl TunAttachment {
                 format!("{} is not an address of this host", owned.addr),
             ));
         }
-        let mut setup = Setup::new()?;
+        let mut setup = match wanted.exposed {
+            true => Setup::with_exposed_tables()?,
+            false => Setup::new()?,
+        };
         let mtu = device_mtu(paths);
         let file = crate::sys::tun::open()?;
         let config = TunConfig {
@@ -78,6 +83,7 @@ impl TunAttachment {
             device: Some(device),
             file,
             tasks: None,
+            repairs: 0,
             trouble: None,
             nat,
             paths: Vec::new(),
@@ -132,15 +138,18 @@ enum Care {
     Another,
     /// To be switched on, with its addresses, which go when it is off.
     On,
+    /// The host's addresses there.
+    Addresses,
     /// Another MTU: the paths' has changed, or somebody changed the device's.
     Mtu,
 }
 
 /// Compares the device as the host has it with what it should be.
-fn care(device: Option<&Interface>, mtu: u16) -> Care {
+fn care(device: Option<&Interface>, addressed: bool, mtu: u16) -> Care {
     match device {
         None => Care::Another,
         Some(device) if !device.up => Care::On,
+        Some(_) if !addressed => Care::Addresses,
         Some(device) if device.mtu != u32::from(mtu) => Care::Mtu,
         Some(_) => Care::Nothing,
     }
@@ -154,13 +163,22 @@ impl TunAttachment {
         // Without paths there is nothing to compare with.
         let mtu = device_mtu(if paths.is_empty() { &self.paths } else { paths });
         let device = host.interfaces.iter().find(|i| i.index == index);
-        let (trouble, done) = match care(device, mtu) {
+        // A host without IPv6 has only one of them, and needs no more.
+        let needed = |addr: &IpAddr| addr.is_ipv4() || paths.iter().any(|p| p.addr.is_ipv6());
+        let is_there = |addr: &IpAddr| {
+            let of = |a: &Address| a.index == index && a.addr == *addr;
+            host.addresses.iter().any(of)
+        };
+        let mut addresses = self.nat.addresses().into_iter();
+        let addressed = addresses.all(|addr| !needed(&addr) || is_there(&addr));
+        let (trouble, done) = match care(device, addressed, mtu) {
             Care::Nothing => {
                 self.trouble = None;
                 return;
             }
             Care::Another => ("deleted", self.replace(shared, mtu)),
             Care::On => ("switched off", self.nat.switch_on(mtu)),
+            Care::Addresses => ("taken an address from", self.nat.switch_on(mtu)),
             Care::Mtu => ("given another MTU", self.nat.switch_on(mtu)),
         };
         let again = self.trouble.replace(trouble) == Some(trouble);
@@ -169,9 +187,12 @@ impl TunAttachment {
             Ok(()) if trouble == "given another MTU" => {
                 tracing::info!("the MTU of {name} is {mtu} bytes now");
             }
-            Ok(()) => tracing::warn!(
-                "somebody has {trouble} the device {name} of this program: mended, connections go on"
-            ),
+            Ok(()) => {
+                self.repairs += 1;
+                tracing::warn!(
+                    "somebody has {trouble} the device {name} of this program: mended, connections go on"
+                );
+            }
             Err(_) if again => {}
             Err(e) => tracing::error!(
                 "somebody has {trouble} the device {name} of this program, and that cannot be mended: {e}; start the program again"
@@ -256,7 +277,12 @@ impl Kind for TunAttachment {
         let (mut restored, tables) = self.setup.repair();
         let (routing, routes) = self.nat.repair();
         restored.extend(routing);
+        self.repairs += restored.len() as u64;
         (restored, tables.and(routes))
+    }
+
+    fn repairs(&self) -> u64 {
+        self.repairs
     }
 
     fn is_exposed(&self) -> bool {
@@ -310,9 +336,11 @@ mod tests {
             up,
             loopback: false,
         };
-        assert_eq!(care(None, 1500), Care::Another);
-        assert_eq!(care(Some(&device(1500, false)), 1500), Care::On);
-        assert_eq!(care(Some(&device(600, true)), 1500), Care::Mtu);
-        assert_eq!(care(Some(&device(1500, true)), 1500), Care::Nothing);
+        let on = device(1500, true);
+        assert_eq!(care(None, false, 1500), Care::Another);
+        assert_eq!(care(Some(&device(1500, false)), false, 1500), Care::On);
+        assert_eq!(care(Some(&on), false, 1500), Care::Addresses);
+        assert_eq!(care(Some(&device(600, true)), true, 1500), Care::Mtu);
+        assert_eq!(care(Some(&on), true, 1500), Care::Nothing);
     }
 }
