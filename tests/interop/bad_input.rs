@@ -47,7 +47,8 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn an_interface_that_is_not_there() {
     let Some(net) = Net::new(1) else { return };
     let before = net.traces();
-    let output = run(&net, &with(&["--path", "nosuch0"]));
+    let perf = ["perf", "send", "10.77.1.1:5000", "--path", "nosuch0"];
+    let output = run(&net, &perf);
     assert_refused(&output, NETWORK, &["nosuch0", "hint"]);
     let output = run(&net, &with(&["--path", "v1=10.99.0.1,gateway=fd00::1"]));
     assert_refused(&output, 2, &["gateway"]);
@@ -58,7 +59,7 @@ fn an_interface_that_is_not_there() {
 fn no_path_at_all() {
     let Some(net) = Net::new(0) else { return };
     let before = net.traces();
-    let output = run(&net, &LISTEN);
+    let output = run(&net, &["perf", "send", "10.77.1.1:5000"]);
     assert_refused(&output, NETWORK, &["path"]);
     assert_eq!(net.traces(), before);
 }
@@ -95,20 +96,23 @@ fn an_address_in_use() {
     assert_eq!(net.traces(), before);
 }
 
+/// Behind a TUN device the stack listens on all addresses of the host, or on none.
 #[test]
-fn an_address_of_nobody() {
+fn one_address_behind_a_tun() {
     let Some(net) = Net::new(1) else { return };
     let before = net.traces();
     let args = [
         "forward",
         "--listen",
-        "mptcp:192.0.2.1:7001",
+        "mptcp:10.77.1.2:7001",
         "--to",
         "tcp:127.0.0.1:1",
         "--path",
         "v1",
+        "--attach",
+        "tun",
     ];
-    assert_refused(&run(&net, &args), NETWORK, &["192.0.2.1:7001", "address"]);
+    assert_refused(&run(&net, &args), NETWORK, &["10.77.1.2:7001", "0.0.0.0"]);
     assert_eq!(net.traces(), before);
 }
 

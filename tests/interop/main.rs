@@ -10,6 +10,7 @@ mod control_shell;
 mod crowd;
 mod cuts;
 mod demo;
+mod early;
 mod endings;
 mod handover;
 mod headers;

@@ -45,8 +45,8 @@ fn stack_config(limits: &LimitArgs) -> StackConfig {
     }
 }
 
-/// Starts the stack.
-pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
+/// Starts the stack; if it is patient, also without any path.
+pub(crate) fn context(args: &StackArgs, patient: bool) -> Result<Context, Failure> {
     Context::builder()
         .paths(args.paths.iter().cloned())
         .attach(match args.attach {
@@ -54,6 +54,7 @@ pub(crate) fn context(args: &StackArgs) -> Result<Context, Failure> {
             AttachKind::Packet => Attach::Packet,
             AttachKind::Tun => Attach::Tun,
         })
+        .without_paths(patient)
         .local_ports(args.local_ports)
         .offload(args.offload.is_on())
         .stack_config(stack_config(&args.limits))
@@ -88,6 +89,11 @@ fn failure(error: &io::Error) -> Failure {
 /// Says which paths are not there yet: it may be a wrong name. Packet sockets were chosen without knowing what comes.
 pub(crate) fn warn_of_missing(context: &Context) {
     let packet = context.devices().iter().all(|(device, _)| !device.is_tun);
+    if context.missing().is_empty() && !context.has_paths() {
+        tracing::warn!(
+            "no interface has a default route: each is used when it gets one; without one, name it: --path eth0"
+        );
+    }
     for missing in context.missing() {
         let unless = match packet && matches!(missing, Missing::Interface(_)) {
             true => " (if that is no Ethernet, it needs `--attach tun`)",

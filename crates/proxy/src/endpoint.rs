@@ -91,8 +91,7 @@ impl FromStr for HostPort {
     }
 }
 
-/// An IPv6 address whose zone is the name of an interface: `[fe80::1%eth0]:80` (RFC 4007 section 11). The host's resolver knows
-/// which link that is.
+/// An IPv6 address whose zone is the name of an interface: `[fe80::1%eth0]:80` (RFC 4007 section 11).
 fn with_zone(text: &str) -> Option<HostPort> {
     let (host, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
     let (addr, zone) = host.split_once('%')?;
@@ -138,6 +137,12 @@ impl HostPort {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The address and its zone, where there is one: the name or number of an interface.
+    pub(crate) fn zoned(&self) -> Option<(Ipv6Addr, &str)> {
+        let (addr, zone) = self.host.split_once('%')?;
+        Some((addr.parse().ok()?, zone))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Opens streams and listeners of any kind.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
+use manypath_io::netlink::{Follower, index_of};
 use manypath_io::{Connect, Context, LocalListener, MpListener};
 use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
@@ -53,10 +55,56 @@ impl Sockets {
         backend: Option<&Endpoint>,
     ) -> Result<Listener, Error> {
         let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
+        self.try_to_listen(endpoint, &taken).await
+    }
+
+    /// Listens as [`Sockets::listen`] does; an address that the host does not have yet is waited for, which the log says.
+    ///
+    /// # Errors
+    /// The address is in use, or privileges are missing.
+    pub async fn listen_in_time(
+        &self,
+        endpoint: &Endpoint,
+        backend: Option<&Endpoint>,
+    ) -> Result<Listener, Error> {
+        let ours = self
+            .stack
+            .as_ref()
+            .filter(|_| endpoint.proto == Proto::Mptcp);
+        let mut waits = false;
+        // Changes from here on: none falls between the attempt and the wait.
+        let mut changes = match ours {
+            Some(stack) => Changes::OfPaths(stack.host_changes()),
+            None => Changes::OfHost(Follower::new().map_err(|e| following(endpoint, e))?),
+        };
+        loop {
+            match self.listen(endpoint, backend).await {
+                Err(error) if error.source.kind() == io::ErrorKind::AddrNotAvailable => {
+                    if ours.is_some_and(Context::is_translated) {
+                        return Err(error);
+                    }
+                    if !std::mem::replace(&mut waits, true) {
+                        tracing::warn!(
+                            "no {} has the address of {endpoint} yet: connections are taken as soon as one has it",
+                            if ours.is_some() { "path" } else { "interface" }
+                        );
+                    }
+                }
+                result => return result,
+            }
+            changes.next().await.map_err(|e| following(endpoint, e))?;
+        }
+    }
+
+    async fn try_to_listen(
+        &self,
+        endpoint: &Endpoint,
+        taken: &[IpAddr],
+    ) -> Result<Listener, Error> {
         let what = || format!("listen on {endpoint}");
         let mut last = None;
         for addr in self.resolve(endpoint).await? {
-            match self.listen_one(endpoint.proto, addr, &taken).await {
+            match self.listen_one(endpoint.proto, addr, taken).await {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),
             }
@@ -135,6 +183,10 @@ impl Sockets {
     /// path of our stack, or as the host's routes have it.
     async fn resolve(&self, endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
         let (host, port) = (endpoint.at.host(), endpoint.at.port());
+        if let Some((addr, zone)) = endpoint.at.zoned() {
+            let link = link(zone).map_err(|e| Error::new(format!("find '{host}'"), e))?;
+            return Ok(vec![SocketAddrV6::new(addr, port, 0, link).into()]);
+        }
         let found = match self
             .stack
             .as_ref()
@@ -170,6 +222,34 @@ impl Sockets {
         }
         stream.write_all(&early[written..]).await?;
         Ok(stream)
+    }
+}
+
+/// What may make a listener possible that is not yet.
+enum Changes {
+    OfPaths(watch::Receiver<()>),
+    OfHost(Follower),
+}
+
+impl Changes {
+    async fn next(&mut self) -> io::Result<()> {
+        match self {
+            Self::OfPaths(changes) => changes.changed().await.map_err(io::Error::other),
+            Self::OfHost(changes) => changes.changed().await,
+        }
+    }
+}
+
+fn following(endpoint: &Endpoint, source: io::Error) -> Error {
+    Error::new(format!("wait for the address of {endpoint}"), source)
+}
+
+/// The interface that a zone means (RFC 4007 section 11).
+fn link(zone: &str) -> io::Result<u32> {
+    match zone.parse() {
+        Ok(number) => Ok(number),
+        Err(_) => index_of(zone)
+            .map_err(|e| io::Error::new(io::ErrorKind::AddrNotAvailable, e.to_string())),
     }
 }
 

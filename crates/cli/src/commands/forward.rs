@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use manypath_proxy::forward::{self, Forward, Totals};
 
 use crate::args::ForwardArgs;
-use crate::commands::open;
+use crate::commands::{Purpose, open};
 use crate::confine::Confinement;
 use crate::exit::Failure;
 use crate::memory::{Keeper, Load};
@@ -19,11 +19,17 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
     let confinement = Confinement::prepare(args.user.as_deref())?;
     let result = block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
+        let purpose = Purpose::Service {
+            keepalive: args.keepalive.0,
+        };
         let protos = [args.listen.proto, args.to.proto];
-        let opened = open(&args.stack, &protos, title, args.keepalive.0)?;
+        let opened = open(&args.stack, &protos, title, purpose)?;
         confinement.enter(&opened)?;
         let listening = async {
-            let listener = opened.sockets.listen(&args.listen, Some(&args.to)).await;
+            let listener = opened
+                .sockets
+                .listen_in_time(&args.listen, Some(&args.to))
+                .await;
             Ok(listener?)
         };
         let listener = unless_stopped(listening).await?;

@@ -74,18 +74,33 @@ impl Opened {
     }
 }
 
+/// What a stack is opened for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    /// To serve whoever comes: it may start before the network, and wait for it.
+    Service {
+        /// How long peers may be silent before they are asked.
+        keepalive: Option<Duration>,
+    },
+    /// To connect now.
+    Client,
+}
+
 /// Sets up what the kinds need: our stack only if one of them is ours.
 /// `keepalive` asks peers that have been silent for so long whether they are there.
 pub(crate) fn open(
     args: &StackArgs,
     protos: &[Proto],
     title: String,
-    keepalive: Option<Duration>,
+    purpose: Purpose,
 ) -> Result<Opened, Failure> {
     let mut sockets = Sockets {
         connect_timeout: args.connect_timeout,
         host_congestion: args.host_congestion.clone(),
-        keepalive,
+        keepalive: match purpose {
+            Purpose::Service { keepalive } => keepalive,
+            Purpose::Client => None,
+        },
         ..Sockets::default()
     };
     if !protos.contains(&Proto::Mptcp) {
@@ -95,7 +110,7 @@ pub(crate) fn open(
         });
     }
     // A signal that came meanwhile ended the programs that set-up starts, too, if it came from the terminal.
-    let context: Context = setup::context(args)
+    let context: Context = setup::context(args, matches!(purpose, Purpose::Service { .. }))
         .map_err(|failure| signals::noted().map_or(failure, Signal::failure))?;
     setup::warn_of_missing(&context);
     setup::warn_of_firewall(&context);

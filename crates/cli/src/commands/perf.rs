@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use crate::args::{MeasureArgs, PerfArgs, PerfCommand, RequestArgs, ServeArgs};
-use crate::commands::{Opened, open, print_json, print_text};
+use crate::commands::{Opened, Purpose, open, print_json, print_text};
 use crate::confine::Confinement;
 use crate::exit::{Code, Failure};
 use crate::live::Rates;
@@ -56,9 +56,10 @@ fn serve(args: ServeArgs, confinement: Confinement) -> Result<(), Failure> {
             at: args.listen,
         };
         let title = format!("perf serve on {endpoint}");
-        let opened = open(&args.stack, &[args.proto], title, None)?;
+        let purpose = Purpose::Service { keepalive: None };
+        let opened = open(&args.stack, &[args.proto], title, purpose)?;
         confinement.enter(&opened)?;
-        let listening = async { Ok(opened.sockets.listen(&endpoint, None).await?) };
+        let listening = async { Ok(opened.sockets.listen_in_time(&endpoint, None).await?) };
         let listener = unless_stopped(listening).await?;
         if let Ok(addr) = listener.local_addr() {
             say(&format!(
@@ -216,7 +217,7 @@ fn measure(args: &MeasureArgs, requests: Option<&RequestArgs>, kind: Kind) -> Re
             &args.stack,
             &[args.proto],
             format!("perf {verb} {to}"),
-            None,
+            Purpose::Client,
         )?;
         let job = Job {
             to,

@@ -56,6 +56,11 @@ pub(super) trait Kind: Send {
         Ok(())
     }
 
+    /// Whether the stack's addresses are others than the host's.
+    fn is_translated(&self) -> bool {
+        false
+    }
+
     /// Whether programs of the host have addresses of the stack, too.
     fn shares_host(&self) -> bool;
 

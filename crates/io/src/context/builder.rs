@@ -79,6 +79,7 @@ pub struct Builder {
     offload: bool,
     local_ports: u16,
     exposed: bool,
+    patient: bool,
     stack: StackConfig,
     conn: ConnOptions,
     accept: ConnOptions,
@@ -105,6 +106,7 @@ impl Builder {
             offload: true,
             local_ports: LOCAL_PORTS,
             exposed: false,
+            patient: false,
             stack: StackConfig::default(),
             conn: ConnOptions {
                 path_manager: PathManager::FullMesh,
@@ -158,6 +160,13 @@ impl Builder {
     #[must_use]
     pub fn local_ports(mut self, count: u16) -> Self {
         self.local_ports = count.max(1);
+        self
+    }
+
+    /// Starts without any path where there is none yet, as a service does that starts before the network: each is used when it comes.
+    #[must_use]
+    pub fn without_paths(mut self, allowed: bool) -> Self {
+        self.patient = allowed;
         self
     }
 
@@ -221,12 +230,13 @@ impl Builder {
     ///
     /// # Errors
     /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down and `AddrNotAvailable` for one without
-    /// address, if no other path is there, or when none was named and there is none; `AddrInUse` when no ports or networks are
+    /// address, if no other path is there, or when none was named and there is none (but see [`Builder::without_paths`]); `AddrInUse` when no ports or networks are
     /// left, `PermissionDenied` without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need.
     /// The host is then as it was.
     pub fn build(self) -> io::Result<Context> {
         let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
         let mut tasks = vec![deadlines];
+        let patient = self.patient;
         let result = if self.host || !self.specs.is_empty() {
             let wanted = Desired {
                 specs: self.specs,
@@ -234,7 +244,7 @@ impl Builder {
                 local_ports: self.local_ports,
                 exposed: self.exposed,
             };
-            attach_host(&shared, self.attach, wanted, &mut tasks)
+            attach_host(&shared, self.attach, wanted, patient, &mut tasks)
         } else {
             Ok((Arc::new(Mutex::new(Attachment::default())), Vec::new()))
         };
@@ -290,12 +300,13 @@ fn attach_host(
     shared: &Arc<Shared>,
     attach: Attach,
     wanted: Desired,
+    patient: bool,
     tasks: &mut Vec<tokio::task::JoinHandle<()>>,
 ) -> io::Result<(Arc<Mutex<Attachment>>, Vec<Missing>)> {
     let follower = Follower::new()?;
     let host = Snapshot::take()?;
     let (paths, missing) = select(&wanted.specs, &host);
-    if paths.is_empty() {
+    if paths.is_empty() && !patient {
         let nothing = || {
             let text = "no interface has a default route; name the paths to use";
             io::Error::new(io::ErrorKind::AddrNotAvailable, text)

@@ -117,6 +117,12 @@ impl Context {
         session.inner().stack.paths().to_vec()
     }
 
+    /// Whether the host has any path now, be it one that nothing passes at present.
+    #[must_use]
+    pub fn has_paths(&self) -> bool {
+        !lock(&self.0.attachment).host_paths().is_empty()
+    }
+
     /// The paths that were named and were not there at the start.
     #[must_use]
     pub fn missing(&self) -> &[Missing] {
@@ -241,8 +247,16 @@ impl Context {
         attachment.kind().is_some_and(|kind| kind.shares_host())
     }
 
+    /// Whether the stack is behind a TUN device: its addresses are not those of the host, and it listens on all of them or on none.
+    #[must_use]
+    pub fn is_translated(&self) -> bool {
+        let attachment = lock(&self.0.attachment);
+        attachment.kind().is_some_and(|kind| kind.is_translated())
+    }
+
     /// Tells when the host's links, addresses or routes have changed.
-    pub(crate) fn host_changes(&self) -> watch::Receiver<()> {
+    #[must_use]
+    pub fn host_changes(&self) -> watch::Receiver<()> {
         lock(&self.0.attachment).changes.subscribe()
     }
 

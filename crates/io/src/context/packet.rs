@@ -356,7 +356,8 @@ impl Kind for PacketAttachment {
     }
 
     fn shares_host(&self) -> bool {
-        !self.guarded.is_empty()
+        // What is not there yet may be shared.
+        !self.guarded.is_empty() || self.interfaces.is_empty()
     }
 
     fn held(&self, at: SocketAddr) -> Option<io::Result<OwnedFd>> {

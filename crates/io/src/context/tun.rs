@@ -289,6 +289,10 @@ impl Kind for TunAttachment {
         self.setup.is_exposed()
     }
 
+    fn is_translated(&self) -> bool {
+        true
+    }
+
     fn shares_host(&self) -> bool {
         true
     }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::driver::Shared;
 use crate::race::memory::{Candidate, Way};
 use crate::race::{Attempt, Step, race};
-use manypath_stack::{CloseCause, ConnOptions, ConnectOptions, RaceId, StackError};
+use manypath_stack::{CloseCause, ConnOptions, ConnectOptions, IfaceId, RaceId, StackError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -67,7 +67,9 @@ fn candidates(request: &Request<'_>) -> Vec<Candidate> {
     let inner = session.inner();
     let asked = |addr: &IpAddr| request.local.is_none_or(|local| local == *addr);
     let mut ways: Vec<Way> = Vec::new();
+    let mut links: Vec<(IpAddr, IfaceId)> = Vec::new();
     for path in inner.stack.paths().iter().filter(|path| asked(&path.addr)) {
+        links.push((path.addr, path.iface));
         // A call names an address; an address on two interfaces is one way.
         if ways.iter().all(|way| way.local != path.addr) {
             ways.push(Way {
@@ -76,7 +78,15 @@ fn candidates(request: &Request<'_>) -> Vec<Candidate> {
             });
         }
     }
-    inner.memory.plan(now, &ways, request.remotes)
+    let mut all = inner.memory.plan(now, &ways, request.remotes);
+    // The zone of an address is a link of ours (RFC 4007 section 6).
+    all.retain(|c| match c.remote {
+        SocketAddr::V6(remote) if remote.scope_id() != 0 => {
+            links.contains(&(c.local, IfaceId(remote.scope_id())))
+        }
+        SocketAddr::V4(_) | SocketAddr::V6(_) => true,
+    });
+    all
 }
 
 /// A race of the stack; what is not established ends with it.

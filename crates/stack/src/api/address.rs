@@ -28,6 +28,14 @@ pub(crate) fn is_of_a_host(addr: IpAddr) -> bool {
     }
 }
 
+/// Whether it means something on one link only (RFC 4291 section 2.5.6, RFC 3927).
+pub(crate) fn is_of_a_link(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(addr) => addr.is_link_local(),
+        IpAddr::V6(addr) => addr.is_unicast_link_local(),
+    }
+}
+
 /// Whether a packet from `remote` to `local` may come from a network: of a host, and of the host itself only to itself.
 pub(crate) fn may_come_from(remote: IpAddr, local: IpAddr) -> bool {
     is_of_a_host(remote)

@@ -14,7 +14,7 @@ mod policy;
 mod receive;
 mod slots;
 
-pub(crate) use address::{is_of_a_host, may_come_from, meant};
+pub(crate) use address::{is_of_a_host, is_of_a_link, may_come_from, meant};
 pub use control::{Command, Done, Ending, NewSubflow};
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};

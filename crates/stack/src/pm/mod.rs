@@ -109,6 +109,8 @@ pub enum Reason {
     Silent,
     /// Not done: the peer asked that no subflow be opened to this address and port. // rfc8684:C19
     PeerForbids,
+    /// Not done: the peer's address means something on the link of the first subflow alone (RFC 4007 section 6).
+    OtherLink,
     /// Not done: the connection has as many subflows as it may.
     TooManySubflows,
     /// Not done: enough joins are under way to addresses that have proved nothing yet.
@@ -576,6 +578,7 @@ impl fmt::Display for Reason {
             Self::PeerForbids => {
                 f.write_str("the peer wants no more subflows to its first address")
             }
+            Self::OtherLink => f.write_str("the peer's address is one of another link"),
             Self::TooManySubflows => f.write_str("there are as many subflows as allowed"),
             Self::TooManyPending => f.write_str("too many joins wait for an answer"),
             Self::BudgetSpent => f.write_str("too many joins found no answer"),

@@ -37,10 +37,15 @@ impl Bench {
     }
 
     fn with(config: Config) -> Self {
+        Self::between(config, "10.0.0.1", "192.0.2.1:80")
+    }
+
+    /// The same between other addresses.
+    fn between(config: Config, local: &str, remote: &str) -> Self {
         let first = First {
             iface: WIFI,
-            local: addr("10.0.0.1:50000"),
-            remote: addr("192.0.2.1:80"),
+            local: SocketAddr::new(ip(local), 50_000),
+            remote: addr(remote),
             backup: false,
         };
         let mut bench = Self {
@@ -62,7 +67,7 @@ impl Bench {
         });
         bench.tell(Event::LocalUp {
             iface: WIFI,
-            addr: ip("10.0.0.1"),
+            addr: first.local.ip(),
             backup: false,
         });
         bench
@@ -680,6 +685,8 @@ fn addresses_that_lead_nowhere_or_to_ourselves_are_ignored() {
         "::",
         "ff02::1",
         "::1",
+        "169.254.169.254",
+        "fe80::1",
     ];
     for address in bad {
         assert_eq!(
@@ -689,6 +696,23 @@ fn addresses_that_lead_nowhere_or_to_ourselves_are_ignored() {
         );
     }
     assert_eq!(bench.advertise(9, "192.0.2.9", Some(0)), Noted::Ignored);
+}
+
+#[test]
+fn an_address_of_a_link_is_reached_by_that_link_alone() {
+    let config = Config {
+        open_wait: Duration::ZERO,
+        ..Config::new(Policy::FullMesh)
+    };
+    let mut bench = Bench::between(config, "fd00::1", "[fe80::1]:80");
+    bench.tell(Event::LocalUp {
+        iface: CELL,
+        addr: ip("fd01::1"),
+        backup: false,
+    });
+    bench.tell(Event::Ready);
+    assert_eq!(bench.opened(), [""; 0]);
+    assert_eq!(bench.last_reason(), Some(Reason::OtherLink));
 }
 
 #[test]

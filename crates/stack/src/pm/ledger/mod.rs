@@ -15,7 +15,7 @@ use manypath_wire::ids::AddrId;
 
 use self::pairs::{Pairs, Standing};
 use super::{Reason, retry};
-use crate::api::{IfaceId, SubflowOrigin};
+use crate::api::{IfaceId, SubflowOrigin, is_of_a_link};
 use crate::ids::SubflowId;
 
 /// How long a join keeps its place without an answer where others wait for one: its SYN was said twice by then.
@@ -211,6 +211,8 @@ impl Live {
 pub struct Ledger {
     limits: Limits,
     first_remote: SocketAddr,
+    /// The interface of the first subflow.
+    first_iface: IfaceId,
     locals: Vec<Local>,
     remotes: Vec<Remote>,
     live: Vec<Live>,
@@ -247,6 +249,7 @@ impl Ledger {
         Self {
             limits,
             first_remote: plain(first.remote),
+            first_iface: first.iface,
             locals: Vec::from([local]), // rfc8684:J3
             remotes: Vec::from([remote]),
             live: Vec::new(),
@@ -423,6 +426,9 @@ impl Ledger {
         // rfc8684:C19: that source address and port; other addresses of the peer stay open
         if self.peer_forbids_first && remote.addr == self.first_remote {
             return Err(Reason::PeerForbids);
+        }
+        if is_of_a_link(remote.addr.ip()) && local.iface != self.first_iface {
+            return Err(Reason::OtherLink);
         }
         let pair = self.pairs.get(local.id, remote.addr);
         match pair.map_or(Standing::Free, |pair| pair.standing) {

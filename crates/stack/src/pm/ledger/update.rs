@@ -7,7 +7,7 @@ use manypath_wire::ids::AddrId;
 
 use super::pairs::Standing;
 use super::{Announced, Ledger, Live, Local, Remote, Source, Use, plain};
-use crate::api::{IfaceId, SubflowEnd, is_of_a_host};
+use crate::api::{IfaceId, SubflowEnd, is_of_a_host, is_of_a_link};
 use crate::crypto::rng::Rng;
 use crate::ids::SubflowId;
 use crate::pm::retry::{self, History, Retry};
@@ -235,6 +235,9 @@ impl Ledger {
         let ours = self.locals.iter().any(|local| local.addr == addr);
         // A peer beyond a network must not make us talk to our own host.
         let reaches_in = addr.is_loopback() && !self.first_remote.ip().is_loopback();
+        // Nor to the neighbours of it, of which it knows only if it is one of them.
+        let beside = is_of_a_link(addr) && !is_of_a_link(self.first_remote.ip());
+        let reaches_in = reaches_in || beside;
         port != 0 && is_of_a_host(addr) && !reaches_in && (!ours || addr == self.first_remote.ip())
     }
 
