@@ -113,6 +113,8 @@ fn the_timer_holds_everything_to_be_lost_and_begins_with_one_segment() {
 fn a_repetition_that_nobody_acknowledges_comes_with_an_empty_segment() {
     // RFC 9293 3.10.7.4: whatever the peer has to send itself, that one has a bare acknowledgement for an answer.
     let mut s = loaded(Script::config());
+    s.inject(1, A, 1, b"payload of the peer");
+    s.drain();
     for asks in [false, true, true] {
         while !s.timeout().rto_fired {
             s.drain();

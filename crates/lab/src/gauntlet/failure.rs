@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use manypath_sim::RunOptions;
-use manypath_sim::gauntlet::{self, Fault, Twin};
+use manypath_sim::gauntlet::{self, Fault};
 use manypath_sim::scenario::Scenario;
 use serde::Serialize;
 
@@ -55,10 +54,7 @@ impl FailingSeed {
         scenario: &Scenario,
         folder: &Path,
     ) -> Result<Self, GauntletError> {
-        let fault_of = |scenario: &Scenario| {
-            let twin = Twin::run(scenario, RunOptions::default()).ok()?;
-            twin.fault
-        };
+        let fault_of = |scenario: &Scenario| gauntlet::fault_again(scenario, fault);
         let same = |scenario: &Scenario| {
             fault_of(scenario).is_some_and(|other| other.kind() == fault.kind())
         };

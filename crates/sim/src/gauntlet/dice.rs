@@ -14,6 +14,7 @@ pub(super) enum Part {
     Boxes,
     App,
     Events,
+    Closing,
 }
 
 /// A source of random choices.

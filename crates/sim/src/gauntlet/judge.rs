@@ -32,6 +32,8 @@ pub enum Fault {
     },
     /// Something was left over after the end, which plain TCP cleaned up.
     Unended(String),
+    /// After an outage at the end one side holds a connection that the other one does not have any more.
+    HalfOpen(String),
     /// A second run left another record.
     Unrepeatable,
 }
@@ -47,6 +49,7 @@ impl Fault {
             Self::Undelivered(_) => "undelivered",
             Self::Late { .. } => "late",
             Self::Unended(_) => "unended",
+            Self::HalfOpen(_) => "half-open",
             Self::Unrepeatable => "unrepeatable",
         }
     }
@@ -67,6 +70,9 @@ impl fmt::Display for Fault {
                 seconds(*ours)
             ),
             Self::Unended(what) => write!(f, "does not end as TCP does: {what}"),
+            Self::HalfOpen(what) => {
+                write!(f, "half-open for good after an outage at the end: {what}")
+            }
             Self::Unrepeatable => write!(f, "a second run with the same seed differs"),
         }
     }

@@ -6,6 +6,7 @@
 
 mod apps;
 mod boxes;
+mod closing;
 mod dice;
 mod elsewhere;
 mod events;
@@ -99,7 +100,8 @@ pub fn hash_of(hashes: &std::collections::BTreeMap<u64, u64>) -> u64 {
 
 /// Runs the plan of a seed.
 ///
-/// Every tenth seed is run again with needless calls of the stacks' timers, and must leave the same record.
+/// Every tenth seed is run again with needless calls of the stacks' timers, and must leave the same record. Each is run once more
+/// with an outage while its connections close.
 pub fn run(seed: u64) -> Result<Outcome, ScenarioError> {
     let scenario = plan(seed);
     let mut twin = Twin::run(&scenario, RunOptions::default())?;
@@ -115,11 +117,27 @@ pub fn run(seed: u64) -> Result<Outcome, ScenarioError> {
             twin.fault = Some(Fault::Unrepeatable);
         }
     }
+    let mut scenario = scenario;
+    if let Some(over) = twin.over().filter(|_| twin.fault.is_none()) {
+        let cut = closing::plan(seed, &scenario, over);
+        if let Some(fault) = closing::run(&cut)? {
+            (twin.fault, scenario) = (Some(fault), cut);
+        }
+    }
     Ok(Outcome {
         seed,
         scenario,
         twin,
     })
+}
+
+/// What is wrong with a scenario that failed by `fault`, or one that was cut down from it.
+#[must_use]
+pub fn fault_again(scenario: &Scenario, fault: &Fault) -> Option<Fault> {
+    match fault {
+        Fault::HalfOpen(_) => closing::run(scenario).ok()?,
+        _ => Twin::run(scenario, RunOptions::default()).ok()?.fault,
+    }
 }
 
 #[cfg(test)]

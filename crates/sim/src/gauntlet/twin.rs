@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use manypath_stack::api::{ConnInfo, ProtocolLevel, SubflowEnd};
 use manypath_tcp::time::{Duration, Instant};
 
+use super::closing;
 use super::elsewhere::{Pair, is_as_tcp_elsewhere};
 use super::judge::{self, Fault};
 use crate::endpoint::Endpoint;
@@ -52,6 +53,8 @@ pub struct Arm {
     pub found_damage: bool,
     /// Pairs of addresses between which something was carried, the client's first.
     pub pairs: Vec<(IpAddr, IpAddr)>,
+    /// Ends that hold a connection which the other end does not have any more, and would find out.
+    pub half_open: Vec<String>,
 }
 
 /// Both runs of a scenario.
@@ -115,6 +118,19 @@ impl Twin {
             unlucky: false,
             hash: digest.get(),
         })
+    }
+
+    /// Milliseconds until the last connection of the run as planned was over at both ends.
+    pub(super) fn over(&self) -> Option<u64> {
+        let connections = &self.ours.as_ref().ok()?.report.connections;
+        let ends: Option<Vec<f64>> = connections
+            .iter()
+            .map(|connection| connection.over)
+            .collect();
+        ends?
+            .into_iter()
+            .reduce(f64::max)
+            .map(|over| (over * 1e3) as u64)
     }
 
     /// The run as planned had other paths at that time, was established and still spoke Multipath TCP: whatever happened on one
@@ -520,6 +536,7 @@ impl Arm {
                 - Instant::ZERO,
             found_damage: ends().filter_map(info).any(|info| damaged(&info)),
             pairs: pairs(&readers),
+            half_open: closing::half_open(simulation),
             violations: simulation.broken_rules(),
             whole: whole(simulation),
             streams: readers.iter().map(|end| end.hash_of_stream()).collect(),

@@ -567,15 +567,23 @@ impl Conn {
         if !self.established {
             return ConnState::Opening;
         }
-        match (self.send.fin, self.recv.finished()) {
-            (FinState::Open, false) => ConnState::Established,
-            (FinState::Open, true) => ConnState::CloseWait,
-            (FinState::Queued | FinState::Sent, false) => ConnState::FinWait1,
-            (FinState::Queued | FinState::Sent, true) if self.closed_second => ConnState::LastAck,
-            (FinState::Queued | FinState::Sent, true) => ConnState::Closing,
-            (FinState::Acked, false) => ConnState::FinWait2,
-            (FinState::Acked, true) => ConnState::TimeWait,
+        let finished = self.recv.finished();
+        match self.send.fin {
+            FinState::Open if finished => ConnState::CloseWait,
+            FinState::Open => ConnState::Established,
+            _ if self.end_is_acked() && finished => ConnState::TimeWait,
+            _ if self.end_is_acked() => ConnState::FinWait2,
+            _ if finished && self.closed_second => ConnState::LastAck,
+            _ if finished => ConnState::Closing,
+            _ => ConnState::FinWait1,
         }
+    }
+
+    /// The peer has the end of our stream: it acknowledged the DATA_FIN or, where there is none, the FIN.
+    pub(crate) fn end_is_acked(&self) -> bool {
+        let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
+        let plain = !self.lattice.speaks_multipath() && self.send.fin != FinState::Open;
+        self.send.fin == FinState::Acked || plain && self.subflows.iter().any(fin_acked)
     }
 
     /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21

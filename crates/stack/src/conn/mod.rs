@@ -528,7 +528,7 @@ impl Conn {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
-        if self.send.fin == FinState::Acked && !self.delivered_told {
+        if !self.delivered_told && self.end_is_acked() {
             self.delivered_told = true;
             self.push_event(EventKind::Delivered);
         }

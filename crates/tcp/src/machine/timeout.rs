@@ -7,7 +7,7 @@ use crate::send::Alarm;
 use crate::time::Instant;
 use crate::timer::Soonest;
 
-/// Timeouts in a row from which on an empty segment below SND.UNA accompanies the retransmission. A peer that sends as well
+/// Timeouts in a row from which on an empty segment below SND.UNA accompanies the retransmission, where the peer sends as well. It
 /// may let each acknowledgement ride on a data segment, and a path that drops those for their size then drops every
 /// acknowledgement: Linux answers a repetition of exactly what it acknowledged last with a retransmission of its own. An
 /// empty segment outside its window gets a bare acknowledgement from any peer (RFC 9293 section 3.10.7.4).
@@ -88,12 +88,18 @@ impl Machine {
             if let Some(cause) = self.given_up(now, effect.backoffs) {
                 return self.die(cause, out);
             }
-            if effect.backoffs >= UNANSWERED && self.state.is_synchronized() {
+            if effect.backoffs >= UNANSWERED && self.peer_sends() {
                 self.prober.request();
             }
         }
         self.watch_window(now);
         out
+    }
+
+    /// Payload of the peer came, and more may come.
+    fn peer_sends(&self) -> bool {
+        let came = self.recv.next().after(self.recv.irs() + 1);
+        self.state.is_synchronized() && came && !self.recv.fin_done()
     }
 
     /// The timer has expired too often, or for too long. A peer whose window is closed and that answers makes progress by
