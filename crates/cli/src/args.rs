@@ -695,7 +695,8 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "POLICY", value_parser = words::<PathManager>(words::policies()), hide_possible_values = true)]
     pub(crate) path_manager: Option<PathManager>,
 
-    /// Which subflow carries the next data: lowest-rtt, round-robin, redundant, blest, ecf, or backup
+    /// Which subflow carries the next data: guarded (lowest round trip, but nothing for a path on which it would arrive so late
+    /// that the others stand still), or what decides by itself: lowest-rtt, round-robin, redundant, blest, ecf, backup
     #[arg(long, value_name = "NAME", default_value_t, value_parser = words::<Scheduler>(words::schedulers()), hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
 

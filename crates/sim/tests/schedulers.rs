@@ -34,7 +34,7 @@ fn run(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> Report {
 }
 
 /// The same with the default mechanisms.
-fn guarded(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> Report {
+fn with_mechanisms(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> Report {
     run_with("", scheduler, paths, app, seed)
 }
 
@@ -199,10 +199,10 @@ fn every_scheduler_ends_with_the_default_mechanisms_whichever_path_comes_first()
     for &scheduler in Scheduler::ALL {
         for paths in [[&SLOW, &FAST], [&FAST, &SLOW], [&FAST, &FAST]] {
             let name = scheduler.name();
-            let report = guarded(name, paths, "upload = \"400KB\"", 1);
+            let report = with_mechanisms(name, paths, "upload = \"400KB\"", 1);
             // The slow path alone takes 3.4 s, and has a queue of 0.6.
             assert!(took(&report) < 6.0, "{report}");
-            guarded(
+            with_mechanisms(
                 name,
                 paths,
                 "request = \"100\"\nresponse = \"20KB\"\nrounds = 5",
@@ -214,6 +214,29 @@ fn every_scheduler_ends_with_the_default_mechanisms_whichever_path_comes_first()
 
 #[test]
 fn backup_keeps_to_one_path_whatever_the_mechanisms_see() {
-    let report = guarded("backup", [&SLOW, &FAST], "upload = \"1MB\"", 1);
+    let report = with_mechanisms("backup", [&SLOW, &FAST], "upload = \"1MB\"", 1);
     assert!(share(&report, A) > 0.99, "{report}");
+}
+
+#[test]
+fn a_scheduler_that_is_named_decides_whatever_the_mechanisms() {
+    // Bursts that fit into either window: where nothing is left to the quicker path, each has its turn.
+    let app = "upload = \"2MB\"\nburst = \"20KB\"\npause = \"100ms\"";
+    let second = |scheduler| share(&with_mechanisms(scheduler, [&FAST, &MEDIUM], app, 1), B);
+    let (turns, lowest) = (second("round-robin"), second("lowest-rtt"));
+    assert!((0.4..0.6).contains(&turns), "{turns}");
+    assert!(lowest < 0.2, "{lowest}");
+    let time = |scheduler| {
+        took(&with_mechanisms(
+            scheduler,
+            [&FAST, &SLOW],
+            "upload = \"12MB\"",
+            1,
+        ))
+    };
+    let (guarded, round_robin) = (time("guarded"), time("round-robin"));
+    assert!(
+        guarded < round_robin,
+        "{guarded} s, round robin {round_robin} s"
+    );
 }

@@ -10,6 +10,7 @@ use manypath_control::report::{
     ConnReport, EndedReport, HOST_REPAIRS, MemoryReport, PathReport, ProcessReport, SubflowReport,
 };
 use manypath_control::wire::{DecisionReport, Reply, Request};
+use manypath_stack::sched::Scheduler;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
@@ -252,6 +253,10 @@ fn write_process(
             write_ended(&mut out, ended);
         }
         if let Some(decisions) = look.why.get(&(process.pid, conn.id.clone())) {
+            if let Ok(scheduler) = conn.scheduler.parse::<Scheduler>() {
+                let says = scheduler.says();
+                out.line(&format!("    new data goes by {scheduler}: {says}"));
+            }
             for line in decision_lines(decisions) {
                 out.line(&line);
             }

@@ -14,7 +14,8 @@ use super::{Conn, Cx};
 use crate::api::IfaceId;
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, History, Need, PathView, Purpose, hold_back, leave_to_quicker, may_copy, shun_queues,
+    Choice, History, Need, PathView, Purpose, Scheduler, hold_back, leave_to_quicker, may_copy,
+    shun_queues,
 };
 
 /// What a connection keeps for its scheduler.
@@ -248,7 +249,7 @@ impl Conn {
 
     /// Subflows on which new data would hold up the others are kept from it.
     pub(super) fn is_guarded(&self) -> bool {
-        self.opts.mechanisms.guard && self.opts.scheduler.spreads()
+        self.opts.mechanisms.guard && self.opts.scheduler == Scheduler::Guarded
     }
 
     /// Asks for the subflow of `bytes`, but not those that new data would be late on.

@@ -160,8 +160,11 @@ pub enum Choice {
 /// A scheduling policy, chosen for each connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheduler {
-    /// The usable subflow with the lowest round trip that has room.
+    /// Lowest round trip behind the guard: a subflow gets no new data that would arrive so late that the others stood still before
+    /// (mechanism `guard`). Every other policy decides by itself.
     #[default]
+    Guarded,
+    /// The usable subflow with the lowest round trip that has room.
     LowestRtt,
     /// One after the other, each that has room.
     RoundRobin,
@@ -171,14 +174,15 @@ pub enum Scheduler {
     Blest,
     /// Earliest completion first: no slow subflow where waiting for the fast one ends sooner.
     Ecf,
-    /// The oldest usable subflow alone, those from the first address before others; without what holds slow subflows back (guard)
-    /// and what repeats elsewhere (M1) or penalises (M2) those that hold the window up.
+    /// The oldest usable subflow alone, those from the first address before others; without what repeats elsewhere (M1) or
+    /// penalises (M2) those that hold the window up.
     Backup,
 }
 
 impl Scheduler {
     /// Every policy, for lists in help texts.
     pub const ALL: &'static [Self] = &[
+        Self::Guarded,
         Self::LowestRtt,
         Self::RoundRobin,
         Self::Redundant,
@@ -190,12 +194,26 @@ impl Scheduler {
     /// The name that users write.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Guarded => "guarded",
             Self::LowestRtt => "lowest-rtt",
             Self::RoundRobin => "round-robin",
             Self::Redundant => "redundant",
             Self::Blest => "blest",
             Self::Ecf => "ecf",
             Self::Backup => "backup",
+        }
+    }
+
+    /// Who decides where new data goes, in a few words.
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Guarded => "lowest round trip, behind the guard if that mechanism is on",
+            Self::LowestRtt => "lowest round trip, nothing else",
+            Self::RoundRobin => "each in turn, nothing else",
+            Self::Redundant => "lowest round trip, and copies on the others",
+            Self::Blest => "blocking estimation, nothing else",
+            Self::Ecf => "earliest completion, nothing else",
+            Self::Backup => "one path while it works",
         }
     }
 
@@ -220,7 +238,7 @@ impl Scheduler {
             Purpose::Fresh => {}
         }
         match self {
-            Self::LowestRtt | Self::Redundant => lowest_rtt::pick(paths, need),
+            Self::Guarded | Self::LowestRtt | Self::Redundant => lowest_rtt::pick(paths, need),
             Self::RoundRobin => round_robin::pick(paths, need),
             Self::Blest => blest::pick(paths, need),
             Self::Ecf => ecf::pick(paths, need),
@@ -347,6 +365,7 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         for &scheduler in Scheduler::ALL {
             assert_eq!(scheduler.to_string().parse(), Ok(scheduler));
+            assert!(!scheduler.says().is_empty());
         }
         assert_eq!("no-such".parse::<Scheduler>(), Err(UnknownScheduler));
         assert!(UnknownScheduler.to_string().contains("lowest-rtt"));
