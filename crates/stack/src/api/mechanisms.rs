@@ -18,7 +18,7 @@ pub struct Mechanisms {
     /// M4, capping: a subflow's window stays where its round trip is twice that of the empty path.
     pub cap: bool,
     /// A subflow gets no new data that would arrive so late that the others stood still before. For the scheduler
-    /// [`Guarded`](crate::Scheduler::Guarded) alone: one that somebody names decides by itself.
+    /// [`Guarded`](crate::sched::Scheduler::Guarded) alone: one that somebody names decides by itself.
     pub guard: bool,
 }
 
