@@ -142,6 +142,7 @@ impl Attachment {
             .map(|told| (told.path.iface, told.path.addr))
             .collect();
         shared.order_paths(&order);
+        shared.set_broadcasts(host.broadcasts());
         let before = Some(&self.host).filter(|before| !before.interfaces.is_empty());
         news::tell(&self.seen, &paths, before, host);
         // Nothing that the stack knows of changed, but its packets go another way now: what was silent may answer.

@@ -22,7 +22,7 @@ use manypath_stack::{
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -263,6 +263,11 @@ impl Shared {
     /// Puts the stack's paths in this order.
     pub(crate) fn order_paths(&self, order: &[(IfaceId, IpAddr)]) {
         self.session().inner().stack.order_paths(order);
+    }
+
+    /// The host is on networks with these broadcast addresses.
+    pub(crate) fn set_broadcasts(&self, addresses: Vec<Ipv4Addr>) {
+        self.session().inner().stack.set_broadcasts(addresses);
     }
 
     /// Does something with a device's transmit half.

@@ -13,7 +13,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
 };
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,25 @@ pub struct Snapshot {
 /// Addresses whose ways are asked for at most.
 const MOST_WAYS: usize = 64;
 
+/// The last address of a network, unless it is one of two hosts (RFC 3021) or of one.
+fn broadcast_of(address: &Address) -> Option<Ipv4Addr> {
+    let IpAddr::V4(addr) = address.addr else {
+        return None;
+    };
+    let hosts = u32::MAX.checked_shr(address.prefix.into()).unwrap_or(0);
+    (hosts > 1).then(|| Ipv4Addr::from(addr.to_bits() | hosts))
+}
+
 impl Snapshot {
+    /// The broadcast addresses of the networks that the host is on (RFC 1122 section 3.3.6).
+    #[must_use]
+    pub fn broadcasts(&self) -> Vec<Ipv4Addr> {
+        let mut all: Vec<_> = self.addresses.iter().filter_map(broadcast_of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Asks the kernel.
     ///
     /// # Errors
@@ -316,4 +334,32 @@ pub fn index_of(name: &str) -> io::Result<u32> {
                 format!("there is no interface {name}"),
             )
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_more_than_two_has_a_broadcast_address() {
+        for (addr, prefix, broadcast) in [
+            ("10.0.0.1", 24, Some("10.0.0.255")),
+            ("10.0.0.1", 30, Some("10.0.0.3")),
+            ("10.0.0.1", 0, Some("255.255.255.255")),
+            ("10.0.0.1", 31, None),
+            ("10.0.0.1", 32, None),
+            ("fd00::1", 64, None),
+        ] {
+            let address = Address {
+                index: 1,
+                addr: addr.parse().expect("a literal"),
+                prefix,
+                global: true,
+                usable: true,
+                deprecated: false,
+            };
+            let expected = broadcast.map(|text| text.parse().expect("a literal"));
+            assert_eq!(broadcast_of(&address), expected, "{addr}/{prefix}");
+        }
+    }
 }

@@ -125,10 +125,10 @@ impl Stack {
             ..*wanted
         };
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
-        if !is_of_a_host(remote.ip()) {
+        let first = entry.conn.first_tuple();
+        if !is_of_a_host(remote.ip()) || self.is_broadcast(remote.ip()) {
             return Err(StackError::BadAddress);
         }
-        let first = entry.conn.first_tuple();
         if self.is_ours(remote.ip()) {
             // The host would deliver it to itself.
             return Err(StackError::NoPath);

@@ -190,7 +190,8 @@ impl Stack {
             Some(Answer::Reopen { beyond }) => Some(beyond),
         };
         let (local, remote) = (seg.tuple.local.ip(), seg.tuple.remote.ip());
-        if !may_come_from(remote, local) || seg.tuple.remote.port() == 0 {
+        let from_a_host = may_come_from(remote, local) && !self.is_broadcast(remote);
+        if !from_a_host || seg.tuple.remote.port() == 0 {
             self.counters.drop_bad_address += 1;
             return;
         }

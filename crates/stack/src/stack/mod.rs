@@ -29,6 +29,7 @@ pub(crate) mod wheel;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::Ipv4Addr;
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
@@ -166,6 +167,8 @@ pub struct Stack {
     races: Races,
     /// Other addresses of the host.
     resting: Vec<Resting>,
+    /// The broadcast addresses of the networks that the host is on.
+    broadcasts: Vec<Ipv4Addr>,
     rng: Rng,
     isn: IsnSource,
     syn_cookies: SynCookies,
@@ -206,6 +209,7 @@ impl Stack {
             paths: Vec::new(),
             races: Races::default(),
             resting: Vec::new(),
+            broadcasts: Vec::new(),
             isn: IsnSource::new(&mut rng),
             time_wait: TimeWait::new(config.max_time_wait, &mut rng),
             usage: Usage::new(&mut rng),

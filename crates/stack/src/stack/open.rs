@@ -87,7 +87,8 @@ impl Stack {
             return Err(StackError::TooMany);
         }
         let remote = meant(opts.remote);
-        if !is_of_a_host(remote.ip()) || remote.port() == 0 {
+        let host = is_of_a_host(remote.ip()) && !self.is_broadcast(remote.ip());
+        if !host || remote.port() == 0 {
             return Err(StackError::BadAddress);
         }
         let local = opts.local.map(|addr| addr.to_canonical());
@@ -438,6 +439,9 @@ impl Stack {
             .path_for_packet(create.iface, create.local)
             .cloned()
             .ok_or(pm::NotCreated::NoPort)?;
+        if self.is_broadcast(create.remote.ip()) {
+            return Err(pm::NotCreated::NoPort);
+        }
         if !self.permits().joins {
             return Err(pm::NotCreated::NotNow);
         }

@@ -2,7 +2,8 @@
 //!
 //! Owns the list of addresses. What an event means for a connection is the connection's business.
 
-use core::net::IpAddr;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
 
 use manypath_tcp::time::Instant;
 
@@ -78,6 +79,16 @@ impl Stack {
         };
         self.paths
             .sort_by_key(|path| place(path).unwrap_or(order.len()));
+    }
+
+    /// The host is on networks with these broadcast addresses (RFC 1122 section 3.3.6): no host has them, so nobody is called there
+    /// and nobody calls from there (RFC 9293 MUST-57 and MUST-63). A network of a /31 has none (RFC 3021).
+    pub fn set_broadcasts(&mut self, addresses: Vec<Ipv4Addr>) {
+        self.broadcasts = addresses;
+    }
+
+    pub(super) fn is_broadcast(&self, addr: IpAddr) -> bool {
+        matches!(addr, IpAddr::V4(addr) if self.broadcasts.contains(&addr))
     }
 
     /// Takes an address out of both lists.

@@ -215,6 +215,8 @@ fn a_passive_address_is_listened_on_and_opens_nothing() {
 fn addresses_that_no_host_has_are_refused_and_dropped() {
     // RFC 9293 section 3.9.2.3: MUST-46, MUST-57, MUST-63
     let mut w = World::new(1);
+    w.stack
+        .set_broadcasts(vec!["10.0.0.255".parse().expect("a literal")]);
     listen(&mut w, plain_options());
     let ip = |text: &str| text.parse::<IpAddr>().expect("a literal");
     for text in [
@@ -222,6 +224,7 @@ fn addresses_that_no_host_has_are_refused_and_dropped() {
         "0.0.0.1",
         "224.0.0.1",
         "255.255.255.255",
+        "10.0.0.255",
         "240.0.0.1",
         "ff02::1",
         "::",
@@ -237,8 +240,15 @@ fn addresses_that_no_host_has_are_refused_and_dropped() {
             "{text}"
         );
     }
-    for (dropped, text) in (1..).zip(["0.0.0.1", "127.0.0.1", "224.0.0.1", "240.0.0.1", "10.0.0.1"])
-    {
+    let sources = [
+        "0.0.0.1",
+        "127.0.0.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "10.0.0.1",
+        "10.0.0.255",
+    ];
+    for (dropped, text) in (1..).zip(sources) {
         let flow = w.dial(0, 4000, PORT);
         w.flows[flow].tuple.remote.set_ip(ip(text));
         w.inject(flow, &syn());
