@@ -2,12 +2,13 @@
 //! The program knows its paths by the names of their interfaces, as users write them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use manypath_control::report::SubflowReport;
 use manypath_tests::net::{Family, Net, Own, tool};
 use manypath_tests::pair::{Ends, Plan, Role, Route, WAYS, Way};
 use manypath_tests::peer::Speaks;
+use manypath_tests::program::Program;
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_until;
 
@@ -352,6 +353,80 @@ fn the_mtu_changes_behind_a_tun() {
     end(&route, &ends);
 }
 
+/// The only uplink gets another name, in the middle of a transfer: everything goes on, also when the user named it, and what is
+/// changed on the host later is undone by the new name.
+fn the_only_uplink_is_renamed(role: Role, attach: &str) {
+    for way in WAYS {
+        let Some(net) = Net::bridged(1) else { return };
+        // Its IPv6 addresses go, and would later.
+        let again = ["link set v1 down", "link set v1 up"];
+        net.ours.ip(again).expect("it is there");
+        let before = net.traces();
+        let (mut route, ends) = connected(&net, role, attach, 1, way);
+        let old = subflows(&mut route, "one subflow", |all| all.len() == 1);
+        send_through(&ends, way, || {
+            let lines = ["link set v1 down", "link set v1 name v9", "link set v9 up"];
+            net.ours.ip(lines).expect("it is there");
+        });
+        let now = subflows(&mut route, "the same subflow", |all| all.len() == 1);
+        assert_eq!(now[0].id, old[0].id);
+        let again = route.join();
+        both_ways(&again.ours, &again.kernel, 1_000_000);
+        finish(&again.ours, &again.kernel);
+        end(&route, &ends);
+        route.program.interrupt();
+        let lines = ["link set v9 down", "link set v9 name v1", "link set v1 up"];
+        net.ours.ip(lines).expect("it is there");
+        wait_until("the host to be as before", || {
+            let now = net.traces();
+            if now == before { Ok(()) } else { Err(now) }
+        });
+    }
+}
+
+/// An MTU that leaves no room for the options of Multipath TCP: the path is refused, that is said, and what it had waits.
+#[test]
+fn an_mtu_that_is_too_small_is_said() {
+    let Some(net) = Net::bridged(1) else { return };
+    let set = |mtu: u16| {
+        for host in [&net.ours, &net.kernel] {
+            let line = format!("link set v1 mtu {mtu}");
+            host.ip([line]).expect("the cable carries it");
+        }
+    };
+    set(68);
+    let args = ["--path", "v1"];
+    let target = SocketAddr::new(Net::kernel_address(V4, 1), 5001);
+    let program = Program::forward(
+        &net.ours,
+        "tcp:127.0.0.1:7000",
+        &format!("mptcp:{target}"),
+        args,
+    );
+    assert!(
+        program
+            .said()
+            .contains("the MTU of the interface v1 is smaller than 128")
+    );
+    program.interrupt();
+    set(128);
+    let (route, ends) = connected(&net, Role::Client, "packet", 1, Way::ToKernel);
+    both_ways(&ends.ours, &ends.kernel, 100_000);
+    set(68);
+    let words = "cannot be used now: its MTU is too small for the options of Multipath TCP";
+    wait_until(words, || {
+        let said = route.program.said();
+        if said.contains(words) {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+    set(1500);
+    both_ways(&ends.ours, &ends.kernel, 1_000_000);
+    end(&route, &ends);
+}
+
 /// Somebody deletes the device, or switches it off, in the middle of a transfer: it is said, and nothing ends.
 #[test]
 fn a_tun_that_is_taken_away_is_made_again() {
@@ -425,6 +500,9 @@ uplinks! {
     the_first_has_no_carrier_for_a_while: goes_and_comes_back(Role::Client, "packet", 1, Gone::Carrier);
     the_second_of_a_server_has_no_carrier_for_a_while: goes_and_comes_back(Role::Server, "packet", 2, Gone::Carrier);
     the_first_has_no_carrier_for_a_while_behind_a_tun: goes_and_comes_back(Role::Client, "tun", 1, Gone::Carrier);
+    the_only_one_is_renamed: the_only_uplink_is_renamed(Role::Client, "packet");
+    the_only_one_of_a_server_is_renamed: the_only_uplink_is_renamed(Role::Server, "packet");
+    the_only_one_is_renamed_behind_a_tun: the_only_uplink_is_renamed(Role::Client, "tun");
     one_comes_later: comes_later("packet");
     one_comes_later_behind_a_tun: comes_later("tun");
     the_only_one_of_a_server_blinks: the_only_uplink_blinks(Role::Server, "packet", Speaks::Mptcp, Blink::Carrier);

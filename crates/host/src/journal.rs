@@ -242,6 +242,11 @@ impl Journal {
         &self.name
     }
 
+    /// What is to be undone, oldest first.
+    pub(crate) fn entries(&self) -> &[Undo] {
+        &self.entries
+    }
+
     /// Writes down how to undo a change; call it before making the change.
     ///
     /// # Errors

@@ -290,7 +290,7 @@ impl Nat {
             let known = self.paths.iter().position(|p| same(&p.path, path));
             let done = match known {
                 Some(n) if self.paths[n].path == *path => Ok(()),
-                Some(n) => self.reroute(n, path),
+                Some(n) => self.reroute(setup, n, path),
                 None => self.add(setup, path),
             };
             result = result.and(done);
@@ -376,7 +376,10 @@ impl Nat {
 
     /// Gives a path that stays the routes that it has now. The new ones come before the old ones go: without any, the main table
     /// would lead packets out by some other interface, with their inside address.
-    fn reroute(&mut self, n: usize, path: &Uplink) -> io::Result<()> {
+    fn reroute(&mut self, setup: &mut Setup, n: usize, path: &Uplink) -> io::Result<()> {
+        if self.paths[n].path.iface != path.iface {
+            setup.rename_interface(&self.paths[n].path.iface, &path.iface)?;
+        }
         if !path.passes {
             self.paths[n].path = path.clone();
             return Ok(());
@@ -410,7 +413,7 @@ impl Nat {
 
 /// Both are of one address of the host.
 fn same(a: &Uplink, b: &Uplink) -> bool {
-    (a.index, &a.iface, a.addr) == (b.index, &b.iface, b.addr)
+    (a.index, a.addr) == (b.index, b.addr)
 }
 
 /// How the packets of a path leave: what is on its link directly, all else by its router.

@@ -170,6 +170,29 @@ impl Setup {
         Ok(())
     }
 
+    /// The settings of an interface that has another name now are found by that.
+    pub(crate) fn rename_interface(&mut self, old: &str, new: &str) -> io::Result<()> {
+        let (old, new) = (format!("/conf/{old}/"), format!("/conf/{new}/"));
+        for entry in self.journal.entries().to_vec() {
+            let Undo::Sysctl { key, before, ours } = &entry else {
+                continue;
+            };
+            if !key.contains(&old) {
+                continue;
+            }
+            self.journal.record(Undo::Sysctl {
+                key: key.replace(&old, &new),
+                before: before.clone(),
+                ours: ours.clone(),
+            })?;
+            self.journal.forget(&entry);
+        }
+        let settings = std::mem::take(&mut self.settings);
+        let moved = settings.into_iter();
+        self.settings = moved.map(|(key, v)| (key.replace(&old, &new), v)).collect();
+        Ok(())
+    }
+
     /// The same for a setting that others may change again: how a network manager listens to router advertisements is its business.
     pub(crate) fn set_sysctl_once(&mut self, key: &str, value: &str) -> io::Result<()> {
         sysctl::set(&mut self.journal, key, value)

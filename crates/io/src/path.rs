@@ -8,9 +8,14 @@ use crate::neigh::Mac;
 use crate::netlink::{Address, Interface, Snapshot};
 pub use role::Role;
 pub(crate) use role::follow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+/// The least MTU of a path, bytes: IPv4 and TCP headers, all of TCP's options (40 bytes, which Multipath TCP fills) and a little
+/// payload. Linux lets an interface have 68 (RFC 791), where not even the SYN/ACK of a handshake fits.
+pub const MTU_MIN: u32 = 128;
 
 /// What the user says of one path: `IFACE[=ADDR[/PREFIX]][,backup][,gateway=ADDR]`.
 ///
@@ -137,6 +142,33 @@ impl fmt::Display for PathSpec {
     }
 }
 
+/// The interfaces by the names that the user knows, for as long as the kernel has them: one that gets another name is the same still
+/// (ip-link(8)), unless another one takes the name.
+#[derive(Debug, Default)]
+pub(crate) struct Renames(BTreeMap<String, u32>);
+
+impl Renames {
+    /// The paths that are wanted, by the names that the interfaces have now.
+    pub(crate) fn follow(&mut self, specs: &[PathSpec], host: &Snapshot) -> Vec<PathSpec> {
+        let mut now = |spec: &PathSpec| {
+            let known = self.0.get(&spec.iface).copied();
+            let by_index = || host.interfaces.iter().find(|i| Some(i.index) == known);
+            let iface = match host.interface(&spec.iface).or_else(by_index) {
+                Some(interface) => {
+                    self.0.insert(spec.iface.clone(), interface.index);
+                    interface.name.clone()
+                }
+                None => spec.iface.clone(),
+            };
+            PathSpec {
+                iface,
+                ..spec.clone()
+            }
+        };
+        specs.iter().map(&mut now).collect()
+    }
+}
+
 /// One usable path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPath {
@@ -171,6 +203,8 @@ pub enum Missing {
     Down(String),
     /// It has no usable address.
     Address(String),
+    /// Its packets are too small.
+    Mtu(String),
 }
 
 impl fmt::Display for Missing {
@@ -179,6 +213,10 @@ impl fmt::Display for Missing {
             Self::Interface(name) => write!(f, "there is no interface {name}"),
             Self::Down(name) => write!(f, "the interface {name} is down"),
             Self::Address(name) => write!(f, "the interface {name} has no usable address"),
+            Self::Mtu(name) => write!(
+                f,
+                "the MTU of the interface {name} is smaller than {MTU_MIN} bytes, which the options of Multipath TCP need"
+            ),
         }
     }
 }
@@ -190,7 +228,8 @@ pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missin
     let mut paths: Vec<HostPath> = Vec::new();
     let mut missing = Vec::new();
     if specs.is_empty() {
-        for interface in host.interfaces.iter().filter(|i| i.up && !i.loopback) {
+        let fits = |i: &&Interface| i.up && !i.loopback && i.mtu >= MTU_MIN;
+        for interface in host.interfaces.iter().filter(fits) {
             let routed = |a: &Address| host.is_routed(interface.index, a.addr);
             let families = [false, true].into_iter();
             paths.extend(families.flat_map(|ipv6| of_family(interface, host, ipv6, routed)));
@@ -205,6 +244,10 @@ pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missin
         };
         if !interface.up {
             missing.push(Missing::Down(spec.iface.clone()));
+            continue;
+        }
+        if interface.mtu < MTU_MIN {
+            missing.push(Missing::Mtu(spec.iface.clone()));
             continue;
         }
         let before = paths.len();
@@ -480,6 +523,36 @@ mod tests {
         );
         let (paths, _) = addrs(&["eth0=10.1.0.2"]);
         assert_eq!(paths, ["eth0=10.1.0.2/24 via 10.0.0.1"]);
+    }
+
+    #[test]
+    fn an_interface_is_the_same_by_another_name() {
+        let specs: Vec<PathSpec> = vec!["eth0,backup".parse().expect("a good spec")];
+        let mut renames = Renames::default();
+        let mut host = host();
+        let mut follow = |host: &Snapshot| renames.follow(&specs, host)[0].to_string();
+        assert_eq!(follow(&host), "eth0,backup");
+        host.interfaces[1].name = "uplink".to_owned();
+        assert_eq!(follow(&host), "uplink,backup");
+        // Another one with the name is the one that is meant, from then on.
+        host.interfaces[2].name = "eth0".to_owned();
+        assert_eq!(follow(&host), "eth0,backup");
+        host.interfaces[2].name = "wlan9".to_owned();
+        assert_eq!(follow(&host), "wlan9,backup");
+        host.interfaces.remove(2);
+        assert_eq!(follow(&host), "eth0,backup");
+    }
+
+    #[test]
+    fn an_interface_whose_packets_are_too_small_is_no_path() {
+        let mut host = host();
+        host.interfaces[1].mtu = MTU_MIN - 1;
+        let specs = ["eth0".parse().expect("a good spec")];
+        let missing = vec![Missing::Mtu("eth0".into())];
+        assert_eq!(select(&specs, &host), (Vec::new(), missing));
+        assert_eq!(select(&[], &host), (Vec::new(), Vec::new()));
+        host.interfaces[1].mtu = MTU_MIN;
+        assert!(!select(&specs, &host).0.is_empty());
     }
 
     #[test]

@@ -381,6 +381,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_backend_on_localhost_has_either_family() {
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(target) = TcpListener::bind(at).await else {
+                eprintln!("skipped: this host has no {at}");
+                continue;
+            };
+            let port = target.local_addr().expect("bound").port();
+            let (addr, _totals, stop, task) = start(&format!("tcp:localhost:{port}")).await;
+            let mut client = TcpStream::connect(addr).await.expect("connected");
+            client.write_all(b"abc").await.expect("written");
+            let (mut served, _) = target.accept().await.expect("accepted");
+            served.read_exact(&mut [0; 3]).await.expect("read");
+            stop.send(()).expect("it runs");
+            task.await.expect("it ends");
+        }
+    }
+
+    #[tokio::test]
     async fn what_broken_connections_carried_counts_too() {
         let target = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let to = format!("tcp:{}", target.local_addr().expect("bound"));

@@ -35,8 +35,10 @@ impl Backend for Live {
         });
         let mut paths: Vec<PathReport> = paths.collect();
         for missing in context.missing() {
-            let (Missing::Interface(iface) | Missing::Down(iface) | Missing::Address(iface)) =
-                missing;
+            let (Missing::Interface(iface)
+            | Missing::Down(iface)
+            | Missing::Address(iface)
+            | Missing::Mtu(iface)) = missing;
             // It may have come since then.
             if !paths.iter().any(|path| path.iface == *iface) {
                 paths.push(PathReport {

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::driver::Shared;
 use crate::names::Names;
 use crate::netlink::{Follower, Snapshot};
-use crate::path::{HostPath, Missing, PathSpec, select};
+use crate::path::{HostPath, Missing, PathSpec, Renames, select};
 use manypath_host::News;
 use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
 use std::io;
@@ -305,7 +305,8 @@ fn attach_host(
 ) -> io::Result<(Arc<Mutex<Attachment>>, Vec<Missing>)> {
     let follower = Follower::new()?;
     let host = Snapshot::take()?;
-    let (paths, missing) = select(&wanted.specs, &host);
+    let mut renames = Renames::default();
+    let (paths, missing) = select(&renames.follow(&wanted.specs, &host), &host);
     if paths.is_empty() && !patient {
         let nothing = || {
             let text = "no interface has a default route; name the paths to use";
@@ -335,6 +336,7 @@ fn attach_host(
         Arc::clone(&attachment),
         follower,
         wanted.specs,
+        renames,
     )));
     Ok((attachment, missing))
 }
@@ -365,7 +367,7 @@ fn missing_error(missing: &Missing) -> io::Error {
     let kind = match missing {
         Missing::Interface(_) => io::ErrorKind::NotFound,
         Missing::Down(_) => io::ErrorKind::NetworkDown,
-        Missing::Address(_) => io::ErrorKind::AddrNotAvailable,
+        Missing::Address(_) | Missing::Mtu(_) => io::ErrorKind::AddrNotAvailable,
     };
     io::Error::new(kind, missing.to_string())
 }

@@ -3,7 +3,7 @@
 use super::attach::Attachment;
 use crate::driver::Shared;
 use crate::netlink::{Follower, Snapshot};
-use crate::path::{PathSpec, select};
+use crate::path::{PathSpec, Renames, select};
 use manypath_host::News;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,10 +16,11 @@ pub(super) async fn follow(
     attachment: Arc<Mutex<Attachment>>,
     mut follower: Follower,
     specs: Vec<PathSpec>,
+    mut renames: Renames,
 ) {
     while follower.changed().await.is_ok() {
         let Ok(host) = Snapshot::take() else { continue };
-        let (paths, _missing) = select(&specs, &host);
+        let (paths, _missing) = select(&renames.follow(&specs, &host), &host);
         let _ = super::lock(&attachment).apply(&shared, paths, &host);
     }
 }

@@ -1,7 +1,7 @@
 //! Says which paths come and go, and why.
 
 use crate::netlink::Snapshot;
-use crate::path::{HostPath, Role};
+use crate::path::{HostPath, MTU_MIN, Role};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -10,12 +10,14 @@ use std::net::IpAddr;
 enum Reason {
     InterfaceGone,
     LinkDown,
+    MtuSmall,
     AddressGone,
     AddressUnusable,
     RouteGone,
     Start,
     InterfaceCame,
     LinkUp,
+    MtuRaised,
     AddressCame,
     RouteCame,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::InterfaceGone => "the interface is gone",
             Self::LinkDown => "the link is down or has no carrier",
+            Self::MtuSmall => "its MTU is too small for the options of Multipath TCP",
             Self::AddressGone => "the address was removed",
             Self::AddressUnusable => {
                 "the address cannot be used: a duplicate, or still being checked"
@@ -33,6 +36,7 @@ impl fmt::Display for Reason {
             Self::Start => "found at the start",
             Self::InterfaceCame => "the interface came",
             Self::LinkUp => "the link is up",
+            Self::MtuRaised => "its MTU was raised",
             Self::AddressCame => "the address was added",
             Self::RouteCame => "a default route was added",
         })
@@ -61,6 +65,12 @@ pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>
             path.addr
         );
     }
+    for path in new {
+        let same = |p: &&HostPath| (p.index, p.addr) == (path.index, path.addr);
+        if let Some(was) = old.iter().find(same).filter(|was| was.iface != path.iface) {
+            tracing::info!("path {} ({}) is {} now", was.iface, path.addr, path.iface);
+        }
+    }
     for path in pass.iter().filter(|path| !has(&passed, path)) {
         let reason = why_came(path.index, path.addr, before);
         tracing::info!("path {} ({}) can be used: {reason}", path.iface, path.addr);
@@ -85,6 +95,9 @@ fn why_gone(index: u32, addr: IpAddr, host: &Snapshot) -> Reason {
     if !interface.up {
         return Reason::LinkDown;
     }
+    if interface.mtu < MTU_MIN {
+        return Reason::MtuSmall;
+    }
     match host
         .addresses
         .iter()
@@ -102,6 +115,7 @@ fn why_came(index: u32, addr: IpAddr, before: Option<&Snapshot>) -> Reason {
         None => Reason::Start,
         Some(Reason::InterfaceGone) => Reason::InterfaceCame,
         Some(Reason::LinkDown) => Reason::LinkUp,
+        Some(Reason::MtuSmall) => Reason::MtuRaised,
         Some(Reason::AddressGone | Reason::AddressUnusable) => Reason::AddressCame,
         Some(_) => Reason::RouteCame,
     }

@@ -261,6 +261,9 @@ impl PacketAttachment {
                 if is_dark(&attached.paths) && !is_dark(&wanted) {
                     relinked.push(IfaceId(index));
                 }
+                if let Some(path) = wanted.first() {
+                    shared.rename(IfaceId(index), &path.iface);
+                }
                 attached.paths = wanted;
             } else if let Err(e) = self.open(shared, index, wanted, paths) {
                 result = Err(e);

@@ -260,6 +260,13 @@ impl Shared {
         session.pump();
     }
 
+    /// An interface has another name now.
+    pub(crate) fn rename(&self, iface: IfaceId, name: &str) {
+        if let Some(port) = self.session().inner().ports.port(iface) {
+            name.clone_into(&mut port.info.name);
+        }
+    }
+
     /// Puts the stack's paths in this order.
     pub(crate) fn order_paths(&self, order: &[(IfaceId, IpAddr)]) {
         self.session().inner().stack.order_paths(order);

@@ -101,11 +101,14 @@ impl Files {
         let name = name.strip_suffix('.').unwrap_or(name);
         let is = |known: &String| known.eq_ignore_ascii_case(name);
         let listed = self.hosts.iter().filter(|(_, names)| names.iter().any(is));
-        let found: Vec<IpAddr> = listed.map(|(addr, _)| *addr).collect();
+        let mut found: Vec<IpAddr> = listed.map(|(addr, _)| *addr).collect();
         let lower = name.to_ascii_lowercase();
-        // RFC 6761 section 6.3: no server is asked for it.
-        if found.is_empty() && (lower == "localhost" || lower.ends_with(".localhost")) {
-            return vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+        // RFC 6761 section 6.3: no server is asked for it. Files that list one family are common, and so are programs that listen on one.
+        if lower == "localhost" || lower.ends_with(".localhost") {
+            let both: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+            let missing = |addr: &IpAddr| !found.iter().any(|f| f.is_ipv4() == addr.is_ipv4());
+            let missing: Vec<IpAddr> = both.into_iter().filter(missing).collect();
+            found.extend(missing);
         }
         found
     }
@@ -140,7 +143,7 @@ mod tests {
         };
         assert_eq!(files.hosts("SRV.test."), ips(&["192.0.2.1", "192.0.2.2"]));
         assert_eq!(files.hosts("srv"), ips(&["192.0.2.1"]));
-        assert_eq!(files.hosts("localhost"), ips(&["127.0.0.1"]));
+        assert_eq!(files.hosts("localhost"), ips(&["127.0.0.1", "::1"]));
         assert_eq!(files.hosts("a.localhost"), ips(&["::1", "127.0.0.1"]));
         assert!(files.hosts("not").is_empty());
     }
