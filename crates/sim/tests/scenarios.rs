@@ -1,6 +1,4 @@
-//! The shipped scenarios come out as they say, and each gives the same record twice.
-
-use std::path::Path;
+//! What scenarios can say, and what of it is refused.
 
 use manypath_sim::endpoint::Phase;
 use manypath_sim::scenario::Scenario;
@@ -12,42 +10,11 @@ fn run(text: &str, options: RunOptions) -> Report {
     manypath_sim::replay(scenario, options).expect("shipped scenarios make sense")
 }
 
-#[test]
-fn shipped_scenarios_come_out_as_expected_and_repeat() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let folders = [folder.join("regressions"), folder];
-    let mut files: Vec<_> = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).expect("the folder is in the repository"))
-        .map(|entry| entry.expect("readable").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-        .collect();
-    files.sort();
-    assert!(files.len() >= 8, "only {} scenarios", files.len());
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("readable");
-        let report = run(&text, RunOptions::default());
-        assert!(report.is_good(), "{}:\n{report}", file.display());
-        let again = run(&text, RunOptions::default());
-        assert_eq!(report.hash, again.hash, "{}", file.display());
-        if !text.contains("records = true") {
-            // What holds by the RFC alone holds where one end knows no more than that.
-            let mut scenario = Scenario::parse(&text).expect("it was read before");
-            for app in &mut scenario.apps {
-                app.server_options.records = Some(false);
-            }
-            let report = manypath_sim::replay(scenario, RunOptions::default());
-            let report = report.expect("it made sense before");
-            assert!(report.is_good(), "{}:\n{report}", file.display());
-        }
-    }
-}
-
 /// A subflow that is silent for the first time after a pause is not one that the path has forgotten.
 #[test]
 fn a_twin_that_has_proved_nothing_replaces_nobody() {
     let report = run(
-        include_str!("../../../scenarios/regressions/cut-after-a-pause.toml"),
+        include_str!("../../../scenarios/regressions/unresponsive/cut-after-a-pause.toml"),
         RunOptions::default(),
     );
     assert!(!report.to_string().contains("Replaced"), "{report}");
