@@ -299,8 +299,13 @@ fn a_path_on_a_bridge_that_shows_frames_to_the_firewall() {
     }
 }
 
-#[test]
-fn file_capabilities_are_enough() {
+fn capabilities_of_the_file_are_enough(attach: &str) {
+    use std::os::unix::fs::MetadataExt;
+    let tun = std::fs::metadata("/dev/net/tun");
+    if attach == "tun" && !tun.is_ok_and(|file| file.mode() & 0o006 == 0o006) {
+        eprintln!("skipped: /dev/net/tun is not for everybody here");
+        return;
+    }
     let Some(net) = Net::new(1) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("manypath");
@@ -322,7 +327,7 @@ fn file_capabilities_are_enough() {
         .arg(copy.to_string())
         .args(["forward", "--listen", "tcp:127.0.0.1:7000", "--to"])
         .arg(format!("mptcp:{there}"))
-        .args(["--path", "v1"]);
+        .args(["--path", "v1", "--attach", attach]);
     for (key, value) in manypath(["status"]).get_envs() {
         // Nobody may not write where the others' sockets are.
         if let (true, Some(value)) = (key == "PATH", value) {
@@ -334,6 +339,16 @@ fn file_capabilities_are_enough() {
     program.interrupt();
     let left = || (shell(&net.ours, "nft list ruleset").is_empty()).then_some(());
     wait_for("nothing to be left", left);
+}
+
+#[test]
+fn file_capabilities_are_enough() {
+    capabilities_of_the_file_are_enough("packet");
+}
+
+#[test]
+fn file_capabilities_are_enough_behind_a_tun() {
+    capabilities_of_the_file_are_enough("tun");
 }
 
 #[test]

@@ -87,14 +87,17 @@ async fn open(context: &Context, remotes: &[SocketAddr]) -> io::Result<(MpStream
     Ok((stream, began.elapsed()))
 }
 
-fn local(stream: &MpStream) -> IpAddr {
-    stream.local_addr().expect("it is open").ip()
+/// The host's address that a connection was opened from: behind a TUN device the stack has addresses of its own.
+fn local(context: &Context, stream: &MpStream) -> IpAddr {
+    let local = stream.local_addr().expect("it is open").ip();
+    let paths = context.paths();
+    let path = paths.iter().find(|path| path.addr == local);
+    path.and_then(|path| path.outside).unwrap_or(local)
 }
 
 /// The first uplink stops carrying in one way or another: the next connection goes by the other one, soon, and those after it begin
 /// there.
-#[test]
-fn new_connections_begin_on_an_uplink_that_works() {
+fn begin_on_an_uplink_that_works(attach: Attach) {
     for (what, verdict) in [
         ("silent", "drop"),
         ("unreachable", "reject with icmp type net-unreachable"),
@@ -104,18 +107,26 @@ fn new_connections_begin_on_an_uplink_that_works() {
         let accepted = serve(&net, Speaks::Tcp);
         let rules = net.rules();
         block_on(&net, move || async move {
-            let context = context(Attach::Packet, &["u1", "u2"])?;
+            let context = context(attach, &["u1", "u2"])?;
             let remote = [server_at("192.0.2.1")];
             let (before, _) = open(&context, &remote).await?;
-            assert_eq!(local(&before), ip("10.78.1.2"), "{what}: as given");
+            assert_eq!(
+                local(&context, &before),
+                ip("10.78.1.2"),
+                "{what}: as given"
+            );
             rules.set(&[&format!("iifname d1 tcp dport {PORT} {verdict}")]);
             let (second, took) = open(&context, &remote).await?;
-            assert_eq!(local(&second), ip("10.78.2.2"), "{what}");
+            assert_eq!(local(&context, &second), ip("10.78.2.2"), "{what}");
             assert!(took < SOON, "{what}: {took:?}");
             let active = context.counters().conn_active;
             for _ in 0..5 {
                 let (more, _) = open(&context, &remote).await?;
-                assert_eq!(local(&more), ip("10.78.2.2"), "{what}: remembered");
+                assert_eq!(
+                    local(&context, &more),
+                    ip("10.78.2.2"),
+                    "{what}: remembered"
+                );
             }
             let grown = context.counters().conn_active - active;
             assert_eq!(grown, 5, "{what}: one attempt each");
@@ -123,6 +134,16 @@ fn new_connections_begin_on_an_uplink_that_works() {
         });
         assert_eq!(accepted.load(Ordering::SeqCst), 7, "{what}: each once");
     }
+}
+
+#[test]
+fn new_connections_begin_on_an_uplink_that_works() {
+    begin_on_an_uplink_that_works(Attach::Packet);
+}
+
+#[test]
+fn new_connections_begin_on_an_uplink_that_works_behind_a_tun() {
+    begin_on_an_uplink_that_works(Attach::Tun);
 }
 
 /// A subflow that comes up on it shows that an uplink works again: the next connection begins there.
@@ -136,7 +157,7 @@ fn an_uplink_that_works_again_is_the_first_again() {
         let remote = [server_at("192.0.2.1")];
         rules.set(&["iifname d1 drop"]);
         let (stream, _) = open(&context, &remote).await?;
-        assert_eq!(local(&stream), ip("10.78.2.2"));
+        assert_eq!(local(&context, &stream), ip("10.78.2.2"));
         rules.set(&[]);
         // The join of the connection that is open asks again each second or so.
         while context.conn_info(stream.id()).map_or(0, |info| {
@@ -147,17 +168,16 @@ fn an_uplink_that_works_again_is_the_first_again() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let (next, _) = open(&context, &remote).await?;
-        assert_eq!(local(&next), ip("10.78.1.2"));
+        assert_eq!(local(&context, &next), ip("10.78.1.2"));
         Ok(())
     });
 }
 
 /// All refuse: so it says, at once.
-#[test]
-fn all_refused_is_refused() {
+fn all_refuse(attach: Attach) {
     let Some(net) = Routed::new() else { return };
-    block_on(&net, || async {
-        let context = context(Attach::Packet, &["u1", "u2"])?;
+    block_on(&net, move || async move {
+        let context = context(attach, &["u1", "u2"])?;
         let began = Instant::now();
         let remotes = [server_at("192.0.2.1"), server_at("192.0.2.9")];
         let connect = Connect::new(&context).connect_any(&remotes, &[]);
@@ -169,23 +189,46 @@ fn all_refused_is_refused() {
     });
 }
 
-/// The first address is dead, whatever the path: the second one is tried, and remembered.
 #[test]
-fn the_second_address_is_tried() {
+fn all_refused_is_refused() {
+    all_refuse(Attach::Packet);
+}
+
+#[test]
+fn all_refused_is_refused_behind_a_tun() {
+    all_refuse(Attach::Tun);
+}
+
+/// The first address is dead, whatever the path: the second one is tried, and remembered.
+fn first_address_is_dead(attach: Attach) {
     let Some(net) = Routed::new() else { return };
     serve(&net, Speaks::Mptcp);
     net.rules().set(&["ip daddr 192.0.2.9 drop"]);
-    block_on(&net, || async {
-        let context = context(Attach::Packet, &["u1", "u2"])?;
+    block_on(&net, move || async move {
+        let context = context(attach, &["u1", "u2"])?;
         let remotes = [server_at("192.0.2.9"), server_at("192.0.2.1")];
         let (first, took) = open(&context, &remotes).await?;
-        assert_eq!(local(&first), ip("10.78.1.2"), "the path is not to blame");
+        assert_eq!(
+            local(&context, &first),
+            ip("10.78.1.2"),
+            "the path is not to blame"
+        );
         assert!(took < SOON, "{took:?}");
         let before = context.counters().conn_active;
         open(&context, &remotes).await?;
         assert_eq!(context.counters().conn_active - before, 1, "remembered");
         Ok(())
     });
+}
+
+#[test]
+fn the_second_address_is_tried() {
+    first_address_is_dead(Attach::Packet);
+}
+
+#[test]
+fn the_second_address_is_tried_behind_a_tun() {
+    first_address_is_dead(Attach::Tun);
 }
 
 /// The order of the interfaces, whatever an attachment calls their addresses: by the local address that the server sees.
@@ -250,8 +293,7 @@ fn paths_have_the_order_of_their_names_or_metrics() {
 }
 
 /// The default route of the second uplink is in a table of its own, to which a rule leads from its address.
-#[test]
-fn default_routes_of_other_tables_are_used() {
+fn default_route_in_another_table(attach: Attach) {
     for named in [&[][..], &["u1", "u2"][..]] {
         let Some(net) = Routed::new() else { return };
         serve(&net, Speaks::Mptcp);
@@ -262,12 +304,17 @@ fn default_routes_of_other_tables_are_used() {
         ];
         net.ours.ip(lines).expect("the links are there");
         block_on(&net, move || async move {
-            let context = context(Attach::Packet, named)?;
+            let context = context(attach, named)?;
             let (stream, _) = open(&context, &[server_at("192.0.2.1")]).await?;
-            assert_eq!(local(&stream), ip("10.78.1.2"));
+            assert_eq!(local(&context, &stream), ip("10.78.1.2"));
             let joined = || {
                 let info = stream.info().expect("it is open");
-                let by = |s: &manypath_stack::SubflowInfo| s.tuple.local.ip() == ip("10.78.2.2");
+                let paths = context.paths();
+                let second = paths
+                    .iter()
+                    .find(|path| path.outside.unwrap_or(path.addr) == ip("10.78.2.2"));
+                let second = second.map(|path| path.addr);
+                let by = |s: &manypath_stack::SubflowInfo| Some(s.tuple.local.ip()) == second;
                 info.subflows.iter().any(|s| by(s) && s.tcp.srtt.is_some())
             };
             while !joined() {
@@ -278,9 +325,18 @@ fn default_routes_of_other_tables_are_used() {
     }
 }
 
-/// Routes to the server alone, without a default route: each path takes the router that the kernel would take.
 #[test]
-fn routes_to_one_destination_are_used() {
+fn default_routes_of_other_tables_are_used() {
+    default_route_in_another_table(Attach::Packet);
+}
+
+#[test]
+fn default_routes_of_other_tables_are_used_behind_a_tun() {
+    default_route_in_another_table(Attach::Tun);
+}
+
+/// Routes to the server alone, without a default route: each path takes the router that the kernel would take.
+fn no_default_route(attach: Attach) {
     let Some(net) = Routed::new() else { return };
     serve(&net, Speaks::Mptcp);
     let lines = [1, 2].map(|n| format!("route del default dev u{n}"));
@@ -290,12 +346,17 @@ fn routes_to_one_destination_are_used() {
     net.ours.ip(lines).expect("the links are there");
     // The routers do not answer for what is behind them.
     block_on(&net, move || async move {
-        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let context = context(attach, &["u1", "u2"])?;
         let (stream, took) = open(&context, &[server_at("192.0.2.1")]).await?;
-        assert_eq!(local(&stream), ip("10.78.1.2"));
+        assert_eq!(local(&context, &stream), ip("10.78.1.2"));
         assert!(took < SOON, "{took:?}");
         Ok(())
     });
+}
+
+#[test]
+fn routes_to_one_destination_are_used() {
+    no_default_route(Attach::Packet);
 }
 
 /// A path that goes or comes is said, with the reason.

@@ -216,7 +216,11 @@ fn the_only_uplink_blinks(role: Role, attach: &str, speaks: Speaks, blink: Blink
                 net.ours.ip([line]).expect("the interface is there");
             }
         });
-        assert_eq!(ids(&route.program.connection().subflows), before);
+        // Behind a TUN device the kernel may have to ask for its neighbour again, and takes a second for it: a subflow beside the
+        // old one takes its place then, where there can be one.
+        if attach == "packet" || speaks == Speaks::Tcp {
+            assert_eq!(ids(&route.program.connection().subflows), before);
+        }
         both_ways(&ends.ours, &ends.kernel, 1000);
         end(&route, &ends);
     }
@@ -309,8 +313,7 @@ fn show(net: &Net, what: &str) -> String {
 
 /// The MTU of an uplink changes in the middle of a transfer, or that of the device: it goes on, and the device lets through what the
 /// uplink does.
-#[test]
-fn the_mtu_changes_behind_a_tun() {
+fn the_mtu_of_an_uplink_changes(attach: &str) {
     let Some(net) = Net::new(1) else { return };
     let set = |mtu: u16| {
         for host in [&net.ours, &net.kernel] {
@@ -328,8 +331,11 @@ fn the_mtu_changes_behind_a_tun() {
         (&|| set(1500), 1500, 1500),
         (&own, 1500, 1500),
     ];
-    let (mut route, ends) = connected(&net, Role::Client, "tun", 1, Way::ToKernel);
-    for (change, mtu, device) in changes {
+    let of_a_tun = attach == "tun";
+    let (mut route, ends) = connected(&net, Role::Client, attach, 1, Way::ToKernel);
+    // The last is of our own device.
+    let count = if of_a_tun { 4 } else { 3 };
+    for (change, mtu, device) in changes.into_iter().take(count) {
         send_through(&ends, Way::ToKernel, change);
         send_through(&ends, Way::FromKernel, || ());
         subflows(&mut route, "segments that fit", |all| {
@@ -337,7 +343,7 @@ fn the_mtu_changes_behind_a_tun() {
         });
         wait_until("the device to follow", || {
             let now = show(&net, "-o link show type tun");
-            let follows = now.contains(&format!(" mtu {device} "));
+            let follows = !of_a_tun || now.contains(&format!(" mtu {device} "));
             if follows { Ok(()) } else { Err(now) }
         });
         let again = route.join();
@@ -503,10 +509,15 @@ uplinks! {
     the_only_one_is_renamed: the_only_uplink_is_renamed(Role::Client, "packet");
     the_only_one_of_a_server_is_renamed: the_only_uplink_is_renamed(Role::Server, "packet");
     the_only_one_is_renamed_behind_a_tun: the_only_uplink_is_renamed(Role::Client, "tun");
+    the_mtu_changes: the_mtu_of_an_uplink_changes("packet");
+    the_mtu_changes_behind_a_tun: the_mtu_of_an_uplink_changes("tun");
     one_comes_later: comes_later("packet");
     one_comes_later_behind_a_tun: comes_later("tun");
     the_only_one_of_a_server_blinks: the_only_uplink_blinks(Role::Server, "packet", Speaks::Mptcp, Blink::Carrier);
     the_only_one_blinks_for_tcp: the_only_uplink_blinks(Role::Client, "packet", Speaks::Tcp, Blink::Carrier);
+    the_only_one_blinks_for_tcp_behind_a_tun: the_only_uplink_blinks(Role::Client, "tun", Speaks::Tcp, Blink::Carrier);
+    the_only_one_blinks_behind_a_tun: the_only_uplink_blinks(Role::Client, "tun", Speaks::Mptcp, Blink::Carrier);
+    the_only_one_has_its_address_put_back_behind_a_tun: the_only_uplink_blinks(Role::Client, "tun", Speaks::Mptcp, Blink::Address);
     the_only_one_has_its_address_put_back: the_only_uplink_blinks(Role::Client, "packet", Speaks::Mptcp, Blink::Address);
     the_only_one_has_its_address_put_back_for_tcp: the_only_uplink_blinks(Role::Server, "packet", Speaks::Tcp, Blink::Address);
     the_only_one_gets_a_second_address: the_only_uplink_blinks(Role::Client, "packet", Speaks::Tcp, Blink::SecondAddress);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::source::Source;
 use crate::workspace::{self, root};
-use crate::{arch, compliance, licences, limits, source};
+use crate::{arch, compliance, hosts, licences, limits, results, source};
 
 /// What one step found.
 #[derive(Debug, Default)]
@@ -80,6 +80,9 @@ enum Work {
         run: fn(&workspace::Metadata) -> Findings,
     },
     Compliance,
+    Hosts,
+    /// All tests, and what they say of the situations of `hosts`.
+    Tests,
     Cargo {
         args: &'static [&'static str],
         env: &'static [(&'static str, &'static str)],
@@ -149,6 +152,11 @@ const STEPS: &[Step] = &[
         work: Work::Compliance,
     },
     Step {
+        name: "hosts",
+        what: "situations of hosts and paths have tests, and are in docs/hosts.md",
+        work: Work::Hosts,
+    },
+    Step {
         name: "mypy",
         what: "types of the Python library, strictly",
         work: Work::Program {
@@ -189,10 +197,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "test",
         what: "all tests",
-        work: Work::Cargo {
-            args: &["test", "--workspace", "--quiet"],
-            env: &[],
-        },
+        work: Work::Tests,
     },
 ];
 
@@ -212,6 +217,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
             Work::Sources(run) => run(&sources),
             Work::Metadata { deps, run } => run(&workspace::metadata(*deps)?),
             Work::Compliance => compliance::findings(&sources)?,
+            Work::Hosts => hosts::findings(&sources)?,
+            Work::Tests => all_tests()?,
             Work::Cargo { args, env } => cargo(args, env),
             Work::Program { name, folder } => program(name, folder),
         };
@@ -266,6 +273,18 @@ fn program(name: &str, folder: &str) -> Findings {
         )),
     }
     found
+}
+
+/// Runs all tests, and shows what they say of the situations of `hosts`.
+fn all_tests() -> Result<Findings, String> {
+    let mut found = Findings::default();
+    let (passed, results) = results::run(&["test", "--workspace"], &[])?;
+    print!("\n{}\n", hosts::table(&results)?);
+    if !passed {
+        found.error("a test failed".to_owned());
+    }
+    found.note = Some(format!("{} tests", results.len()));
+    Ok(found)
 }
 
 /// Runs Cargo with its output shown as it comes.

@@ -4,8 +4,10 @@
 mod arch;
 mod check;
 mod compliance;
+mod hosts;
 mod licences;
 mod limits;
+mod results;
 mod source;
 mod workspace;
 
@@ -20,6 +22,10 @@ cargo xtask compliance [--strict] [--missing] [--json]
     The rows of RFC 8684 and where they are obeyed and tested.
     --strict   exit with 1 if a core row has neither both nor an exception
     --missing  show only the rows that lack something
+
+cargo xtask hosts [--write]
+    Run the tests of what hosts and paths do to connections, and show which situations hold with which attachment.
+    --write    make docs/hosts.md of xtask/data/hosts.toml instead
 ";
 
 fn main() -> ExitCode {
@@ -43,6 +49,7 @@ fn run(args: &[String]) -> Result<bool, String> {
     match command {
         "check" => check::run(&check::Options::parse(rest)?),
         "compliance" => compliance::run(&compliance::Options::parse(rest)?),
+        "hosts" => hosts::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(true)
