@@ -2,15 +2,20 @@
 //! The program knows its paths by the names of their interfaces, as users write them.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::TryRecvError;
 
 use manypath_control::report::SubflowReport;
+use manypath_io::sys::lab::tun_file;
+use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, Own, tool};
 use manypath_tests::pair::{Ends, Plan, Role, Route, WAYS, Way};
 use manypath_tests::peer::Speaks;
 use manypath_tests::program::Program;
 use manypath_tests::transfer::{both_ways, finish, send};
 use manypath_tests::until::wait_until;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use Family::V4;
 
@@ -145,6 +150,92 @@ fn comes_later(attach: &str) {
     net.plug_in(2, [10, 77, 2, 7].into());
     subflows(&mut route, "two addresses", |all| addresses(all).len() == 2);
     both_ways(&ends.ours, &ends.kernel, 1_000_000);
+    end(&route, &ends);
+}
+
+/// A cable between our host and the kernel's that has no Ethernet, as a modem's or a tunnel's: IP packets are carried from one device
+/// to the other until the end.
+fn modem(net: &Net) -> std::sync::mpsc::Sender<()> {
+    let (until, ended) = std::sync::mpsc::channel();
+    let open = |host: &NetNs, end: u8| {
+        let file = host.run(|| tun_file("modem")).expect("permitted");
+        let lines = [
+            format!("addr add 10.79.0.{end}/24 dev modem"),
+            format!("addr add fd79::{end}/64 dev modem nodad"),
+            "link set modem up".to_owned(),
+        ];
+        host.ip(lines).expect("it is there");
+        file
+    };
+    let ends = [open(&net.kernel, 1), open(&net.ours, 2)];
+    std::thread::spawn(move || {
+        let mut packet = vec![0; 65_536];
+        while ended.try_recv() != Err(TryRecvError::Disconnected) {
+            let mut ready = ends.each_ref().map(|file| PollFd::new(file, PollFlags::IN));
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: 50_000_000,
+            };
+            let _ = poll(&mut ready, Some(&pause));
+            for (from, to) in [(0, 1), (1, 0)] {
+                while let Ok(len) = (&ends[from]).read(&mut packet) {
+                    // A full queue loses it.
+                    let _ = (&ends[to]).write(&packet[..len]);
+                }
+            }
+        }
+    });
+    until
+}
+
+/// An uplink without Ethernet comes later: it is used, in both roles, and alone.
+fn a_modem_comes_later(role: Role, family: Family) {
+    let Some(net) = Net::bridged(1) else { return };
+    let (there, here): (IpAddr, IpAddr) = match family {
+        Family::V4 => ([10, 79, 0, 1].into(), [10, 79, 0, 2].into()),
+        Family::V6 => (
+            "fd79::1".parse().expect("a literal"),
+            "fd79::2".parse().expect("a literal"),
+        ),
+    };
+    let plan = Plan {
+        own: Own::Named,
+        more: ["--path", "modem"].map(str::to_owned).into(),
+        ..Plan::with_cut(&[family], Way::ToKernel)
+    };
+    let mut route = Route::open(&net, role, plan);
+    let said = route.program.said();
+    assert!(
+        said.contains("there is no interface modem; the path is used when it comes"),
+        "{said}"
+    );
+    let ends = route.join();
+    both_ways(&ends.ours, &ends.kernel, 1000);
+    let _carried = modem(&net);
+    net.kernel
+        .ip(["mptcp limits set subflows 8 add_addr_accepted 8"])
+        .expect("it has Multipath TCP");
+    let flags = if role == Role::Client {
+        "signal"
+    } else {
+        "subflow"
+    };
+    let line = format!("mptcp endpoint add {there} dev modem {flags}");
+    net.kernel.ip([line]).expect("the address is the kernel's");
+    wait_until("one by the modem", || {
+        let all = route.program.connection().subflows;
+        let is_up = |s: &&SubflowReport| s.phase == "established";
+        let up: Vec<SubflowReport> = all.iter().filter(is_up).cloned().collect();
+        match addresses(&up).contains(&here) {
+            true => Ok(()),
+            false => Err(all),
+        }
+    });
+    net.carrier(1, false);
+    subflows(&mut route, "the modem's alone", |all| {
+        addresses(all) == BTreeSet::from([here])
+    });
+    both_ways(&ends.ours, &ends.kernel, 20_000_000);
     end(&route, &ends);
 }
 
@@ -511,6 +602,9 @@ uplinks! {
     the_only_one_is_renamed_behind_a_tun: the_only_uplink_is_renamed(Role::Client, "tun");
     the_mtu_changes: the_mtu_of_an_uplink_changes("packet");
     the_mtu_changes_behind_a_tun: the_mtu_of_an_uplink_changes("tun");
+    a_modem_of_a_client_comes_later: a_modem_comes_later(Role::Client, V4);
+    a_modem_of_a_client_comes_later_with_ipv6: a_modem_comes_later(Role::Client, Family::V6);
+    a_modem_of_a_server_comes_later: a_modem_comes_later(Role::Server, V4);
     one_comes_later: comes_later("packet");
     one_comes_later_behind_a_tun: comes_later("tun");
     the_only_one_of_a_server_blinks: the_only_uplink_blinks(Role::Server, "packet", Speaks::Mptcp, Blink::Carrier);

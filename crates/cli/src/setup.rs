@@ -4,7 +4,6 @@ use std::io;
 use std::time::Duration;
 
 use manypath_host::NoFirewall;
-use manypath_io::path::Missing;
 use manypath_io::{Attach, Context};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
@@ -86,20 +85,15 @@ fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// Says which paths are not there yet: it may be a wrong name. Packet sockets were chosen without knowing what comes.
+/// Says which paths are not there yet: it may be a wrong name.
 pub(crate) fn warn_of_missing(context: &Context) {
-    let packet = context.devices().iter().all(|(device, _)| !device.is_tun);
     if context.missing().is_empty() && !context.has_paths() {
         tracing::warn!(
             "no interface has a default route: each is used when it gets one; without one, name it: --path eth0"
         );
     }
     for missing in context.missing() {
-        let unless = match packet && matches!(missing, Missing::Interface(_)) {
-            true => " (if that is no Ethernet, it needs `--attach tun`)",
-            false => "",
-        };
-        tracing::warn!("{missing}; the path is used when it comes{unless}");
+        tracing::warn!("{missing}; the path is used when it comes");
     }
 }
 

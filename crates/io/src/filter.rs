@@ -4,7 +4,7 @@
 //! nothing, so everything that can be decided from fixed offsets is decided here. Fragments and packets with extension headers are
 //! for the stack: which port they are for stands in the first piece alone, or at no fixed place.
 
-use crate::neigh::EtherType;
+use crate::neigh::{ETHERNET_LEN, EtherType};
 use crate::sys::filter::Insn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -33,7 +33,6 @@ const JA: u16 = 0x05;
 const RET: u16 = 0x06;
 
 const ETHERTYPE_AT: u32 = 12;
-const IP_AT: u32 = 14;
 const PROTO_ICMP: u32 = 1;
 const PROTO_TCP: u32 = 6;
 const PROTO_ICMPV6: u32 = 58;
@@ -125,6 +124,8 @@ fn v6(addrs: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
     })
 }
 
+/// Where the kernel lets programs read what a packet is, as an Ethernet type (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
+const PROTOCOL_AT: u32 = 0xffff_f000;
 /// Where the kernel lets programs read the index of the interface that a packet came by (`SKF_AD_OFF + SKF_AD_IFINDEX`).
 const IFINDEX_AT: u32 = 0xffff_f008;
 
@@ -143,18 +144,32 @@ pub(crate) fn not_by(interfaces: &[u32]) -> Vec<Insn> {
 }
 
 impl Filter {
-    /// The program: 0 = not for us, otherwise the whole frame.
+    /// The program for Ethernet: 0 = not for us, otherwise the whole frame.
     pub(crate) fn compile(&self) -> Vec<Insn> {
+        self.compile_at(ETHERNET_LEN as u32)
+    }
+
+    /// The same for links without a header, where packets begin with IP.
+    pub(crate) fn compile_bare(&self) -> Vec<Insn> {
+        self.compile_at(0)
+    }
+
+    /// With the IP header that far from the beginning.
+    fn compile_at(&self, ip_at: u32) -> Vec<Insn> {
         let mut p = Program::default();
         let (accept, reject) = (p.label(), p.label());
         let v6 = p.label();
-        p.push(LD_H_ABS, ETHERTYPE_AT);
-        p.jump_if(JEQ, u32::from(EtherType::ARP.0), accept);
+        if ip_at == 0 {
+            p.push(LD_W_ABS, PROTOCOL_AT);
+        } else {
+            p.push(LD_H_ABS, ETHERTYPE_AT);
+            p.jump_if(JEQ, u32::from(EtherType::ARP.0), accept);
+        }
         p.jump_if(JEQ, u32::from(EtherType::IPV6.0), v6);
         p.jump_unless(JEQ, u32::from(EtherType::IPV4.0), reject);
-        self.compile_v4(&mut p, accept, reject);
+        self.compile_v4(&mut p, ip_at, accept, reject);
         p.place(v6);
-        self.compile_v6(&mut p, accept, reject);
+        self.compile_v6(&mut p, ip_at, accept, reject);
         p.place(accept);
         p.push(RET, WHOLE);
         p.place(reject);
@@ -162,9 +177,9 @@ impl Filter {
         p.finish()
     }
 
-    fn compile_v4(&self, p: &mut Program, accept: Label, reject: Label) {
+    fn compile_v4(&self, p: &mut Program, ip_at: u32, accept: Label, reject: Label) {
         let (owned, shared) = (p.label(), p.label());
-        p.push(LD_W_ABS, IP_AT + 16);
+        p.push(LD_W_ABS, ip_at + 16);
         for (addrs, kind) in [(&self.owned, owned), (&self.shared, shared)] {
             for addr in v4(addrs) {
                 p.jump_if(JEQ, u32::from(addr), kind);
@@ -172,24 +187,24 @@ impl Filter {
         }
         p.jump(reject);
         p.place(owned);
-        p.push(LD_B_ABS, IP_AT + 9);
+        p.push(LD_B_ABS, ip_at + 9);
         p.jump_if(JEQ, PROTO_ICMP, accept);
         p.jump_if(JEQ, PROTO_TCP, accept);
         p.jump(reject);
         p.place(shared);
-        p.push(LD_B_ABS, IP_AT + 9);
+        p.push(LD_B_ABS, ip_at + 9);
         p.jump_if(JEQ, PROTO_ICMP, accept);
         p.jump_unless(JEQ, PROTO_TCP, reject);
-        p.push(LD_H_ABS, IP_AT + 6);
+        p.push(LD_H_ABS, ip_at + 6);
         p.jump_if(JSET, FRAGMENTED, accept);
-        p.push(LDX_MSH, IP_AT);
-        p.push(LD_H_IND, IP_AT + 2);
+        p.push(LDX_MSH, ip_at);
+        p.push(LD_H_IND, ip_at + 2);
         self.compile_ports(p, accept, reject);
     }
 
-    fn compile_v6(&self, p: &mut Program, accept: Label, reject: Label) {
+    fn compile_v6(&self, p: &mut Program, ip_at: u32, accept: Label, reject: Label) {
         let (shared, fragment) = (p.label(), p.label());
-        p.push(LD_B_ABS, IP_AT + 6);
+        p.push(LD_B_ABS, ip_at + 6);
         // Neighbour discovery goes to multicast groups and unicast alike; the cache checks it.
         p.jump_if(JEQ, PROTO_ICMPV6, accept);
         // Of what is for an address that is ours alone, the stack tells the sender if it does not know a header (RFC 8200
@@ -200,7 +215,7 @@ impl Filter {
             let next = p.label();
             for (i, word) in addr.octets().chunks_exact(4).enumerate() {
                 let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
-                p.push(LD_W_ABS, IP_AT + 24 + 4 * i as u32);
+                p.push(LD_W_ABS, ip_at + 24 + 4 * i as u32);
                 p.jump_unless(JEQ, value, next);
             }
             p.jump(kind);
@@ -208,17 +223,17 @@ impl Filter {
         }
         p.jump(reject);
         p.place(shared);
-        p.push(LD_B_ABS, IP_AT + 6);
+        p.push(LD_B_ABS, ip_at + 6);
         for extension in EXTENSIONS {
             p.jump_if(JEQ, extension, accept);
         }
         p.jump_if(JEQ, FRAGMENT, fragment);
         p.jump_unless(JEQ, PROTO_TCP, reject);
-        p.push(LD_H_ABS, IP_AT + 40 + 2);
+        p.push(LD_H_ABS, ip_at + 40 + 2);
         self.compile_ports(p, accept, reject);
         p.place(fragment);
         // What the fragment header says that follows.
-        p.push(LD_B_ABS, IP_AT + 40);
+        p.push(LD_B_ABS, ip_at + 40);
         for next in EXTENSIONS.into_iter().chain([PROTO_TCP]) {
             p.jump_if(JEQ, next, accept);
         }
@@ -245,6 +260,14 @@ mod tests {
     /// A reference interpreter for the instructions we use, so the program is tested without a kernel.
     fn run(program: &[Insn], frame: &[u8]) -> u32 {
         let load = |at: usize, n: usize| -> Option<u32> {
+            if at == PROTOCOL_AT as usize {
+                let ethernet = if frame[0] >> 4 == 6 {
+                    EtherType::IPV6
+                } else {
+                    EtherType::IPV4
+                };
+                return Some(ethernet.0.into());
+            }
             frame
                 .get(at..at + n)
                 .map(|b| b.iter().fold(0, |v, b| v << 8 | u32::from(*b)))
@@ -398,6 +421,33 @@ mod tests {
         .compile();
         assert!(run(&program, &v4([10, 0, 0, 1], 6, 1, 0)) != 0);
         assert!(run(&program, &v4([10, 0, 0, 2], 6, 1, 0)) == 0);
+    }
+
+    #[test]
+    fn without_a_link_header_it_is_the_same() {
+        let filter = Filter {
+            shared: vec![
+                "10.0.0.2".parse().expect("a literal"),
+                "fd00::7".parse().expect("a literal"),
+            ],
+            ports: vec![80..=80],
+            ..Filter::default()
+        };
+        let (ethernet, bare) = (filter.compile(), filter.compile_bare());
+        for frame in [
+            v4([10, 0, 0, 2], 6, 80, 0),
+            v4([10, 0, 0, 2], 6, 80, 8),
+            v4([10, 0, 0, 2], 6, 81, 0),
+            v4([10, 0, 0, 2], 1, 0, 0),
+            v4([10, 0, 0, 3], 6, 80, 0),
+            v6("fd00::7", 6, 80),
+            v6("fd00::7", 6, 81),
+            v6("fd00::8", 6, 80),
+        ] {
+            let mut packet = frame[ETHERNET_LEN..].to_vec();
+            packet[0] |= if frame[12..14] == [8, 0] { 0x40 } else { 0x60 };
+            assert_eq!(run(&bare, &packet), run(&ethernet, &frame));
+        }
     }
 
     #[test]

@@ -178,6 +178,8 @@ pub struct HostPath {
     pub iface: String,
     /// The interface's hardware address, where it is an Ethernet.
     pub mac: Option<Mac>,
+    /// The link carries IP packets and nothing else ([`Interface::bare`]).
+    pub bare: bool,
     /// Largest IP packet, bytes.
     pub mtu: u16,
     /// The local address.
@@ -297,6 +299,7 @@ fn path(interface: &Interface, host: &Snapshot, addr: IpAddr, prefix: u8) -> Hos
         index: interface.index,
         iface: interface.name.clone(),
         mac: interface.mac,
+        bare: interface.bare,
         mtu: u16::try_from(interface.mtu).unwrap_or(u16::MAX),
         addr,
         prefix,
@@ -352,6 +355,7 @@ mod tests {
             index,
             name: name.to_owned(),
             mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
+            bare: false,
             mtu: 1500,
             up,
             loopback: name == "lo",

@@ -349,14 +349,16 @@ async fn watch_over(attachment: Arc<Mutex<Attachment>>, news: News) {
 }
 
 fn use_packet(attach: Attach, paths: &[HostPath]) -> io::Result<bool> {
-    let foreign = paths.iter().find(|p| p.mac.is_none());
+    // A TUN device has offloads for links without hardware addresses, too, so it is better where it is known in time.
+    let fits = |p: &&HostPath| p.mac.is_some() || p.bare && attach == Attach::Packet;
+    let foreign = paths.iter().find(|p| !fits(p));
     match (attach, foreign) {
         (Attach::Tun, _) | (Attach::Auto, Some(_)) => Ok(false),
         (Attach::Auto | Attach::Packet, None) => Ok(true),
         (Attach::Packet, Some(path)) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!(
-                "{} is not an Ethernet interface; it needs the TUN device",
+                "{} is of a kind that packet sockets do not serve; it needs the TUN device",
                 path.iface
             ),
         )),

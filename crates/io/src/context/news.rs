@@ -133,6 +133,7 @@ mod tests {
                 index: 2,
                 name: "eth0".to_owned(),
                 mac: None,
+                bare: false,
                 mtu: 1500,
                 up,
                 loopback: false,

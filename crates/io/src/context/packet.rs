@@ -1,6 +1,7 @@
 //! Packet sockets on the host's interfaces.
 
 use super::attach::{Desired, Kind, Told};
+use crate::device::bare::{self, BareConfig};
 use crate::device::packet::{self, PacketConfig};
 use crate::device::probe;
 use crate::driver::{DeviceTasks, Shared};
@@ -161,22 +162,32 @@ impl PacketAttachment {
         let Some(first) = paths.first() else {
             return Ok(());
         };
-        let mac = first.mac.ok_or_else(|| {
-            io::Error::new(
+        let name = first.iface.clone();
+        let filter = self.filter(all);
+        let device = match first.mac {
+            Some(mac) => packet::open(&PacketConfig {
+                name,
+                index,
+                mac,
+                mtu: first.mtu,
+                offload: self.offload,
+                links: Self::links(&paths),
+                filter,
+                known: netlink::neighbours(index).unwrap_or_default(),
+            }),
+            None if first.bare => bare::open(&BareConfig {
+                name,
+                index,
+                mtu: first.mtu,
+                filter,
+            }),
+            None => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("{} is not an Ethernet interface", first.iface),
-            )
-        })?;
-        let device = packet::open(&PacketConfig {
-            name: first.iface.clone(),
-            index,
-            mac,
-            mtu: first.mtu,
-            offload: self.offload,
-            links: Self::links(&paths),
-            filter: self.filter(all),
-            known: netlink::neighbours(index).unwrap_or_default(),
-        })?;
+                format!(
+                    "{name} is of a kind that packet sockets do not serve; it needs the TUN device (--attach tun)"
+                ),
+            )),
+        }?;
         let offload = device.info.offload;
         let tasks = shared.attach(device);
         self.interfaces.insert(

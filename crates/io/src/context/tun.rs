@@ -336,6 +336,7 @@ mod tests {
             index: 9,
             name: "manypath0".to_owned(),
             mac: None,
+            bare: false,
             mtu,
             up,
             loopback: false,

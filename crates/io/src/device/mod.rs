@@ -4,6 +4,7 @@
 //! under the same lock as the stack and is filled by it directly. Both work on buffers made at the start: no
 //! packet allocates.
 
+pub mod bare;
 mod buffer;
 pub mod memory;
 pub mod packet;

@@ -45,8 +45,8 @@ const RX_SLAB: usize = if RX_FEW * RX_WIDE_STRIDE > RX_BATCH * RX_STRIDE {
     RX_BATCH * RX_STRIDE
 };
 /// Asked of the kernel for each socket: what arrives in ten milliseconds at 10 Gbit/s.
-const SOCKET_BUFFER: usize = 16 << 20;
-const ETH_P_ALL: u16 = 3;
+pub(super) const SOCKET_BUFFER: usize = 16 << 20;
+pub(super) const ETH_P_ALL: u16 = 3;
 
 /// How to open a packet device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,15 +128,7 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
                 Offload::default()
             },
         },
-        receive: Box::new(PacketReceive {
-            socket: crate::sys::watch::watch(receiver, Interest::READABLE)?,
-            mac: config.mac,
-            slab: vec![0; RX_SLAB],
-            lens: [0; RX_BATCH],
-            count: 0,
-            room: Room::default(),
-            cut,
-        }),
+        receive: Box::new(PacketReceive::new(receiver, Some(config.mac), cut)?),
         transmit: Box::new(transmit),
     })
 }
@@ -151,9 +143,10 @@ fn join_groups(receiver: &PacketSocket, index: u32, links: &[Link]) -> io::Resul
     Ok(())
 }
 
-struct PacketReceive {
+pub(super) struct PacketReceive {
     socket: AsyncFd<Arc<PacketSocket>>,
-    mac: Mac,
+    /// Our hardware address; `None` on links that have none, where packets begin with their IP header.
+    mac: Option<Mac>,
     slab: Vec<u8>,
     lens: [u32; RX_BATCH],
     count: usize,
@@ -209,6 +202,23 @@ impl Room {
 }
 
 impl PacketReceive {
+    /// Counts packets that did not fit in `cut`.
+    pub(super) fn new(
+        socket: Arc<PacketSocket>,
+        mac: Option<Mac>,
+        cut: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
+        Ok(PacketReceive {
+            socket: crate::sys::watch::watch(socket, Interest::READABLE)?,
+            mac,
+            slab: vec![0; RX_SLAB],
+            lens: [0; RX_BATCH],
+            count: 0,
+            room: Room::default(),
+            cut,
+        })
+    }
+
     /// The room for the next batch; the one before has been looked at.
     fn make_room(&mut self) -> Room {
         if self.count > 0 {
@@ -273,10 +283,17 @@ impl Receive for PacketReceive {
         }
         let start = index * self.room.stride;
         let bytes = &self.slab[start..start + self.lens[index] as usize];
-        let Some((header, ethernet)) = bytes.split_first_chunk() else {
+        let Some((header, rest)) = bytes.split_first_chunk() else {
             return Inbound::Ignored;
         };
-        classify(self.mac, Report::parse(header), ethernet)
+        let report = Report::parse(header);
+        match self.mac {
+            Some(mac) => classify(mac, report, rest),
+            None => Inbound::Packet {
+                packet: rest,
+                meta: report.into(),
+            },
+        }
     }
 }
 
@@ -330,6 +347,22 @@ fn opened(packet: &[u8], l4_offset: u16) -> Option<(SocketAddr, SocketAddr)> {
         SocketAddr::new(local, port(0)?),
         SocketAddr::new(remote, port(2)?),
     ))
+}
+
+/// Tells the firewall of the connection that a packet opens. One that it does not take must not leave: the kernel would end the
+/// connection by a reset when the answer comes.
+pub(super) fn guarded(packet: &[u8], l4_offset: u16, firewall: Option<&Firewall>) -> bool {
+    let (Some(ends), Some(firewall)) = (opened(packet, l4_offset), firewall) else {
+        return true;
+    };
+    if !firewall.wants(ends.0) {
+        return true;
+    }
+    let told = firewall.open(&[ends]);
+    if let Err(e) = &told {
+        tracing::warn!("{} cannot be opened to {}: {e}", ends.0, ends.1);
+    }
+    told.is_ok()
 }
 
 /// Source and destination of an IP packet that we wrote ourselves.
@@ -434,15 +467,9 @@ impl Transmit for PacketTransmit {
             self.counters.drop_no_route += 1;
             return;
         };
-        if let (Some(ends), Some(firewall)) = (opened(packet, meta.l4_offset), &self.firewall) {
-            if firewall.wants(ends.0) {
-                if let Err(e) = firewall.open(&[ends]) {
-                    // The kernel would end the connection by a reset when the answer comes.
-                    tracing::warn!("{} cannot be opened to {}: {e}", ends.0, ends.1);
-                    self.counters.drop_refused += 1;
-                    return;
-                }
-            }
+        if !guarded(packet, meta.l4_offset, self.firewall.as_ref()) {
+            self.counters.drop_refused += 1;
+            return;
         }
         let kind = if meta.ipv6 {
             EtherType::IPV6

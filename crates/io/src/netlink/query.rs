@@ -24,6 +24,8 @@ pub struct Interface {
     pub name: String,
     /// Its hardware address, where it is an Ethernet.
     pub mac: Option<Mac>,
+    /// Its link has no header and no hardware addresses: IP packets are all that it carries.
+    pub bare: bool,
     /// Largest IP packet, bytes.
     pub mtu: u32,
     /// It is switched on and its carrier is there.
@@ -209,10 +211,24 @@ fn interface_of(link: &LinkMessage) -> Option<Interface> {
         index: link.header.index,
         name: name?,
         mac,
+        bare: is_bare(link.header.link_layer_type),
         mtu,
         up: flags.contains(LinkFlags::Up) && carrier,
         loopback: flags.contains(LinkFlags::Loopback),
     })
+}
+
+/// PPP, tunnels such as WireGuard's, and modems that carry IP alone.
+fn is_bare(kind: LinkLayerType) -> bool {
+    matches!(
+        kind,
+        LinkLayerType::None
+            | LinkLayerType::Ppp
+            | LinkLayerType::Rawip
+            | LinkLayerType::Tunnel
+            | LinkLayerType::Tunnel6
+            | LinkLayerType::Sit
+    )
 }
 
 fn address_of(message: &AddressMessage) -> Option<Address> {

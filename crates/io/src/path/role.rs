@@ -101,6 +101,7 @@ mod tests {
                 index: 2,
                 name: "eth0".to_owned(),
                 mac: Some(Mac([2, 0, 0, 0, 0, 2])),
+                bare: false,
                 mtu: 1500,
                 up,
                 loopback: false,

@@ -46,11 +46,23 @@ impl PacketSocket {
     /// # Errors
     /// `PermissionDenied` without `CAP_NET_RAW`.
     pub(crate) fn new() -> io::Result<Self> {
+        Self::of_kind(libc::SOCK_RAW)
+    }
+
+    /// The same for packets from their IP header on ([`PacketSocket::send_by`]).
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_NET_RAW`.
+    pub(crate) fn without_link_headers() -> io::Result<Self> {
+        Self::of_kind(libc::SOCK_DGRAM)
+    }
+
+    fn of_kind(kind: libc::c_int) -> io::Result<Self> {
         // SAFETY: `socket` takes no pointers.
         let fd = check(unsafe {
             libc::socket(
                 libc::AF_PACKET,
-                libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+                kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
                 0,
             )
         })?;
@@ -60,11 +72,7 @@ impl PacketSocket {
 
     /// Binds to one interface; `protocol` is an Ethernet type, `ETH_P_ALL`, or 0 to receive nothing.
     pub(crate) fn bind(&self, ifindex: u32, protocol: u16) -> io::Result<()> {
-        // SAFETY: `sockaddr_ll` is plain old data for which all-zero bytes are a valid value.
-        let mut addr: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        addr.sll_family = libc::AF_PACKET as u16;
-        addr.sll_protocol = protocol.to_be();
-        addr.sll_ifindex = ifindex as i32;
+        let addr = address(ifindex, protocol);
         // SAFETY: the pointer and length describe `addr`, which lives across the call.
         check(unsafe {
             libc::bind(
@@ -174,6 +182,31 @@ impl PacketSocket {
         })
     }
 
+    /// Sends one packet, from its IP header on, by a socket [without link headers](PacketSocket::without_link_headers); `protocol` is
+    /// its Ethernet type.
+    ///
+    /// # Errors
+    /// Those of [`PacketSocket::send_batch`].
+    pub(crate) fn send_by(&self, ifindex: u32, protocol: u16, packet: &[u8]) -> io::Result<()> {
+        let to = address(ifindex, protocol);
+        // SAFETY: pointers and lengths describe `packet` and `to`, which live across the call and are only read.
+        let sent = unsafe {
+            libc::sendto(
+                self.0.as_raw_fd(),
+                packet.as_ptr().cast(),
+                packet.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const to).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Sends `parts` of `slab`, one packet each, in order. Returns how many went (at least one, or an error).
     ///
     /// # Errors
@@ -204,6 +237,16 @@ impl PacketSocket {
             })
         })
     }
+}
+
+/// An interface, and an Ethernet type on it.
+fn address(ifindex: u32, protocol: u16) -> libc::sockaddr_ll {
+    // SAFETY: `sockaddr_ll` is plain old data for which all-zero bytes are a valid value.
+    let mut addr: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    addr.sll_family = libc::AF_PACKET as u16;
+    addr.sll_protocol = protocol.to_be();
+    addr.sll_ifindex = ifindex as i32;
+    addr
 }
 
 /// Points a header at each `stride` of `slab` and hands the headers to `call`, which may write through the first that
