@@ -308,6 +308,7 @@ mod tests {
             index: 3,
             iface: "eth0".to_owned(),
             mac: None,
+            bare: false,
             mtu: 1500,
             addr: "10.0.0.1".parse().expect("a literal address"),
             prefix: 24,
