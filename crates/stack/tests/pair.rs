@@ -329,6 +329,34 @@ fn a_second_subflow_joins_and_carries_data() {
 }
 
 #[test]
+fn a_connection_on_which_nobody_has_spoken_has_its_subflows() {
+    // rfc8684:C10,J1
+    let mut pair = Pair::new(2);
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let listen = ListenOptions {
+        addr: remote,
+        backlog: 10,
+        conn: options(PathManager::Passive, true),
+    };
+    let listener = pair.stacks[1].listen(listen).expect("the port is free");
+    let connect = ConnectOptions {
+        remote,
+        local: None,
+        conn: options(PathManager::FullMesh, true),
+    };
+    let client = pair.stacks[0].connect(pair.now, connect);
+    let client = client.expect("a path leads there");
+    let until = pair.now + Duration::from_secs(5);
+    while pair.now < until && pair.step(Duration::from_secs(1)) {}
+    let server = pair.stacks[1].accept(listener).expect("it is established");
+    for (stack, conn) in pair.stacks.iter().zip([client, server]) {
+        let info = stack.info(conn).expect("it lives");
+        assert!(info.subflows.len() >= 2, "{info:#?}");
+        assert_eq!(info.level, ProtocolLevel::Multipath);
+    }
+}
+
+#[test]
 fn where_options_stop_on_all_subflows_each_end_says_by_one_record_what_it_has() {
     // rfc8684:B3,B5
     for pass in (200..600).step_by(7) {

@@ -124,6 +124,7 @@ impl Conn {
                 self.checksum |= capable.checksum_required; // rfc8684:C24
                 self.no_joins_to_first |= capable.no_joins_here;
                 self.subflows[i].greeting = Greeting::CapableAck;
+                self.ask_for_first_ack(i, cx);
             }
             // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
