@@ -621,3 +621,50 @@ fn paths_stand_in_the_order_that_was_given_whenever_they_come() {
     let addrs: Vec<IpAddr> = stack.paths().iter().map(|path| path.addr).collect();
     assert_eq!(addrs, [addr(1, 1), addr(1, 2), addr(1, 0)]);
 }
+
+/// Milliseconds at which SYNs leave that nobody answers.
+fn syn_times(conn: ConnOptions, seconds: u64) -> Vec<u64> {
+    let start = Instant::from_secs(1);
+    let mut now = start;
+    let mut stack = Stack::new(StackConfig::default(), [1; 32], now);
+    for path in 0..2 {
+        let path = interface(1, path, 1500, Offload::default());
+        stack.handle_path_event(now, PathEvent::Up(path));
+    }
+    let opts = ConnectOptions {
+        remote: SocketAddr::new(addr(2, 0), 80),
+        local: None,
+        conn,
+    };
+    stack.connect(now, opts).expect("a path");
+    let mut wire = Wire::default();
+    let mut times = Vec::new();
+    while now.since(start) <= Duration::from_secs(seconds) {
+        while let Transmit::Sent(_) = stack.poll_transmit(now, &mut wire) {
+            times.push(now.since(start).as_millis());
+        }
+        let Some(next) = stack.poll_deadline() else {
+            break;
+        };
+        now = now.max(next);
+        stack.handle_timeout(now);
+    }
+    times
+}
+
+#[test]
+fn syns_of_each_kind_come_at_pauses_that_double_and_are_bounded() {
+    // RFC 6298 section 5.5
+    let offers = [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000];
+    for manager in [PathManager::Passive, PathManager::FullMesh] {
+        let mut expected = offers.to_vec();
+        expected.extend(offers[1..].iter().map(|at| at + 300));
+        expected.sort_unstable();
+        assert_eq!(syn_times(options(manager, true), 1_000), expected);
+        let plain = ConnOptions {
+            mode: manypath_stack::Mode::PlainTcp,
+            ..options(manager, true)
+        };
+        assert_eq!(syn_times(plain, 1_000), offers);
+    }
+}

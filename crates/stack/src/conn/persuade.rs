@@ -4,7 +4,7 @@
 //! time the version with options goes first and has a chance to be answered, so that a packet lost by chance costs no
 //! Multipath TCP. Must never touch a connection on which options were seen to pass.
 
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Duration;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
@@ -13,12 +13,13 @@ use super::subflow::{Greeting, Subflow};
 use super::{Conn, Cx};
 use crate::api::Role;
 
-/// Time that the repeated version with options has to be answered.
+/// Time that the repeated version with options has to be answered. A SYN with the offer goes at each timeout, a SYN without so long after
+/// each but the first: at 0, 1, 3, 7 s and 1.3, 3.3, 7.3 s, so the pauses double among those with the offer and among those without
+/// (RFC 6298 section 5.5), and in all there are fewer than two for each of the [`syn_retries`] timeouts. Where a path loses one packet of
+/// twenty each way, two offers are lost by chance in one of a hundred handshakes, which are TCP then. // rfc8684:C32
+///
+/// [`syn_retries`]: manypath_tcp::machine::Config::syn_retries
 const PATIENCE: Duration = Duration::from_millis(300);
-
-/// SYNs with the offer that go unanswered before the first without it. On a path that loses one packet of twenty each way, two
-/// are lost by chance in one of a hundred handshakes, and the connection would be one of plain TCP for good. // rfc8684:C32
-const OFFERS: u8 = 3;
 
 /// Time-outs of a join's SYN after which each one is followed by one without what no standard has.
 const JOINS: u8 = 1;
@@ -73,7 +74,7 @@ impl Conn {
     pub(crate) fn nothing_came_back(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         match sf.greeting {
-            Greeting::CapableSyn => sf.offer_again(cx.now + PATIENCE),
+            Greeting::CapableSyn => (sf.plain, sf.plain_at) = (false, Some(cx.now + PATIENCE)),
             // A box may drop what it does not know, or the path was silent: one that works again is to know of records.
             Greeting::JoinSyn { .. } if self.opts.records && sf.tcp.backoffs() > JOINS => {
                 (sf.plain, sf.plain_at) = (false, Some(cx.now + BEHIND));
@@ -91,14 +92,7 @@ impl Conn {
             }
             sf.plain_at = None;
             match sf.greeting {
-                Greeting::CapableSyn => {
-                    match sf.offers < OFFERS {
-                        true => sf.offer_again(cx.now + BEHIND),
-                        false => sf.plain = true,
-                    }
-                    sf.tcp.repeat_syn();
-                }
-                Greeting::JoinSyn { .. } => {
+                Greeting::CapableSyn | Greeting::JoinSyn { .. } => {
                     sf.plain = true;
                     sf.tcp.repeat_syn();
                 }
@@ -115,13 +109,5 @@ impl Conn {
                 _ => {}
             }
         }
-    }
-}
-
-impl Subflow {
-    /// The next SYN has the offer, and then something else may be tried.
-    fn offer_again(&mut self, then: Instant) {
-        self.offers = self.offers.saturating_add(1);
-        (self.plain, self.plain_at) = (false, Some(then));
     }
 }

@@ -220,8 +220,6 @@ pub(crate) struct Subflow {
     pub(crate) plain_at: Option<Instant>,
     /// Whether the path carries what has no options.
     pub(crate) bare_question: BareQuestion,
-    /// SYNs that offered Multipath TCP.
-    pub(crate) offers: u8,
     /// Bare segments alternate between what introduces us and what closes.
     pub(crate) greet_next: bool,
     up_since: Option<Instant>,
@@ -262,7 +260,6 @@ impl Subflow {
             plain: false,
             plain_at: None,
             bare_question: BareQuestion::None,
-            offers: 1,
             quiet: Quiet::new(now),
             hinted: None,
             finish: false,

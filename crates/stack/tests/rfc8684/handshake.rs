@@ -531,22 +531,17 @@ fn a_syn_that_is_never_answered_is_tried_without_the_option_in_the_end() {
     let (flow, first) = w.answer();
     assert!(first.capable().is_some());
     let mut seen = Vec::new();
-    for hundredth in 1..=400 {
+    for hundredth in 1..=1_600 {
         w.advance_ms(10);
         for syn in w.drain(flow) {
             seen.push((hundredth, syn.capable().is_some()));
         }
     }
-    let offered = |at| (at, true);
-    let plain = |at| (at, false);
-    // The last offer goes right before the first SYN without.
-    let expected = [
-        offered(100),
-        offered(130),
-        plain(131),
-        offered(300),
-        plain(330),
-    ];
+    // The pauses double, among those with the offer and among those without (RFC 6298 section 5.5).
+    let offers = [100, 300, 700, 1_500].map(|at| (at, true));
+    let mut expected = offers.to_vec();
+    expected.extend([130, 330, 730, 1_530].map(|at| (at, false)));
+    expected.sort_unstable();
     assert_eq!(seen, expected, "{}", w.log());
 }
 
