@@ -359,6 +359,11 @@ fn routes_to_one_destination_are_used() {
     no_default_route(Attach::Packet);
 }
 
+#[test]
+fn routes_to_one_destination_are_used_behind_a_tun() {
+    no_default_route(Attach::Tun);
+}
+
 /// A path that goes or comes is said, with the reason.
 #[test]
 fn paths_that_go_and_come_are_said() {

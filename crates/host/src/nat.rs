@@ -82,6 +82,9 @@ pub struct Uplink {
     pub passes: bool,
     /// The networks on the link, of the address's family: an address and the length of its prefix.
     pub networks: Vec<(IpAddr, u8)>,
+    /// Other networks of the family that the host reaches by routers on the link: an address, the length of its prefix, the
+    /// router.
+    pub beyond: Vec<(IpAddr, u8, IpAddr)>,
 }
 
 /// A path and the address by which the stack calls it.
@@ -370,7 +373,10 @@ impl Nat {
         };
         // It is known before it is made: what of it is there when something fails can be taken away again.
         self.routes.insert(table, routing.clone());
-        routing.routes.iter().try_for_each(netlink::add_route)?;
+        let there = add_routes(routing.routes, path)?;
+        if let Some(routing) = self.routes.get_mut(&table) {
+            routing.routes = there;
+        }
         setup.add_rule(&routing.rule)
     }
 
@@ -387,8 +393,7 @@ impl Nat {
         let inside = self.paths[n].inside;
         let mut all = self.routes.iter_mut();
         if let Some((table, routing)) = all.find(|(_, r)| r.rule.from == inside) {
-            let new = routes(path, *table);
-            new.iter().try_for_each(netlink::add_route)?;
+            let new = add_routes(routes(path, *table), path)?;
             let goes = |old: &&Route| !new.iter().any(|n| (n.to, n.prefix) == (old.to, old.prefix));
             for old in routing.routes.iter().filter(goes) {
                 // The kernel may have taken it away with its network.
@@ -431,6 +436,14 @@ fn routes(path: &Uplink, table: u32) -> Vec<Route> {
     } else {
         Ipv4Addr::UNSPECIFIED.into()
     };
+    let beyond = path.beyond.iter().map(|&(to, prefix, gateway)| Route {
+        to,
+        prefix,
+        index: path.index,
+        gateway: Some(gateway),
+        table,
+        metric: 0,
+    });
     on_link
         .chain([Route {
             to: any,
@@ -440,7 +453,23 @@ fn routes(path: &Uplink, table: u32) -> Vec<Route> {
             table,
             metric: 0,
         }])
+        .chain(beyond)
         .collect()
+}
+
+/// Adds the routes, and answers those that are there now. A network that the kernel takes no route to is not reached by this path;
+/// without what is on the link and the default route there is none.
+fn add_routes(routes: Vec<Route>, path: &Uplink) -> io::Result<Vec<Route>> {
+    let needed = routes.len() - path.beyond.len();
+    let mut there = Vec::with_capacity(routes.len());
+    for (n, route) in routes.into_iter().enumerate() {
+        match netlink::add_route(&route) {
+            Ok(()) => there.push(route),
+            Err(e) if n < needed => return Err(e),
+            Err(_) => {}
+        }
+    }
+    Ok(there)
 }
 
 /// Lets packets pass between the device and the interface: for IPv4 just between the two; IPv6 knows forwarding only for the

@@ -219,6 +219,7 @@ fn routes_and_rules_of_a_path_are_put_back() {
             gateway: None,
             passes: true,
             networks: vec![(addr("10.77.1.2:0").ip(), 24)],
+            beyond: Vec::new(),
         };
         nat.set_paths(&mut setup, &[uplink]).expect("permitted");
         let shown = ruleset();

@@ -390,6 +390,7 @@ mod tests {
                 gateway: Some(ip("10.0.0.1")),
                 metric: 0,
             }],
+            routes: Vec::new(),
             ways: Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use super::attach::{Desired, Kind, Told};
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
-use crate::netlink::{Address, Interface, Snapshot};
+use crate::netlink::{Address, Interface, NetworkRoute, Snapshot};
 use crate::path::{HostPath, Role};
 use manypath_host::nat::{Nat, Uplink};
 use manypath_host::{Setup, hold_port};
@@ -113,6 +113,18 @@ fn uplinks(paths: &[HostPath], host: &Snapshot) -> Vec<Uplink> {
             .map(|a| (a.addr, a.prefix))
             .collect()
     };
+    let beyond = |path: &HostPath| {
+        let of = |r: &&NetworkRoute| r.index == path.index && r.to.is_ipv6() == path.addr.is_ipv6();
+        let mut found: Vec<(IpAddr, u8, IpAddr)> = Vec::new();
+        for route in host.routes.iter().filter(of) {
+            // The best one comes first.
+            if found.last().map(|(to, prefix, _)| (*to, *prefix)) != Some((route.to, route.prefix))
+            {
+                found.push((route.to, route.prefix, route.gateway));
+            }
+        }
+        found
+    };
     paths
         .iter()
         .map(|path| Uplink {
@@ -122,6 +134,7 @@ fn uplinks(paths: &[HostPath], host: &Snapshot) -> Vec<Uplink> {
             gateway: path.gateway,
             passes: path.role != Role::Stalled,
             networks: networks(path),
+            beyond: beyond(path),
         })
         .collect()
 }
@@ -242,10 +255,13 @@ impl Kind for TunAttachment {
             return (Vec::new(), Ok(()));
         }
         let iface = self.iface;
-        let result = if self.paths == paths && !self.nat.paths().is_empty() {
+        let wanted = uplinks(paths, host);
+        let is_routed = |path: &Uplink| self.nat.paths().iter().any(|p| p.path == *path);
+        let routed = self.nat.paths().len() == wanted.len() && wanted.iter().all(is_routed);
+        let result = if self.paths == paths && routed && !wanted.is_empty() {
             Ok(())
         } else {
-            self.nat.set_paths(&mut self.setup, &uplinks(paths, host))
+            self.nat.set_paths(&mut self.setup, &wanted)
         };
         if result.is_ok() {
             self.paths = paths.to_vec();

@@ -8,5 +8,5 @@ mod query;
 mod route;
 
 pub use follow::Follower;
-pub use query::{Address, DefaultRoute, Interface, Snapshot, index_of, neighbours};
+pub use query::{Address, DefaultRoute, Interface, NetworkRoute, Snapshot, index_of, neighbours};
 pub use route::{Way, way_to};

@@ -64,6 +64,21 @@ pub struct DefaultRoute {
     pub metric: u32,
 }
 
+/// A route of the main table to some networks by a router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NetworkRoute {
+    /// The interface it leaves by.
+    pub index: u32,
+    /// The network.
+    pub to: IpAddr,
+    /// The length of its prefix, bits.
+    pub prefix: u8,
+    /// The kernel prefers smaller ones.
+    pub metric: u32,
+    /// The router.
+    pub gateway: IpAddr,
+}
+
 /// The host's links, addresses and default routes at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -73,12 +88,16 @@ pub struct Snapshot {
     pub addresses: Vec<Address>,
     /// Default routes of the main table, best first.
     pub defaults: Vec<DefaultRoute>,
+    /// Other routes of the main table by routers, in the order of their interfaces and networks, best first.
+    pub routes: Vec<NetworkRoute>,
     /// The ways of its addresses to other networks, by whatever table the rules choose for them.
     pub ways: Vec<(u32, IpAddr, Way)>,
 }
 
 /// Addresses whose ways are asked for at most.
 const MOST_WAYS: usize = 64;
+/// Routes to single networks that are looked at, about: a host that has more is a router.
+const MOST_ROUTES: usize = 256;
 
 /// The last address of a network, unless it is one of two hosts (RFC 3021) or of one.
 fn broadcast_of(address: &Address) -> Option<Ipv4Addr> {
@@ -104,15 +123,18 @@ impl Snapshot {
     /// # Errors
     /// Those of the netlink socket.
     pub fn take() -> io::Result<Self> {
-        let mut defaults: Vec<DefaultRoute> = dump(Message::GetRoute(RouteMessage::default()))?
-            .into_iter()
-            .filter_map(|m| match m {
-                Message::NewRoute(route) => Some(defaults_of(&route)),
-                _ => None,
-            })
-            .flatten()
-            .collect();
-        defaults.sort_by_key(|d| (d.metric, d.index));
+        let (mut defaults, mut routes) = (Vec::new(), Vec::new());
+        for message in dump(Message::GetRoute(RouteMessage::default()))? {
+            if let Message::NewRoute(route) = message {
+                let hops = hops_of(&route);
+                defaults.extend(defaults_of(&route, &hops));
+                if routes.len() < MOST_ROUTES {
+                    routes.extend(routes_of(&route, &hops));
+                }
+            }
+        }
+        defaults.sort_by_key(|d: &DefaultRoute| (d.metric, d.index));
+        routes.sort_unstable();
         let mut host = Snapshot {
             interfaces: dump(Message::GetLink(LinkMessage::default()))?
                 .into_iter()
@@ -129,6 +151,7 @@ impl Snapshot {
                 })
                 .collect(),
             defaults,
+            routes,
             ways: Vec::new(),
         };
         host.ways = host.ask_ways();
@@ -262,19 +285,21 @@ fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn defaults_of(route: &RouteMessage) -> Vec<DefaultRoute> {
+/// A way on: the interface, and the router if there is one.
+type Hop = (u32, Option<IpAddr>);
+
+/// Where a unicast route of the main table leads.
+fn hops_of(route: &RouteMessage) -> Vec<Hop> {
     let header = &route.header;
     let mut table = u32::from(header.table);
     let mut gateway = None;
     let mut index = None;
-    let mut metric = 0;
     let mut hops = Vec::new();
     for attribute in &route.attributes {
         match attribute {
             RouteAttribute::Table(t) => table = *t,
             RouteAttribute::Gateway(a) => gateway = ip_of(a),
             RouteAttribute::Oif(i) => index = Some(*i),
-            RouteAttribute::Priority(p) => metric = *p,
             RouteAttribute::MultiPath(list) => hops.extend(list.iter().map(|hop| {
                 let gateway = hop.attributes.iter().find_map(|a| match a {
                     RouteAttribute::Gateway(a) => ip_of(a),
@@ -285,21 +310,53 @@ fn defaults_of(route: &RouteMessage) -> Vec<DefaultRoute> {
             _ => {}
         }
     }
-    if header.destination_prefix_length != 0
-        || table != u32::from(RouteHeader::RT_TABLE_MAIN)
-        || header.kind != RouteType::Unicast
-    {
+    if table != u32::from(RouteHeader::RT_TABLE_MAIN) || header.kind != RouteType::Unicast {
         return Vec::new();
     }
     hops.extend(index.map(|index| (index, gateway)));
-    hops.into_iter()
-        .map(|(index, gateway)| DefaultRoute {
+    hops
+}
+
+fn metric_of(route: &RouteMessage) -> u32 {
+    let metric = route.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Priority(p) => Some(*p),
+        _ => None,
+    });
+    metric.unwrap_or(0)
+}
+
+fn defaults_of(route: &RouteMessage, hops: &[Hop]) -> Vec<DefaultRoute> {
+    if route.header.destination_prefix_length != 0 {
+        return Vec::new();
+    }
+    let of = |&(index, gateway): &Hop| DefaultRoute {
+        index,
+        ipv6: route.header.address_family == netlink_packet_route::AddressFamily::Inet6,
+        gateway,
+        metric: metric_of(route),
+    };
+    hops.iter().map(of).collect()
+}
+
+fn routes_of(route: &RouteMessage, hops: &[Hop]) -> Vec<NetworkRoute> {
+    let prefix = route.header.destination_prefix_length;
+    let to = route.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Destination(a) => ip_of(a),
+        _ => None,
+    });
+    let Some(to) = to.filter(|_| prefix != 0) else {
+        return Vec::new();
+    };
+    let of = |&(index, gateway): &Hop| {
+        Some(NetworkRoute {
             index,
-            ipv6: header.address_family == netlink_packet_route::AddressFamily::Inet6,
-            gateway,
-            metric,
+            to,
+            prefix,
+            metric: metric_of(route),
+            gateway: gateway.filter(|gateway| gateway.is_ipv6() == to.is_ipv6())?,
         })
-        .collect()
+    };
+    hops.iter().filter_map(of).collect()
 }
 
 /// The neighbours of interface `index` whose hardware address the kernel knows.

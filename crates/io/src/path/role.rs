@@ -117,6 +117,7 @@ mod tests {
                     deprecated: *deprecated,
                 })
                 .collect(),
+            routes: Vec::new(),
             ways: Vec::new(),
             defaults: [false, true]
                 .into_iter()
