@@ -485,12 +485,12 @@ fn rules_that_somebody_flushes_are_put_back() {
         let before = ruleset();
         let name = before
             .lines()
-            .find_map(|l| l.strip_prefix("table netdev ")?.strip_suffix(" {"))
+            .find_map(|l| l.strip_prefix("table inet ")?.strip_suffix(" {"))
             .expect("it is in force");
         let deeds = [
             "nft flush ruleset".to_owned(),
-            format!("nft delete table netdev {name}"),
-            format!("nft flush chain netdev {name} guard0"),
+            format!("nft delete table inet {name}"),
+            format!("nft flush chain inet {name} guard0"),
         ];
         let mut times = Vec::new();
         for (n, deed) in (1..).zip(deeds.iter().cycle().take(9)) {
