@@ -772,7 +772,7 @@ impl Switch {
 /// How our stack gets at the interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AttachKind {
-    /// Packet sockets where every path is an Ethernet, otherwise a TUN device
+    /// Packet sockets where every path is an Ethernet at the start, otherwise a TUN device
     Auto,
     /// Packet sockets straight on the interfaces
     Packet,

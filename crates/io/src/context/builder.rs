@@ -28,7 +28,8 @@ const LOCAL_PORTS: u16 = 8192;
 /// How packets get to the host's interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attach {
-    /// Packet sockets where every path is an Ethernet, otherwise a TUN device.
+    /// Packet sockets where every path is an Ethernet at the start, otherwise a TUN device. With packet sockets, a link without hardware
+    /// addresses (PPP, a tunnel) that comes later is served, too, without offloads.
     #[default]
     Auto,
     /// Packet sockets straight on the interfaces: fastest.
