@@ -146,6 +146,37 @@ fn new_connections_begin_on_an_uplink_that_works_behind_a_tun() {
     begin_on_an_uplink_that_works(Attach::Tun);
 }
 
+/// An address of the host itself is refused at once, since no packet for it leaves the host; where another is given, that one is
+/// connected to.
+fn an_address_of_the_host_itself_is_refused(attach: Attach) {
+    let Some(net) = Routed::new() else { return };
+    let _accepted = serve(&net, Speaks::Tcp);
+    block_on(&net, move || async move {
+        let context = context(attach, &["u1", "u2"])?;
+        for own in ["10.78.1.2", "10.78.2.2", "127.0.0.1"] {
+            let began = Instant::now();
+            let connect = Connect::new(&context);
+            let refused = connect.connect_any(&[server_at(own)], &[]).await.err();
+            let kind = refused.map(|error| error.kind());
+            assert!(kind.is_some() && began.elapsed() < SOON, "{own}: {kind:?}");
+        }
+        let remotes = [server_at("10.78.1.2"), server_at("192.0.2.1")];
+        let (_stream, took) = open(&context, &remotes).await?;
+        assert!(took < SOON, "{took:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_address_of_the_host_itself_is_refused_at_once() {
+    an_address_of_the_host_itself_is_refused(Attach::Packet);
+}
+
+#[test]
+fn an_address_of_the_host_itself_is_refused_at_once_behind_a_tun() {
+    an_address_of_the_host_itself_is_refused(Attach::Tun);
+}
+
 /// A subflow that comes up on it shows that an uplink works again: the next connection begins there.
 #[test]
 fn an_uplink_that_works_again_is_the_first_again() {

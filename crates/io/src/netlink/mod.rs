@@ -9,4 +9,4 @@ mod route;
 
 pub use follow::Follower;
 pub use query::{Address, DefaultRoute, Interface, NetworkRoute, Snapshot, index_of, neighbours};
-pub use route::{Way, way_to};
+pub use route::{Way, is_of_host, way_to};

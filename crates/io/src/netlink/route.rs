@@ -30,13 +30,28 @@ const FAR_V6: [Ipv6Addr; 2] = [
 /// # Errors
 /// Those of the netlink socket.
 pub fn way_to(dst: IpAddr, src: Option<IpAddr>, index: u32) -> io::Result<Option<Way>> {
-    match ask(Message::GetRoute(question(dst, src, index))) {
+    match ask(Message::GetRoute(question(dst, src, Some(index)))) {
         Ok(Message::NewRoute(route)) => Ok(read(&route, index)),
         Ok(_) => Ok(None),
         // ENETUNREACH, EHOSTUNREACH, and what routes of kinds that refuse say (EACCES, EINVAL).
         Err(e) => match e.raw_os_error() {
             Some(libc::EINVAL) if src.is_some() => way_to(dst, None, index),
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(None),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Whether what goes to an address from the host itself stays inside its kernel: it is one of the host's own.
+///
+/// # Errors
+/// Those of the netlink socket.
+pub fn is_of_host(dst: IpAddr) -> io::Result<bool> {
+    match ask(Message::GetRoute(question(dst, None, None))) {
+        Ok(Message::NewRoute(route)) => Ok(route.header.kind == RouteType::Local),
+        Ok(_) => Ok(false),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
             _ => Err(e),
         },
     }
@@ -59,7 +74,7 @@ pub(super) fn way_out(src: IpAddr, index: u32) -> io::Result<Option<Way>> {
     Ok(None)
 }
 
-fn question(dst: IpAddr, src: Option<IpAddr>, index: u32) -> RouteMessage {
+fn question(dst: IpAddr, src: Option<IpAddr>, index: Option<u32>) -> RouteMessage {
     let address = |addr: IpAddr| match addr {
         IpAddr::V4(addr) => RouteAddress::Inet(addr),
         IpAddr::V6(addr) => RouteAddress::Inet6(addr),
@@ -81,7 +96,7 @@ fn question(dst: IpAddr, src: Option<IpAddr>, index: u32) -> RouteMessage {
         route.header.source_prefix_length = bits;
         route.attributes.push(RouteAttribute::Source(address(src)));
     }
-    route.attributes.push(RouteAttribute::Oif(index));
+    route.attributes.extend(index.map(RouteAttribute::Oif));
     route
 }
 

@@ -4,6 +4,7 @@ use super::error;
 use super::handle::Handle;
 use crate::context::Context;
 use crate::driver::Shared;
+use crate::netlink;
 use crate::race::memory::{Candidate, Way};
 use crate::race::{Attempt, Step, race};
 use manypath_stack::{CloseCause, ConnOptions, ConnectOptions, IfaceId, RaceId, StackError};
@@ -27,6 +28,11 @@ pub(super) struct Request<'a> {
 
 /// Opens a connection by the first path and address that answer. Tells how many of the early bytes were taken.
 pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
+    let remotes = outside(request.context, request.remotes)?;
+    let request = Request {
+        remotes: &remotes,
+        ..request
+    };
     let candidates = candidates(&request);
     if candidates.is_empty() {
         return Err(error::of_call(StackError::NoPath));
@@ -59,6 +65,28 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
         }
     };
     Ok((handle, taken))
+}
+
+/// Without addresses of the host itself. Their packets stay inside its kernel, so a SYN that leaves by a device has no answer.
+///
+/// # Errors
+/// `ConnectionRefused` where none is left.
+fn outside(context: &Context, remotes: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
+    let stays_inside = |remote: &&SocketAddr| {
+        let shared = context.shares_host() && !context.is_translated();
+        shared && netlink::is_of_host(remote.ip()).unwrap_or(false)
+    };
+    let (own, left): (Vec<&SocketAddr>, Vec<&SocketAddr>) = remotes.iter().partition(stays_inside);
+    match own.first() {
+        Some(own) if left.is_empty() => Err(io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            format!(
+                "{} is an address of this host: connect to it with an ordinary TCP socket",
+                own.ip()
+            ),
+        )),
+        _ => Ok(left.into_iter().copied().collect()),
+    }
 }
 
 fn candidates(request: &Request<'_>) -> Vec<Candidate> {
