@@ -177,6 +177,40 @@ fn an_address_of_the_host_itself_is_refused_at_once_behind_a_tun() {
     an_address_of_the_host_itself_is_refused(Attach::Tun);
 }
 
+/// The address from which the only SYN left goes before there is an answer: the connection begins on the other uplink.
+fn the_address_of_a_handshake_goes(attach: Attach) {
+    let Some(net) = Routed::new() else { return };
+    let accepted = serve(&net, Speaks::Tcp);
+    net.rules()
+        .set(&[&format!("iifname d1 tcp dport {PORT} drop")]);
+    block_on(&net, move || async move {
+        let context = context(attach, &["u1", "u2"])?;
+        let remote = [server_at("192.0.2.1")];
+        let goes = async {
+            while context.counters().conn_active == 0 {
+                tokio::task::yield_now().await;
+            }
+            change("addr del 10.78.1.2/24 dev u1");
+        };
+        let (opened, ()) = tokio::join!(open(&context, &remote), goes);
+        let (stream, took) = opened?;
+        assert_eq!(local(&context, &stream), ip("10.78.2.2"));
+        assert!(took < SOON, "{took:?}");
+        Ok(())
+    });
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_handshake_whose_address_goes_goes_on_by_the_other_uplink() {
+    the_address_of_a_handshake_goes(Attach::Packet);
+}
+
+#[test]
+fn a_handshake_whose_address_goes_goes_on_by_the_other_uplink_behind_a_tun() {
+    the_address_of_a_handshake_goes(Attach::Tun);
+}
+
 /// A subflow that comes up on it shows that an uplink works again: the next connection begins there.
 #[test]
 fn an_uplink_that_works_again_is_the_first_again() {
