@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::script::{A, S, SA, Script};
+use common::script::{A, Out, S, SA, Script};
 use manypath_tcp::machine::{Config, Context, Kind};
 use manypath_tcp::time::Duration;
 use manypath_wire::ip::Ecn;
@@ -130,6 +130,29 @@ fn a_repetition_that_nobody_acknowledges_comes_with_an_empty_segment() {
     assert_eq!(s.m.backoffs(), 0);
     s.write(1_000);
     assert!(s.drain().iter().all(|sent| sent.plan.kind == Kind::Data));
+}
+
+#[test]
+fn what_only_a_repetition_brings_is_no_round_trip_and_is_asked_for() {
+    // The peer's acknowledgements ride on data that is too large for its path: what arrives is the answer to a duplicate.
+    let mut s = loaded(Script::config());
+    s.inject(1, A, 1, b"payload of the peer");
+    s.drain();
+    let before = s.m.rto();
+    let empty = |sent: &[Out]| sent.iter().any(|out| out.plan.kind == Kind::KeepAlive);
+    for (round, asks) in [(0, false), (1, true), (2, true)] {
+        let first = 1 + 1000 * round;
+        let mut asked = false;
+        while !s.timeout().rto_fired {
+            asked |= empty(&s.drain());
+        }
+        asked |= empty(&s.drain());
+        assert_eq!(asked, asks, "round {round}");
+        s.pass(1);
+        s.inject_sack(first + 1000, &[(first, first + 1000)]);
+        s.drain();
+        assert!(s.m.rto() <= before, "{:?}, was {before:?}", s.m.rto());
+    }
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::timer::Soonest;
 /// Timeouts in a row from which on an empty segment below SND.UNA accompanies the retransmission, where the peer sends as well. It
 /// may let each acknowledgement ride on a data segment, and a path that drops those for their size then drops every
 /// acknowledgement: Linux answers a repetition of exactly what it acknowledged last with a retransmission of its own. An
-/// empty segment outside its window gets a bare acknowledgement from any peer (RFC 9293 section 3.10.7.4).
+/// empty segment outside its window gets a bare acknowledgement from any peer (RFC 9293 section 3.10.7.4). A peer that has
+/// acknowledged by the answer to a repetition once gets one with each probe.
 const UNANSWERED: u8 = 2;
 
 impl Machine {
@@ -88,9 +89,10 @@ impl Machine {
             if let Some(cause) = self.given_up(now, effect.backoffs) {
                 return self.die(cause, out);
             }
-            if effect.backoffs >= UNANSWERED && self.peer_sends() {
-                self.prober.request();
-            }
+        }
+        let unanswered = effect.rto_fired && effect.backoffs >= UNANSWERED;
+        if (unanswered || effect.withheld) && self.peer_sends() {
+            self.prober.request();
         }
         self.watch_window(now);
         out

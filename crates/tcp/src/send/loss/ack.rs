@@ -216,6 +216,16 @@ impl LossRecovery {
 
     /// `unclear`: what the echo tells of is not what was answered.
     fn measure(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport, unclear: bool) {
+        if report.acked > 0 {
+            self.withheld = report.dsack.is_some();
+            if self.withheld {
+                // The peer had all of it before. It tells of the repetition that made it speak (RFC 2883), and its timestamp echo of the
+                // data that came first: what lies between is our timer, no round trip. A timer that learned from itself would double
+                // for ever.
+                self.rto.on_sample();
+                return;
+            }
+        }
         // Timestamps measure where Karn's rule forbids, but only an acknowledgement that advances (RFC 7323 section 4.1).
         let echoed = ack.ts_rtt.filter(|_| report.acked > 0 && !unclear);
         let of_data = echoed.is_some() && !report.syn_acked;

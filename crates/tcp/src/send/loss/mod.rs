@@ -129,6 +129,8 @@ pub(crate) struct TimerEffect {
     pub(crate) late: bool,
     /// Nothing was heard for two round trips, the time after which a tail loss probe is due (RFC 8985 section 7.2).
     pub(crate) silent: bool,
+    /// The peer acknowledges repetitions only, and a timer waits in vain for more.
+    pub(crate) withheld: bool,
     /// Retransmission timeouts since the peer last acknowledged something new.
     pub(crate) backoffs: u8,
 }
@@ -165,6 +167,8 @@ pub(crate) struct LossRecovery {
     frto_sent: u32,
     /// The last measurement was left out because an outage was part of it.
     outage_seen: bool,
+    /// The peer acknowledged new data by what answers a repetition of it: its acknowledgements before were lost or never sent.
+    withheld: bool,
     /// Our SYN was sent once, nobody remembers when, and nothing was measured since but by its echo.
     syn_forgotten: bool,
     evidence: Evidence,
@@ -215,6 +219,7 @@ impl LossRecovery {
             frto: Frto::Off,
             frto_sent: 0,
             outage_seen: false,
+            withheld: false,
             syn_forgotten: false,
             evidence: Evidence::default(),
             evidence_until: None,

@@ -33,6 +33,7 @@ impl LossRecovery {
             rto_fired,
             late,
             silent,
+            withheld: self.withheld && (self.probe_due || rto_fired),
             backoffs: self.rto.backoffs(),
         }
     }
