@@ -11,7 +11,7 @@ use manypath_stack::{
 };
 use manypath_tests::net::{Family, Net, Own};
 use manypath_tests::peer::{self, Speaks};
-use manypath_tests::until::wait_for;
+use manypath_tests::until::{until, wait_for};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use Family::V4;
@@ -106,16 +106,12 @@ async fn our_echo(listener: &MpListener, connections: usize) -> io::Result<Vec<C
         stream.write_all(&all).await?;
         stream.shutdown().await?;
         // The stack ends with the test, so nothing may be left to send.
-        until(|| stream.info().is_ok_and(|info| info.send_queue == 0)).await;
+        until("everything to be acknowledged", || {
+            stream.info().is_ok_and(|info| info.send_queue == 0)
+        })
+        .await;
     }
     Ok(infos)
-}
-
-/// Waits until `what` holds; the time limit of [`block_on`] ends it.
-async fn until(mut what: impl FnMut() -> bool) {
-    while !what() {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 fn established(info: &ConnInfo) -> usize {
@@ -351,7 +347,10 @@ fn cookies_of_the_kernel_keep_our_multipath_and_our_joins() {
         let context = context(2, StackConfig::default(), ConnOptions::default())?;
         let mut stream = Connect::new(&context).connect(kernel_at()).await?;
         stream.write_all(EARLY[0]).await?;
-        until(|| stream.info().is_ok_and(|info| established(&info) == 2)).await;
+        until("two subflows", || {
+            stream.info().is_ok_and(|info| established(&info) == 2)
+        })
+        .await;
         stream.write_all(&LATE).await?;
         stream.shutdown().await?;
         let mut got = Vec::new();

@@ -14,7 +14,7 @@ use manypath_tests::net::tool;
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary};
 use manypath_tests::routed::Routed;
-use manypath_tests::until::wait_for;
+use manypath_tests::until::{until, wait_for};
 use tokio::io::AsyncReadExt;
 
 const PORT: u16 = 5000;
@@ -225,13 +225,12 @@ fn an_uplink_that_works_again_is_the_first_again() {
         assert_eq!(local(&context, &stream), ip("10.78.2.2"));
         rules.set(&[]);
         // The join of the connection that is open asks again each second or so.
-        while context.conn_info(stream.id()).map_or(0, |info| {
+        until("the other subflow", || {
+            let info = context.conn_info(stream.id());
             let up = |s: &&manypath_stack::SubflowInfo| s.tcp.srtt.is_some();
-            info.subflows.iter().filter(up).count()
-        }) < 2
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            info.is_some_and(|info| info.subflows.iter().filter(up).count() == 2)
+        })
+        .await;
         let (next, _) = open(&context, &remote).await?;
         assert_eq!(local(&context, &next), ip("10.78.1.2"));
         Ok(())
@@ -333,11 +332,7 @@ fn paths_have_the_order_of_their_names_or_metrics() {
                 change("link set u2 down");
                 let paths = |count| {
                     let context = &context;
-                    async move {
-                        while context.paths().len() != count {
-                            tokio::time::sleep(Duration::from_millis(5)).await;
-                        }
-                    }
+                    until("paths", move || context.paths().len() == count)
                 };
                 paths(1).await;
                 let (stream, _) = open(&context, &remote).await?;
@@ -382,9 +377,7 @@ fn default_route_in_another_table(attach: Attach) {
                 let by = |s: &manypath_stack::SubflowInfo| Some(s.tuple.local.ip()) == second;
                 info.subflows.iter().any(|s| by(s) && s.tcp.srtt.is_some())
             };
-            while !joined() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until("the join by the second uplink", joined).await;
             Ok(())
         });
     }

@@ -31,3 +31,19 @@ pub fn wait_until<T, E: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> R
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// The same for tasks: lets others run until `holds`.
+///
+/// # Panics
+/// When that is not so within [`PATIENCE`].
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        let patience = PATIENCE.as_secs();
+        assert!(
+            Instant::now() < end,
+            "waited {patience} s in vain for {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
