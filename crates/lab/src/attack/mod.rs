@@ -266,7 +266,7 @@ impl RealReport {
             ..
         } = self.without;
         format!(
-            "without an attack: {:.1} MB and {short} short connections in 5 s, {:.1} MB resident; two cores or more, and \
+            "without an attack: {:.1} MB and {short} short connections in 10 s, {:.1} MB resident; two cores or more, and \
              nothing else on them, or the clients compete with the attacker for the processor",
             bulk as f64 / 1e6,
             memory as f64 / 1e6
