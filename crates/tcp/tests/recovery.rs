@@ -77,6 +77,31 @@ fn a_lost_tail_is_probed_before_the_timer() {
 }
 
 #[test]
+fn a_busy_host_is_no_silent_path() {
+    // A probe leaves after two round trips, but what is shorter than a host may pause for says nothing about the path.
+    for (round_trip, silent_after) in [(1, 22), (4, 28), (10, 20), (50, 100)] {
+        let mut s = Script::established(Script::config());
+        for write in 0..60 {
+            s.write(2_000);
+            s.drain();
+            s.pass(round_trip);
+            s.inject_sack(2_000 * (write + 1) + 1, &[]);
+        }
+        s.write(2_000);
+        s.drain();
+        let sent = s.now;
+        while !s.timeout().silent {
+            s.drain();
+        }
+        let after = s.now.since(sent).as_millis();
+        assert!(
+            after.abs_diff(silent_after) <= 2,
+            "{after} ms with {round_trip}"
+        );
+    }
+}
+
+#[test]
 fn a_probe_carries_new_data_where_it_can() {
     // RFC 8985 section 7.3
     let mut s = loaded(Script::config());

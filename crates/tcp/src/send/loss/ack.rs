@@ -550,6 +550,7 @@ impl LossRecovery {
         self.head_due &= report.acked == 0;
         // RFC 8985 section 7.2: what acknowledges nothing does not put the probe off.
         if report.acked > 0 || report.delivered > 0 {
+            self.silence_timer.stop();
             self.schedule_probe(now);
         }
     }
@@ -584,9 +585,10 @@ impl LossRecovery {
                 self.late_timer.stop();
                 // After a timeout nothing is suspected any more: it is known.
                 let repairing = disorder && !syn && !matches!(self.phase, Phase::Loss { .. });
+                // While a probe is out the timer runs on.
                 if repairing && !self.tlp.probing() {
                     self.silence_timer.set(Tlp::silence(&view));
-                } else {
+                } else if !self.tlp.probing() {
                     self.silence_timer.stop();
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::{CALLERS_OPTIONS, LossRecovery, Phase, TimerEffect};
 use crate::recovery::spurious::Frto;
+use crate::recovery::tlp::PAUSE;
 use crate::time::Instant;
 
 impl LossRecovery {
@@ -20,7 +21,11 @@ impl LossRecovery {
         let late = self.late_timer.take_due(now);
         let mut silent = self.silence_timer.take_due(now);
         if self.tlp_timer.take_due(now) {
-            silent = true;
+            // A probe costs a segment; to give the path up may cost money.
+            match self.rtt.srtt().is_none_or(|srtt| srtt.times(2) >= PAUSE) {
+                true => silent = true,
+                false => self.silence_timer.set(now + PAUSE),
+            }
             // RFC 8985 section 7.3. The probe leaves as soon as the caller has room for it.
             self.probe_due = true;
             self.rto_timer.set(now + self.rto());
