@@ -470,6 +470,31 @@ fn a_listener_is_reached_from_everywhere_behind_a_tun() {
     is_reached_from_everywhere("tun");
 }
 
+/// What is left of local connections, in TIME-WAIT at our end, keeps nobody from listening there again.
+#[test]
+fn a_listener_starts_again_after_local_connections() {
+    let Some(net) = Net::new(1) else { return };
+    let backend = net.ours.run(|| TcpListener::bind(local(5003)));
+    let backend = backend.expect("the port is free");
+    std::thread::spawn(move || backend.incoming().take(1).for_each(drop));
+    let forward = || {
+        Program::forward(
+            &net.ours,
+            "mptcp:0.0.0.0:5000",
+            "tcp:127.0.0.1:5003",
+            ["--path", "v1"],
+        )
+    };
+    let program = forward();
+    // The backend closes first, and so does the relay.
+    let own = SocketAddr::new(Net::our_address(V4, Own::Shared, 1), 5000);
+    let client = net.ours.run(move || TcpStream::connect(own));
+    let end = client.expect("it listens").read(&mut [0]);
+    assert_eq!(end.expect("an end in order"), 0);
+    program.interrupt();
+    forward().interrupt();
+}
+
 /// The backend has the forwarder's port on the loopback, and may start after it.
 #[test]
 fn a_backend_keeps_its_port_on_the_loopback() {

@@ -119,7 +119,7 @@ impl LocalListener {
                     self.sockets.insert(at, socket);
                 }
                 Err(e) if self.refused.insert(at) => {
-                    tracing::info!("programs of this host do not reach this one at {at}: {e}");
+                    tracing::warn!("programs of this host do not reach this one at {at}: {e}");
                 }
                 Err(_) => {}
             }
@@ -136,6 +136,8 @@ impl LocalListener {
         sockopt::set_socket_oobinline(&socket, true)?;
         self.keep_paths_out(at, socket.as_fd())?;
         rustix::io::ioctl_fionbio(&socket, true)?;
+        // What is accepted has this from its listener as well, so that its TIME-WAIT keeps nobody from listening here again.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
         listen(&socket, BACKLOG)?;
         TcpListener::from_std(socket.into())
     }
