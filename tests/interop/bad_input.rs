@@ -56,6 +56,23 @@ fn an_interface_that_is_not_there() {
 }
 
 #[test]
+fn numbers_that_cannot_be_meant() {
+    let Some(net) = Net::new(1) else { return };
+    for (more, word) in [
+        (["--memory", "1Ki"], "1Mi"),
+        (["--buffer", "1Ki"], "4Ki"),
+        (["--to", "mptcp:10.77.1.1:0"], "port 0"),
+    ] {
+        let mut args: Vec<&str> = LISTEN[..3].to_vec();
+        if more[0] != "--to" {
+            args.extend(&LISTEN[3..]);
+        }
+        args.extend(more);
+        assert_refused(&run(&net, &args), 2, &[word]);
+    }
+}
+
+#[test]
 fn no_path_at_all() {
     let Some(net) = Net::new(0) else { return };
     let before = net.traces();

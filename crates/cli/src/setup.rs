@@ -12,6 +12,9 @@ use crate::args::{AttachKind, StackArgs};
 use crate::exit::{Code, Failure};
 use crate::limit_args::LimitArgs;
 
+/// With less, not even one connection gets on.
+const LEAST_MEMORY: u64 = 1 << 20;
+
 /// The options of connections, for a policy that applies where the command line names none.
 fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, Failure> {
     let buffer = u32::try_from(args.buffer)
@@ -32,8 +35,11 @@ fn options(args: &StackArgs, path_manager: PathManager) -> Result<ConnOptions, F
     })
 }
 
-fn stack_config(limits: &LimitArgs) -> StackConfig {
-    StackConfig {
+fn stack_config(limits: &LimitArgs) -> Result<StackConfig, Failure> {
+    if limits.memory < LEAST_MEMORY {
+        return Err(Failure::usage("--memory must be at least 1Mi"));
+    }
+    Ok(StackConfig {
         max_connections: limits.most_connections as usize,
         max_per_source: limits.most_per_address as usize,
         max_memory: usize::try_from(limits.memory).unwrap_or(usize::MAX),
@@ -41,7 +47,7 @@ fn stack_config(limits: &LimitArgs) -> StackConfig {
             u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX),
         ),
         ..StackConfig::default()
-    }
+    })
 }
 
 /// Starts the stack; if it is patient, also without any path.
@@ -56,7 +62,7 @@ pub(crate) fn context(args: &StackArgs, patient: bool) -> Result<Context, Failur
         .without_paths(patient)
         .local_ports(args.local_ports)
         .offload(args.offload.is_on())
-        .stack_config(stack_config(&args.limits))
+        .stack_config(stack_config(&args.limits)?)
         .backlog(args.limits.backlog as usize)
         .conn_options(options(args, PathManager::FullMesh)?)
         .accept_options(options(args, PathManager::Passive)?)

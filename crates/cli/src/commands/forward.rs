@@ -16,6 +16,12 @@ use crate::units;
 
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
+    if args.to.at.port() == 0 {
+        return Err(Failure::usage(format!(
+            "--to {}: nobody can be reached at port 0",
+            args.to
+        )));
+    }
     let confinement = Confinement::prepare(args.user.as_deref())?;
     let result = block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);
