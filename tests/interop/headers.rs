@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manypath_lab::netns::NetNs;
-use manypath_tests::net::{Family, Net, Own, tool};
+use manypath_tests::net::{Family, Net, Own, shell};
 use manypath_tests::pair::{Plan, Role, Route, Way};
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::Program;
@@ -22,15 +22,6 @@ use manypath_wire::tcp::layout::Fitted;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use Family::{V4, V6};
-
-fn shell(host: &NetNs, line: &str) -> String {
-    let mut command = tool("sh");
-    command.args(["-c", line]);
-    let output = host.output(command).expect("a shell");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 /// A router on the way cuts packets into pieces, as it may where the sender does not forbid it. Both the stack's downloads and the
 /// host's own arrive, and nothing stays behind in the kernel's queue of fragments, which both have in common.

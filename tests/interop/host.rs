@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
 use manypath_lab::netns::NetNs;
-use manypath_tests::net::{Family, Net, Own, tool};
+use manypath_tests::net::{Family, Net, Own, shell, tool};
 use manypath_tests::pair::{Plan, ROLES, Role, Route, Way};
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary, manypath};
@@ -18,15 +18,6 @@ use Family::V4;
 
 /// What is sent while somebody changes the host.
 const LEN: u64 = 20 << 20;
-
-fn shell(host: &NetNs, line: &str) -> String {
-    let mut command = tool("sh");
-    command.args(["-c", line]);
-    let output = host.output(command).expect("a shell");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 /// Everything that a reload of a firewall or of a network manager takes away.
 const RELOAD: &str = "nft flush ruleset; ip rule flush; ip rule add table main pref 32766; ip rule add table default pref 32767";

@@ -322,6 +322,19 @@ fn address(family: Family, n: u8, v4: &str, v6: &str) -> IpAddr {
     .expect("composed of an address's parts")
 }
 
+/// What a line of the shell says inside a host, where it must succeed.
+///
+/// # Panics
+/// When it fails, with what it complained of.
+pub fn shell(host: &NetNs, line: &str) -> String {
+    let mut command = tool("sh");
+    command.args(["-c", line]);
+    let output = host.output(command).expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// A command that may live where only administrators look.
 #[must_use]
 pub fn tool(name: &str) -> Command {

@@ -10,7 +10,7 @@ pub use role::Role;
 pub(crate) use role::follow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 /// The least MTU of a path, bytes: IPv4 and TCP headers, all of TCP's options (40 bytes, which Multipath TCP fills) and a little
@@ -194,6 +194,11 @@ pub struct HostPath {
     pub owned: bool,
     /// What it is used for.
     pub role: Role,
+}
+
+/// Whether who listens at `at` does so on this address.
+pub(crate) fn covers(at: SocketAddr, addr: IpAddr) -> bool {
+    at.ip() == addr || at.ip().is_unspecified() && (at.is_ipv6() || addr.is_ipv4())
 }
 
 /// Why a path that the user named is not there now.

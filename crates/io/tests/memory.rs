@@ -277,16 +277,20 @@ async fn an_application_may_stay_with_tcp() {
     assert_eq!(near.subflow_addresses().expect("open").len(), 1);
 }
 
+/// The two ends of a connection between the stacks, and what has to live as long.
+async fn connected() -> (MpStream, MpStream, MpListener) {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
+    let connect = MpStream::connect(&client, addr("10.0.0.2:80"));
+    let (asked, served) = tokio::join!(connect, listener.accept());
+    let (serving, _) = served.expect("accepted");
+    (asked.expect("connected"), serving, listener)
+}
+
 /// The call that an application makes at its end. The peer says a lot itself before it reads, and nobody reads that.
 #[tokio::test]
 async fn close_returns_when_the_peer_has_everything() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
-    let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
-    let (asked, served) = tokio::join!(
-        MpStream::connect(&client, addr("10.0.0.2:80")),
-        listener.accept()
-    );
-    let (mut asking, (serving, _)) = (asked.expect("connected"), served.expect("accepted"));
+    let (mut asking, serving, _listener) = connected().await;
     let (sent, said) = (pattern(1_000_000), pattern(20_000_000));
     let writer = async {
         asking.write_all(&sent).await?;
@@ -308,13 +312,7 @@ async fn close_returns_when_the_peer_has_everything() {
 
 #[tokio::test]
 async fn close_says_that_the_peer_did_not_get_everything() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
-    let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
-    let (asked, served) = tokio::join!(
-        MpStream::connect(&client, addr("10.0.0.2:80")),
-        listener.accept()
-    );
-    let (mut asking, (serving, _)) = (asked.expect("connected"), served.expect("accepted"));
+    let (mut asking, serving, _listener) = connected().await;
     asking.write_all(&pattern(100_000)).await.expect("room");
     let closing = tokio::spawn(asking.close());
     serving.abort().expect("open");

@@ -55,7 +55,19 @@ impl Sockets {
         backend: Option<&Endpoint>,
     ) -> Result<Listener, Error> {
         let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
-        self.try_to_listen(endpoint, &taken).await
+        let what = || format!("listen on {endpoint}");
+        let mut last = None;
+        for addr in self.resolve(endpoint).await? {
+            match self.listen_one(endpoint.proto, addr, &taken).await {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        // `resolve` gives one address at least, so an error was kept.
+        Err(Error::new(
+            what(),
+            last.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
+        ))
     }
 
     /// Listens as [`Sockets::listen`] does; an address that the host does not have yet is waited for, which the log says.
@@ -94,26 +106,6 @@ impl Sockets {
             }
             changes.next().await.map_err(|e| following(endpoint, e))?;
         }
-    }
-
-    async fn try_to_listen(
-        &self,
-        endpoint: &Endpoint,
-        taken: &[IpAddr],
-    ) -> Result<Listener, Error> {
-        let what = || format!("listen on {endpoint}");
-        let mut last = None;
-        for addr in self.resolve(endpoint).await? {
-            match self.listen_one(endpoint.proto, addr, taken).await {
-                Ok(listener) => return Ok(listener),
-                Err(error) => last = Some(error),
-            }
-        }
-        // `resolve` gives one address at least, so an error was kept.
-        Err(Error::new(
-            what(),
-            last.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
-        ))
     }
 
     async fn listen_one(

@@ -4,6 +4,7 @@ use super::news;
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Snapshot, way_to};
 use crate::path::{HostPath, PathSpec, Role, follow};
+use manypath_host::Setup;
 use manypath_stack::{IfaceId, Path, PathEvent};
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +23,14 @@ pub(super) struct Desired {
     pub(super) offload: bool,
     pub(super) local_ports: u16,
     pub(super) exposed: bool,
+}
+
+/// What changes the host and puts it back; `exposed`: others may change its firewall tables.
+pub(super) fn new_setup(exposed: bool) -> io::Result<Setup> {
+    match exposed {
+        true => Setup::with_exposed_tables(),
+        false => Setup::new(),
+    }
 }
 
 /// A kind of attachment.

@@ -164,11 +164,8 @@ impl Context {
     /// # Errors
     /// Those of [`Stack::command`](manypath_stack::Stack::command).
     pub fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
-        let mut session = self.0.shared.session();
-        let now = session.now();
-        let result = session.inner().stack.command(now, id, command);
-        session.pump();
-        result
+        let shared = &self.0.shared;
+        shared.act(|stack, now| stack.command(now, id, command))
     }
 
     /// The memory that buffers of connections use, and the most that they may, bytes.
@@ -314,10 +311,7 @@ impl Context {
         }
         for id in self.conns() {
             // It may have ended this moment.
-            let mut session = self.0.shared.session();
-            let now = session.now();
-            let _ = session.inner().stack.abort(now, id);
-            session.pump();
+            let _ = self.0.shared.act(|stack, now| stack.abort(now, id));
         }
     }
 }

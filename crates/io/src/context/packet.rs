@@ -1,6 +1,6 @@
 //! Packet sockets on the host's interfaces.
 
-use super::attach::{Desired, Kind, Told};
+use super::attach::{Desired, Kind, Told, new_setup};
 use crate::device::bare::{self, BareConfig};
 use crate::device::packet::{self, PacketConfig};
 use crate::device::probe;
@@ -8,7 +8,7 @@ use crate::driver::{DeviceTasks, Shared};
 use crate::filter::Filter;
 use crate::neigh::{Link, Mac};
 use crate::netlink::{self, Snapshot};
-use crate::path::{HostPath, Role};
+use crate::path::{HostPath, Role, covers};
 use manypath_host::{Firewall, Guard, Setup, Share, hold_port};
 use manypath_stack::{IfaceId, Path};
 use manypath_wire::ids::FourTuple;
@@ -89,8 +89,7 @@ impl PacketAttachment {
     fn setup(&mut self) -> io::Result<&mut Setup> {
         match &mut self.setup {
             Some(setup) => Ok(setup),
-            empty if self.exposed => Ok(empty.insert(Setup::with_exposed_tables()?)),
-            empty => Ok(empty.insert(Setup::new()?)),
+            empty => Ok(empty.insert(new_setup(self.exposed)?)),
         }
     }
 
@@ -409,11 +408,6 @@ impl Kind for PacketAttachment {
         self.guard(&all)?;
         self.readdress(shared)
     }
-}
-
-/// Whether who listens at `at` does so on this address.
-fn covers(at: SocketAddr, addr: IpAddr) -> bool {
-    at.ip() == addr || at.ip().is_unspecified() && (at.is_ipv6() || addr.is_ipv4())
 }
 
 /// What of an address that we share with the host is ours. Where we listen on another address, the port is the host's here; but

@@ -1,6 +1,6 @@
 //! A TUN device behind the kernel's address translation.
 
-use super::attach::{Desired, Kind, Told};
+use super::attach::{Desired, Kind, Told, new_setup};
 use crate::device::tun::{self, TunConfig};
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Address, Interface, NetworkRoute, Snapshot};
@@ -57,10 +57,7 @@ impl TunAttachment {
                 format!("{} is not an address of this host", owned.addr),
             ));
         }
-        let mut setup = match wanted.exposed {
-            true => Setup::with_exposed_tables()?,
-            false => Setup::new()?,
-        };
+        let mut setup = new_setup(wanted.exposed)?;
         let mtu = device_mtu(paths);
         let file = crate::sys::tun::open()?;
         let config = TunConfig {

@@ -37,11 +37,7 @@ pub struct BareConfig {
 /// # Errors
 /// `PermissionDenied` without `CAP_NET_RAW`; those of bind (the interface is gone); those of the runtime's registration.
 pub fn open(config: &BareConfig) -> io::Result<Device> {
-    let receiver = PacketSocket::new()?;
-    receiver.set_vnet_header(true)?;
-    receiver.set_ignore_outgoing()?;
-    receiver.set_buffers(SOCKET_BUFFER)?;
-    attach_filter(&receiver, &config.filter.compile_bare())?;
+    let receiver = super::packet::receiver(&config.filter.compile_bare())?;
     receiver.bind(config.index, super::packet::ETH_P_ALL)?;
     let receiver = Arc::new(receiver);
     let sender = PacketSocket::without_link_headers()?;

@@ -11,7 +11,7 @@ use crate::filter::Filter;
 use crate::neigh::{
     ETHERNET_LEN, EtherType, Frame, Link, Lookup, Mac, Neighbours, Output, nd, write_ethernet,
 };
-use crate::sys::filter::attach_filter;
+use crate::sys::filter::{Insn, attach_filter};
 use crate::sys::packet::{BATCH_MAX, PacketSocket};
 use crate::vnet::{self, Report, Request};
 use manypath_host::Firewall;
@@ -74,11 +74,7 @@ pub struct PacketConfig {
 /// # Errors
 /// `PermissionDenied` without `CAP_NET_RAW`; those of bind (the interface is gone); those of the runtime's registration.
 pub fn open(config: &PacketConfig) -> io::Result<Device> {
-    let receiver = PacketSocket::new()?;
-    receiver.set_vnet_header(true)?;
-    receiver.set_ignore_outgoing()?;
-    receiver.set_buffers(SOCKET_BUFFER)?;
-    attach_filter(&receiver, &config.filter.compile())?;
+    let receiver = receiver(&config.filter.compile())?;
     join_groups(&receiver, config.index, &config.links)?;
     receiver.bind(config.index, ETH_P_ALL)?;
     let receiver = Arc::new(receiver);
@@ -131,6 +127,16 @@ pub fn open(config: &PacketConfig) -> io::Result<Device> {
         receive: Box::new(PacketReceive::new(receiver, Some(config.mac), cut)?),
         transmit: Box::new(transmit),
     })
+}
+
+/// A socket for what this filter lets through, not bound yet: what comes meanwhile would pass unfiltered.
+pub(super) fn receiver(filter: &[Insn]) -> io::Result<PacketSocket> {
+    let receiver = PacketSocket::new()?;
+    receiver.set_vnet_header(true)?;
+    receiver.set_ignore_outgoing()?;
+    receiver.set_buffers(SOCKET_BUFFER)?;
+    attach_filter(&receiver, filter)?;
+    Ok(receiver)
 }
 
 /// Questions about our own IPv6 addresses arrive by multicast.

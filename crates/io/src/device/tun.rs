@@ -111,7 +111,7 @@ struct TunReceive {
     frames: Vec<std::ops::Range<usize>>,
 }
 
-/// Reads packets until the batch is full (true) or there is none left for now.
+/// Reads packets until the batch is full (true) or none waits (false).
 fn read_batch(
     file: &File,
     slab: &mut [u8],

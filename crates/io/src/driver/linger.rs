@@ -6,7 +6,6 @@ use manypath_stack::{ConnState, IfaceId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// How long nothing may be acknowledged.
@@ -50,7 +49,7 @@ impl Shared {
             }
             self.wait_for_frames(&served);
             for device in &served {
-                self.take_all(device);
+                self.take_batch(device);
             }
             self.serve_deadlines();
             let now = self.owed();
@@ -86,14 +85,11 @@ impl Shared {
         let mut session = self.session();
         let ports = session.inner().ports.all.iter();
         let all: Vec<_> = ports
-            .map(|port| (port.info.iface, Receiver::clone(&port.receive)))
+            .map(|port| (port.info.iface, port.receive.clone()))
             .collect();
         drop(session);
         let served = all.into_iter().filter_map(|(iface, receive)| {
-            let descriptor = {
-                let half = receive.lock().unwrap_or_else(PoisonError::into_inner);
-                half.descriptor()?.try_clone_to_owned().ok()?
-            };
+            let descriptor = receive.lock().descriptor()?.try_clone_to_owned().ok()?;
             Some(Served {
                 iface,
                 receive,
@@ -123,9 +119,8 @@ impl Shared {
         let _ = poll(&mut watched, Some(&timeout));
     }
 
-    fn take_all(&self, device: &Served) {
-        let lock = device.receive.lock();
-        let mut receive = lock.unwrap_or_else(PoisonError::into_inner);
+    fn take_batch(&self, device: &Served) {
+        let mut receive = device.receive.lock();
         if let Ok(count) = receive.fill() {
             self.session().take_in(device.iface, &**receive, count);
         }

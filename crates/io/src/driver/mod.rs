@@ -39,7 +39,15 @@ const EVENTS: usize = 4096;
 const WATCHED: usize = 1 << 17;
 
 /// The receive half of a device. Its lock comes before the stack's.
-type Receiver = Arc<Mutex<Box<dyn Receive>>>;
+#[derive(Clone)]
+struct Receiver(Arc<Mutex<Box<dyn Receive>>>);
+
+impl Receiver {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Receive>> {
+        // The next batch begins anew, whatever a panic left of the last one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// One device.
 struct Port {
@@ -214,6 +222,16 @@ impl Shared {
         }
     }
 
+    /// Does something with the stack, and what follows from it. Never with a closure of an application: one that used a stream in it
+    /// would wait for itself.
+    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut Stack, Instant) -> R) -> R {
+        let mut session = self.session();
+        let now = session.now();
+        let result = f(&mut session.inner().stack, now);
+        session.pump();
+        result
+    }
+
     /// Adds a device and starts the tasks that serve it.
     pub(crate) fn attach(self: &Arc<Self>, device: Device) -> tasks::DeviceTasks {
         let Device {
@@ -223,13 +241,13 @@ impl Shared {
         } = device;
         let iface = info.iface;
         let full = Arc::new(Notify::new());
-        let receive = Arc::new(Mutex::new(receive));
+        let receive = Receiver(Arc::new(Mutex::new(receive)));
         let mut session = self.session();
         session.guard.ports.all.retain(|p| p.info.iface != iface);
         session.guard.ports.all.push(Port {
             info,
             transmit,
-            receive: Arc::clone(&receive),
+            receive: receive.clone(),
             full: Arc::clone(&full),
             blocked: false,
         });

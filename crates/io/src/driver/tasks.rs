@@ -6,7 +6,7 @@ use manypath_stack::IfaceId;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -70,7 +70,7 @@ pub(super) async fn deadlines(shared: Arc<Shared>, wait: AlarmWait) {
 async fn feed(shared: Arc<Shared>, iface: IfaceId, receive: Receiver) {
     // An error means that the device is gone; its paths go down by netlink.
     let batch = |cx: &mut Context<'_>| -> Poll<io::Result<()>> {
-        let mut receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut receive = receive.lock();
         let count = ready!(receive.poll_fill(cx))?;
         shared.session().take_in(iface, &**receive, count);
         Poll::Ready(Ok(()))

@@ -33,13 +33,20 @@ pub fn way_to(dst: IpAddr, src: Option<IpAddr>, index: u32) -> io::Result<Option
     match ask(Message::GetRoute(question(dst, src, Some(index)))) {
         Ok(Message::NewRoute(route)) => Ok(read(&route, index)),
         Ok(_) => Ok(None),
-        // ENETUNREACH, EHOSTUNREACH, and what routes of kinds that refuse say (EACCES, EINVAL).
-        Err(e) => match e.raw_os_error() {
-            Some(libc::EINVAL) if src.is_some() => way_to(dst, None, index),
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(None),
-            _ => Err(e),
-        },
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) && src.is_some() => {
+            way_to(dst, None, index)
+        }
+        Err(e) if is_no_route(&e) => Ok(None),
+        Err(e) => Err(e),
     }
+}
+
+/// Nothing leads there, or what does is of a kind that refuses (EACCES, EINVAL).
+fn is_no_route(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL)
+    )
 }
 
 /// Whether what goes to an address from the host itself stays inside its kernel: it is one of the host's own.
@@ -50,10 +57,8 @@ pub fn is_of_host(dst: IpAddr) -> io::Result<bool> {
     match ask(Message::GetRoute(question(dst, None, None))) {
         Ok(Message::NewRoute(route)) => Ok(route.header.kind == RouteType::Local),
         Ok(_) => Ok(false),
-        Err(e) => match e.raw_os_error() {
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
-            _ => Err(e),
-        },
+        Err(e) if is_no_route(&e) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

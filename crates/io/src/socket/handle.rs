@@ -175,10 +175,8 @@ impl Handle {
             ConnId,
         ) -> Result<R, StackError>,
     ) -> io::Result<R> {
-        let mut session = self.context.shared().session();
-        let now = session.now();
-        let result = f(&mut session.inner().stack, now, self.id);
-        session.pump();
+        let shared = self.context.shared();
+        let result = shared.act(|stack, now| f(stack, now, self.id));
         result.map_err(error::of_call)
     }
 

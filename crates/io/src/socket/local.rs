@@ -6,6 +6,7 @@
 
 use crate::context::Context;
 use crate::netlink::Snapshot;
+use crate::path::covers;
 use crate::sys::filter::attach_filter;
 use manypath_host::hold_port;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +186,7 @@ fn poll_any(
 /// The addresses of the host on which who listens at `at` does so.
 fn local_ends(host: &Snapshot, at: SocketAddr, except: &[IpAddr]) -> Vec<SocketAddr> {
     let ip = at.ip().to_canonical();
-    let fits = |addr: IpAddr| addr == ip || ip.is_unspecified() && (at.is_ipv6() || addr.is_ipv4());
+    let fits = |addr| covers(SocketAddr::new(ip, at.port()), addr);
     let mut ends: Vec<SocketAddr> = host
         .addresses
         .iter()

@@ -7,7 +7,9 @@ use crate::driver::Shared;
 use crate::netlink;
 use crate::race::memory::{Candidate, Way};
 use crate::race::{Attempt, Step, race};
-use manypath_stack::{CloseCause, ConnOptions, ConnectOptions, IfaceId, RaceId, StackError};
+use manypath_stack::{
+    CloseCause, ConnOptions, ConnectOptions, IfaceId, RaceId, StackError, zone_of,
+};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -108,12 +110,7 @@ fn candidates(request: &Request<'_>) -> Vec<Candidate> {
     }
     let mut all = inner.memory.plan(now, &ways, request.remotes);
     // The zone of an address is a link of ours (RFC 4007 section 6).
-    all.retain(|c| match c.remote {
-        SocketAddr::V6(remote) if remote.scope_id() != 0 => {
-            links.contains(&(c.local, IfaceId(remote.scope_id())))
-        }
-        SocketAddr::V4(_) | SocketAddr::V6(_) => true,
-    });
+    all.retain(|c| zone_of(c.remote).is_none_or(|link| links.contains(&(c.local, link))));
     all
 }
 

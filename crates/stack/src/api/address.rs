@@ -3,6 +3,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::IfaceId;
+
 /// The address that an application means: an IPv4-mapped IPv6 address *is* IPv4 (RFC 3493 section 3.7).
 pub(crate) fn meant(addr: SocketAddr) -> SocketAddr {
     match addr {
@@ -10,6 +12,15 @@ pub(crate) fn meant(addr: SocketAddr) -> SocketAddr {
             SocketAddr::new(addr.ip().to_canonical(), addr.port())
         }
         SocketAddr::V4(_) | SocketAddr::V6(_) => addr,
+    }
+}
+
+/// The interface that the zone of an address names, where it has one (RFC 4007 section 6).
+#[must_use]
+pub fn zone_of(addr: SocketAddr) -> Option<IfaceId> {
+    match addr {
+        SocketAddr::V6(addr) if addr.scope_id() != 0 => Some(IfaceId(addr.scope_id())),
+        SocketAddr::V6(_) | SocketAddr::V4(_) => None,
     }
 }
 

@@ -14,6 +14,7 @@ mod policy;
 mod receive;
 mod slots;
 
+pub use address::zone_of;
 pub(crate) use address::{is_of_a_host, is_of_a_link, may_come_from, meant};
 pub use control::{Command, Done, Ending, NewSubflow};
 pub use error::StackError;

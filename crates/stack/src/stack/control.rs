@@ -7,9 +7,7 @@ use manypath_wire::ids::AddrId;
 
 use super::Stack;
 use super::open::PortChoice;
-use crate::api::{
-    Command, Done, Ending, NewSubflow, Path, StackError, SubflowEnd, SubflowOrigin, is_of_a_host,
-};
+use crate::api::{Command, Done, Ending, NewSubflow, Path, StackError, SubflowEnd, SubflowOrigin};
 use crate::conn::{Conn, Cx};
 use crate::ids::{ConnId, SubflowId};
 use crate::pm::{self, Reason, Verdict};
@@ -126,7 +124,7 @@ impl Stack {
         };
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
         let first = entry.conn.first_tuple();
-        if !is_of_a_host(remote.ip()) || self.is_broadcast(remote.ip()) {
+        if !self.may_be_called(remote.ip()) {
             return Err(StackError::BadAddress);
         }
         if self.is_ours(remote.ip()) {

@@ -180,6 +180,12 @@ impl Incomplete {
         self.head.is_some() && self.len == Some(there)
     }
 
+    /// Its first piece with all headers.
+    fn first(&self) -> Option<Vec<u8>> {
+        let (head, piece) = (self.head.as_ref()?, self.pieces.first()?);
+        Some([head.as_slice(), &piece.bytes].concat())
+    }
+
     fn join(&self) -> Option<Vec<u8>> {
         let pieces = self.pieces.iter().map(|p| p.bytes.as_slice());
         fragment::join(self.head.as_ref()?, self.marks.whole()?, pieces)
@@ -248,16 +254,11 @@ impl Fragments {
         self.packets.entry(key).or_insert(packet)
     }
 
-    /// Gives a packet up whose pieces nobody here wants.
-    pub(super) fn forget(&mut self, key: &Key) -> Option<(Vec<u8>, IfaceId)> {
+    fn forget(&mut self, key: &Key) -> Option<Incomplete> {
         let packet = self.packets.remove(key)?;
         self.ages.remove(&packet.age());
         self.held -= packet.held;
-        let mut first = packet.head.unwrap_or_default();
-        if let Some(piece) = packet.pieces.first().filter(|_| !first.is_empty()) {
-            first.extend_from_slice(&piece.bytes);
-        }
-        Some((first, packet.came_by))
+        Some(packet)
     }
 
     fn make_room(&mut self, count: &mut Counters) {
@@ -289,10 +290,10 @@ impl Fragments {
             .oldest()
             .filter(|(_, began)| *began + PATIENCE <= now)?;
         let key = *key;
-        let (first, came_by) = self.forget(&key)?;
+        let packet = self.forget(&key)?;
         Some(Expired {
-            came_by,
-            first: (!first.is_empty()).then_some(first),
+            came_by: packet.came_by,
+            first: packet.first(),
         })
     }
 }

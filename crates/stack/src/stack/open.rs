@@ -18,7 +18,7 @@ use super::ports::DYNAMIC;
 use super::{Entry, Stack};
 use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
-    SubflowOrigin, is_of_a_host, meant,
+    SubflowOrigin, is_of_a_host, meant, zone_of,
 };
 use crate::conn::{Birth, Conn, Cx, Greeting, Place, Seat};
 use crate::crypto::keys::KeyMaterial;
@@ -87,8 +87,7 @@ impl Stack {
             return Err(StackError::TooMany);
         }
         let remote = meant(opts.remote);
-        let host = is_of_a_host(remote.ip()) && !self.is_broadcast(remote.ip());
-        if !host || remote.port() == 0 {
+        if !self.may_be_called(remote.ip()) || remote.port() == 0 {
             return Err(StackError::BadAddress);
         }
         let local = opts.local.map(|addr| addr.to_canonical());
@@ -130,10 +129,7 @@ impl Stack {
             return named.filter(|p| p.addr.is_ipv4() == remote.is_ipv4());
         }
         // The zone of an address is a link of ours (RFC 4007 section 6).
-        let zone = match remote {
-            SocketAddr::V6(addr) if addr.scope_id() != 0 => Some(IfaceId(addr.scope_id())),
-            SocketAddr::V6(_) | SocketAddr::V4(_) => None,
-        };
+        let zone = zone_of(remote);
         let fits = |p: &&Path| {
             p.addr.is_ipv4() == remote.is_ipv4() && zone.is_none_or(|zone| p.iface == zone)
         };

@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use manypath_tcp::time::Instant;
 
 use super::Stack;
-use crate::api::{Event, EventKind, IfaceId, Path, PathEvent};
+use crate::api::{Event, EventKind, IfaceId, Path, PathEvent, is_of_a_host};
 
 /// An address from which no subflow is opened.
 #[derive(Debug)]
@@ -85,6 +85,11 @@ impl Stack {
     /// and nobody calls from there (RFC 9293 MUST-57 and MUST-63). A network of a /31 has none (RFC 3021).
     pub fn set_broadcasts(&mut self, addresses: Vec<Ipv4Addr>) {
         self.broadcasts = addresses;
+    }
+
+    /// Whether it can be the address of a peer.
+    pub(super) fn may_be_called(&self, addr: IpAddr) -> bool {
+        is_of_a_host(addr) && !self.is_broadcast(addr)
     }
 
     pub(super) fn is_broadcast(&self, addr: IpAddr) -> bool {
