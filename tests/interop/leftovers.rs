@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use manypath_lab::netns::NetNs;
-use manypath_tests::net::{Family, Net, Own, tool};
+use manypath_tests::net::{Family, Net, Own, shell, tool};
 use manypath_tests::pair::{Plan, Role, Route};
 use manypath_tests::program::{Program, binary, runtime_dir};
-use manypath_tests::until::wait_for;
+use manypath_tests::until::{wait_for, wait_until};
 use nix::sys::signal::Signal;
 
 use Family::V4;
@@ -37,6 +37,13 @@ fn journals() -> Vec<PathBuf> {
     found
 }
 
+/// Those of one process.
+fn journals_of(pid: u32) -> Vec<PathBuf> {
+    let mut all = journals();
+    all.retain(|path| path.to_string_lossy().contains(&format!("-{pid}_")));
+    all
+}
+
 /// Whether some thread is in a network namespace whose copy of `net/dev` has this number. Numbers of namespaces that are
 /// gone are used again.
 fn is_inhabited(number: u64) -> bool {
@@ -49,11 +56,6 @@ fn is_inhabited(number: u64) -> bool {
 
 #[test]
 fn what_is_noted_about_hosts_that_are_gone_is_forgotten() {
-    let of = |pid: u32| {
-        let mut all = journals();
-        all.retain(|path| path.to_string_lossy().contains(&format!("-{pid}_")));
-        all
-    };
     let Some(net) = Net::new(1) else { return };
     let mut route = Route::open(&net, Role::Client, Plan::new(&[V4]));
     let pid = route.program.pid();
@@ -62,7 +64,7 @@ fn what_is_noted_about_hosts_that_are_gone_is_forgotten() {
     route.program.signal(Signal::SIGKILL);
     let (status, _) = route.end();
     assert_eq!(status.code(), None);
-    assert_eq!(of(pid).len(), 1, "killed, it cannot clean up");
+    assert_eq!(journals_of(pid).len(), 1, "killed, it cannot clean up");
 
     // A host that is there already does not get the number of the one that goes.
     let other = NetNs::new("other").expect("permitted, as the others were");
@@ -79,11 +81,11 @@ fn what_is_noted_about_hosts_that_are_gone_is_forgotten() {
         Program::forward(&other, "tcp:127.0.0.1:7000", "mptcp:10.77.1.1:5000", args).interrupt();
     };
     start();
-    assert_eq!(of(pid).len(), 1, "its host is still there");
+    assert_eq!(journals_of(pid).len(), 1, "its host is still there");
     drop(net);
     wait_for("the journal to be forgotten", || {
         start();
-        (of(pid).is_empty() || is_inhabited(number)).then_some(())
+        (journals_of(pid).is_empty() || is_inhabited(number)).then_some(())
     });
 }
 
@@ -168,4 +170,230 @@ fn a_timed_run_of_ours_ends_though_the_peer_has_vanished() {
 #[test]
 fn a_timed_run_of_the_kernels_ends_though_the_peer_has_vanished() {
     ends_in_time("kernel-mptcp");
+}
+
+/// The kernel settings of our host and the policy rules of ours.
+fn settings(net: &Net) -> Vec<String> {
+    let ours = |line: &&str| line.starts_with("net.ipv") || line.starts_with("7000:");
+    let all = net.traces();
+    all.lines().filter(ours).map(str::to_owned).collect()
+}
+
+/// A forwarder behind a TUN device by these interfaces, with IPv4 and IPv6, that has changed settings of each.
+fn forward_behind_a_tun(net: &Net, interfaces: &[&str]) -> Program {
+    let mut args = vec!["--attach", "tun"];
+    for interface in interfaces {
+        args.extend(["--path", interface]);
+    }
+    let program = Program::forward(
+        &net.ours,
+        "tcp:127.0.0.1:7000",
+        "mptcp:10.77.1.1:5000",
+        args,
+    );
+    for interface in interfaces {
+        has(
+            net,
+            &format!("net.ipv4.conf.{interface}.forwarding = 1"),
+            true,
+        );
+        has(
+            net,
+            &format!("net.ipv6.conf.{interface}.accept_ra = 2"),
+            true,
+        );
+    }
+    program
+}
+
+/// Waits until our host has, or has not, a setting or rule with these words.
+fn has(net: &Net, words: &str, wanted: bool) {
+    wait_until(words, || {
+        let now = settings(net);
+        let there = now.iter().any(|line| line.contains(words));
+        if there == wanted { Ok(()) } else { Err(now) }
+    });
+}
+
+/// Gives an interface of our host another name. Its IPv6 address goes with the link.
+fn rename(net: &Net, old: &str, new: &str) {
+    let lines = [
+        format!("link set {old} down"),
+        format!("link set {old} name {new}"),
+        format!("link set {new} up"),
+    ];
+    net.ours.ip(lines).expect("it is there");
+}
+
+/// Starts it by an interface, and ends it in order.
+fn start_and_end(net: &Net, interface: &str) {
+    let args = ["--path", interface, "--attach", "tun"];
+    Program::forward(
+        &net.ours,
+        "tcp:127.0.0.1:7000",
+        "mptcp:10.77.1.1:5000",
+        args,
+    )
+    .interrupt();
+}
+
+fn kill(mut program: Program) -> u32 {
+    let pid = program.pid();
+    program.signal(Signal::SIGKILL);
+    let (status, _) = program.end();
+    assert_eq!(status.code(), None);
+    assert_eq!(journals_of(pid).len(), 1, "killed, it cannot clean up");
+    pid
+}
+
+/// An interface that was renamed, lost its addresses and has its old name again is none of the paths meanwhile.
+#[test]
+fn settings_of_an_interface_that_was_renamed_while_it_had_no_address_are_restored() {
+    for back in [true, false] {
+        let Some(net) = Net::new(1) else { return };
+        let before = settings(&net);
+        let program = forward_behind_a_tun(&net, &["v1"]);
+        rename(&net, "v1", "v9");
+        wait_until("the rules to follow", || {
+            let rules = shell(&net.ours, "nft list ruleset");
+            if rules.contains("\"v9\"") {
+                Ok(())
+            } else {
+                Err(rules)
+            }
+        });
+        net.ours.ip(["addr flush dev v9"]).expect("it is there");
+        has(&net, "7000:", false);
+        if back {
+            rename(&net, "v9", "v1");
+        }
+        program.interrupt();
+        if !back {
+            rename(&net, "v9", "v1");
+        }
+        assert_eq!(
+            settings(&net),
+            before,
+            "renamed back before the end: {back}"
+        );
+    }
+}
+
+/// Names that go from one interface to another.
+#[test]
+fn settings_of_interfaces_that_change_names_are_restored() {
+    let Some(net) = Net::new(3) else { return };
+    // As an administrator has it, and for no path.
+    shell(&net.ours, "sysctl -qw net.ipv4.conf.v3.forwarding=1");
+    let before = settings(&net);
+    let exchange = || {
+        rename(&net, "v1", "x");
+        rename(&net, "v3", "v1");
+        rename(&net, "v2", "v3");
+        rename(&net, "x", "v2");
+    };
+    let undo = || {
+        rename(&net, "v2", "x");
+        rename(&net, "v3", "v2");
+        rename(&net, "v1", "v3");
+        rename(&net, "x", "v1");
+    };
+    let program = forward_behind_a_tun(&net, &["v1", "v2"]);
+    exchange();
+    program.interrupt();
+    undo();
+    assert_eq!(settings(&net), before, "ended in order");
+    // An IPv6 address goes when a link is down.
+    for n in 1..=2 {
+        let line = format!("addr add fd77:{n}::2/64 dev v{n} nodad");
+        net.ours.ip([line]).expect("it is there");
+    }
+    kill(forward_behind_a_tun(&net, &["v1", "v2"]));
+    exchange();
+    start_and_end(&net, "v2");
+    undo();
+    assert_eq!(settings(&net), before, "killed");
+}
+
+/// Killed, it leaves a note that the next start finds, whatever the interface is called by then.
+#[test]
+fn settings_of_an_interface_that_was_renamed_are_restored_by_the_next_start() {
+    for (while_it_ran, now) in [(true, "v1"), (true, "v9"), (false, "v9")] {
+        let Some(net) = Net::new(1) else { return };
+        let before = settings(&net);
+        let program = forward_behind_a_tun(&net, &["v1"]);
+        if while_it_ran {
+            rename(&net, "v1", "v9");
+            wait_until("the rules to follow", || {
+                let rules = shell(&net.ours, "nft list ruleset");
+                if rules.contains("\"v9\"") {
+                    Ok(())
+                } else {
+                    Err(rules)
+                }
+            });
+        }
+        let pid = kill(program);
+        match (while_it_ran, now) {
+            (true, "v1") => rename(&net, "v9", "v1"),
+            (false, "v9") => rename(&net, "v1", "v9"),
+            _ => {}
+        }
+        start_and_end(&net, now);
+        if now == "v9" {
+            rename(&net, "v9", "v1");
+        }
+        assert_eq!(settings(&net), before, "{while_it_ran} {now}");
+        assert_eq!(journals_of(pid), [] as [PathBuf; 0]);
+    }
+}
+
+/// What an administrator set on another device that has the index of one that is gone is left alone.
+#[test]
+fn the_index_of_an_interface_may_be_used_again() {
+    let Some(net) = Net::new(2) else { return };
+    let index = shell(&net.ours, "ip -o link show v2 | cut -d: -f1");
+    kill(forward_behind_a_tun(&net, &["v2"]));
+    let line = format!(
+        "ip link del v2 && ip link add w2 index {} type veth peer name w3 && sysctl -qw net.ipv4.conf.w2.forwarding=1",
+        index.trim()
+    );
+    shell(&net.ours, &line);
+    start_and_end(&net, "v1");
+    has(&net, "net.ipv4.conf.w2.forwarding = 1", true);
+}
+
+/// The note of a version that knew interfaces by their names alone.
+#[test]
+fn what_an_earlier_version_noted_is_undone() {
+    let Some(net) = Net::new(1) else { return };
+    let before = settings(&net);
+    let pid = kill(forward_behind_a_tun(&net, &["v1"]));
+    let journal = journals_of(pid).remove(0);
+    let text = std::fs::read_to_string(&journal).expect("it is ours");
+    let as_before: String = text
+        .lines()
+        .filter_map(|line| {
+            if line.starts_with("mark boot") {
+                return None;
+            }
+            let words: Vec<&str> = line.split(' ').collect();
+            Some(match words[..] {
+                ["sysctl", _, name, .., family, setting, before, ours] if words.len() == 10 => {
+                    // The TUN device is gone.
+                    let name = if name == "7631" { "v1" } else { "manypath0" };
+                    format!("sysctl net/{family}/conf/{name}/{setting} {before} {ours}\n")
+                }
+                _ => format!("{line}\n"),
+            })
+        })
+        .collect();
+    assert!(
+        as_before.contains("sysctl net/ipv4/conf/v1/forwarding 0 1\n"),
+        "{text}"
+    );
+    std::fs::write(&journal, as_before).expect("it is ours");
+    start_and_end(&net, "v1");
+    assert_eq!(settings(&net), before);
+    assert!(!journal.with_extension("torn").exists());
 }

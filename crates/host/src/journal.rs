@@ -9,7 +9,9 @@
 //!
 //! A folder that is full or cannot be written is no reason not to start: there are several, and all of them are read.
 
+use crate::origin::Origin;
 use crate::service;
+use crate::sysctl::Setting;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,10 +33,10 @@ pub(crate) enum Undo {
     Rule(crate::netlink::Rule),
     /// Empty a routing table.
     RouteTable(u32),
-    /// Set a sysctl (a path below `/proc/sys`) back from `ours` to `before`, unless somebody else has changed it since.
+    /// Set a kernel setting back from `ours` to `before`, unless somebody else has changed it since.
     Sysctl {
-        /// Path below `/proc/sys`.
-        key: String,
+        /// Which.
+        setting: Setting,
         /// What it was.
         before: String,
         /// What we set.
@@ -52,7 +54,11 @@ impl fmt::Display for Undo {
             Undo::FirewallTable(name) => write!(f, "table {name}"),
             Undo::Rule(r) => write!(f, "rule {} {} {}", r.from, r.table, r.priority),
             Undo::RouteTable(table) => write!(f, "routes {table}"),
-            Undo::Sysctl { key, before, ours } => write!(f, "sysctl {key} {before} {ours}"),
+            Undo::Sysctl {
+                setting,
+                before,
+                ours,
+            } => write!(f, "sysctl {setting} {before} {ours}"),
             Undo::ReservedPorts(low, high) => write!(f, "ports {low} {high}"),
             Undo::Network(number) => write!(f, "network {number}"),
         }
@@ -75,13 +81,11 @@ impl FromStr for Undo {
                 priority: number(priority)?,
             })),
             ["routes", table] => Ok(Undo::RouteTable(number(table)?)),
-            ["sysctl", key, before, ours] if key.starts_with("net/") && !key.contains("..") => {
-                Ok(Undo::Sysctl {
-                    key: key.to_owned(),
-                    before: before.to_owned(),
-                    ours: ours.to_owned(),
-                })
-            }
+            ["sysctl", ref setting @ .., before, ours] => Ok(Undo::Sysctl {
+                setting: setting.join(" ").parse()?,
+                before: before.to_owned(),
+                ours: ours.to_owned(),
+            }),
             ["ports", low, high] => Ok(Undo::ReservedPorts(number(low)?, number(high)?)),
             ["network", n] => Ok(Undo::Network(number(n)?)),
             _ => Err(()),
@@ -356,7 +360,8 @@ impl Journal {
 /// What a journal with these entries says.
 fn text(entries: &[Undo]) -> io::Result<String> {
     let mark = mark(Path::new("/proc/thread-self"))?;
-    let first = format!("mark {mark}\n");
+    // Earlier versions read the first line, and pass over the second.
+    let first = format!("mark {mark}\n{}\n", Origin::here());
     Ok(entries
         .iter()
         .fold(first, |text, entry| text + &format!("{entry}\n")))
@@ -489,10 +494,16 @@ fn take_dead(path: &Path) -> Option<(File, Vec<u8>)> {
 
 /// Undoes the journals that nobody locks.
 fn undo_stale(directories: &[PathBuf], namespace: u64, apply: &mut dyn FnMut(&Undo, &[Undo])) {
+    let here = Origin::here();
     let mut live = Vec::new();
     let mut stale = Vec::new();
     for path in journals(directories, namespace) {
         if let Some((lock, text)) = take_dead(&path) {
+            if Origin::of(&text).is_some_and(|then| then.is_gone(&here)) {
+                // What it lists went with its namespace, whose number this one has.
+                put_away(&path, false);
+                continue;
+            }
             stale.push((path, lock, parse(&text)));
         } else if let Ok(text) = fs::read(&path) {
             live.extend(parse(&text).entries);
@@ -637,6 +648,7 @@ fn mounted_namespace(line: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interface::tests::interface;
     use crate::netlink::Rule;
 
     fn scratch(name: &str) -> PathBuf {
@@ -660,9 +672,18 @@ mod tests {
             }),
             Undo::RouteTable(7),
             Undo::Sysctl {
-                key: "net/ipv4/ip_forward".into(),
+                setting: Setting::host("net/ipv4/ip_forward"),
                 before: "0".into(),
                 ours: "1".into(),
+            },
+            Undo::Sysctl {
+                setting: Setting::of(
+                    &interface(5, "v1.7", &[2, 0, 0, 0, 0, 1], &[]),
+                    "ipv6",
+                    "accept_ra",
+                ),
+                before: "1".into(),
+                ours: "2".into(),
             },
             Undo::ReservedPorts(40000, 49999),
             Undo::Network(3),
@@ -679,11 +700,51 @@ mod tests {
             "table manypath_;x",
             "sysctl kernel/x 0 1",
             "sysctl net/../x 0 1",
+            "sysctl net/x 0",
+            "sysctl 5 7631 1 - - ipv4 ../x 0 1",
+            "sysctl 5 7631 1 - - core somaxconn 0 1",
+            "sysctl 5 7631 1 - ipv4 forwarding 0 1",
             "rule x",
             "",
         ] {
             assert_eq!(bad.parse::<Undo>(), Err(()), "{bad}");
         }
+    }
+
+    /// Notes of versions that knew interfaces by their names alone.
+    #[test]
+    fn earlier_versions_are_understood() {
+        let line = "sysctl net/ipv4/conf/eth0.7/forwarding 0 1";
+        let undo: Undo = line.parse().expect("it was written");
+        assert_eq!(undo.to_string(), line);
+        let setting = Setting::host("net/ipv4/conf/eth0.7/forwarding");
+        assert!(matches!(undo, Undo::Sysctl { setting: s, .. } if s == setting));
+        let content = parse(format!("mark 1\n{line}\ndone {line}\n").as_bytes());
+        assert_eq!((content.entries.len(), content.torn), (0, false));
+    }
+
+    #[test]
+    fn what_is_noted_of_another_boot_or_namespace_of_that_number_is_not_undone() {
+        let directory = scratch("origin");
+        let namespace = namespace().expect("/proc");
+        let here = Origin::here().to_string();
+        let (boot, cookie) = here.rsplit_once(' ').expect("two words");
+        let cases = [
+            ("here", here.clone(), true),
+            ("before", "mark 1".to_owned(), true),
+            ("boot", "mark boot 1234-5678 1".to_owned(), false),
+            ("namespace", format!("{boot} 1"), cookie == "-"),
+            ("unknown", format!("{boot} -"), true),
+        ];
+        for (name, origin, undone) in cases {
+            let path = directory.join(format!("{namespace}-1_1_{name}.undo"));
+            fs::write(&path, format!("mark 1\n{origin}\nroutes 5\n")).expect("our directory");
+            let mut seen = 0;
+            Journal::open_in(vec![directory.clone()], &mut |_, _| seen += 1).expect("a journal");
+            assert_eq!(seen == 1, undone, "{name}");
+            assert!(!path.exists(), "{name}");
+        }
+        fs::remove_dir_all(directory).expect("our own directory");
     }
 
     #[test]

@@ -10,13 +10,16 @@
 
 mod firewall;
 mod hold;
+mod interface;
 mod journal;
 pub mod nat;
 pub mod netlink;
 mod news;
 mod nft;
+mod origin;
 mod service;
 mod setup;
+mod sys;
 mod sysctl;
 
 pub use firewall::{Firewall, Guard, NoFirewall, Share, forwarding_is_dropped};

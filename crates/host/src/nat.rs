@@ -5,7 +5,9 @@
 
 use crate::Setup;
 use crate::firewall::Translation;
+use crate::interface::Interface;
 use crate::netlink::{self, Route, Rule};
+use crate::sysctl::Setting;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -178,7 +180,7 @@ impl Nat {
         (self.tun, self.tun_index) = (tun.to_owned(), tun_index);
         self.switch_on(mtu)?;
         for path in self.paths.iter().map(|p| &p.path) {
-            forward(setup, &self.tun, &path.iface, path.addr.is_ipv6())?;
+            forward(setup, self.tun_index, path.index, path.addr.is_ipv6())?;
         }
         self.translate(setup)
     }
@@ -293,7 +295,7 @@ impl Nat {
             let known = self.paths.iter().position(|p| same(&p.path, path));
             let done = match known {
                 Some(n) if self.paths[n].path == *path => Ok(()),
-                Some(n) => self.reroute(setup, n, path),
+                Some(n) => self.reroute(n, path),
                 None => self.add(setup, path),
             };
             result = result.and(done);
@@ -360,7 +362,7 @@ impl Nat {
     fn route(&mut self, setup: &mut Setup, added: &Inside, table: u32) -> io::Result<()> {
         let path = &added.path;
         let ipv6 = path.addr.is_ipv6();
-        forward(setup, &self.tun, &path.iface, ipv6)?;
+        forward(setup, self.tun_index, path.index, ipv6)?;
         setup.route_table(table)?;
         netlink::flush_table(table)?;
         let routing = Routing {
@@ -382,10 +384,7 @@ impl Nat {
 
     /// Gives a path that stays the routes that it has now. The new ones come before the old ones go: without any, the main table
     /// would lead packets out by some other interface, with their inside address.
-    fn reroute(&mut self, setup: &mut Setup, n: usize, path: &Uplink) -> io::Result<()> {
-        if self.paths[n].path.iface != path.iface {
-            setup.rename_interface(&self.paths[n].path.iface, &path.iface)?;
-        }
+    fn reroute(&mut self, n: usize, path: &Uplink) -> io::Result<()> {
         if !path.passes {
             self.paths[n].path = path.clone();
             return Ok(());
@@ -474,18 +473,22 @@ fn add_routes(routes: Vec<Route>, path: &Uplink) -> io::Result<Vec<Route>> {
 
 /// Lets packets pass between the device and the interface: for IPv4 just between the two; IPv6 knows forwarding only for the
 /// whole host, and there an interface that listens to router advertisements must be told to go on doing so.
-fn forward(setup: &mut Setup, tun: &str, iface: &str, ipv6: bool) -> io::Result<()> {
-    // Interface names may hold dots, which are no separators in paths.
+fn forward(setup: &mut Setup, tun: u32, uplink: u32, ipv6: bool) -> io::Result<()> {
+    let interface = |index| {
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "the interface is gone");
+        Interface::of(index)?.ok_or_else(gone)
+    };
+    let uplink = interface(uplink)?;
     if !ipv6 {
-        setup.set_sysctl(&format!("net/ipv4/conf/{tun}/forwarding"), "1")?;
-        return setup.set_sysctl(&format!("net/ipv4/conf/{iface}/forwarding"), "1");
+        let tun = interface(tun)?;
+        setup.set_sysctl(Setting::of(&tun, "ipv4", "forwarding"), "1")?;
+        return setup.set_sysctl(Setting::of(&uplink, "ipv4", "forwarding"), "1");
     }
-    let advertisements = format!("net/ipv6/conf/{iface}/accept_ra");
-    if std::fs::read_to_string(format!("/proc/sys/{advertisements}")).is_ok_and(|v| v.trim() == "1")
-    {
+    let advertisements = Setting::of(&uplink, "ipv6", "accept_ra");
+    if advertisements.read().is_ok_and(|value| value == "1") {
         setup.set_sysctl_once(&advertisements, "2")?;
     }
-    setup.set_sysctl("net/ipv6/conf/all/forwarding", "1")
+    setup.set_sysctl(Setting::host("net/ipv6/conf/all/forwarding"), "1")
 }
 
 fn network(addr: IpAddr, prefix: u8) -> IpAddr {

@@ -6,7 +6,7 @@
 use crate::firewall::{self, Firewall, Guard, Translation};
 use crate::journal::{Journal, Undo};
 use crate::nat::Networks;
-use crate::sysctl;
+use crate::sysctl::{self, Setting};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub struct Setup {
     /// Let tables belong to the process where the kernel can.
     owned: bool,
     /// Kernel settings and what they have to be.
-    settings: BTreeMap<String, String>,
+    settings: BTreeMap<Setting, String>,
 }
 
 impl Setup {
@@ -145,9 +145,11 @@ impl Setup {
                 Some(Ok(false)) | None => {}
             }
         }
-        for (key, value) in &self.settings {
-            match sysctl::put_back(key, value) {
-                Ok(true) => restored.push(format!("the kernel setting {key} = {value}")),
+        for (setting, value) in &self.settings {
+            match sysctl::put_back(setting, value) {
+                Ok(true) => {
+                    restored.push(format!("the kernel setting {} = {value}", setting.path()));
+                }
                 Ok(false) => {}
                 Err(e) => result = Err(e),
             }
@@ -164,38 +166,28 @@ impl Setup {
             .any(Firewall::is_exposed)
     }
 
-    pub(crate) fn set_sysctl(&mut self, key: &str, value: &str) -> io::Result<()> {
-        sysctl::set(&mut self.journal, key, value)?;
-        self.settings.insert(key.to_owned(), value.to_owned());
-        Ok(())
-    }
-
-    /// The settings of an interface that has another name now are found by that.
-    pub(crate) fn rename_interface(&mut self, old: &str, new: &str) -> io::Result<()> {
-        let (old, new) = (format!("/conf/{old}/"), format!("/conf/{new}/"));
-        for entry in self.journal.entries().to_vec() {
-            let Undo::Sysctl { key, before, ours } = &entry else {
-                continue;
-            };
-            if !key.contains(&old) {
-                continue;
-            }
-            self.journal.record(Undo::Sysctl {
-                key: key.replace(&old, &new),
-                before: before.clone(),
-                ours: ours.clone(),
-            })?;
-            self.journal.forget(&entry);
-        }
-        let settings = std::mem::take(&mut self.settings);
-        let moved = settings.into_iter();
-        self.settings = moved.map(|(key, v)| (key.replace(&old, &new), v)).collect();
+    pub(crate) fn set_sysctl(&mut self, setting: Setting, value: &str) -> io::Result<()> {
+        self.set_sysctl_once(&setting, value)?;
+        // Since then the interface may have got another name.
+        self.settings.retain(|known, _| !known.is_same(&setting));
+        self.settings.insert(setting, value.to_owned());
         Ok(())
     }
 
     /// The same for a setting that others may change again: how a network manager listens to router advertisements is its business.
-    pub(crate) fn set_sysctl_once(&mut self, key: &str, value: &str) -> io::Result<()> {
-        sysctl::set(&mut self.journal, key, value)
+    pub(crate) fn set_sysctl_once(&mut self, setting: &Setting, value: &str) -> io::Result<()> {
+        self.forget_gone_interfaces();
+        sysctl::set(&mut self.journal, setting, value)
+    }
+
+    /// Strikes out the settings of interfaces that are gone: modems that are plugged in again and again must not fill the journal.
+    fn forget_gone_interfaces(&mut self) {
+        self.settings.retain(|setting, _| !setting.is_gone());
+        for entry in self.journal.entries().to_vec() {
+            if matches!(&entry, Undo::Sysctl { setting, .. } if setting.is_gone()) {
+                self.journal.forget(&entry);
+            }
+        }
     }
 
     pub(crate) fn add_rule(&mut self, rule: &crate::netlink::Rule) -> io::Result<()> {
@@ -267,7 +259,11 @@ fn apply(undo: &Undo, others: &[Undo]) {
         Undo::FirewallTable(name) => firewall::delete(name),
         Undo::Rule(rule) => crate::netlink::delete_rule(rule),
         Undo::RouteTable(table) => crate::netlink::flush_table(*table),
-        Undo::Sysctl { key, before, ours } => sysctl::restore(key, before, ours, others),
+        Undo::Sysctl {
+            setting,
+            before,
+            ours,
+        } => sysctl::restore(setting, before, ours, others),
         Undo::ReservedPorts(low, high) => sysctl::release_ports(*low, *high),
         Undo::Network(_) => Ok(()),
     };

@@ -1,54 +1,214 @@
 //! Kernel settings below `/proc/sys/net`, set with the old value remembered.
 
+use crate::interface::Interface;
 use crate::journal::{Journal, Undo};
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 
-fn read(key: &str) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/sys/{key}")).map(|s| s.trim().to_owned())
+/// How often an interface may get another name while a setting of it is looked for.
+const RENAMES: usize = 5;
+
+/// A kernel setting.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Setting {
+    /// Of the whole network namespace: the path below `/proc/sys`.
+    Host(String),
+    /// Of an interface, whatever its name is.
+    Interface {
+        /// Whose.
+        of: Interface,
+        /// `ipv4` or `ipv6`.
+        family: String,
+        /// Its name among those of the interface.
+        name: String,
+    },
 }
 
-fn write(key: &str, value: &str) -> io::Result<()> {
-    fs::write(format!("/proc/sys/{key}"), format!("{value}\n")).map_err(|e| {
-        io::Error::new(
-            e.kind(),
-            format!("the kernel setting {key} cannot be changed: {e}"),
-        )
-    })
-}
-
-/// Sets `key` to `value` (one word). If another live process of ours has changed it already, its old value is inherited, so that
-/// whoever ends last restores it.
-pub(crate) fn set(journal: &mut Journal, key: &str, value: &str) -> io::Result<()> {
-    let now = read(key)?;
-    let inherited = journal.others()?.into_iter().find_map(|u| match u {
-        Undo::Sysctl { key: k, before, .. } if k == key => Some(before),
-        _ => None,
-    });
-    if now == value && inherited.is_none() {
-        return Ok(());
+impl Setting {
+    /// A setting of the whole network namespace, by its path below `/proc/sys`.
+    pub(crate) fn host(key: &str) -> Self {
+        Setting::Host(key.to_owned())
     }
-    journal.record(Undo::Sysctl {
-        key: key.to_owned(),
-        before: inherited.unwrap_or_else(|| now.clone()),
-        ours: value.to_owned(),
-    })?;
+
+    /// A setting of an interface: `net/FAMILY/conf/INTERFACE/NAME`.
+    pub(crate) fn of(interface: &Interface, family: &str, name: &str) -> Self {
+        Setting::Interface {
+            of: interface.clone(),
+            family: family.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Its path below `/proc/sys` now; `None` if its interface is gone.
+    fn key(&self) -> io::Result<Option<String>> {
+        match self {
+            Setting::Host(key) => Ok(Some(key.clone())),
+            // Interface names may hold dots, which are no separators in paths.
+            Setting::Interface { of, family, name } => Ok(of
+                .name_now()?
+                .map(|now| format!("net/{family}/conf/{now}/{name}"))),
+        }
+    }
+
+    /// Whether its interface is gone, and it with that.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.key(), Ok(None))
+    }
+
+    /// Uses its open file. The interface may be renamed at any moment, and another one may have the old name then; so the name is
+    /// looked up again when the file is open, and an open file of an earlier name takes and tells nothing (`ENOENT`).
+    fn with<T>(
+        &self,
+        how: &OpenOptions,
+        act: impl Fn(&mut File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for _ in 0..RENAMES {
+            let Some(key) = self.key()? else { break };
+            let opened = how.open(format!("/proc/sys/{key}"));
+            let done = opened.and_then(|mut file| match self.key()? {
+                Some(now) if now == key => act(&mut file),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            });
+            match done {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => last = e,
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such setting, or its interface is gone.
+    pub(crate) fn read(&self) -> io::Result<String> {
+        self.with(OpenOptions::new().read(true), |file| {
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok(text.trim().to_owned())
+        })
+    }
+
+    fn write(&self, value: &str) -> io::Result<()> {
+        let text = format!("{value}\n");
+        let written = self.with(OpenOptions::new().write(true), |file| {
+            file.write_all(text.as_bytes())
+        });
+        written.map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("the kernel setting {} cannot be changed: {e}", self.path()),
+            )
+        })
+    }
+
+    /// Its path below `/proc/sys`, for people.
+    pub(crate) fn path(&self) -> String {
+        let known = |of: &Interface| of.name_now().ok().flatten();
+        match self {
+            Setting::Host(key) => key.clone(),
+            Setting::Interface { of, family, name } => {
+                let now = known(of).unwrap_or_else(|| of.name().to_owned());
+                format!("net/{family}/conf/{now}/{name}")
+            }
+        }
+    }
+
+    /// Whether an entry of another process is about this one.
+    fn is_of(&self, undo: &Undo) -> bool {
+        matches!(undo, Undo::Sysctl { setting, .. } if self.is_same(setting))
+    }
+
+    /// Whether both are one file now, whatever names the interface had. Earlier versions wrote down the interface's name.
+    pub(crate) fn is_same(&self, other: &Setting) -> bool {
+        fn name(setting: &Setting) -> &str {
+            match setting {
+                Setting::Host(key) => key.rsplit('/').next().unwrap_or_default(),
+                Setting::Interface { name, .. } => name,
+            }
+        }
+        // Only where they can be the same the kernel is asked.
+        self == other
+            || (name(self) == name(other)
+                && matches!((self.key(), other.key()), (Ok(Some(one)), Ok(Some(two))) if one == two))
+    }
+}
+
+/// One word, as in earlier versions, or seven for one of an interface.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Host(key) => f.write_str(key),
+            Setting::Interface { of, family, name } => write!(f, "{of} {family} {name}"),
+        }
+    }
+}
+
+impl FromStr for Setting {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.starts_with("net/") && !text.contains("..") && !text.contains(' ') {
+            return Ok(Setting::host(text));
+        }
+        let mut words = text.rsplitn(3, ' ');
+        let (Some(name), Some(family), Some(of)) = (words.next(), words.next(), words.next())
+        else {
+            return Err(());
+        };
+        let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if !matches!(family, "ipv4" | "ipv6") || name.is_empty() || !name.bytes().all(is_name) {
+            return Err(());
+        }
+        Ok(Setting::of(&of.parse()?, family, name))
+    }
+}
+
+/// Sets `setting` to `value` (one word). If another live process of ours has changed it already, its old value is inherited, so that
+/// whoever ends last restores it.
+pub(crate) fn set(journal: &mut Journal, setting: &Setting, value: &str) -> io::Result<()> {
+    let now = setting.read()?;
+    // Paths that come and go ask for it again.
+    let noted = journal.entries().iter().any(|undo| setting.is_of(undo));
+    if !noted {
+        let others = journal.others()?.into_iter();
+        let before = others.filter(|undo| setting.is_of(undo)).find_map(before);
+        if now == value && before.is_none() {
+            return Ok(());
+        }
+        journal.record(Undo::Sysctl {
+            setting: setting.clone(),
+            before: before.unwrap_or_else(|| now.clone()),
+            ours: value.to_owned(),
+        })?;
+    }
     if now == value {
         Ok(())
     } else {
-        write(key, value)
+        setting.write(value)
     }
 }
 
-/// Sets `key` again if it is another than `value` now; the answer is whether it was. A setting that is gone, with its interface, is
+/// The old value of a setting that an entry is about.
+fn before(undo: Undo) -> Option<String> {
+    match undo {
+        Undo::Sysctl { before, .. } => Some(before),
+        _ => None,
+    }
+}
+
+/// Sets `setting` again if it is another than `value` now; the answer is whether it was. A setting that is gone, with its interface, is
 /// none.
-pub(crate) fn put_back(key: &str, value: &str) -> io::Result<bool> {
-    match read(key) {
-        Ok(now) if now != value => write(key, value).map(|()| true),
+pub(crate) fn put_back(setting: &Setting, value: &str) -> io::Result<bool> {
+    match setting.read() {
+        Ok(now) if now != value => setting.write(value).map(|()| true),
         Ok(_) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
@@ -56,14 +216,17 @@ pub(crate) fn put_back(key: &str, value: &str) -> io::Result<bool> {
 }
 
 /// Undoes [`set`], unless somebody else has set another value since or another process still needs ours.
-pub(crate) fn restore(key: &str, before: &str, ours: &str, others: &[Undo]) -> io::Result<()> {
-    let needed = others
-        .iter()
-        .any(|u| matches!(u, Undo::Sysctl { key: k, .. } if k == key));
-    if needed || read(key)? != ours {
+pub(crate) fn restore(
+    setting: &Setting,
+    before: &str,
+    ours: &str,
+    others: &[Undo],
+) -> io::Result<()> {
+    let needed = others.iter().any(|undo| setting.is_of(undo));
+    if needed || setting.read()? != ours {
         return Ok(());
     }
-    write(key, before)
+    setting.write(before)
 }
 
 type Ranges = Vec<RangeInclusive<u16>>;
@@ -110,10 +273,10 @@ pub(crate) fn choose_ports(
     count: u16,
     taken: &[RangeInclusive<u16>],
 ) -> io::Result<RangeInclusive<u16>> {
-    let text = read("net/ipv4/ip_local_port_range")?;
+    let text = Setting::host("net/ipv4/ip_local_port_range").read()?;
     let mut numbers = text.split_whitespace().filter_map(|n| n.parse().ok());
     let ephemeral = numbers.next().unwrap_or(32768)..=numbers.next().unwrap_or(60999);
-    let mut reserved = parse_ranges(&read(RESERVED).unwrap_or_default());
+    let mut reserved = parse_ranges(&Setting::host(RESERVED).read().unwrap_or_default());
     reserved.extend_from_slice(taken);
     reserved.extend(in_use().into_iter().map(|port| port..=port));
     pick_ports(count, &ephemeral, &reserved).ok_or_else(|| {
@@ -191,16 +354,16 @@ fn translated_ports(line: &str) -> Vec<u16> {
 
 /// Keeps the host from handing out `range` to connections of its own.
 pub(crate) fn reserve_ports(journal: &mut Journal, range: &RangeInclusive<u16>) -> io::Result<()> {
-    let mut ranges = parse_ranges(&read(RESERVED)?);
+    let mut ranges = parse_ranges(&Setting::host(RESERVED).read()?);
     journal.record(Undo::ReservedPorts(*range.start(), *range.end()))?;
     ranges.push(range.clone());
-    write(RESERVED, &format_ranges(&ranges))
+    Setting::host(RESERVED).write(&format_ranges(&ranges))
 }
 
 /// Undoes [`reserve_ports`].
 pub(crate) fn release_ports(low: u16, high: u16) -> io::Result<()> {
-    let ranges = parse_ranges(&read(RESERVED)?);
-    write(RESERVED, &format_ranges(&without(&ranges, low, high)))
+    let ranges = parse_ranges(&Setting::host(RESERVED).read()?);
+    Setting::host(RESERVED).write(&format_ranges(&without(&ranges, low, high)))
 }
 
 #[cfg(test)]

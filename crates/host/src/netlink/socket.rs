@@ -67,14 +67,18 @@ pub fn dump(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>
 /// Asks one question that has one answer.
 ///
 /// # Errors
-/// Those of the netlink socket and of the kernel.
+/// Those of the netlink socket and of the kernel; `InvalidData` for an answer that cannot be read, as with a name that is not UTF-8.
 pub fn ask(request: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
     let socket = connect()?;
-    send(&socket, 0, request)?;
+    // The acknowledgement comes after the answer, whether that can be read or not.
+    send(&socket, NLM_F_ACK, request)?;
     loop {
         let (bytes, _) = socket.recv_from_full()?;
         for message in messages(&bytes) {
             match message.payload {
+                NetlinkPayload::Error(e) if e.code.is_none() => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
                 NetlinkPayload::Error(e) => return Err(e.to_io()),
                 NetlinkPayload::InnerMessage(inner) => return Ok(inner),
                 _ => {}

@@ -1,4 +1,4 @@
-//! The only module of the workspace with `unsafe` code: thin, safe wrappers over the system calls that no crate we use
+//! The only module of the crate with `unsafe` code: thin, safe wrappers over the system calls that no crate we use
 //! covers (TUN and packet-socket set-up, batched packet calls, namespaces, capabilities, the heap).
 //!
 //! Nothing here decides anything; policy lives in the callers.
