@@ -62,6 +62,11 @@ fn numbers_that_cannot_be_meant() {
         (["--memory", "1Ki"], "1Mi"),
         (["--buffer", "1Ki"], "4Ki"),
         (["--to", "mptcp:10.77.1.1:0"], "port 0"),
+        (["--to", "mptcp:127.0.0.1:5000"], "tcp:"),
+        (["--host-congestion", "dance"], "it has: "),
+        (["--path-manager", "dance"], "'dance'"),
+        (["--path-manager", "dance"], "fullmesh, ndiffports=N"),
+        (["--path-manager", "ndiffports=x"], "'ndiffports=x'"),
     ] {
         let mut args: Vec<&str> = LISTEN[..3].to_vec();
         if more[0] != "--to" {
@@ -70,6 +75,44 @@ fn numbers_that_cannot_be_meant() {
         args.extend(more);
         assert_refused(&run(&net, &args), 2, &[word]);
     }
+}
+
+/// What nothing can ever come by is refused at the start, instead of being waited for.
+#[test]
+fn the_loopback_is_no_path() {
+    let Some(net) = Net::new(1) else { return };
+    // Some hosts have addresses of services there.
+    net.ours
+        .ip(["addr add 192.0.2.9/32 dev lo"])
+        .expect("it is ours");
+    let before = net.traces();
+    for path in ["lo", "lo=127.0.0.1", "lo=192.0.2.9"] {
+        for more in [&["--path", path][..], &["--path", "v1", "--path", path]] {
+            let output = run(&net, &with(more));
+            assert_refused(&output, 2, &["lo is the loopback", "hint", "--path eth0"]);
+        }
+    }
+    for listen in [
+        "mptcp:127.0.0.1:7001",
+        "mptcp:[::1]:7001",
+        "mptcp:localhost:7001",
+    ] {
+        for attach in ["packet", "tun"] {
+            let args = [
+                "forward",
+                "--listen",
+                listen,
+                "--to",
+                "tcp:127.0.0.1:1",
+                "--path",
+                "v1",
+                "--attach",
+                attach,
+            ];
+            assert_refused(&run(&net, &args), 2, &[listen, "loopback", "0.0.0.0"]);
+        }
+    }
+    assert_eq!(net.traces(), before);
 }
 
 #[test]

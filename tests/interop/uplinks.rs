@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::TryRecvError;
 
-use manypath_control::report::SubflowReport;
+use manypath_control::report::{PathReport, SubflowReport};
 use manypath_io::sys::lab::tun_file;
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, Own, tool};
@@ -478,6 +478,58 @@ fn the_only_uplink_is_renamed(role: Role, attach: &str) {
             let now = net.traces();
             if now == before { Ok(()) } else { Err(now) }
         });
+    }
+}
+
+/// `status` shows the paths that are there or were named, and none of the addresses that an interface once had.
+#[test]
+fn status_shows_no_address_that_is_gone() {
+    const V7: &str = "there is no interface v7";
+    for attach in ["packet", "tun"] {
+        let Some(net) = Net::bridged(1) else { return };
+        let address = |n: u32| format!("10.77.1.{n}");
+        let change = |line: String| net.ours.ip([line]).expect("the interface is there");
+        change("addr flush dev v1".to_owned());
+        change(format!("addr add {}/24 dev v1", address(19)));
+        let args = ["--path", "v1", "--path", "v7", "--attach", attach];
+        let to = "mptcp:10.77.1.1:5000";
+        let mut program = Program::forward(&net.ours, "tcp:127.0.0.1:7000", to, args);
+        // The address of each that is up, and why another one is not.
+        let mut shows = |wanted: [&str; 2]| {
+            wait_until(&format!("{attach}: {wanted:?}"), || {
+                let paths = program.report().paths.into_iter();
+                let told = |path: PathReport| match path.missing {
+                    Some(why) => why,
+                    None => path.address.expect("it is up").to_string(),
+                };
+                let shown: Vec<String> = paths.map(told).collect();
+                let fits = |(shown, wanted): (&String, &str)| shown.contains(wanted);
+                match shown.len() == wanted.len() && shown.iter().zip(wanted).all(fits) {
+                    true => Ok(()),
+                    false => Err(shown),
+                }
+            });
+        };
+        // Behind a TUN device the stack's addresses are its own.
+        let up = |n: u32| match attach {
+            "tun" => "198.18.".to_owned(),
+            _ => address(n),
+        };
+        shows([&up(19), V7]);
+        for n in 20..25 {
+            change(format!("addr del {}/24 dev v1", address(n - 1)));
+            change(format!("addr add {}/24 dev v1", address(n)));
+            shows([&up(n), V7]);
+        }
+        net.carrier(1, false);
+        shows(["no carrier", V7]);
+        net.carrier(1, true);
+        shows([&up(24), V7]);
+        change("addr flush dev v1 scope global".to_owned());
+        shows(["the interface v1 has no usable address", V7]);
+        net.unplug(1);
+        shows(["there is no interface v1", V7]);
+        program.interrupt();
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use manypath_proxy::sockets::LoopbackListener;
+
 use crate::runtime::say_always;
 use crate::signals::Signal;
 
@@ -252,6 +254,12 @@ impl fmt::Display for Failure {
 impl From<manypath_proxy::Error> for Failure {
     fn from(error: manypath_proxy::Error) -> Self {
         let kind = error.source.kind();
+        let inner = error.source.get_ref();
+        if inner.is_some_and(|inner| inner.is::<LoopbackListener>()) {
+            return Self::usage(error.to_string()).hint(
+                "listen on 0.0.0.0 or [::], which serves programs of this host, too, on the address of a path, or by the host's TCP alone (tcp:)",
+            );
+        }
         let failure = Self::from_io(error.to_string(), kind);
         // Names that cannot be resolved have no kind of their own.
         if failure.code == Code::Failure {

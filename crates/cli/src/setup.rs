@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use manypath_host::NoFirewall;
-use manypath_io::{Attach, Context};
+use manypath_io::{Attach, Context, LoopbackPath};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
@@ -74,10 +74,13 @@ pub(crate) fn context(args: &StackArgs, patient: bool) -> Result<Context, Failur
 
 fn failure(error: &io::Error) -> Failure {
     let message = format!("cannot set up the paths: {error}");
-    if error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<NoFirewall>())
-    {
+    let inner = error.get_ref();
+    if inner.is_some_and(|inner| inner.is::<LoopbackPath>()) {
+        return Failure::usage(message).hint(
+            "name an interface that leads to the peers, for example --path eth0, or leave --path out: then every interface with a default route is used",
+        );
+    }
+    if inner.is_some_and(|inner| inner.is::<NoFirewall>()) {
         return Failure::new(Code::Failure, message).hint(
             "load it with `modprobe nf_tables`, or use a kernel that has it; an address of your own on a path (`--path eth0=ADDR`) does without",
         );

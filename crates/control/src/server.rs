@@ -18,7 +18,7 @@ use crate::hub::Hub;
 pub use crate::hub::{Backend, News};
 use crate::outbox::{Outbox, lock};
 use crate::place;
-use crate::report::{PathReport, ProcessReport};
+use crate::report::ProcessReport;
 use crate::wire::{Answer, Asked, EventReport, MAX_REQUEST, Reply, Request};
 
 /// How often it is looked whether a reader that asks nothing any more is still there.
@@ -54,9 +54,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes a second that a reader takes at least of what is longer than that.
 const LEAST_RATE: u64 = 256 << 10;
 
-/// Paths that were there and are gone, of which a process tells.
-const MOST_GONE: usize = 64;
-
 /// A running control socket. Dropping it takes the socket away.
 #[derive(Debug)]
 pub struct Server {
@@ -67,8 +64,6 @@ pub struct Server {
 struct Shared {
     hub: Arc<Hub>,
     started: Instant,
-    /// Paths that were seen, to tell of those that are gone.
-    seen: Mutex<Vec<PathReport>>,
 }
 
 impl Server {
@@ -98,10 +93,7 @@ impl Server {
         let shared = Arc::new(Shared {
             hub: Arc::clone(&hub),
             started: Instant::now(),
-            seen: Mutex::default(),
         });
-        // Those of the start are known before anybody asks.
-        shared.paths(shared.hub.backend.overview().paths);
         let tasks = [
             tokio::spawn(accept(listener, move |stream, kind| {
                 let shared = Arc::clone(&shared);
@@ -472,28 +464,11 @@ impl Shared {
             title: hub.title.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
-            paths: self.paths(overview.paths),
+            paths: overview.paths,
             devices: overview.devices,
             memory: overview.memory,
             counters: overview.counters,
             connections: hub.backend.connections(),
         }
-    }
-
-    /// The paths of now, and those that were there before.
-    fn paths(&self, now: Vec<PathReport>) -> Vec<PathReport> {
-        let mut seen = lock(&self.seen);
-        let is = |a: &PathReport, b: &PathReport| a.iface == b.iface && a.address == b.address;
-        seen.retain(|old| !now.iter().any(|path| is(old, path)));
-        let gone = seen.iter().map(|old| PathReport {
-            up: false,
-            missing: Some("its address or interface is gone".to_owned()),
-            ..old.clone()
-        });
-        let all: Vec<PathReport> = now.iter().cloned().chain(gone).collect();
-        seen.extend(now.into_iter().filter(|path| path.up));
-        let surplus = seen.len().saturating_sub(MOST_GONE);
-        seen.drain(..surplus);
-        all
     }
 }

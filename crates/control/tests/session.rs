@@ -413,16 +413,17 @@ async fn what_waits_for_readers_that_do_not_read_is_bounded_and_counted() {
 }
 
 #[tokio::test]
-async fn paths_memory_and_counters_are_told_and_paths_that_are_gone() {
+async fn paths_memory_and_counters_are_told() {
     let fake = Fake::new(&[]);
-    let path = |iface: &str| PathReport {
+    let path = |iface: &str, missing: Option<&str>| PathReport {
         iface: iface.into(),
-        up: true,
+        up: missing.is_none(),
+        missing: missing.map(str::to_owned),
         ..PathReport::default()
     };
-    *fake.0.paths.lock().expect("lock") = vec![path("eth0"), path("wlan0")];
+    let paths = vec![path("eth0", None), path("wlan0", Some("it is down"))];
+    *fake.0.paths.lock().expect("lock") = paths;
     let bench = bench(fake);
-    bench.fake.0.paths.lock().expect("lock").remove(1);
     let found = collect_in(std::slice::from_ref(&bench.folder)).await;
     let process = &found.processes[0];
     assert_eq!((process.memory.used, process.memory.limit), (5, 10));
@@ -434,9 +435,10 @@ async fn paths_memory_and_counters_are_told_and_paths_that_are_gone() {
         .collect();
     assert_eq!(shown, [("eth0", true), ("wlan0", false)]);
     assert!(process.paths[1].missing.is_some());
-    *bench.fake.0.paths.lock().expect("lock") = vec![path("eth0"), path("wlan0")];
+    // What is gone is none: a process tells what its stack has or wants now.
+    *bench.fake.0.paths.lock().expect("lock") = vec![path("eth0", None)];
     let found = collect_in(std::slice::from_ref(&bench.folder)).await;
-    assert!(found.processes[0].paths.iter().all(|path| path.up));
+    assert_eq!(found.processes[0].paths.len(), 1);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ mod socket;
 pub mod sys;
 pub mod vnet;
 
-pub use context::{Attach, Builder, Context, DeviceAddress};
+pub use context::{Attach, Builder, Context, DeviceAddress, LoopbackPath};
 pub use manypath_host::GROUP;
 pub use privileges::{
     Files, User, become_user, free_files, limit_privileges, limit_privileges_for_now,

@@ -214,6 +214,16 @@ pub enum Missing {
     Mtu(String),
 }
 
+impl Missing {
+    /// The interface's name.
+    #[must_use]
+    pub fn iface(&self) -> &str {
+        let (Self::Interface(name) | Self::Down(name) | Self::Address(name) | Self::Mtu(name)) =
+            self;
+        name
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -40,6 +40,22 @@ fn socket(addr: SocketAddr, multipath: bool, congestion: Option<&str>) -> io::Re
     Ok(socket)
 }
 
+/// The congestion controls that the kernel offers, if it has none of that name; one in a module is loaded if it may be.
+#[must_use]
+pub fn congestion_controls_without(name: &str) -> Option<String> {
+    let any = |domain| Socket::new(domain, Type::STREAM, Some(Protocol::TCP));
+    let socket = any(Domain::IPV4).or_else(|_| any(Domain::IPV6)).ok()?;
+    match socket.set_tcp_congestion(name.as_bytes()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+            let there = std::fs::read_to_string(list).unwrap_or_default();
+            Some(there.trim().to_owned())
+        }
+        // Any other trouble is told where it matters.
+        Ok(()) | Err(_) => None,
+    }
+}
+
 /// Says what the error code of a kernel without Multipath TCP means.
 fn no_multipath(error: io::Error) -> io::Error {
     // ENOPROTOOPT: switched off by sysctl; EPROTONOSUPPORT: not built in.

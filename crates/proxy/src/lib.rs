@@ -19,3 +19,4 @@ pub mod sockets;
 pub mod stream;
 
 pub use error::Error;
+pub use host::congestion_controls_without;

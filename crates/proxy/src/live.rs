@@ -10,11 +10,10 @@ use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Context;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
-use manypath_io::path::Missing;
 use manypath_io::sys::unread::unread;
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::controllers::View;
-use manypath_stack::{Command, Done, PathManager, StackError};
+use manypath_stack::{Command, Done, Path, PathManager, StackError};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
@@ -23,31 +22,6 @@ pub struct Live(pub Context);
 impl Backend for Live {
     fn overview(&self) -> Overview {
         let Self(context) = self;
-        let paths = context.paths().into_iter().map(|path| PathReport {
-            iface: context
-                .iface_name(path.iface)
-                .unwrap_or_else(|| path.iface.0.to_string()),
-            address: Some(path.addr),
-            up: true,
-            backup: path.backup,
-            mtu: path.mtu,
-            missing: None,
-        });
-        let mut paths: Vec<PathReport> = paths.collect();
-        for missing in context.missing() {
-            let (Missing::Interface(iface)
-            | Missing::Down(iface)
-            | Missing::Address(iface)
-            | Missing::Mtu(iface)) = missing;
-            // It may have come since then.
-            if !paths.iter().any(|path| path.iface == *iface) {
-                paths.push(PathReport {
-                    iface: iface.clone(),
-                    missing: Some(missing.to_string()),
-                    ..PathReport::default()
-                });
-            }
-        }
         let (used, limit) = context.memory();
         let memory = MemoryReport {
             used: used as u64,
@@ -55,7 +29,7 @@ impl Backend for Live {
         };
         let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
         Overview {
-            paths,
+            paths: paths(context),
             devices: context.devices().into_iter().map(device).collect(),
             memory,
             counters: context
@@ -106,6 +80,36 @@ impl Backend for Live {
     fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {
         unread(socket).ok()
     }
+}
+
+/// The paths that are there or were named. An address that the host has no more, and that nobody named, is none: where addresses
+/// are temporary (RFC 8981) there is a new one every day.
+fn paths(context: &Context) -> Vec<PathReport> {
+    let report = |path: Path, missing: Option<String>| PathReport {
+        iface: context
+            .iface_name(path.iface)
+            .unwrap_or_else(|| path.iface.0.to_string()),
+        address: Some(path.addr),
+        up: missing.is_none(),
+        backup: path.backup,
+        mtu: path.mtu,
+        missing,
+    };
+    let there = context.paths().into_iter().map(|path| report(path, None));
+    let stalled = context.stalled().into_iter();
+    let stalled = stalled.map(|(path, why)| report(path, Some(why)));
+    let mut paths: Vec<PathReport> = there.chain(stalled).collect();
+    for missing in context.missing() {
+        // Another address of it is there, or it was named twice.
+        if !paths.iter().any(|path| path.iface == missing.iface()) {
+            paths.push(PathReport {
+                iface: missing.iface().to_owned(),
+                missing: Some(missing.to_string()),
+                ..PathReport::default()
+            });
+        }
+    }
+    paths
 }
 
 fn device((info, counters): (DeviceInfo, DeviceCounters)) -> DeviceReport {

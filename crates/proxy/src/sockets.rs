@@ -1,5 +1,6 @@
 //! Opens streams and listeners of any kind.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -15,6 +16,18 @@ use crate::endpoint::{Endpoint, Proto};
 use crate::host;
 use crate::reach::Reach;
 use crate::stream::{Listener, Stream};
+
+/// Our stack was to listen on a loopback address, which no path ever has: it would wait for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopbackListener;
+
+impl fmt::Display for LoopbackListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what comes by a path is never for a loopback address")
+    }
+}
+
+impl std::error::Error for LoopbackListener {}
 
 /// How sockets are opened, and with what.
 #[derive(Clone, Debug)]
@@ -48,7 +61,7 @@ impl Sockets {
     /// ([`LocalListener`]), but none where `backend` is: that one may begin to listen later.
     ///
     /// # Errors
-    /// The address is not ours or in use, or privileges are missing.
+    /// The address is not ours or in use, or privileges are missing; `InvalidInput` with [`LoopbackListener`].
     pub async fn listen(
         &self,
         endpoint: &Endpoint,
@@ -56,8 +69,14 @@ impl Sockets {
     ) -> Result<Listener, Error> {
         let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
         let what = || format!("listen on {endpoint}");
+        let addrs = self.resolve(endpoint).await?;
+        let looped = |addr: &SocketAddr| addr.ip().to_canonical().is_loopback();
+        if endpoint.proto == Proto::Mptcp && addrs.iter().all(looped) {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, LoopbackListener);
+            return Err(Error::new(what(), error));
+        }
         let mut last = None;
-        for addr in self.resolve(endpoint).await? {
+        for addr in addrs {
             match self.listen_one(endpoint.proto, addr, &taken).await {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),
@@ -73,7 +92,7 @@ impl Sockets {
     /// Listens as [`Sockets::listen`] does; an address that the host does not have yet is waited for, which the log says.
     ///
     /// # Errors
-    /// The address is in use, or privileges are missing.
+    /// The address is in use, or privileges are missing; `InvalidInput` with [`LoopbackListener`].
     pub async fn listen_in_time(
         &self,
         endpoint: &Endpoint,

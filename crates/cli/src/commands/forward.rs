@@ -1,8 +1,10 @@
 //! `manypath forward`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use manypath_proxy::endpoint::{Endpoint, Proto};
 use manypath_proxy::forward::{self, Forward, Totals};
 
 use crate::args::ForwardArgs;
@@ -14,14 +16,25 @@ use crate::runtime::{block_on, say, unless_stopped};
 use crate::signals::{Signal, ending};
 use crate::units;
 
+/// Refuses what no connection could ever be made to.
+fn reachable(to: &Endpoint) -> Result<(), Failure> {
+    if to.at.port() == 0 {
+        let message = format!("--to {to}: nobody can be reached at port 0");
+        return Err(Failure::usage(message));
+    }
+    let addr = to.at.host().parse::<IpAddr>();
+    if to.proto == Proto::Mptcp && addr.is_ok_and(|addr| addr.to_canonical().is_loopback()) {
+        let message = format!(
+            "--to {to}: the paths lead away from this host, and a loopback address is on it"
+        );
+        return Err(Failure::usage(message).hint("use tcp: for a server on this host"));
+    }
+    Ok(())
+}
+
 /// Relays until a signal comes.
 pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
-    if args.to.at.port() == 0 {
-        return Err(Failure::usage(format!(
-            "--to {}: nobody can be reached at port 0",
-            args.to
-        )));
-    }
+    reachable(&args.to)?;
     let confinement = Confinement::prepare(args.user.as_deref())?;
     let result = block_on(async move {
         let title = format!("forward {} to {}", args.listen, args.to);

@@ -18,6 +18,7 @@ use std::time::Duration;
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, Server};
 use manypath_io::Context;
+use manypath_proxy::congestion_controls_without;
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::live::Live;
 use manypath_proxy::sockets::Sockets;
@@ -94,6 +95,13 @@ pub(crate) fn open(
     title: String,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
+    if let Some(name) = &args.host_congestion {
+        if let Some(there) = congestion_controls_without(name) {
+            return Err(Failure::usage(format!(
+                "--host-congestion {name}: this kernel has no such congestion control; it has: {there}"
+            )));
+        }
+    }
     let mut sockets = Sockets {
         connect_timeout: args.connect_timeout,
         host_congestion: args.host_congestion.clone(),

@@ -3,7 +3,7 @@
 use super::news;
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Snapshot, way_to};
-use crate::path::{HostPath, PathSpec, Role, follow};
+use crate::path::{HostPath, Missing, PathSpec, Role, follow};
 use manypath_host::Setup;
 use manypath_stack::{IfaceId, Path, PathEvent};
 use std::collections::BTreeSet;
@@ -114,6 +114,8 @@ pub(super) struct Attachment {
     seen: Vec<HostPath>,
     /// The host at that time.
     host: Snapshot,
+    /// The paths that were named and are not there.
+    pub(super) missing: Vec<Missing>,
     /// Pairs of addresses whose way was asked for since.
     asked: BTreeSet<(IpAddr, IpAddr)>,
     /// Tells that the host has changed.
@@ -228,6 +230,30 @@ impl Attachment {
                 shared.with_transmit(IfaceId(path.index), |t| t.via(*local, *remote, hop));
             }
         }
+    }
+
+    /// The paths that were named and are not there, but for those that only are [stalled](Attachment::stalled).
+    pub(super) fn missing(&self) -> Vec<Missing> {
+        let is_stalled = |iface: &str| {
+            let of = |path: &HostPath| path.iface == iface && path.role == Role::Stalled;
+            self.seen.iter().any(of)
+        };
+        let all = self.missing.iter();
+        all.filter(|missing| !is_stalled(missing.iface()))
+            .cloned()
+            .collect()
+    }
+
+    /// The paths that nothing passes at present, as the stack knows them, and why.
+    pub(super) fn stalled(&self) -> Vec<(Path, String)> {
+        let stalled = self.told.iter().filter(|told| told.role == Role::Stalled);
+        let why = |told: &Told| {
+            let addr = told.path.outside.unwrap_or(told.path.addr);
+            let path = self.seen.iter().find(|path| path.addr == addr)?;
+            let why = news::why_gone(path.index, addr, &self.host).to_string();
+            Some((told.path.clone(), why))
+        };
+        stalled.filter_map(why).collect()
     }
 
     /// The host when the stack was told last.

@@ -11,6 +11,7 @@ use crate::netlink::{Follower, Snapshot};
 use crate::path::{HostPath, Missing, PathSpec, Renames, select};
 use manypath_host::News;
 use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -232,7 +233,7 @@ impl Builder {
     /// # Errors
     /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down and `AddrNotAvailable` for one without
     /// address, if no other path is there, or when none was named and there is none (but see [`Builder::without_paths`]); `AddrInUse` when no ports or networks are
-    /// left, `PermissionDenied` without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need.
+    /// left, `InvalidInput` for a path on the loopback ([`LoopbackPath`]), `PermissionDenied` without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need.
     /// The host is then as it was.
     pub fn build(self) -> io::Result<Context> {
         let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
@@ -247,9 +248,9 @@ impl Builder {
             };
             attach_host(&shared, self.attach, wanted, patient, &mut tasks)
         } else {
-            Ok((Arc::new(Mutex::new(Attachment::default())), Vec::new()))
+            Ok(Arc::default())
         };
-        let (attachment, missing) = match result {
+        let attachment = match result {
             Ok(attached) => attached,
             Err(e) => {
                 for task in tasks {
@@ -268,7 +269,6 @@ impl Builder {
             backlog: self.backlog,
             attachment,
             names: Names::default(),
-            missing,
             tasks,
             linger: self.linger,
         })))
@@ -303,11 +303,13 @@ fn attach_host(
     wanted: Desired,
     patient: bool,
     tasks: &mut Vec<tokio::task::JoinHandle<()>>,
-) -> io::Result<(Arc<Mutex<Attachment>>, Vec<Missing>)> {
+) -> io::Result<Arc<Mutex<Attachment>>> {
     let follower = Follower::new()?;
     let host = Snapshot::take()?;
     let mut renames = Renames::default();
-    let (paths, missing) = select(&renames.follow(&wanted.specs, &host), &host);
+    let specs = renames.follow(&wanted.specs, &host);
+    refuse_loopback(&specs, &host)?;
+    let (paths, missing) = select(&specs, &host);
     if paths.is_empty() && !patient {
         let nothing = || {
             let text = "no interface has a default route; name the paths to use";
@@ -321,7 +323,9 @@ fn attach_host(
     } else {
         Box::new(TunAttachment::new(&wanted, &paths, &host)?)
     };
-    let attachment = Arc::new(Mutex::new(Attachment::of(kind, wanted.specs.clone())));
+    let mut attachment = Attachment::of(kind, wanted.specs.clone());
+    attachment.missing = missing;
+    let attachment = Arc::new(Mutex::new(attachment));
     super::lock(&attachment).apply(shared, paths, &host)?;
     let mut news = vec![News::of_routing()?];
     if super::lock(&attachment).is_exposed() {
@@ -339,7 +343,7 @@ fn attach_host(
         wanted.specs,
         renames,
     )));
-    Ok((attachment, missing))
+    Ok(attachment)
 }
 
 /// Keeps what we set up on the host in place, and says when that is over.
@@ -363,6 +367,34 @@ fn use_packet(attach: Attach, paths: &[HostPath]) -> io::Result<bool> {
                 path.iface
             ),
         )),
+    }
+}
+
+/// A path was named on the loopback, by which no other host is reached: it would wait for good. This is in the error of
+/// [`Builder::build`], whose kind is `InvalidInput`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopbackPath(String);
+
+impl fmt::Display for LoopbackPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(iface) = self;
+        write!(
+            f,
+            "{iface} is the loopback, by which no other host can be reached"
+        )
+    }
+}
+
+impl std::error::Error for LoopbackPath {}
+
+fn refuse_loopback(specs: &[PathSpec], host: &Snapshot) -> io::Result<()> {
+    let looped = |spec: &&PathSpec| host.interface(&spec.iface).is_some_and(|i| i.loopback);
+    match specs.iter().find(looped) {
+        Some(spec) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            LoopbackPath(spec.iface.clone()),
+        )),
+        None => Ok(()),
     }
 }
 

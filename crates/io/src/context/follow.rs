@@ -20,8 +20,10 @@ pub(super) async fn follow(
 ) {
     while follower.changed().await.is_ok() {
         let Ok(host) = Snapshot::take() else { continue };
-        let (paths, _missing) = select(&renames.follow(&specs, &host), &host);
-        let _ = super::lock(&attachment).apply(&shared, paths, &host);
+        let (paths, missing) = select(&renames.follow(&specs, &host), &host);
+        let mut attachment = super::lock(&attachment);
+        attachment.missing = missing;
+        let _ = attachment.apply(&shared, paths, &host);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::names::{NameWay, Names};
 use crate::netlink::Snapshot;
 use crate::path::Missing;
 use attach::Attachment;
-pub use builder::{Attach, Builder, DeviceAddress};
+pub use builder::{Attach, Builder, DeviceAddress, LoopbackPath};
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::Decision;
 use manypath_stack::stats::Counters;
@@ -40,7 +40,6 @@ struct Inner {
     backlog: usize,
     attachment: Arc<Mutex<Attachment>>,
     names: Names,
-    missing: Vec<Missing>,
     tasks: Vec<JoinHandle<()>>,
     linger: Duration,
 }
@@ -123,10 +122,16 @@ impl Context {
         !lock(&self.0.attachment).host_paths().is_empty()
     }
 
-    /// The paths that were named and were not there at the start.
+    /// The paths that were named and are not there now, but for those that only are [stalled](Context::stalled).
     #[must_use]
-    pub fn missing(&self) -> &[Missing] {
-        &self.0.missing
+    pub fn missing(&self) -> Vec<Missing> {
+        lock(&self.0.attachment).missing()
+    }
+
+    /// The paths that nothing passes at present, with the reason: the host has their addresses still.
+    #[must_use]
+    pub fn stalled(&self) -> Vec<(Path, String)> {
+        lock(&self.0.attachment).stalled()
     }
 
     /// What the stack decided how often.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// What changed about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+pub(super) enum Reason {
     InterfaceGone,
     LinkDown,
     MtuSmall,
@@ -88,7 +88,7 @@ pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>
 }
 
 /// What a path lacks on a host. Pure.
-fn why_gone(index: u32, addr: IpAddr, host: &Snapshot) -> Reason {
+pub(super) fn why_gone(index: u32, addr: IpAddr, host: &Snapshot) -> Reason {
     let Some(interface) = host.interfaces.iter().find(|i| i.index == index) else {
         return Reason::InterfaceGone;
     };
