@@ -225,6 +225,19 @@ fn rename(net: &Net, old: &str, new: &str) {
     net.ours.ip(lines).expect("it is there");
 }
 
+/// Waits until the rules of our host name an interface as it is called now.
+fn rules_follow(net: &Net, interface: &str) {
+    let name = format!("\"{interface}\"");
+    wait_until("the rules to follow", || {
+        let rules = shell(&net.ours, "nft list ruleset");
+        if rules.contains(&name) {
+            Ok(())
+        } else {
+            Err(rules)
+        }
+    });
+}
+
 /// Starts it by an interface, and ends it in order.
 fn start_and_end(net: &Net, interface: &str) {
     let args = ["--path", interface, "--attach", "tun"];
@@ -254,14 +267,7 @@ fn settings_of_an_interface_that_was_renamed_while_it_had_no_address_are_restore
         let before = settings(&net);
         let program = forward_behind_a_tun(&net, &["v1"]);
         rename(&net, "v1", "v9");
-        wait_until("the rules to follow", || {
-            let rules = shell(&net.ours, "nft list ruleset");
-            if rules.contains("\"v9\"") {
-                Ok(())
-            } else {
-                Err(rules)
-            }
-        });
+        rules_follow(&net, "v9");
         net.ours.ip(["addr flush dev v9"]).expect("it is there");
         has(&net, "7000:", false);
         if back {
@@ -324,14 +330,7 @@ fn settings_of_an_interface_that_was_renamed_are_restored_by_the_next_start() {
         let program = forward_behind_a_tun(&net, &["v1"]);
         if while_it_ran {
             rename(&net, "v1", "v9");
-            wait_until("the rules to follow", || {
-                let rules = shell(&net.ours, "nft list ruleset");
-                if rules.contains("\"v9\"") {
-                    Ok(())
-                } else {
-                    Err(rules)
-                }
-            });
+            rules_follow(&net, "v9");
         }
         let pid = kill(program);
         match (while_it_ran, now) {

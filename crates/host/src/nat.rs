@@ -479,6 +479,7 @@ fn forward(setup: &mut Setup, tun: u32, uplink: u32, ipv6: bool) -> io::Result<(
         Interface::of(index)?.ok_or_else(gone)
     };
     let uplink = interface(uplink)?;
+    setup.forget_gone_interfaces();
     if !ipv6 {
         let tun = interface(tun)?;
         setup.set_sysctl(Setting::of(&tun, "ipv4", "forwarding"), "1")?;

@@ -176,12 +176,11 @@ impl Setup {
 
     /// The same for a setting that others may change again: how a network manager listens to router advertisements is its business.
     pub(crate) fn set_sysctl_once(&mut self, setting: &Setting, value: &str) -> io::Result<()> {
-        self.forget_gone_interfaces();
         sysctl::set(&mut self.journal, setting, value)
     }
 
     /// Strikes out the settings of interfaces that are gone: modems that are plugged in again and again must not fill the journal.
-    fn forget_gone_interfaces(&mut self) {
+    pub(crate) fn forget_gone_interfaces(&mut self) {
         self.settings.retain(|setting, _| !setting.is_gone());
         for entry in self.journal.entries().to_vec() {
             if matches!(&entry, Undo::Sysctl { setting, .. } if setting.is_gone()) {
