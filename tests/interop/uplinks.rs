@@ -460,13 +460,14 @@ fn the_only_uplink_is_renamed(role: Role, attach: &str) {
         net.ours.ip(again).expect("it is there");
         let before = net.traces();
         let (mut route, ends) = connected(&net, role, attach, 1, way);
-        let old = subflows(&mut route, "one subflow", |all| all.len() == 1);
         send_through(&ends, way, || {
             let lines = ["link set v1 down", "link set v1 name v9", "link set v9 up"];
             net.ours.ip(lines).expect("it is there");
         });
-        let now = subflows(&mut route, "the same subflow", |all| all.len() == 1);
-        assert_eq!(now[0].id, old[0].id);
+        // Of one path, the one there was or, where the kernel is slow to see the carrier, one joined in its place.
+        subflows(&mut route, "one subflow", |all| all.len() == 1);
+        let said = route.program.said();
+        assert!(!said.contains("is gone"), "{said}");
         let again = route.join();
         both_ways(&again.ours, &again.kernel, 1_000_000);
         finish(&again.ours, &again.kernel);
