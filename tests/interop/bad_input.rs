@@ -92,10 +92,12 @@ fn the_loopback_is_no_path() {
             assert_refused(&output, 2, &["lo is the loopback", "hint", "--path eth0"]);
         }
     }
-    for listen in [
-        "mptcp:127.0.0.1:7001",
-        "mptcp:[::1]:7001",
-        "mptcp:localhost:7001",
+    let link_local = "paths have no link-local";
+    for (listen, why) in [
+        ("mptcp:127.0.0.1:7001", "loopback"),
+        ("mptcp:[::1]:7001", "loopback"),
+        ("mptcp:localhost:7001", "loopback"),
+        ("mptcp:[fe80::1%v1]:7001", link_local),
     ] {
         for attach in ["packet", "tun"] {
             let args = [
@@ -109,7 +111,7 @@ fn the_loopback_is_no_path() {
                 "--attach",
                 attach,
             ];
-            assert_refused(&run(&net, &args), 2, &[listen, "loopback", "0.0.0.0"]);
+            assert_refused(&run(&net, &args), 2, &[listen, why, "0.0.0.0"]);
         }
     }
     assert_eq!(net.traces(), before);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use manypath_proxy::sockets::LoopbackListener;
+use manypath_proxy::sockets::NoPathsAddress;
 
 use crate::runtime::say_always;
 use crate::signals::Signal;
@@ -255,7 +255,7 @@ impl From<manypath_proxy::Error> for Failure {
     fn from(error: manypath_proxy::Error) -> Self {
         let kind = error.source.kind();
         let inner = error.source.get_ref();
-        if inner.is_some_and(|inner| inner.is::<LoopbackListener>()) {
+        if inner.is_some_and(|inner| inner.is::<NoPathsAddress>()) {
             return Self::usage(error.to_string()).hint(
                 "listen on 0.0.0.0 or [::], which serves programs of this host, too, on the address of a path, or by the host's TCP alone (tcp:)",
             );

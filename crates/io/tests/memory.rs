@@ -334,3 +334,14 @@ async fn port_zero_is_any_free_port() {
     assert_eq!(asked.expect("connected").peer_addr().unwrap(), two_at);
     served.expect("accepted");
 }
+
+#[tokio::test]
+async fn an_ipv4_address_within_ipv6_is_the_ipv4_address() {
+    let (client, server) = Context::memory_pair().expect("two stacks");
+    let at = addr("10.0.0.2:80");
+    let listener = MpListener::bind(&server, at).expect("a free port");
+    let connect = MpStream::connect(&client, addr("[::ffff:10.0.0.2]:80"));
+    let (asked, served) = within(30, async { tokio::join!(connect, listener.accept()) }).await;
+    assert_eq!(asked.expect("connected").peer_addr().expect("open"), at);
+    served.expect("accepted");
+}

@@ -17,17 +17,35 @@ use crate::host;
 use crate::reach::Reach;
 use crate::stream::{Listener, Stream};
 
-/// Our stack was to listen on a loopback address, which no path ever has: it would wait for good.
+/// Our stack was to listen on an address that no path ever has: it would wait for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoopbackListener;
+pub enum NoPathsAddress {
+    /// Only this host reaches it.
+    Loopback,
+    /// Subflows from other links could not be told from it (RFC 4291 section 2.5.6), and nobody beyond its link reaches it.
+    LinkLocal,
+}
 
-impl fmt::Display for LoopbackListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what comes by a path is never for a loopback address")
+impl NoPathsAddress {
+    fn of(addr: IpAddr) -> Option<Self> {
+        match addr.to_canonical() {
+            addr if addr.is_loopback() => Some(Self::Loopback),
+            IpAddr::V6(addr) if addr.is_unicast_link_local() => Some(Self::LinkLocal),
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
+        }
     }
 }
 
-impl std::error::Error for LoopbackListener {}
+impl fmt::Display for NoPathsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "what comes by a path is never for a loopback address",
+            Self::LinkLocal => "paths have no link-local addresses",
+        })
+    }
+}
+
+impl std::error::Error for NoPathsAddress {}
 
 /// How sockets are opened, and with what.
 #[derive(Clone, Debug)]
@@ -61,7 +79,7 @@ impl Sockets {
     /// ([`LocalListener`]), but none where `backend` is: that one may begin to listen later.
     ///
     /// # Errors
-    /// The address is not ours or in use, or privileges are missing; `InvalidInput` with [`LoopbackListener`].
+    /// The address is not ours or in use, or privileges are missing; `InvalidInput` with [`NoPathsAddress`].
     pub async fn listen(
         &self,
         endpoint: &Endpoint,
@@ -70,9 +88,12 @@ impl Sockets {
         let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
         let what = || format!("listen on {endpoint}");
         let addrs = self.resolve(endpoint).await?;
-        let looped = |addr: &SocketAddr| addr.ip().to_canonical().is_loopback();
-        if endpoint.proto == Proto::Mptcp && addrs.iter().all(looped) {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, LoopbackListener);
+        let mut never = addrs.iter().map(|addr| NoPathsAddress::of(addr.ip()));
+        if endpoint.proto == Proto::Mptcp
+            && never.all(|never| never.is_some())
+            && let Some(why) = addrs.first().and_then(|addr| NoPathsAddress::of(addr.ip()))
+        {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, why);
             return Err(Error::new(what(), error));
         }
         let mut last = None;
@@ -92,7 +113,7 @@ impl Sockets {
     /// Listens as [`Sockets::listen`] does; an address that the host does not have yet is waited for, which the log says.
     ///
     /// # Errors
-    /// The address is in use, or privileges are missing; `InvalidInput` with [`LoopbackListener`].
+    /// The address is in use, or privileges are missing; `InvalidInput` with [`NoPathsAddress`].
     pub async fn listen_in_time(
         &self,
         endpoint: &Endpoint,

@@ -78,7 +78,7 @@ impl Connect {
     /// The first subflow leaves from this address.
     #[must_use]
     pub fn from(mut self, local: IpAddr) -> Self {
-        self.local = Some(local);
+        self.local = Some(local.to_canonical());
         self
     }
 
@@ -138,8 +138,8 @@ impl Connect {
             local,
             options,
         } = self;
-        let outside = |remote: &&SocketAddr| !remote.ip().to_canonical().is_loopback();
-        let outside: Vec<SocketAddr> = remotes.iter().filter(outside).copied().collect();
+        let outside = |remote: &SocketAddr| !remote.ip().is_loopback();
+        let outside: Vec<SocketAddr> = remotes.iter().map(meant).filter(outside).collect();
         if outside.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::HostUnreachable,
@@ -158,6 +158,15 @@ impl Connect {
             handle: Arc::new(handle),
         };
         Ok((stream, taken))
+    }
+}
+
+/// The address that a caller means: one of `::ffff:a.b.c.d` is IPv4, which decides by which paths it is reached. Link-local addresses
+/// keep their zone.
+fn meant(addr: &SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),
+        IpAddr::V6(_) => *addr,
     }
 }
 
