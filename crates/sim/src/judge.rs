@@ -209,7 +209,7 @@ fn misses(report: &Report, expect: &Expect) -> Vec<String> {
             misses.extend(end_misses(end, expect).map(|what| format!("{place}: {what}")));
         }
         let mut miss = |what: String| misses.push(format!("{place}: {what}"));
-        if connection.server.is_none() && !expect.may_fail {
+        if connection.server.is_none() && !expect.may_fail() {
             miss("the server never saw it".into());
         }
         if let Some(by) = expect.finished_by {
@@ -238,12 +238,15 @@ fn misses(report: &Report, expect: &Expect) -> Vec<String> {
             }
         }
     }
+    if expect.no_way_on && !report.has_no_way_on() {
+        misses.push("not ended early for want of a way on in the standard".to_owned());
+    }
     misses.extend(share_misses(report, expect));
     misses
 }
 
 fn end_misses<'a>(end: &'a EndReport, expect: &'a Expect) -> impl Iterator<Item = String> + 'a {
-    let failure = end.failure.as_ref().filter(|_| !expect.may_fail);
+    let failure = end.failure.as_ref().filter(|_| !expect.may_fail());
     let failure = failure.map(|cause| format!("ended by {cause}"));
     let stall = expect.longest_stall.and_then(|most| {
         let most = most.0.as_nanos() as f64 / 1e9;

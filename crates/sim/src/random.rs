@@ -371,7 +371,7 @@ impl Author {
                 words.push(format!("congestion = \"{algorithm}\""));
                 words.push(format!("ecn = {}", self.percent(30)));
                 words.push(format!("long-dsn = {}", self.percent(60)));
-                words.push(format!("records = {}", self.percent(60)));
+                self.percent(60);
                 words.push(format!("nodelay = {}", self.percent(50)));
             }
             _ => {

@@ -42,6 +42,47 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+impl Report {
+    /// RFC 8684 section 3.7 has no way on from what happened: options stopped, or payload was rewritten, where several subflows had
+    /// carried data, so that nobody can tell any more which bytes of the last one are the stream. Then the connection has to end at
+    /// both applications, by a reset, or when nobody has joined for as long as a connection lives without subflow. One that still
+    /// waits, or that ended by anything else, is none of these.
+    #[must_use]
+    pub fn has_no_way_on(&self) -> bool {
+        let over = |connection: &ConnectionReport| {
+            let mut failures = connection.ends().filter_map(|end| end.failure.as_deref());
+            connection.over.is_some()
+                && failures.all(|failure| matches!(failure, "ResetByPeer" | "NoSubflow"))
+        };
+        let stranded = |connection: &ConnectionReport| {
+            connection.ends().any(|end| end.failure.is_some())
+                && connection.ends().any(|end| end.subflows_up > 1)
+                && connection.ends().any(EndReport::met_a_box)
+        };
+        self.connections.iter().all(over) && self.connections.iter().any(stranded)
+    }
+}
+
+impl ConnectionReport {
+    fn ends(&self) -> impl Iterator<Item = &EndReport> {
+        [Some(&self.client), self.server.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl EndReport {
+    /// It ended a subflow for what something on the way did to it.
+    fn met_a_box(&self) -> bool {
+        let ends = self
+            .subflows
+            .iter()
+            .filter_map(|subflow| subflow.end.as_deref());
+        ends.into_iter()
+            .any(|end| matches!(end, "OptionsLost" | "Checksum"))
+    }
+}
+
 /// A connection.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConnectionReport {

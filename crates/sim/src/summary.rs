@@ -29,8 +29,6 @@ pub struct Summary {
     pub join_token: Option<Token>,
     /// Any form of MP_JOIN.
     pub joins: bool,
-    /// The sender knows an extension that no standard has.
-    pub extends: bool,
     /// DSS.
     pub dss: Option<Dss>,
     /// MP_FAIL.
@@ -52,7 +50,6 @@ impl Summary {
         capable: None,
         join_token: None,
         joins: false,
-        extends: false,
         dss: None,
         fails: false,
         fast_closes: false,
@@ -77,7 +74,7 @@ impl Summary {
         self.payload = payload as u32;
         self.scale = segment.options.window_scale;
         (self.capable, self.dss, self.join_token) = (None, None, None);
-        (self.joins, self.extends) = (false, false);
+        self.joins = false;
         (self.fails, self.fast_closes) = (false, false);
         // Of those that are there twice the first counts.
         for option in segment.options.mptcp.iter() {
@@ -94,7 +91,7 @@ impl Summary {
                 }
                 MptcpOption::Fail(_) => self.fails = true,
                 MptcpOption::FastClose(_) => self.fast_closes = true,
-                MptcpOption::Private(_) => self.extends = true,
+                MptcpOption::Private(_) => {}
                 _ => {}
             }
         }

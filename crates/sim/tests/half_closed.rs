@@ -99,7 +99,7 @@ name = "app"
 client = "client"
 server = "server"
 download = "100KB"
-options = {{ records = false, checksum = false }}
+options = {{ checksum = false }}
 "#
     );
     Scenario::parse(&text).expect("the scenario is well-formed")

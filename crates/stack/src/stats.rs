@@ -307,12 +307,6 @@ counters! {
         fail_sent,
         /// MP_FAIL received.
         fail_received,
-        /// Subflows on which options stopped passing while they passed elsewhere, and that rest since.
-        subflow_rested,
-        /// Records sent: we go on as TCP, and the peer is told by data where.
-        record_sent,
-        /// Records received: the peer does.
-        record_received,
         /// MP_FASTCLOSE sent, repetitions included.
         fastclose_sent,
         /// MP_FASTCLOSE received with the right key.

@@ -357,24 +357,78 @@ fn a_connection_on_which_nobody_has_spoken_has_its_subflows() {
 }
 
 #[test]
-fn where_options_stop_on_all_subflows_each_end_says_by_one_record_what_it_has() {
-    // rfc8684:B3,B5
+fn where_options_stop_on_all_subflows_both_ends_end_and_no_byte_is_wrong() {
+    // rfc8684:B3,B5,B11
     for pass in (200..600).step_by(7) {
         for checksum in [false, true] {
             let mut pair = Pair::new(2);
             pair.pass = pass;
-            let pair = transfer_over(pair, PathManager::FullMesh, checksum, 1_000_000);
-            for stack in &pair.stacks {
-                let count = stack.counters();
-                let records = (count.record_sent, count.record_received);
-                assert_eq!(records, (1, 1), "{pass}: {count}");
-                assert_eq!(
-                    count.fallback_options_lost + count.fallback_peer_infinite,
-                    1
-                );
-            }
+            let read = transfer_until_the_end(&mut pair, checksum, 1_000_000);
+            let count = pair.stacks.each_ref().map(Stack::counters);
+            let reset = count.iter().any(|count| count.conn_reset > 0);
+            assert!(
+                reset || read == [1_000_000; 2],
+                "{pass} {checksum}: {read:?} {count:?}"
+            );
         }
     }
+}
+
+/// What each end, the client first, reads before its connection is over, whatever ends it.
+fn transfer_until_the_end(pair: &mut Pair, checksum: bool, bytes: usize) -> [usize; 2] {
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let conn = options(PathManager::FullMesh, checksum);
+    let listen = ListenOptions {
+        addr: remote,
+        backlog: 10,
+        conn: conn.clone(),
+    };
+    let listener = pair.stacks[1].listen(listen).expect("the port is free");
+    let connect = ConnectOptions {
+        remote,
+        local: None,
+        conn,
+    };
+    let client = pair.stacks[0].connect(pair.now, connect);
+    let mut ends = [client.ok(), None];
+    let (mut sent, mut read) = ([0; 2], [0; 2]);
+    let mut over = [false; 2];
+    let until = pair.now + Duration::from_secs(2_000);
+    while over != [true; 2] {
+        let waits = pair.step(Duration::from_secs(100)) && pair.now < until;
+        assert!(waits, "{read:?}, over: {over:?}");
+        ends[1] = ends[1].or_else(|| pair.stacks[1].accept(listener));
+        for (end, id) in ends.into_iter().enumerate() {
+            let (Some(id), false) = (id, over[end]) else {
+                continue;
+            };
+            let (stack, now) = (&mut pair.stacks[end], pair.now);
+            let chunk: Vec<u8> = (sent[end]..bytes.min(sent[end] + 50_000))
+                .map(pattern)
+                .collect();
+            if !chunk.is_empty() {
+                sent[end] += stack.write(now, id, &chunk).unwrap_or(0);
+                if sent[end] == bytes {
+                    let _ = stack.shutdown_write(now, id);
+                }
+            }
+            let mut buffer = [0; 10_000];
+            over[end] = loop {
+                match stack.read(now, id, &mut buffer) {
+                    Ok(ReadOutcome::Data(n)) => {
+                        for byte in &buffer[..n] {
+                            assert_eq!(*byte, pattern(read[end]), "at {}", read[end]);
+                            read[end] += 1;
+                        }
+                    }
+                    Ok(ReadOutcome::Empty) => break false,
+                    Ok(ReadOutcome::End) => break sent[end] == bytes,
+                    Err(_) => break true,
+                }
+            };
+        }
+    }
+    read
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct Report {
     pub failing: Vec<FailingSeed>,
     /// Seeds that would not do, but with other losses, or without what happened on the path of TCP when that was done.
     pub unlucky: Vec<u64>,
+    /// Seeds of which a connection ended early, where RFC 8684 section 3.7 has no way on.
+    pub no_way_on: Vec<u64>,
 }
 
 impl Report {
@@ -90,6 +92,14 @@ impl std::fmt::Display for Report {
                 "{} would not do, but with other losses, or without what happened on the path of TCP when that was done: {:?}",
                 self.unlucky.len(),
                 self.unlucky
+            )?;
+        }
+        if !self.no_way_on.is_empty() {
+            writeln!(
+                f,
+                "{} ended early, where the standard has no way on (RFC 8684 section 3.7): {:?}",
+                self.no_way_on.len(),
+                self.no_way_on
             )?;
         }
         for failing in &self.failing {
@@ -127,6 +137,7 @@ struct Found {
     hashes: BTreeMap<u64, u64>,
     failing: Vec<FailingSeed>,
     unlucky: Vec<u64>,
+    no_way_on: Vec<u64>,
     error: Option<GauntletError>,
 }
 
@@ -170,6 +181,7 @@ fn run_until(options: &Options, stop: &AtomicBool) -> Result<Report, GauntletErr
     }
     found.failing.sort_by_key(|failing| failing.seed);
     found.unlucky.sort_unstable();
+    found.no_way_on.sort_unstable();
     let run = found.hashes.len() as u64;
     Ok(Report {
         first: options.seeds.start,
@@ -181,6 +193,7 @@ fn run_until(options: &Options, stop: &AtomicBool) -> Result<Report, GauntletErr
         table: found.table,
         failing: found.failing,
         unlucky: found.unlucky,
+        no_way_on: found.no_way_on,
     })
 }
 
@@ -205,6 +218,9 @@ fn one(
         found.hashes.insert(seed, outcome.twin.hash);
         if outcome.twin.unlucky {
             found.unlucky.push(seed);
+        }
+        if outcome.twin.no_way_on {
+            found.no_way_on.push(seed);
         }
         found.failing.len()
     };

@@ -1,8 +1,8 @@
-//! What plain TCP takes where a path that damages payload leaves Multipath TCP.
+//! What plain TCP takes on the paths that are left to Multipath TCP where one damages payload or takes options away.
 //!
-//! TCP hands over what something on the way made of the stream, and takes no notice. RFC 8684 section 3.7 has the subflow end on
-//! which a checksum finds that, as long as there is another, whatever that one is like. Where TCP's readers got something else
-//! than was sent, its time there says nothing about what comes after; what it takes on the paths that are left does.
+//! TCP takes no notice of either. RFC 8684 section 3.7 has the subflow end on which a checksum finds damage, or on which options
+//! stop, as long as there is another, whatever that one is like. TCP's time there says nothing about what comes after; what it
+//! takes on the paths that are left does.
 //!
 //! Owns that measure. Must never excuse who does worse than TCP on each of those paths.
 
@@ -19,7 +19,7 @@ use crate::simulation::RunOptions;
 /// The client's address and the server's.
 pub(super) type Pair = (IpAddr, IpAddr);
 
-/// The run as planned left a path that damages what TCP delivers, and did no worse than TCP on the slowest of the others that it
+/// The run as planned left a path that damages what TCP delivers or takes options away, and did no worse than TCP on the slowest of the others that it
 /// used. Who has fallen to TCP, because all paths damage, may end as TCP does on one of them. `ours`: when the run as planned
 /// delivered, if it did.
 pub(super) fn is_as_tcp_elsewhere(
@@ -31,10 +31,9 @@ pub(super) fn is_as_tcp_elsewhere(
     let (Ok(tcp), Ok(planned)) = (&twin.tcp, &twin.ours) else {
         return Ok(false);
     };
-    let Some(here) = tcp
-        .whole
-        .filter(|_| tcp.altered > 0 && planned.found_damage)
-    else {
+    let damaged = tcp.altered > 0 && planned.found_damage;
+    let stripped = ours.is_some() && planned.lost_options;
+    let Some(here) = tcp.whole.filter(|_| damaged || stripped) else {
         return Ok(false);
     };
     let mut others = Vec::new();

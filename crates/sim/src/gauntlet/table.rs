@@ -21,6 +21,8 @@ pub enum Fate {
     OnlyOurs,
     /// Neither of them delivered.
     Neither,
+    /// It ended early at both ends, where RFC 8684 section 3.7 has no way on.
+    NoWayOn,
     /// Something is wrong.
     Failed,
 }
@@ -33,6 +35,9 @@ impl Fate {
         let (Ok(tcp), Ok(ours), None) = (&twin.tcp, &twin.ours, &twin.fault) else {
             return Self::Failed;
         };
+        if twin.no_way_on {
+            return Self::NoWayOn;
+        }
         match (tcp.whole, ours.whole) {
             (None, None) => Self::Neither,
             (None, Some(_)) => Self::OnlyOurs,
@@ -53,6 +58,7 @@ pub struct Row {
     pub fell_back: u64,
     pub only_ours: u64,
     pub neither: u64,
+    pub no_way_on: u64,
     pub failed: u64,
 }
 
@@ -64,6 +70,7 @@ impl Row {
             Fate::FellBack => &mut self.fell_back,
             Fate::OnlyOurs => &mut self.only_ours,
             Fate::Neither => &mut self.neither,
+            Fate::NoWayOn => &mut self.no_way_on,
             Fate::Failed => &mut self.failed,
         };
         *place += 1;
@@ -78,9 +85,10 @@ impl Row {
             fell_back,
             only_ours,
             neither,
+            no_way_on,
             failed,
         } = *self;
-        kept + lost_subflow + fell_back + only_ours + neither + failed
+        kept + lost_subflow + fell_back + only_ours + neither + no_way_on + failed
     }
 }
 
@@ -137,8 +145,16 @@ impl fmt::Display for Table {
             .max(8);
         writeln!(
             f,
-            "{:width$}  {:>7} {:>9} {:>12} {:>9} {:>9} {:>8} {:>7}",
-            "box", "met", "kept", "lost subflow", "fell back", "TCP dead", "both dead", "failed"
+            "{:width$}  {:>7} {:>9} {:>12} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            "box",
+            "met",
+            "kept",
+            "lost subflow",
+            "fell back",
+            "TCP dead",
+            "both dead",
+            "no way on",
+            "failed"
         )?;
         let mut line = |name: &str, row: &Row| {
             let Row {
@@ -147,11 +163,12 @@ impl fmt::Display for Table {
                 fell_back,
                 only_ours,
                 neither,
+                no_way_on,
                 failed,
             } = row;
             writeln!(
                 f,
-                "{name:width$}  {:>7} {kept:>9} {lost_subflow:>12} {fell_back:>9} {only_ours:>9} {neither:>9} {failed:>7}",
+                "{name:width$}  {:>7} {kept:>9} {lost_subflow:>12} {fell_back:>9} {only_ours:>9} {neither:>9} {no_way_on:>9} {failed:>7}",
                 row.met()
             )
         };

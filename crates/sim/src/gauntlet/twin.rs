@@ -51,6 +51,8 @@ pub struct Arm {
     pub last_read: Duration,
     /// One ended for a wrong checksum.
     pub found_damage: bool,
+    /// One ended because options stopped passing on it.
+    pub lost_options: bool,
     /// Pairs of addresses between which something was carried, the client's first.
     pub pairs: Vec<(IpAddr, IpAddr)>,
     /// Ends that hold a connection which the other end does not have any more, and would find out.
@@ -69,6 +71,8 @@ pub struct Twin {
     /// The run as planned came too late or not at all, but with other losses, or without what happened on plain TCP's path
     /// after it was done, it does not; or TCP does no better on the paths to which damage has Multipath TCP go.
     pub unlucky: bool,
+    /// The run as planned did not deliver, and RFC 8684 section 3.7 has no way on from what happened to it.
+    pub no_way_on: bool,
     /// A hash of everything that both runs delivered.
     pub hash: u64,
 }
@@ -107,6 +111,8 @@ impl Twin {
         let tcp = arm(plain_tcp(scenario), plain)?;
         let ours = arm(scenario.clone(), options)?;
         let fault = judge::judge(&tcp, &ours, scenario.limit.0, has_one_way(scenario));
+        let undelivered = matches!(fault, Some(Fault::Undelivered(_)));
+        let no_way_on = undelivered && ours.as_ref().is_ok_and(|arm| arm.report.has_no_way_on());
         let mut digest = Digest::default();
         for arm in [&tcp, &ours].into_iter().flatten() {
             digest.add(Instant::ZERO, 0, arm.report.hash.as_bytes());
@@ -114,8 +120,9 @@ impl Twin {
         Ok(Self {
             tcp,
             ours,
-            fault,
+            fault: fault.filter(|_| !no_way_on),
             unlucky: false,
+            no_way_on,
             hash: digest.get(),
         })
     }
@@ -523,9 +530,9 @@ impl Arm {
             let level = end.record.level;
             end.record.fell_back.is_some() || level.is_some_and(|l| l != ProtocolLevel::Multipath)
         };
-        let damaged = |info: &ConnInfo| {
-            let mut ended = info.ended.iter();
-            ended.any(|gone| gone.end == SubflowEnd::Checksum)
+        let ended = |info: &ConnInfo, by: SubflowEnd| {
+            let mut ends = info.ended.iter();
+            ends.any(|ended| ended.end == by)
         };
         let report = simulation.report();
         Self {
@@ -534,7 +541,12 @@ impl Arm {
                 .max()
                 .unwrap_or(Instant::ZERO)
                 - Instant::ZERO,
-            found_damage: ends().filter_map(info).any(|info| damaged(&info)),
+            found_damage: ends()
+                .filter_map(info)
+                .any(|info| ended(&info, SubflowEnd::Checksum)),
+            lost_options: ends()
+                .filter_map(info)
+                .any(|info| ended(&info, SubflowEnd::OptionsLost)),
             pairs: pairs(&readers),
             half_open: closing::half_open(simulation),
             violations: simulation.broken_rules(),

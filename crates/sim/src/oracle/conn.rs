@@ -149,12 +149,7 @@ pub(crate) struct ConnWatch {
     fell_back: bool,
     /// Bytes that arrived on the first subflow without a mapping of their own.
     unmapped: u64,
-    /// On a join we said that we know records of a restart; the peer did.
-    knows_records: (bool, bool),
 }
-
-/// The longest payload that is a record of a restart and nothing else.
-const RECORD: u32 = 128;
 
 impl ConnWatch {
     /// A connection with these initial numbers; `room`: bytes that the peer offered in the handshake.
@@ -173,7 +168,6 @@ impl ConnWatch {
             peer_acked: first,
             fell_back: false,
             unmapped: 0,
-            knows_records: (false, false),
         }
     }
 
@@ -197,16 +191,6 @@ impl ConnWatch {
         let nothing_arrived = self.peer_acked == self.first;
         let bare = packet.payload > 0 && packet.dss.is_none() && packet.capable.is_none();
         self.fell_back |= flow.is_first && bare && nothing_arrived;
-        // Or both ends know records, one of which says where the stream goes on.
-        self.knows_records.0 |= packet.extends;
-        if bare && self.knows_records == (true, true) && packet.payload <= RECORD {
-            let mapped = flow.isn.and_then(|isn| {
-                let start = Ssn::of(packet.payload_start(), isn);
-                flow.maps.end_of(start, start + packet.payload)
-            });
-            flow.infinite |= mapped.is_none();
-            self.fell_back |= flow.infinite;
-        }
         // Who says MP_FAIL and goes on is on its way down to TCP.
         self.fell_back |= packet.fails;
         if self.fell_back || flow.infinite {
@@ -340,7 +324,6 @@ impl ConnWatch {
     /// Remembers a packet that arrived on one of its subflows.
     pub(crate) fn received(&mut self, flow: &mut FlowWatch, packet: &Summary) {
         flow.speaks_dss |= packet.dss.is_some();
-        self.knows_records.1 |= packet.extends;
         let past_handshake = packet.payload > 0
             || flow
                 .peer_acked

@@ -5,6 +5,9 @@ use manypath_wire::seq::SeqNum;
 use super::Verdict;
 use crate::summary::Summary;
 
+/// So many SYN/ACKs at least are sent before a handshake is forgotten.
+const SYN_ACKS_IN_VAIN: u8 = 3;
+
 /// What one end of a subflow has said and heard.
 #[derive(Debug, Default)]
 pub(crate) struct FlowWatch {
@@ -12,6 +15,8 @@ pub(crate) struct FlowWatch {
     pub(crate) isn: Option<SeqNum>,
     /// The peer's, once its SYN arrived.
     pub(crate) irs: Option<SeqNum>,
+    /// How often our SYN was sent.
+    syns: u8,
     own_scale: Option<u8>,
     peer_scale: Option<u8>,
     /// After the highest number that we sent.
@@ -52,6 +57,24 @@ impl FlowWatch {
     /// A SYN of ours that does not belong to this subflow but begins another with its addresses and ports.
     pub(crate) fn is_another(&self, syn: &Summary) -> bool {
         self.isn.is_some_and(|isn| isn != syn.seq) && !syn.flags.ack()
+    }
+
+    /// A SYN/ACK of ours with another number, where nobody answered those before: a host forgets what it repeated in vain, and the
+    /// next SYN begins anew (RFC 9293 section 3.8.3, R2 for SYN segments).
+    pub(crate) fn is_begun_anew(&self, syn_ack: &Summary) -> bool {
+        let in_vain = self.syns >= SYN_ACKS_IN_VAIN && self.peer_acked.is_none();
+        in_vain && syn_ack.flags.ack() && self.isn.is_some_and(|isn| isn != syn_ack.seq)
+    }
+
+    /// What the peer's SYN said, and nothing of ours.
+    pub(crate) fn anew(&self) -> Self {
+        Self {
+            irs: self.irs,
+            peer_scale: self.peer_scale,
+            received_end: self.received_end,
+            peer_offered: self.peer_offered,
+            ..Self::default()
+        }
     }
 
     /// Bytes that the peer lets us send from the first byte on, as known after the handshake.
@@ -95,6 +118,7 @@ impl FlowWatch {
                 ));
             }
             self.isn = Some(packet.seq);
+            self.syns = self.syns.saturating_add(1);
             self.own_scale = packet.scale;
         }
         self.check_sequence(packet)?;

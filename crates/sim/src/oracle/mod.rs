@@ -201,6 +201,9 @@ impl Watch {
             if let Some(rival) = known.rival.take_if(answers) {
                 self.flows.insert(tuple, FlowWatch::default());
                 self.received(&rival);
+            } else if known.is_begun_anew(packet) {
+                let anew = known.anew();
+                self.flows.insert(tuple, anew);
             }
         }
     }

@@ -121,7 +121,6 @@ impl OptionsSpec {
             path_manager,
             checksum,
             long_dsn,
-            records,
             send_buffer,
             recv_buffer,
             nodelay,
@@ -163,7 +162,6 @@ impl OptionsSpec {
         }
         set(&mut options.checksum, checksum.as_ref().copied());
         set(&mut options.long_dsn, long_dsn.as_ref().copied());
-        set(&mut options.records, records.as_ref().copied());
         set(&mut options.send_buffer, buffer("send", *send_buffer)?);
         set(&mut options.recv_buffer, buffer("receive", *recv_buffer)?);
         set(&mut options.nodelay, nodelay.as_ref().copied());

@@ -461,8 +461,6 @@ pub struct OptionsSpec {
     pub checksum: Option<bool>,
     /// 64-bit data sequence numbers.
     pub long_dsn: Option<bool>,
-    /// Records of a restart, on joins.
-    pub records: Option<bool>,
     /// Send buffer.
     pub send_buffer: Option<Size>,
     /// Receive buffer.
@@ -574,6 +572,9 @@ pub struct Expect {
     /// Some connection may end in another way than by both ends closing it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub may_fail: bool,
+    /// It ends early at both ends, as RFC 8684 section 3.7 has no way on from what happens.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub no_way_on: bool,
     /// A run with plain TCP over the first path decides: what it delivers this one delivers as well, the same bytes in
     /// no more than twice its time and two seconds.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -600,6 +601,11 @@ const fn is_false(flag: &bool) -> bool {
 }
 
 impl Expect {
+    /// A connection may end in another way than by both ends closing it.
+    pub(crate) const fn may_fail(&self) -> bool {
+        self.may_fail || self.no_way_on
+    }
+
     /// It says nothing.
     fn is_empty(&self) -> bool {
         *self == Self::default()

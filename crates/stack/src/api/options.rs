@@ -43,10 +43,6 @@ pub struct ConnOptions {
     pub checksum: bool,
     /// Send 64-bit data sequence numbers; otherwise 32-bit ones, which save four bytes a segment.
     pub long_dsn: bool,
-    /// Say on joins, by an option of subtype 0xf, that records of a restart are known here. With a peer that says so as well a
-    /// connection on which options stop passing goes on as TCP, whatever its subflows carried; without, as RFC 8684 section
-    /// 3.7 has it, which cannot say then where the stream goes on.
-    pub records: bool,
     /// Bytes that may wait for their Data ACK.
     pub send_buffer: u32,
     /// Bytes that may wait for the application: the connection's shared receive window. More than
@@ -85,7 +81,6 @@ impl Default for ConnOptions {
             path_manager: PathManager::Passive,
             checksum: true, // rfc8684:C16,D8
             long_dsn: true,
-            records: true,
             send_buffer: 8 << 20, // rfc8684:W8: never smaller than the receive buffer
             recv_buffer: 8 << 20,
             nodelay: false,

@@ -24,10 +24,6 @@ impl Conn {
     /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
     /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
     pub(crate) fn begin_again(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.falls_by_record() {
-            self.fall_by_record(i, cause, cx);
-            return;
-        }
         if self.has_gaps(i) {
             // Nor is what comes.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);

@@ -4,7 +4,7 @@
 //! infinite mapping where the stream goes on (RFC 8684 section 3.7). If no option passes any more, the subflow ends.
 //! Owns the question. Must never count a byte of which the place is not certain.
 
-use super::fallback::{Others, Standing, WayDown, way_down};
+use super::fallback::{Standing, WayDown, way_down};
 use super::ingest::interference;
 use super::unmapped::SHORT_WAIT;
 use super::{Conn, Cx};
@@ -17,9 +17,7 @@ impl Conn {
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
         let proof_is_old = self.proof_is_old(i, others, cx.now);
-        let by_record = self.falls_by_record();
-        let useless = others != Others::None || !by_record;
-        if !mapped && self.subflows[i].bareness.awaits_option && useless {
+        if !mapped && self.subflows[i].bareness.awaits_option {
             // rfc8684:B3
             self.subflows[i].unexplained = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
@@ -39,9 +37,8 @@ impl Conn {
                 self.doubt_others(i, cx);
             }
             WayDown::Reset => {
-                let since = (cx.now, held.mapped);
                 self.subflows[i].unexplained = None;
-                self.subflows[i].unmapped_since.get_or_insert(since);
+                self.subflows[i].unmapped_since.get_or_insert(cx.now);
                 self.withhold_no_more();
                 self.unmapped(i, lost, cx);
                 if !mapped && self.lattice.speaks_multipath() {
@@ -50,9 +47,6 @@ impl Conn {
                 }
             }
             WayDown::Wait => held.until = cx.now + SHORT_WAIT.0,
-            WayDown::GoOn | WayDown::Again if by_record => {
-                self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-            }
             WayDown::GoOn | WayDown::Again if held.asked => {
                 // No option passes any more. What the bytes are like would only be a guess.
                 self.subflows[i].unexplained = None;

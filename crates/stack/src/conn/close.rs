@@ -150,7 +150,7 @@ impl Conn {
                 } else if self.lattice.speaks_multipath() {
                     resource
                 } else {
-                    self.farewell_of_restart()
+                    None
                 };
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
@@ -269,8 +269,6 @@ impl Conn {
             self.reinject_swallowed(i);
         }
         self.reinject_all(i);
-        self.restart_elsewhere(self.subflows[i].id(), cx);
-        self.goes_on_without(self.subflows[i].id(), end, cx);
         let sf = self.subflows.remove(i);
         self.samples.remove(i);
         self.early_unanswered(&sf, end);
@@ -278,13 +276,8 @@ impl Conn {
             end,
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
         );
-        if let (&Greeting::JoinAck { knows_records, .. }, true) = (&sf.greeting, silently) {
-            // Our proof may have arrived: then there was another subflow for the peer, who takes records since its SYN/ACK.
-            self.joined = true;
-            if knows_records {
-                self.agree_on_records();
-            }
-        }
+        // Our proof may have arrived: then there was another subflow for the peer.
+        self.joined |= silently && matches!(sf.greeting, Greeting::JoinAck { .. });
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
             .failing
@@ -347,13 +340,6 @@ impl Conn {
         if both_done || plain_done {
             self.finish(CloseCause::Finished, cx);
             return;
-        }
-        if self.subflows.is_empty() && self.is_forgotten(end) {
-            self.finish(CloseCause::ResetByPeer, cx);
-            return;
-        }
-        if end != SubflowEnd::ConnectionClosed {
-            self.seeks_another_way(cx);
         }
         // Of a DATA_FIN without Data ACK the peer may not know, and it waits for a join. // rfc8684:F2
         let plain = !self.lattice.speaks_multipath();
@@ -420,14 +406,10 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin == FinState::Queued
-            && self.send.all_sent()
-            && !self.sends_record_only()
-            && !self.takes_leave(cx)
+        } else if self.send.fin == FinState::Queued && self.send.all_sent() && !self.takes_leave(cx)
         {
-            // A join that comes up beside it is a way on, which begins with a record.
-            for i in 0..self.subflows.len() {
-                self.subflows[i].finish |= !self.fell_elsewhere(i);
+            for sf in &mut self.subflows {
+                sf.finish = true;
             }
         }
         // A peer that still sends to an application that is gone is told so.

@@ -22,7 +22,7 @@ impl Conn {
         let last = self.send.fin == FinState::Queued && self.send.all_sent();
         let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
         let unsaid = self.lattice.infinite_due() && !(self.infinite_said || self.took_leave);
-        let known = self.remote.is_some() && !self.joined && !self.fell_by_record();
+        let known = self.remote.is_some() && !self.joined;
         self.alone_knows() && known && unsaid && last && arrived
     }
 

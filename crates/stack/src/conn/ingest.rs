@@ -42,17 +42,12 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         if !self.lattice.speaks_multipath() || self.remote.is_none() {
-            let by_record = self.fell_by_record();
-            if seg.options.mptcp.fail().is_some() && !by_record {
+            if seg.options.mptcp.fail().is_some() {
                 self.on_fail_again(i, cx);
             }
             // Its application let go before it heard that we fell. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
                 self.on_fast_close(i, close.key, cx);
-                return;
-            }
-            if by_record {
-                // What else options say, the peer says again by its record.
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {
@@ -133,12 +128,6 @@ impl Conn {
             self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
             return;
         }
-        // Somebody else may answer on a subflow that joined, until options came with data there. // rfc8684:B3
-        let may_go_on = !bare && (!blind || self.subflows[i].is_first());
-        if outcome.acked > 0 && may_go_on && self.is_answered_elsewhere(i) {
-            self.subflows[i].data_was_acked = true;
-            return;
-        }
         if !(blind || bare) {
             if outcome.acked > 0 {
                 self.note_bare_ack(i, cx);
@@ -158,10 +147,6 @@ impl Conn {
             (false, _) if !bare => self.answered_by_somebody(i, cx),
             // A piece of a segment may have come without its option, which then follows.
             (false, _) if certain && !empty => self.subflows[i].bareness.awaits_option = true,
-            // No other carries what it would lose, and both ends know how to go on.
-            (false, _) if certain && self.falls_by_record() && self.is_left(i) => {
-                self.options_stopped(i, FallbackCause::OptionsLost, cx);
-            }
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
@@ -184,13 +169,9 @@ impl Conn {
         if let Some(ack) = dss.data_ack {
             self.subflows[i].answered_by.heard();
             self.on_data_ack(i, ack, window, cx);
-            self.rests_no_more(i);
         }
         if let Some(mapping) = dss.mapping {
             self.on_mapping(i, &mapping, dss.data_fin, cx);
-        }
-        if dss.data_ack.is_some() {
-            self.outdone_by_resting(i, cx);
         }
     }
 
@@ -279,11 +260,7 @@ impl Conn {
         }
         if data_fin {
             cx.count.data_fin_received += 1;
-            let again = len == 1 && at < self.recv.next();
             self.note_stream_end(i, at + u64::from(len), cx);
-            if again {
-                self.answer_fin_on_data();
-            }
         }
     }
 
@@ -386,22 +363,12 @@ impl Conn {
         }
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
-        if self.awaits_record() || self.fell_elsewhere(i) {
-            if !self.comes_by_record(i, ssn, bytes, cx) {
-                self.comes_behind_record(i, ssn, bytes, cx);
-            }
-            return;
-        }
         if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {
-            if !self.comes_by_record(i, ssn, bytes, cx) {
-                self.take_plain(i, ssn, bytes, cx);
-            }
+            self.take_plain(i, ssn, bytes, cx);
             return;
         }
         if !self.explain(i, cx) {
-            if !self.comes_by_record(i, ssn, bytes, cx) {
-                self.hold_unmapped(i, ssn, bytes, cx);
-            }
+            self.hold_unmapped(i, ssn, bytes, cx);
             return;
         }
         if !self.lattice.speaks_multipath() {
@@ -414,15 +381,7 @@ impl Conn {
             if self.subflows[i].reset_with.is_some() {
                 return;
             }
-            if self.awaits_record() {
-                self.comes_by_record(i, ssn, rest, cx);
-                return;
-            }
             if let Some(failing) = self.failing {
-                // A peer that had our proof falls by a record, whether we know that it has or not.
-                if self.comes_by_record(i, ssn, rest, cx) {
-                    return;
-                }
                 match failing.subflow() == self.subflows[i].id() {
                     true => self.hold(i, failing, rest, cx),
                     // What is held is in the order of the other one.
@@ -431,9 +390,6 @@ impl Conn {
                 return;
             }
             let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
-                if self.comes_by_record(i, ssn, rest, cx) {
-                    return;
-                }
                 if self.holds_unmapped(i, cx.now) {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
@@ -470,7 +426,6 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.has_mappings_again();
         sf.bytes_received += bytes.len() as u64;
-        self.mapped += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
             let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
@@ -586,20 +541,11 @@ impl Conn {
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
-        if sf.damaged.is_some() {
-            return;
-        }
         sf.unmapped += bytes as u64;
-        sf.unmapped_since.get_or_insert((cx.now, self.mapped));
+        sf.unmapped_since.get_or_insert(cx.now);
         let many = sf.unmapped >= MOST_UNMAPPED;
         let proven = self.others(i) == Others::Proven;
-        if !(many || self.mappings_stopped(i, cx.now) && proven) {
-            return;
-        }
-        let by_record = self.falls_by_record();
-        if by_record && proven && self.outbrings_others(i, cx.now) {
-            self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-        } else if proven || !by_record {
+        if many || self.mappings_stopped(i, cx.now) && proven {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
         }
     }

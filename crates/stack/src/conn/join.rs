@@ -9,7 +9,6 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
 use super::ingest::interference;
-use super::restart::KNOWS_RECORDS;
 use super::subflow::{Greeting, Seat, Subflow};
 use super::{Conn, Cx};
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
@@ -47,7 +46,7 @@ impl Conn {
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
-        (self.lattice.may_join() || self.seeks_a_way())
+        self.lattice.may_join()
             && self.fully_established
             && self.closed.is_none()
             && !self.holds_something()
@@ -69,8 +68,7 @@ impl Conn {
         self.no_joins_to_first && remote == self.first.remote
     }
 
-    /// The peer may join now. After a fall by a record, that is its way on where the subflow ended on which it had gone on, which it
-    /// may have heard before us.
+    /// The peer may join now. // rfc8684:C15
     pub(crate) fn accepts_joins(&self) -> bool {
         self.takes_joins() && !self.holds_something()
     }
@@ -82,7 +80,7 @@ impl Conn {
     }
 
     fn takes_joins(&self) -> bool {
-        (self.lattice.may_join() || self.fell_by_record())
+        self.lattice.may_join()
             && self.established
             && self.closed.is_none()
             && self.remote.is_some()
@@ -101,7 +99,7 @@ impl Conn {
         // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
             .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
-            .find(|id| self.position(*id).is_none() && !self.restart.is_on(*id))
+            .find(|id| self.position(*id).is_none())
     }
 
     /// The path manager hears of a subflow as soon as its SYN exists.
@@ -127,19 +125,10 @@ impl Conn {
     ) {
         self.next_subflow = seat.id.0.wrapping_add(1);
         self.tell_opening(&seat, cx);
-        let says_records = match greeting {
-            Greeting::JoinSyn { .. } => {
-                cx.count.join_sent += 1;
-                self.opts.records
-            }
-            Greeting::JoinSynAck { knows_records, .. } => {
-                cx.count.join_received += 1;
-                knows_records
-            }
-            _ => false,
-        };
-        if says_records {
-            self.say_records();
+        match greeting {
+            Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
+            Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
+            _ => {}
         }
         let subflow = Subflow::new(seat, tcp, greeting, cx.now);
         self.samples.push(subflow.sample());
@@ -175,7 +164,6 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
             return;
         }
-        let knows_records = self.opts.records && seg.options.mptcp.has_private(KNOWS_RECORDS);
         let proof = JoinMac::compute(keys, nonce, theirs).ack();
         let sf = &mut self.subflows[i];
         let repeat_at = cx.now + sf.tcp.rto();
@@ -183,7 +171,6 @@ impl Conn {
         sf.seat.backup_there = backup;
         (sf.plain, sf.plain_at) = (false, None);
         sf.greeting = Greeting::JoinAck {
-            knows_records,
             proof,
             sent_at: Some(cx.now),
             repeat_at,
@@ -194,12 +181,7 @@ impl Conn {
 
     /// The third packet of a join that the peer opened.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSynAck {
-            local,
-            remote,
-            knows_records,
-        } = self.subflows[i].greeting
-        else {
+        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else {
             return;
         };
         let Some(keys) = self.keys() else { return };
@@ -215,9 +197,6 @@ impl Conn {
                 }
                 self.subflows[i].greeting = Greeting::Done;
                 self.joined = true;
-                if knows_records {
-                    self.agree_on_records();
-                }
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
                 self.better_than_failing(cx);
@@ -236,12 +215,7 @@ impl Conn {
 
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Greeting::JoinAck {
-            sent_at,
-            knows_records,
-            ..
-        } = self.subflows[i].greeting
-        {
+        if let Greeting::JoinAck { sent_at, .. } = self.subflows[i].greeting {
             if !self.takes_its_place(i, cx) {
                 return;
             }
@@ -252,9 +226,6 @@ impl Conn {
             }
             sf.greeting = Greeting::Done;
             self.joined = true;
-            if knows_records {
-                self.agree_on_records();
-            }
             cx.count.join_established += 1;
             self.better_than_failing(cx);
         }
@@ -298,9 +269,6 @@ impl Conn {
             return;
         }
         self.lonely_until = None;
-        if self.fell_elsewhere(i) {
-            self.restart_on_new(i, cx);
-        }
         let seat = self.subflows[i].seat;
         self.push_event(EventKind::SubflowUp {
             subflow: seat.id,
@@ -313,7 +281,7 @@ impl Conn {
         });
         self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
         self.rescue_from_stale(i);
-        if seat.origin == SubflowOrigin::Recreated && !self.fell_by_record() {
+        if seat.origin == SubflowOrigin::Recreated {
             self.replaces(i, cx);
         }
     }

@@ -222,10 +222,7 @@ impl Conn {
             transient: true,
             reason: ResetReason::LackOfResources,
         });
-        let why = match self.lattice.speaks_multipath() {
-            true => Some(why),
-            false => self.farewell_of_restart(),
-        };
+        let why = Some(why).filter(|_| self.lattice.speaks_multipath());
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }

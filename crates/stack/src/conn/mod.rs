@@ -9,8 +9,6 @@ mod ask;
 mod close;
 mod control;
 mod copies;
-mod damaged;
-mod digest;
 mod early;
 mod fallback;
 mod farewell;
@@ -33,12 +31,9 @@ mod persuade;
 mod places;
 mod plain;
 mod quiet;
-mod record;
 mod recv;
 mod repeat;
 mod rescue;
-mod restart;
-mod resume;
 mod ring;
 mod schedule;
 mod segment;
@@ -92,8 +87,6 @@ use paths::Announcements;
 pub(crate) use places::Place;
 use plain::Failing;
 use recv::ReceiveQueue;
-pub(crate) use restart::KNOWS_RECORDS;
-use restart::Restart;
 use send::{FinState, SendQueue};
 use subflow::Subflow;
 pub(crate) use subflow::{Greeting, Seat};
@@ -205,8 +198,6 @@ pub(crate) struct Conn {
     withheld: Option<Withheld>,
     /// Another subflow came up once.
     joined: bool,
-    /// Bytes that came with mappings, on whatever subflow.
-    mapped: u64,
     /// A DSS of ours left: the peer may have seen that options pass.
     spoke: bool,
     /// The last byte said once more that we fell.
@@ -221,8 +212,6 @@ pub(crate) struct Conn {
     peer_again: Option<(Ssn, u64)>,
     /// We asked by MP_FAIL where bytes belong: that of the peer is the answer.
     asked_first: bool,
-    /// The way down to TCP by records.
-    restart: Restart,
     /// An infinite mapping left, if only with data that was sent before.
     infinite_said: bool,
     /// The infinite mapping goes on segments without data, too, until data has carried it.
@@ -331,7 +320,6 @@ impl Conn {
             failing: None,
             withheld: None,
             joined: false,
-            mapped: 0,
             spoke: false,
             took_leave: false,
             late_fin: false,
@@ -342,7 +330,6 @@ impl Conn {
             again_from: None,
             peer_again: None,
             asked_first: false,
-            restart: Restart::default(),
             infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),

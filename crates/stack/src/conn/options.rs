@@ -13,7 +13,6 @@ use manypath_wire::tcp::options::MptcpOptions;
 
 use super::Conn;
 use super::mapping::TxMapping;
-use super::restart::KNOWS_RECORDS;
 use super::send::FinState;
 use super::subflow::{Explanation, Greeting, Subflow};
 
@@ -33,13 +32,9 @@ fn says_farewell(plan: &Plan) -> bool {
 impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
-        // Until the peer's record has come, what other subflows repeat has its mappings.
-        if self.lattice.speaks_multipath() || self.awaits_record() {
+        if self.lattice.speaks_multipath() {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
             return if self.long_numbers() { 28 } else { 24 };
-        }
-        if self.fell_by_record() {
-            return 0;
         }
         // The one infinite mapping with its Data ACK, also where its segment is sent again.
         let unsaid = |from: Ssn| {
@@ -135,17 +130,9 @@ impl Conn {
                             nonce: *nonce,
                         }),
                     );
-                    // A box may drop what it does not know: see `persuade`.
-                    if self.opts.records && !sf.plain {
-                        add(list, MptcpOption::Private(KNOWS_RECORDS));
-                    }
                 }
             }
-            Greeting::JoinSynAck {
-                local,
-                remote,
-                knows_records,
-            } => {
+            Greeting::JoinSynAck { local, remote } => {
                 if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
                 {
                     add(
@@ -157,9 +144,6 @@ impl Conn {
                             nonce: *local,
                         }),
                     );
-                    if *knows_records {
-                        add(list, MptcpOption::Private(KNOWS_RECORDS));
-                    }
                 }
             }
             // rfc8684:J11
@@ -180,7 +164,7 @@ impl Conn {
     /// subflow's queue, and looks at what it noted only where that is empty.
     fn is_plain_fin(&self, plan: &Plan) -> bool {
         let unheard = self.send.lacks_fin_only() && self.send.fin_is_unheard();
-        plan.fin && plan.len == 0 && unheard && !self.falls_by_record()
+        plan.fin && plan.len == 0 && unheard
     }
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
@@ -286,10 +270,6 @@ impl Conn {
 
     /// Our DATA_FIN has to be (or may have to be) told again.
     fn data_fin_due(&self) -> bool {
-        if self.fell_by_record() {
-            // A FIN says it, and the peer's Data ACK in its record is of what it knew when we fell.
-            return false;
-        }
         match self.send.fin {
             FinState::Queued => self.send.all_sent(),
             FinState::Sent => true,
@@ -349,7 +329,6 @@ impl Conn {
     /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
     fn wants_infinite(&self, mapping: &TxMapping) -> bool {
         match self.again_from {
-            _ if self.fell_by_record() => false,
             Some(from) if mapping.ssn == from => true,
             Some(from) => self.lattice.infinite_due() && mapping.ssn.after(from),
             None => self.lattice.infinite_due(),

@@ -1,6 +1,6 @@
 //! What passed on a subflow, and what follows when options stop passing.
 //!
-//! Owns the record of a subflow. The decision is [`way_down`]'s. Must never change what was recorded by guessing.
+//! Owns what was seen on a subflow. The decision is [`way_down`]'s. Must never change what was recorded by guessing.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
@@ -32,8 +32,6 @@ pub(crate) struct Bareness {
     others_tried: bool,
     pub(super) acks: u8,
     pub(super) since: Option<Instant>,
-    /// What was acknowledged then ends here.
-    upto: Option<Offset>,
     pub(super) repeats: u8,
     pub(super) repeated: Option<Instant>,
 }
@@ -80,40 +78,14 @@ impl Told {
 impl Conn {
     /// A subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
     pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
+        let sf = &mut self.subflows[i];
         sf.bareness.acks = sf.bareness.acks.saturating_add(1);
         if sf.bareness.since.is_none() {
             sf.bareness.since = Some(cx.now);
-            sf.bareness.upto = Some(sf.swallowed.end().unwrap_or(una));
         }
-        // A Data ACK on another subflow may wait there for what that one brings.
-        let rto = sf.tcp.rto();
-        let long = match self.falls_by_record() && self.others(i) == Others::Proven {
-            true => self.data_rto().max(rto),
-            false => rto,
-        };
-        if self.subflows[i].bareness.is_rule(cx.now, long) {
+        if sf.bareness.is_rule(cx.now, sf.tcp.rto()) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
-    }
-
-    /// All that a subflow had acknowledged when the first came without options has its Data ACK, which came on another one: its data
-    /// arrives with mappings, and only acknowledgements lose their options. Between hosts that know records it goes on as it is;
-    /// else it is left. // rfc8684:B3
-    pub(super) fn is_answered_elsewhere(&mut self, i: usize) -> bool {
-        let sf = &self.subflows[i];
-        let una = self.send.una();
-        let answered = sf.swallowed.is_empty() || sf.bareness.upto.is_some_and(|upto| upto <= una);
-        if !(self.falls_by_record() && answered) {
-            return false;
-        }
-        let tells = |j: usize| j != i && self.is_proven(j) && self.subflows[j].carries_data();
-        let answered = (0..self.subflows.len()).any(tells);
-        if answered {
-            let bareness = &mut self.subflows[i].bareness;
-            (bareness.acks, bareness.since, bareness.upto) = (0, None, None);
-        }
-        answered
     }
 
     /// Options do not pass on a subflow, or not any more.
@@ -128,7 +100,6 @@ impl Conn {
             return;
         }
         match way_down(self.standing_of_bare(i, cx)) {
-            WayDown::Reset if self.falls_by_record() => self.rest(i, cx),
             WayDown::Reset => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
             WayDown::Wait => self.try_others(i),
             WayDown::GoOn => self.fall_to_infinite(i, cause, cx),
@@ -192,7 +163,7 @@ impl Conn {
     /// Options were seen to pass with data on a subflow, they did not stop, and it is not known to be silent.
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
-        (sf.data_was_acked || sf.data_came_mapped) && sf.answers() && !sf.rests
+        (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
     }
 
     /// A segment without options came.

@@ -21,13 +21,6 @@ use crate::api::Role;
 /// [`syn_retries`]: manypath_tcp::machine::Config::syn_retries
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Time-outs of a join's SYN after which each one is followed by one without what no standard has.
-const JOINS: u8 = 1;
-
-/// So soon after the last of them comes the first without. Where both arrive, they arrive in this order, and who answers the
-/// first one first speaks Multipath TCP.
-const BEHIND: Duration = Duration::from_millis(10);
-
 impl Conn {
     /// A segment of a handshake came again: our answer to it was lost, or dropped for its options.
     pub(crate) fn greeted_again(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
@@ -73,13 +66,8 @@ impl Conn {
     /// A retransmission timer fired: the offer goes once more by itself. // rfc8684:C32,H5
     pub(crate) fn nothing_came_back(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        match sf.greeting {
-            Greeting::CapableSyn => (sf.plain, sf.plain_at) = (false, Some(cx.now + PATIENCE)),
-            // A box may drop what it does not know, or the path was silent: one that works again is to know of records.
-            Greeting::JoinSyn { .. } if self.opts.records && sf.tcp.backoffs() > JOINS => {
-                (sf.plain, sf.plain_at) = (false, Some(cx.now + BEHIND));
-            }
-            _ => {}
+        if sf.greeting == Greeting::CapableSyn {
+            (sf.plain, sf.plain_at) = (false, Some(cx.now + PATIENCE));
         }
     }
 
@@ -92,7 +80,7 @@ impl Conn {
             }
             sf.plain_at = None;
             match sf.greeting {
-                Greeting::CapableSyn | Greeting::JoinSyn { .. } => {
+                Greeting::CapableSyn => {
                     sf.plain = true;
                     sf.tcp.repeat_syn();
                 }

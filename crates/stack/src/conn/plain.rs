@@ -114,10 +114,6 @@ impl Conn {
     /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
-        if self.falls_by_record() {
-            self.is_damaged(i, m.at, cx);
-            return;
-        }
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
         if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
@@ -173,11 +169,7 @@ impl Conn {
         let bare = bare || failing.answered;
         let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
         if failing.sent > 0 && bare || unheard {
-            // What came without mappings is the stream of who has gone on already, and was no record.
-            match failing.bare == 0 && self.may_be_answered_by_record() {
-                true => self.fall_by_record(i, FallbackCause::Checksum, cx),
-                false => self.fall_to_infinite(i, FallbackCause::Checksum, cx),
-            }
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
         if failing.sent >= MOST_FAILS {
@@ -278,7 +270,7 @@ impl Conn {
             return;
         }
         if self.failing.is_some() {
-            // The answer: from here on bytes count as they come. Who falls by a record says that instead.
+            // The answer: from here on bytes count as they come.
             self.fall_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
@@ -294,10 +286,6 @@ impl Conn {
         // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
         if !self.is_left(i) || self.awaits_proof() || !known {
             cx.count.option_unexpected += 1;
-            return;
-        }
-        if self.falls_by_record() {
-            self.fall_by_record(i, FallbackCause::PeerFailed, cx);
             return;
         }
         let at = self.recv.next();
@@ -381,10 +369,6 @@ impl Conn {
 
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.falls_by_record() {
-            self.fall_by_record(i, cause, cx);
-            return;
-        }
         let start = self.straight(i);
         if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
             // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
@@ -553,9 +537,7 @@ impl Conn {
 
     /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
     pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.awaits_record() {
-            self.leave_others(i, cx);
-        }
+        self.leave_others(i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);
         // Where the stream is rewritten, it ends somewhere else than the peer said, and its FIN tells. // rfc8684:B13
@@ -591,9 +573,6 @@ impl Conn {
 
     /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
     pub(crate) fn ends_with_subflow(&mut self, i: usize) {
-        if self.awaits_record() {
-            return;
-        }
         if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
             self.tell_readable();
@@ -645,7 +624,6 @@ impl Conn {
         // The subflow kept to its own window, which is this one.
         self.recv.told(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
-        self.note_read(&bytes[..bytes.len().min(advanced as usize)]);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);
     }

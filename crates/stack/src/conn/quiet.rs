@@ -1,8 +1,7 @@
 //! A receiver's view of a path that falls silent.
 //!
 //! Who only receives has nothing in flight whose time-out would tell that a path is dead, and cannot make the sender try
-//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers; or, where
-//! the connection fell by a record, one on another path, which who sends often cannot make.
+//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers.
 
 use manypath_tcp::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ const UNSPOKEN: u64 = 2;
 /// How many times longer than the last pause the next one is then: few questions are to cover the pauses of one who writes.
 const LONGER: u8 = 3;
 /// How long one that answers nothing is asked: as long as a sender repeats data.
-const PATIENCE: Duration = Duration::from_secs(900);
+pub(super) const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is known of a subflow on which payload used to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +60,6 @@ enum Reason {
     FreePair,
     /// It is the only one, and payload came on it.
     Lone,
-    /// Nobody else would find out: it is asked for ever.
-    Alone,
 }
 
 /// What to do about a subflow on which nothing arrives.
@@ -137,14 +134,13 @@ impl Quiet {
             Reason::LastResort => self.answered < ANSWERED,
             Reason::FreePair => self.answered < ANSWERED_ALONE,
             Reason::Lone => self.answered < ANSWERED_LONE,
-            Reason::Alone => true,
         };
         if !(self.doubted || some_time) {
             return Step::Rest;
         }
         let longer = match why {
             Reason::FreePair | Reason::Lone => LONGER,
-            Reason::Elsewhere(_) | Reason::LastResort | Reason::Alone => 1,
+            Reason::Elsewhere(_) | Reason::LastResort => 1,
         };
         let due = if self.unanswered > 0 {
             self.asked_at + rto
@@ -188,13 +184,6 @@ impl Conn {
         self.opts.path_manager != PathManager::Passive && self.may_join()
     }
 
-    /// The connection goes on as TCP on this subflow, more is to come, and a join would be the way on if nothing comes any more.
-    fn may_resume(&self, i: usize) -> bool {
-        let wanted = self.opts.path_manager != PathManager::Passive && self.may_seek();
-        let here = self.restart.is_on(self.subflows[i].id());
-        wanted && here && !self.recv.finished() && self.closed.is_none()
-    }
-
     /// The peer was heard on a subflow, perhaps with payload.
     pub(crate) fn note_heard(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
@@ -203,9 +192,7 @@ impl Conn {
             sf.suspect = false;
             self.unsettled = true;
             self.refresh_sample(i);
-            self.silence_is_over(i, cx);
             self.try_siblings_at_once(i, cx);
-            self.damaged_due(cx);
         }
         if !payload {
             return;
@@ -214,7 +201,7 @@ impl Conn {
         let quiet = &mut self.subflows[i].quiet;
         (quiet.answered, quiet.brought) = (0, true);
         let due = quiet.look_at.is_none() || self.resting;
-        if due && (self.may_replace() || self.may_resume(i)) {
+        if due && self.may_replace() {
             self.begin_to_watch(cx.now);
         }
     }
@@ -223,9 +210,7 @@ impl Conn {
     /// moves the moment when it is looked at, not the clock.
     fn begin_to_watch(&mut self, now: Instant) {
         self.resting = false;
-        let on = self.restart.on;
-        let brings = |sf: &&mut Subflow| sf.carries_data() || on == Some(sf.id());
-        for sf in self.subflows.iter_mut().filter(brings) {
+        for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
             let look_at = now + sf.tcp.rto().times(2);
             sf.quiet.look_at.get_or_insert(look_at);
         }
@@ -297,10 +282,7 @@ impl Conn {
     }
 
     /// Why the subflow would be asked. Where another path waits for this one to fail, it is asked although nobody delivers.
-    fn reason_to_ask(&self, i: usize, alone: bool, now: Instant) -> Reason {
-        if alone {
-            return Reason::Alone;
-        }
+    fn reason_to_ask(&self, i: usize, now: Instant) -> Reason {
         let nobody_delivers = self.fed <= self.subflows[i].quiet.heard;
         match self.manager.as_ref().map(|manager| manager.ledger()) {
             Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
@@ -344,26 +326,12 @@ impl Conn {
             }
             sf.quiet.look_at = None;
             // What is in flight finds out by itself whether the path works.
-            let brings = sf.carries_data() || self.restart.is_on(sf.id());
-            let busy = sf.tcp.has_outstanding();
-            if sf.is_stale() || !brings || busy {
-                // Where all goes on as TCP, the path may die behind the answer to it, and nobody else would notice.
-                let again = cx.now + sf.tcp.rto();
-                let alone = busy && self.may_resume(i);
-                self.subflows[i].quiet.look_at = Some(again).filter(|_| alone);
-                self.resting |= !alone;
+            if sf.is_stale() || !sf.carries_data() || sf.tcp.has_outstanding() {
+                self.resting = true;
                 continue;
             }
             let rto = sf.tcp.rto();
-            // Where all goes on as TCP it is asked although nobody delivers, but no sooner than another way would be looked for.
-            let alone = self.may_resume(i);
-            let sf = &mut self.subflows[i];
-            let silent_from = sf.is_silent_from();
-            if alone && silent_from > cx.now {
-                sf.quiet.look_at = Some(silent_from);
-                continue;
-            }
-            let why = self.reason_to_ask(i, alone, cx.now);
+            let why = self.reason_to_ask(i, cx.now);
             let sf = &mut self.subflows[i];
             match sf.quiet.step(cx.now, why, rto) {
                 Step::Wait(until) => sf.quiet.look_at = Some(until),
@@ -381,7 +349,6 @@ impl Conn {
                     cx.count.subflow_deaf += 1;
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
-                    self.silence_lasts(i, cx);
                     self.tells_silence(i, cx);
                 }
                 // The last one stays: an idle TCP connection outlives an outage of any length, too. Not where the peer said that it
@@ -436,7 +403,7 @@ mod tests {
         quiet.deafens(at(800));
         let (mut now, mut asked) = (at(800), alloc::vec::Vec::new());
         loop {
-            match quiet.step(now, Reason::Alone, RTO) {
+            match quiet.step(now, Reason::Lone, RTO) {
                 Step::Wait(until) => now = until,
                 Step::Ask => {
                     asked.push(now.since(at(0)).as_millis() / 100);
@@ -455,7 +422,7 @@ mod tests {
         (quiet.asked_at, quiet.look_at) = (at(4_800), Some(at(9_600)));
         quiet.doubt(at(5_000));
         assert_eq!(quiet.deadline(), Some(at(5_000)));
-        assert_eq!(quiet.step(at(5_000), Reason::Alone, RTO), Step::Ask);
+        assert_eq!(quiet.step(at(5_000), Reason::Lone, RTO), Step::Ask);
     }
 
     #[test]

@@ -85,8 +85,7 @@ impl Conn {
     /// others of which nothing is known, as long as options are known to pass on one.
     pub(super) fn not_again_on(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
-        let proven =
-            |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers() && !sf.rests;
+        let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
         if self.new_one_lost && others().any(proven) {
             others()
@@ -156,21 +155,18 @@ impl Conn {
         (sf.stale_since, sf.suspect, sf.rescued) = (None, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
         let told = core::mem::take(&mut sf.silence_told);
-        // What a subflow that rests acknowledged without Data ACK was put up with the rest, and is not only late.
-        let only_late = !sf.tcp.in_recovery() && !sf.rests;
+        let only_late = !sf.tcp.in_recovery();
         let subflow = sf.id();
         cx.count.subflow_recovered += u64::from(was_stale);
         self.refresh_sample(i);
         if only_late {
             self.send.forget_reinjections_from(subflow);
         }
-        self.silence_is_over(i, cx);
         if told {
             let silent = false;
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
             self.defends_its_place(i, cx);
         }
-        self.damaged_due(cx);
         if was_stale {
             if !healthy {
                 self.rescue_from_stale(i);
@@ -236,9 +232,6 @@ impl Conn {
     fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let joining = |j: usize| self.subflows[j].question() == Question::Rejoin;
-        if self.restart.seeks && cx.now >= sf.is_silent_from() {
-            return;
-        }
         if !sf.is_stale() && !sf.quiet.deaf && !self.twins(i).any(joining) {
             self.subflows[i].silence_told = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
@@ -250,8 +243,7 @@ impl Conn {
     /// path works again, and which carries new data at once when it does.
     pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        let waited_for = sf.carries_data() || self.restart.is_on(sf.id());
-        if waited_for && !sf.silence_told {
+        if sf.carries_data() && !sf.silence_told {
             sf.silence_told = true;
             let (subflow, silent) = (sf.id(), true);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);

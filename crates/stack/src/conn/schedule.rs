@@ -166,9 +166,8 @@ impl Conn {
             sf.tcp.can_send_new(cx.now, &offer)
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
-        let carries = sf.carries_data() && !self.fell_elsewhere(i);
         let is_full = self.schedule.full.contains(&sf.seat.iface);
-        if congested || !carries || is_full || self.would_hold_up(i) {
+        if congested || !sf.carries_data() || is_full || self.would_hold_up(i) {
             return 0;
         }
         can_send()

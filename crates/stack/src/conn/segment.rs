@@ -7,7 +7,6 @@ use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use super::answered::AnsweredBy;
-use super::ingest::interference;
 use super::send::FinState;
 use super::subflow::Greeting;
 use super::{Conn, Cx};
@@ -61,10 +60,6 @@ impl Conn {
         }
         let greeted = matches!(self.subflows[i].greeting, Greeting::Done | Greeting::Plain);
         self.unsettled |= !(greeted && self.established);
-        if self.is_left_behind(i, seg) {
-            cx.count.segment_unacceptable += 1;
-            return false;
-        }
         let tcp = &self.subflows[i].tcp;
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
@@ -192,10 +187,6 @@ impl Conn {
     fn on_subflow_acked(&mut self, i: usize, says_data_ack: bool, cx: &mut Cx<'_>) {
         let una = self.send.una();
         self.subflows[i].swallowed.acked(una);
-        if self.subflows[i].bareness.acks > 0 {
-            // What came before without options may have its Data ACKs by now, and counts no more then.
-            self.is_answered_elsewhere(i);
-        }
         let sf = &mut self.subflows[i];
         let (swallowed, lag) = (&mut sf.swallowed, &mut sf.lag);
         // Of who lost its options nobody knows what it waits for.
@@ -214,8 +205,7 @@ impl Conn {
         if (sf.is_stale() || sf.suspect) && sf.tcp.backoffs() == 0 {
             self.answers_again(i, cx);
         }
-        self.record_acked(i, cx.now);
-        if !self.lattice.speaks_multipath() && !self.fell_elsewhere(i) {
+        if !self.lattice.speaks_multipath() {
             self.withheld_answered(i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
@@ -230,7 +220,6 @@ impl Conn {
             // Numbers come round.
             self.again_from.take_if(|from| una.after(*from));
         }
-        self.moves_if_agreed(i, &[], cx);
     }
 
     /// A RST ends this one subflow, unless it says more. // rfc8684:S1
@@ -268,8 +257,6 @@ impl Conn {
         self.subflows[i].end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
-        } else if self.fell_by_record() {
-            // There may be another one.
         } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
@@ -283,19 +270,16 @@ impl Conn {
         let may_be_plain = bare && self.lattice.speaks_multipath() && !self.joined;
         let open = self.send.fin == FinState::Open && !self.recv.finished();
         sf.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
-        if self.fell_elsewhere(i) {
-            return;
-        }
-        if self.awaits_record() && !self.recv.finished() {
-            // Nobody will say now where the stream would go on.
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-        } else if !self.lattice.speaks_multipath() {
+        if !self.lattice.speaks_multipath() {
             self.ends_with_subflow(i);
         } else if self.fast_close.is_some() {
             // Our own end is not one in order.
         } else if self.recv.finished() && self.send.lacks_fin_only() {
             // It has nothing left to say, not even a Data ACK of our DATA_FIN.
             self.finish_with_data_fin();
+        } else if !self.recv.finished() {
+            // The stream is to go on elsewhere: a path that has died there unnoticed would leave the reader waiting for ever.
+            self.doubt_others(i, cx);
         }
     }
 }

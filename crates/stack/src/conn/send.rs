@@ -10,7 +10,6 @@ use core::ops::Range;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::Sum;
 
-use super::digest::Digest;
 use super::offset::Offset;
 use super::ring::ByteRing;
 use crate::ids::SubflowId;
@@ -93,8 +92,6 @@ pub(crate) struct SendQueue {
     fin_unheard: u8,
     /// The end of what was sent more than once above the subflows.
     repeated_to: Offset,
-    /// What was acknowledged since the first record that said where the stream goes on.
-    digest: Option<Digest>,
     /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
     last: Option<u8>,
     /// Memory is short.
@@ -119,7 +116,6 @@ impl SendQueue {
             fin_said: None,
             fin_unheard: 0,
             repeated_to: Offset::ZERO,
-            digest: None,
             last: None,
             frugal: false,
             reinjections: VecDeque::new(),
@@ -297,7 +293,6 @@ impl SendQueue {
     pub(crate) fn subflow_acked(&mut self, upto: Offset) -> u64 {
         let upto = upto.min(self.next);
         let bytes = upto.since(self.una);
-        self.digest = self.digest_upto(upto);
         self.una = self.una.max(upto);
         bytes
     }
@@ -305,27 +300,6 @@ impl SendQueue {
     /// What has no Data ACK is sent anew, as if it never had been.
     pub(crate) fn rewind(&mut self) {
         self.next = self.una;
-    }
-
-    /// The peer has everything before this, and what follows is sent anew.
-    pub(crate) fn go_on_from(&mut self, at: Offset) {
-        let at = at.min(self.end);
-        self.digest = Some(self.digest_upto(at).unwrap_or_default());
-        self.una = self.una.max(at);
-        self.rewind();
-    }
-
-    fn digest_upto(&self, upto: Offset) -> Option<Digest> {
-        let mut digest = self.digest?;
-        let (a, b) = self.ring.slices(self.una.0, upto.since(self.una) as usize);
-        digest.feed(a);
-        digest.feed(b);
-        Some(digest)
-    }
-
-    /// What the peer has to have read since the first record if it has everything before this; `None` if there was no record.
-    pub(crate) fn read_upto(&self, at: Offset) -> Option<u64> {
-        Some(self.digest_upto(at.min(self.end))?.value())
     }
 
     /// With plain TCP the subflow alone obeys the window.
@@ -376,17 +350,6 @@ impl SendQueue {
     pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
         let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
         self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
-    }
-
-    /// Has the last byte of all sent again, for the DATA_FIN to ride on it.
-    pub(crate) fn repeat_last(&mut self) {
-        if self.lacks_fin_only() && self.knows_last_byte() && self.reinjections.is_empty() {
-            self.reinjections.push_back(Reinjection {
-                from: Offset(self.end.0 - 1),
-                to: self.end,
-                avoid: None,
-            });
-        }
     }
 
     /// The last byte of all can be sent again.

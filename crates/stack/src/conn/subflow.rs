@@ -11,7 +11,6 @@ use core::ops::Range;
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{Kind, Machine, Plan, State};
 use manypath_tcp::time::{Duration, Instant};
-use manypath_tcp::units::Rate;
 use manypath_wire::checksum::Sum;
 use manypath_wire::ids::{AddrId, FourTuple, Nonce};
 use manypath_wire::seq::Ssn;
@@ -21,16 +20,12 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use super::answered::AnsweredBy;
 use super::close::LastAck;
 use super::copies::Copies;
-use super::damaged::Damaged;
 use super::lag::Lag;
 use super::mapping::{RxMaps, TxMaps};
 use super::offset::Offset;
 use super::passing::{Bareness, Told};
 use super::quiet::Quiet;
-use super::record::Finder;
-use super::record::Said;
 use super::rescue::Question;
-use super::restart::{LITTLE, Record};
 use super::swallowed::Swallowed;
 use super::unanswered::BareQuestion;
 use super::unmapped::Unexplained;
@@ -42,8 +37,6 @@ use crate::ids::SubflowId;
 
 /// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
-/// Round trips that slow start may take: an initial window becomes five hundred segments in six of them.
-const SLOW_START: u64 = 8;
 
 /// How much sooner than its handshake its data is acknowledged on a subflow of which something nearer than the peer must do it. (A
 /// very long queue that is gone since looks the same, which only costs a preference.)
@@ -64,8 +57,6 @@ pub(crate) enum Greeting {
     JoinSyn { nonce: Nonce },
     /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
     JoinAck {
-        /// The peer said that it knows records.
-        knows_records: bool,
         proof: [u8; 20],
         /// When it was sent, as long as that was once.
         sent_at: Option<Instant>,
@@ -73,12 +64,7 @@ pub(crate) enum Greeting {
         repeats: u8,
     },
     /// Additional subflow, the peer opened: our SYN/ACK has our proof.
-    JoinSynAck {
-        local: Nonce,
-        remote: Nonce,
-        /// The peer said that it knows records.
-        knows_records: bool,
-    },
+    JoinSynAck { local: Nonce, remote: Nonce },
     /// Both ends know each other.
     Done,
     /// No Multipath TCP on this subflow.
@@ -180,21 +166,9 @@ pub(crate) struct Subflow {
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) unexplained: Option<Unexplained>,
-    /// Options stopped passing on it while they pass elsewhere: it is for when nothing else is left.
-    pub(crate) rests: bool,
-    /// Its payload is damaged, and the others, which are silent, are asked once more.
-    pub(crate) damaged: Option<Damaged>,
-    /// Where the peer's record may begin.
-    pub(crate) finder: Finder,
-    /// Our record on it, until it is acknowledged.
-    pub(super) record: Option<Box<Record>>,
-    /// Where what follows our record on it begins.
-    pub(super) record_end: Option<Ssn>,
-    /// What the peer's said on it while both go on elsewhere, and where what follows it begins.
-    pub(super) said: Option<(Said, Ssn)>,
-    /// Payload without mapping since the last mapped byte; since when, and how much had come with mappings then.
+    /// Payload without mapping since the last mapped byte, and since when.
     pub(crate) unmapped: u64,
-    pub(crate) unmapped_since: Option<(Instant, u64)>,
+    pub(crate) unmapped_since: Option<Instant>,
     /// The last mapping did not count, though the subflow acknowledged it.
     pub(crate) lacks: bool,
     /// When the peer was told last, by MP_FAIL, that the order of this subflow is the stream's. It falls when it hears that, even
@@ -276,12 +250,6 @@ impl Subflow {
             repeated_after_fall: None,
             behind: false,
             unexplained: None,
-            rests: false,
-            damaged: None,
-            finder: Finder::default(),
-            record: None,
-            record_end: None,
-            said: None,
             unmapped: 0,
             unmapped_since: None,
             lacks: false,
@@ -410,7 +378,7 @@ impl Subflow {
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        let flagged = self.seat.backup_here || self.seat.backup_there || self.rests;
+        let flagged = self.seat.backup_here || self.seat.backup_there;
         let answered = match self.answered_by {
             AnsweredBy::Peer => false,
             AnsweredBy::Somebody { .. } => true,
@@ -462,25 +430,6 @@ impl Subflow {
         self.up_since.is_some()
     }
 
-    /// Bytes a second that it brought since the first could come. Within half a round trip of that, nobody knows yet.
-    pub(super) fn brings(&self, now: Instant) -> u64 {
-        let (Some(since), Some(rtt)) = (self.up_since, self.handshake_rtt) else {
-            return 0;
-        };
-        let least = rtt.over(2).max(Duration::from_millis(1));
-        let took = now.since(since + rtt).max(least);
-        Rate::per(self.bytes_received + self.unmapped, took).as_bytes_per_sec()
-    }
-
-    /// It is in the slow start of who sends, and the path has held nothing back: each round trip may bring twice as much.
-    pub(super) fn grows_freely(&self, now: Instant) -> bool {
-        let (Some(since), Some(rtt)) = (self.up_since, self.handshake_rtt) else {
-            return false;
-        };
-        let freely = Rate::per(LITTLE / 2, rtt).as_bytes_per_sec();
-        now < since + rtt.times(SLOW_START) && self.brings(now) >= freely
-    }
-
     /// Keeps acknowledged bytes that only this subflow still needs.
     pub(crate) fn retain(&mut self, at: Offset, bytes: Box<[u8]>) {
         self.retained.push((at, bytes));
@@ -499,7 +448,6 @@ impl Subflow {
             + self.signals.capacity() * size_of::<MptcpOption>()
             + self.retained_bytes()
             + self.unexplained.as_ref().map_or(0, Unexplained::memory)
-            + self.finder.memory()
             + self.swallowed.memory()
             + self.lag.memory()
     }

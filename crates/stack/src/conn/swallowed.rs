@@ -49,16 +49,6 @@ impl Swallowed {
             .min_by_key(|part| part.start)
     }
 
-    /// Where the last of them ends.
-    pub(super) fn end(&self) -> Option<Offset> {
-        self.0.iter().map(|part| part.end).max()
-    }
-
-    /// All that was acknowledged has its Data ACK.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// All of them, which are none then.
     pub(crate) fn take(&mut self) -> VecDeque<Range<Offset>> {
         core::mem::take(&mut self.0)

@@ -4,13 +4,14 @@ use manypath_tcp::machine::{DeadCause, Machine, State};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
+use super::quiet::PATIENCE;
 use super::repeat::REPEATED_AT_ONCE;
 use super::rescue::REPLACED_AFTER;
 use super::send::FinState;
 use super::subflow::{Greeting, Subflow};
 use super::timers::Outstanding;
 use super::{Conn, Cx};
-use crate::api::{CloseCause, EventKind, FallbackCause, SubflowEnd};
+use crate::api::{CloseCause, EventKind, SubflowEnd};
 use crate::pm;
 
 /// How much longer than a time-out a peer of ours may keep data to itself.
@@ -93,11 +94,9 @@ impl Conn {
         soonest.consider(self.proof_until);
         soonest.consider(self.places.deadline());
         soonest.consider(self.fast_close.map(|wait| wait.deadline()));
-        soonest.consider(self.restart.deadline());
         soonest.consider(self.failing.map(|failing| failing.deadline()));
         for sf in &self.subflows {
             soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
-            soonest.consider(sf.damaged.map(|damaged| damaged.deadline()));
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
             soonest.consider(sf.plain_at);
@@ -139,12 +138,8 @@ impl Conn {
         self.quiet_due(cx);
         self.fast_close_due(cx);
         self.fail_due(cx);
-        self.damaged_due(cx);
         self.unmapped_due(cx);
         self.answered_due(cx);
-        self.record_unanswered(cx);
-        self.record_overdue(cx);
-        self.proposal_overdue(cx);
         if self.data_timer.is_due(cx.now) {
             // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
             // for as long as a path is silent.
@@ -188,7 +183,6 @@ impl Conn {
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
-            self.silence_lasts(i, cx);
             self.wants_bare_answer(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
             self.outlived(i, cx);
@@ -256,7 +250,7 @@ impl Conn {
         let settled = self.failing.is_none() && !self.holds_something() && !self.is_proving();
         // The other direction goes on while the peer's data comes.
         let receiving = !self.recv.finished() && fed();
-        if !due || !settled || self.falls_by_record() || receiving {
+        if !due || !settled || receiving {
             return;
         }
         for i in 0..self.subflows.len() {
@@ -266,48 +260,29 @@ impl Conn {
         }
     }
 
-    /// The peer is heard, and yet has not acknowledged a DATA_FIN that was said by itself: where options do not pass without data,
-    /// it rides on the last byte once more, between hosts that know records. // rfc8684:F2
-    fn repeat_fin_on_data(&mut self, cx: &Cx<'_>) {
-        let heard = (0..self.subflows.len()).any(|i| self.was_heard_meanwhile(i));
-        // The only subflow there ever was says as much by its FIN, and a byte more would not be told from the stream there.
+    /// A DATA_FIN that was said by itself has no Data ACK: where there were other subflows, each is asked, so that the next time it is
+    /// known where the peer is heard. // rfc8684:F2
+    fn ask_where_fin_is_unheard(&mut self, now: Instant) {
         let others = self.joined && !self.holds_something();
-        let said = self.send.end() > self.tx_start && self.send.lacks_fin_only();
-        if !(others && said) {
+        if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
+            self.ask_all(now);
+        }
+    }
+
+    /// A bare DATA_FIN is no data of a subflow, whose own time-outs would end it. A subflow on which the peer answered nothing for as long
+    /// as data is repeated ends, as one with a FIN of TCP does: it may be behind a NAT that has forgotten it, for ever.
+    // rfc8684:F2; RFC 9293 section 3.8.3
+    fn give_up_unanswered_fin(&mut self, cx: &mut Cx<'_>) {
+        let Some(since) = self.data_timer.unanswered_since() else {
             return;
-        }
-        if heard && self.falls_by_record() {
-            self.send.repeat_last();
-        } else {
-            // The next time it is known where the peer is heard.
-            self.ask_all(cx.now);
-        }
-    }
-
-    /// Who never sent anything has no byte for its DATA_FIN to ride on. Where that was said by itself more than once, and the peer is
-    /// heard without options, a record says as much between hosts that know records. True if the connection went down.
-    // rfc8684:B5,F2
-    fn falls_with_data_fin_alone(&mut self, cx: &mut Cx<'_>) -> bool {
-        let nothing_said = self.send.end() == self.tx_start && self.send.fin_is_unheard();
-        if !(self.falls_by_record() && nothing_said) || self.holds_something() {
-            return false;
-        }
-        let bare = |i: &usize| self.subflows[*i].bareness.heard && self.was_heard_meanwhile(*i);
-        let quickest = |i: &usize| (self.subflows[*i].rests, self.subflows[*i].tcp.srtt());
-        let heard = (0..self.subflows.len()).filter(bare).min_by_key(quickest);
-        if let Some(i) = heard {
-            self.fall_by_record(i, FallbackCause::OptionsLost, cx);
-        }
-        !self.lattice.speaks_multipath()
-    }
-
-    /// The peer's DATA_FIN rode on its last byte once more: options do not pass without data, so neither did our Data ACK of it nor
-    /// our DATA_FIN. Between hosts that know records those ride on our last byte in answer. Who says it so by its own timer does
-    /// not answer, or there were no end of answers. // rfc8684:F2
-    pub(super) fn answer_fin_on_data(&mut self) {
-        let begins = self.data_timer.repeats() || self.holds_something();
-        if self.falls_by_record() && self.send.end() > self.tx_start && !begins {
-            self.send.repeat_last();
+        };
+        for i in 0..self.subflows.len() {
+            let sf = &self.subflows[i];
+            let silent = cx.now.since(since.max(sf.quiet.heard_at())) >= PATIENCE;
+            if silent && sf.carries_data() && self.send.lacks_fin_only() {
+                cx.count.subflow_timed_out += 1;
+                self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+            }
         }
     }
 
@@ -331,7 +306,7 @@ impl Conn {
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         self.send.note_fin_unheard();
-        if self.falls_for_want_of_data_acks(cx) || self.falls_with_data_fin_alone(cx) {
+        if self.falls_for_want_of_data_acks(cx) {
             return;
         }
         // Where segments are joined and mappings get lost by it, one alone gets through.
@@ -351,7 +326,8 @@ impl Conn {
             for sf in self.subflows.iter_mut().filter(told) {
                 sf.tcp.force_ack();
             }
-            self.repeat_fin_on_data(cx);
+            self.ask_where_fin_is_unheard(cx.now);
+            self.give_up_unanswered_fin(cx);
             self.finish_for_unheard_fin();
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {

@@ -22,6 +22,8 @@ pub(crate) struct DataTimer {
     at: Option<Instant>,
     /// When it was started last.
     began: Option<Instant>,
+    /// When it was started first since the peer acknowledged anything new.
+    since: Option<Instant>,
     backoffs: u8,
     window: bool,
 }
@@ -34,6 +36,11 @@ impl DataTimer {
     /// When it was started last.
     pub(crate) fn began(&self) -> Option<Instant> {
         self.began
+    }
+
+    /// Since when the peer has not acknowledged what is outstanding.
+    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
+        self.since
     }
 
     /// It expired since the peer acknowledged anything new.
@@ -70,6 +77,7 @@ impl DataTimer {
     pub(crate) fn start(&mut self, now: Instant, rto: Duration) {
         self.at = Some(now + backed_off(rto, self.backoffs));
         self.began = Some(now);
+        self.since.get_or_insert(now);
     }
 
     /// As [`start`](Self::start), where that is sooner than it is due by now.
@@ -80,7 +88,7 @@ impl DataTimer {
 
     /// The peer acknowledged something new.
     pub(crate) fn progress(&mut self) {
-        self.at = None;
+        (self.at, self.since) = (None, None);
         self.backoffs = 0;
     }
 

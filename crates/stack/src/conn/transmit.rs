@@ -46,8 +46,6 @@ pub(super) enum Source {
     Copied(Offset),
     /// Mapped on this subflow before.
     Mapped(TxMapping),
-    /// The record with which we go on as TCP.
-    Record,
     /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
     Early,
     /// The last byte of all, under its own number, at this position: see `farewell`.
@@ -66,8 +64,6 @@ struct Parcel {
     mapping: Option<TxMapping>,
     /// The mapping is new and has to be given its checksum.
     seals: bool,
-    /// It is of our record.
-    is_record: bool,
 }
 
 impl Conn {
@@ -114,13 +110,8 @@ impl Conn {
         let step = self.window_step();
         let window = self.recv.window(step);
         if !self.lattice.speaks_multipath() {
-            // A full buffer must not keep the record out that we wait for: what comes before it is not kept.
-            let least = match self.waits_for_record() {
-                true => 2 * self.window_step(),
-                false => 0,
-            };
             for sf in &mut self.subflows {
-                sf.tcp.set_recv_window(self.recv.room().max(least));
+                sf.tcp.set_recv_window(self.recv.room());
             }
             return;
         }
@@ -161,12 +152,7 @@ impl Conn {
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        sf.finish && !sf.tcp.fin_sent() && !self.says_last_word()
-    }
-
-    /// Something goes before any FIN.
-    fn says_last_word(&self) -> bool {
-        self.sends_record_only() || self.owes_farewell()
+        sf.finish && !sf.tcp.fin_sent() && !self.owes_farewell()
     }
 
     /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
@@ -179,7 +165,7 @@ impl Conn {
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.finish || closing) && !self.says_last_word() && !self.fell_elsewhere(i),
+            fin: (sf.finish || closing) && !self.owes_farewell(),
             option_space: self.option_space(),
             max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
@@ -216,12 +202,6 @@ impl Conn {
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         if self.failing.is_some_and(|failing| failing.is_answered()) {
-            return Progress::Nothing;
-        }
-        if let Some((subflow, bytes)) = self.record_due() {
-            return self.send_on(subflow, bytes, Source::Record, slots, cx);
-        }
-        if self.waits_for_record() {
             return Progress::Nothing;
         }
         self.note_schedule();
@@ -294,7 +274,7 @@ impl Conn {
     ) -> Progress {
         let due = |i: &usize| {
             let sf = &self.subflows[*i];
-            sf.carries_data() && sf.tcp.window_probe_due() && !self.fell_elsewhere(*i)
+            sf.carries_data() && sf.tcp.window_probe_due()
         };
         let asked = (0..self.subflows.len()).find(due);
         match asked.map(|i| self.subflows[i].id()) {
@@ -314,10 +294,7 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return Progress::Nothing;
         };
-        let reinjected = matches!(
-            source,
-            Source::Reinjected(_) | Source::Copied(_) | Source::Record
-        );
+        let reinjected = matches!(source, Source::Reinjected(_) | Source::Copied(_));
         let offer = self.offer(i, bytes, reinjected);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
@@ -349,9 +326,6 @@ impl Conn {
         if plan.seq == sf.tcp.snd_nxt() {
             return Some((plan, offered));
         }
-        if let Some(left) = self.record_from(i, plan.ssn) {
-            return Some((plan.shortened(left.len() as u32), Source::Record));
-        }
         let m = *sf.tx.find(plan.ssn)?;
         let left = u32::from(m.len) - plan.ssn.since(m.ssn);
         Some((plan.shortened(left), Source::Mapped(m)))
@@ -379,10 +353,8 @@ impl Conn {
         let sums = self.checksum && self.lattice.speaks_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
-                let fin = match source {
-                    Source::New(_) => self.last_data(i, at, plan.len),
-                    _ => self.lends_itself_to_fin(at, plan.len),
-                };
+                let new = matches!(source, Source::New(_));
+                let fin = new && self.last_data(i, at, plan.len);
                 let checksum = sums.then_some(0);
                 (
                     Some(TxMapping {
@@ -400,7 +372,7 @@ impl Conn {
                 (Some(self.as_repeated(m)), at)
             }
             Source::Farewell(at) => (None, at),
-            Source::Record | Source::Early | Source::Empty => (None, Offset::ZERO),
+            Source::Early | Source::Empty => (None, Offset::ZERO),
         };
         // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
         // such a segment for data of that one. It pushes the end of each burst as well.
@@ -421,7 +393,6 @@ impl Conn {
             at,
             mapping,
             seals: fresh && sums,
-            is_record: source == Source::Record,
         };
         match self.lend(&mut parcel, &mut draft, slots) {
             Gather::Taken => {}
@@ -468,14 +439,7 @@ impl Conn {
         };
         let want_sum = draft.needs_sum() || parcel.seals;
         let payload = draft.payload(buffer);
-        let record = parcel.is_record.then_some(parcel.plan.ssn);
-        let sum = match record.and_then(|ssn| self.record_from(parcel.i, ssn)) {
-            Some(record) => {
-                payload.copy_from_slice(&record[..payload.len()]);
-                Sum::of(payload)
-            }
-            None => self.fetch(parcel.i, parcel.at, payload, want_sum),
-        };
+        let sum = self.fetch(parcel.i, parcel.at, payload, want_sum);
         self.seal(parcel, draft, sum);
         let meta = draft.finish(buffer, sum);
         slots.commit(iface, meta);
@@ -497,7 +461,7 @@ impl Conn {
     /// `last_data`.
     fn as_repeated(&self, m: TxMapping) -> TxMapping {
         let old = m.fin && self.send.may_be_old(m.at + u64::from(m.len));
-        match old && !self.falls_by_record() {
+        match old {
             true => m.without_fin(),
             false => m,
         }
@@ -514,16 +478,6 @@ impl Conn {
             && at + u64::from(len) == self.send.end()
             && at > self.tx_start
             && !others.any(|other| other.carries_data() && other.answers())
-    }
-
-    /// The last bytes, sent once more for the DATA_FIN's sake: see `repeat_fin_on_data`. Or because they have no Data ACK either:
-    /// where options pass with data only, they were acknowledged and nobody saw it. Only for a peer that is known to act on a
-    /// DATA_FIN whatever it comes with, which knows records: see `last_data`. // rfc8684:F2
-    fn lends_itself_to_fin(&self, at: Offset, len: u32) -> bool {
-        self.lattice.speaks_multipath()
-            && self.falls_by_record()
-            && (self.send.lacks_fin_only() || self.send.fin_is_unheard())
-            && at + u64::from(len) == self.send.end()
     }
 
     fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
@@ -558,7 +512,6 @@ impl Conn {
         let window = self.recv.window(self.window_step());
         self.recv.told(window);
         let sf = &mut self.subflows[i];
-        let again = plan.seq != sf.tcp.snd_nxt();
         sf.tcp.sent(cx.now, plan);
         cx.count.packets_out += 1;
         cx.count.bytes_out += u64::from(plan.len);
@@ -580,8 +533,6 @@ impl Conn {
                 sf.copies.sent(&range, plan.ssn + plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
-            Source::Record if again => cx.count.retransmitted += 1,
-            Source::Record => sf.record_sent(plan.len, cx),
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Farewell(_) => {
                 cx.count.retransmitted += 1;

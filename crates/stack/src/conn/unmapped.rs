@@ -21,10 +21,12 @@ use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 use super::fallback::Others;
 use super::ingest::interference;
 use super::offset::Offset;
-use super::restart::long_silence;
 use super::subflow::Subflow;
 use super::{Conn, Cx};
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+
+/// So long at least the peer's answer to an MP_FAIL may take.
+const LEAST_TO_HEAR: Duration = Duration::from_secs(2);
 
 /// A mapping that follows comes on the next piece of the same segment; a round trip is enough by far, within these bounds.
 /// Before the first mapping, who sends without is most probably one who speaks TCP.
@@ -58,8 +60,6 @@ pub(crate) struct Unexplained {
     pub(super) starts: Vec<u64>,
     /// Mappings that had come before: what was said then tells nothing about whether options still pass.
     mappings: u64,
-    /// Bytes that had come with mappings on all subflows.
-    pub(super) mapped: u64,
     /// When the peer is to be told that this cannot be placed.
     pub(super) tell: Option<Instant>,
     pub(super) until: Instant,
@@ -78,7 +78,6 @@ impl Unexplained {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: 0,
-            mapped: 0,
             tell: Some(now),
             until,
             since: now,
@@ -229,7 +228,7 @@ impl Conn {
     pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
-        sf.unmapped_since.is_some_and(|(since, _)| long(since)) && sf.rx.next_start().is_none()
+        sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
     }
 
     /// The peer was told by MP_FAIL that the order of the only subflow is the stream's. When it hears that it goes on there as TCP and
@@ -238,7 +237,7 @@ impl Conn {
     /// But a peer that has not fallen so long after did not hear it.
     pub(crate) fn was_told_to_go_on(&self, now: Instant) -> bool {
         let lately = |sf: &Subflow| {
-            let heard_by = |told: Instant| told + long_silence(sf.tcp.base_rto());
+            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_HEAR);
             sf.told_to_go_on.is_some_and(|told| now < heard_by(told))
         };
         self.subflows.iter().any(lately)
@@ -252,10 +251,6 @@ impl Conn {
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        if self.subflows[i].damaged.is_some() {
-            // What is rewritten may be longer than its mapping.
-            return;
-        }
         let only = self.goes_on_with_stream(i);
         let others = self.others(i);
         let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
@@ -284,7 +279,6 @@ impl Conn {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: sf.mappings_before,
-            mapped: self.mapped,
             tell,
             until: cx.now + wait,
             since: cx.now,
@@ -309,7 +303,7 @@ impl Conn {
         // No more can be held. What was, is settled, and this follows from it.
         held.is_full = true;
         self.settle_unmapped(i, cx);
-        if self.subflows[i].reset_with.is_some() || self.awaits_record() {
+        if self.subflows[i].reset_with.is_some() {
             // What was held is lost, and this has no place without it.
         } else if self.lattice.speaks_multipath() {
             self.unmapped(i, bytes.len(), cx);

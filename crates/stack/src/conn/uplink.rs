@@ -14,37 +14,6 @@ use super::{Conn, Cx};
 use crate::api::{EventKind, IfaceId, Path};
 use crate::pm;
 
-/// What becomes of a subflow whose address is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WithoutAddress {
-    /// It is reset now: nothing is lost by it.
-    Ends,
-    /// It waits for the address; the path manager ends it when another one works. // rfc8684:A19
-    Waits,
-}
-
-/// What a subflow is doing when its address goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// A join in its handshake.
-    Joining,
-    /// Anything else: the first subflow, in its handshake or later, or a join that came up.
-    Serving,
-}
-
-/// Whether a subflow without address is ended at once. Pure.
-///
-/// `elsewhere`: another address can be used. `by_record`: the connection goes on as TCP by a record, which a new subflow can
-/// continue.
-fn without_address(doing: Doing, elsewhere: bool, by_record: bool) -> WithoutAddress {
-    match doing {
-        // It is asked for again from an address that is there.
-        Doing::Joining => WithoutAddress::Ends,
-        Doing::Serving if by_record && elsewhere => WithoutAddress::Ends,
-        Doing::Serving => WithoutAddress::Waits,
-    }
-}
-
 impl Conn {
     /// An address takes what peers open, and what is there goes on; nothing new is opened from it.
     pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
@@ -75,20 +44,11 @@ impl Conn {
             if !self.is_at(i, iface, addr) {
                 continue;
             }
-            let elsewhere = self.has_address_beside(addr);
-            match without_address(self.doing(i), elsewhere, self.fell_by_record()) {
-                WithoutAddress::Ends => self.address_gone(i, cx),
-                WithoutAddress::Waits => self.uplink_fails(i, Uplink::NoAddress, cx),
+            // A join in its handshake is asked for again from an address that is there.
+            match self.subflows[i].is_first() || self.subflows[i].was_up() {
+                true => self.uplink_fails(i, Uplink::NoAddress, cx),
+                false => self.address_gone(i, cx),
             }
-        }
-    }
-
-    fn doing(&self, i: usize) -> Doing {
-        let sf = &self.subflows[i];
-        if !sf.is_first() && !sf.was_up() {
-            Doing::Joining
-        } else {
-            Doing::Serving
         }
     }
 
@@ -102,15 +62,6 @@ impl Conn {
     fn is_at(&self, i: usize, iface: IfaceId, addr: IpAddr) -> bool {
         let seat = &self.subflows[i].seat;
         seat.iface == iface && seat.tuple.local.ip() == addr
-    }
-
-    /// Subflows could be opened from another address of the family.
-    fn has_address_beside(&self, addr: IpAddr) -> bool {
-        let ledger = self.manager.as_ref().map(|manager| manager.ledger());
-        let beside = |local: &pm::ledger::Local| {
-            local.is_up() && local.addr != addr && local.addr.is_ipv4() == addr.is_ipv4()
-        };
-        ledger.is_some_and(|ledger| ledger.locals().iter().any(beside))
     }
 
     /// Others carry at once what a subflow had in flight.
@@ -173,28 +124,6 @@ impl Conn {
             if self.subflows[i].seat.iface == iface {
                 self.try_at_once(i, cx);
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_loses_nothing_ends_with_its_address() {
-        use Doing::{Joining, Serving};
-        use WithoutAddress::{Ends, Waits};
-        for (doing, elsewhere, by_record, becomes) in [
-            (Joining, false, false, Ends),
-            (Joining, true, false, Ends),
-            (Serving, false, false, Waits),
-            (Serving, true, false, Waits),
-            (Serving, false, true, Waits),
-            (Serving, true, true, Ends),
-        ] {
-            let is = without_address(doing, elsewhere, by_record);
-            assert_eq!(is, becomes, "{doing:?} {elsewhere} {by_record}");
         }
     }
 }

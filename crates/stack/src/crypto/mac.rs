@@ -60,19 +60,6 @@ impl JoinMac {
     }
 }
 
-/// The code that the record of a restart begins with: keyed as all others, over a name that no other message has.
-#[derive(Clone, Copy, Debug)]
-pub struct RestartCode(pub [u8; 32]);
-
-impl RestartCode {
-    /// The code with which the holder of `keys.sender` goes on as TCP.
-    pub fn compute(keys: Keys) -> Self {
-        let mut mac = keys.hmac();
-        mac.update(b"manypath restart");
-        Self(mac.finalize().into_bytes().into())
-    }
-}
-
 /// The code of an address announcement: the rightmost 64 bits. // rfc8684:A6
 ///
 /// An absent port counts as two zero octets.

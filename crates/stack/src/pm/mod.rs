@@ -191,8 +191,6 @@ pub enum Event {
     PeerForbidsFirstAddress,
     /// No join will ever be made again: fallback, or the connection closes.
     Stop,
-    /// The last subflow is gone, and joins are the way on once more.
-    Resume,
     /// A local address can be used, or its backup flag changed.
     LocalUp {
         /// Its interface.
@@ -441,7 +439,6 @@ impl Manager {
             Event::Ready => self.ledger.ready(now + rng.up_to(self.config.open_wait)),
             Event::PeerForbidsFirstAddress => self.ledger.peer_forbids_first(),
             Event::Stop => self.ledger.stop(),
-            Event::Resume => self.ledger.resume(),
             Event::LocalUp {
                 iface,
                 addr,

@@ -11,7 +11,7 @@ use super::Stack;
 use super::open::JoinOffer;
 use super::timewait::{Answer, Arrival};
 use crate::api::{IfaceId, RxMeta, may_come_from};
-use crate::conn::{Conn, Cx, KNOWS_RECORDS, join_of};
+use crate::conn::{Conn, Cx, join_of};
 
 /// A segment of a stream that goes on: nothing of it opens or ends anything.
 fn is_plain_data(seg: &Segment<'_>) -> bool {
@@ -217,7 +217,6 @@ impl Stack {
                             nonce,
                             addr_id,
                             backup,
-                            knows_records: seg.options.mptcp.has_private(KNOWS_RECORDS),
                         },
                         beyond,
                     );

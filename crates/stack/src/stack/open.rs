@@ -35,7 +35,6 @@ pub(super) struct JoinOffer {
     pub(super) nonce: Nonce,
     pub(super) addr_id: AddrId,
     pub(super) backup: bool,
-    pub(super) knows_records: bool,
 }
 
 impl Stack {
@@ -364,7 +363,6 @@ impl Stack {
         let greeting = Greeting::JoinSynAck {
             local: nonce,
             remote: offer.nonce,
-            knows_records: offer.knows_records && opts.records,
         };
         self.seat(slot, seat, tcp, greeting);
     }

@@ -1,6 +1,6 @@
 //! Whether a connection stays one of Multipath TCP is in the balance: bytes wait for a mapping, and the peer may be falling already.
 
-use manypath_stack::{ConnOptions, FallbackCause, ProtocolLevel};
+use manypath_stack::{FallbackCause, ProtocolLevel};
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
 use crate::fallback::options_lost;
@@ -90,11 +90,7 @@ fn the_fin_says_that_we_fell_where_the_farewell_was_lost() {
 #[test]
 fn who_begins_again_asks_where_what_comes_belongs() {
     // rfc8684:B9,B11,D18: the peer may not have heard, and go on with another part of its stream
-    let opts = ConnOptions {
-        records: false,
-        ..plain_options()
-    };
-    let mut s = Session::accepted_with(2, opts);
+    let mut s = Session::accepted_with(2, plain_options());
     s.send(0, 0, b"request");
     assert_eq!(s.read(), b"request");
     let other = s.join_in(1, 5, false);

@@ -42,12 +42,6 @@ impl Ledger {
         Noted::Accepted
     }
 
-    /// Joins again.
-    pub(in crate::pm) fn resume(&mut self) -> Noted {
-        self.stopped = false;
-        Noted::Accepted
-    }
-
     /// Other bounds from now on.
     pub(in crate::pm) fn set_limits(&mut self, subflows: Option<u16>, remotes: Option<u8>) {
         self.limits.subflows = subflows.unwrap_or(self.limits.subflows);

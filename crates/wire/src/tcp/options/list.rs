@@ -1,8 +1,7 @@
 //! The Multipath TCP options of one segment, found by kind.
 
 use crate::tcp::mptcp::{
-    AddAddr, Capable, CapableKeys, Dss, Fail, FastClose, Join, MptcpOption, Prio, Private,
-    RemoveAddr, Reset,
+    AddAddr, Capable, CapableKeys, Dss, Fail, FastClose, Join, MptcpOption, Prio, RemoveAddr, Reset,
 };
 
 /// The Multipath TCP options of one segment, in wire order.
@@ -128,13 +127,6 @@ impl MptcpOptions {
             MptcpOption::Prio(prio) => Some(*prio),
             _ => None,
         })
-    }
-
-    /// This private option is there.
-    #[must_use]
-    pub fn has_private(&self, wanted: Private) -> bool {
-        self.iter()
-            .any(|option| matches!(option, MptcpOption::Private(found) if *found == wanted))
     }
 
     /// The first MP_FAIL.
