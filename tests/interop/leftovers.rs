@@ -185,12 +185,7 @@ fn forward_behind_a_tun(net: &Net, interfaces: &[&str]) -> Program {
     for interface in interfaces {
         args.extend(["--path", interface]);
     }
-    let program = Program::forward(
-        &net.ours,
-        "tcp:127.0.0.1:7000",
-        "mptcp:10.77.1.1:5000",
-        args,
-    );
+    let program = Program::forward(&net.ours, "tcp:127.0.0.1:0", "mptcp:10.77.1.1:5000", args);
     for interface in interfaces {
         has(
             net,
@@ -395,4 +390,67 @@ fn what_an_earlier_version_noted_is_undone() {
     start_and_end(&net, "v1");
     assert_eq!(settings(&net), before);
     assert!(!journal.with_extension("torn").exists());
+}
+
+/// A list of reserved ports is longer than a few bytes where an administrator looks after one.
+#[test]
+fn the_ports_that_an_administrator_reserved_stay_reserved() {
+    let Some(net) = Net::new(1) else { return };
+    let ports = "8080,9090,10050-10051,15672,25672,27017,33060,35000-35100,40000,45000-45010,50051";
+    let reserve = format!("sysctl -qw net.ipv4.ip_local_reserved_ports={ports}");
+    shell(&net.ours, &reserve);
+    let reserved = || shell(&net.ours, "sysctl -n net.ipv4.ip_local_reserved_ports");
+    let args = ["--path", "v1", "--attach", "packet"];
+    let to = "mptcp:10.77.1.1:5000";
+    let program = Program::forward(&net.ours, "tcp:127.0.0.1:7000", to, args);
+    let now = reserved();
+    assert!(
+        now.trim().starts_with(ports) && now.trim() != ports,
+        "{now}"
+    );
+    program.interrupt();
+    assert_eq!(reserved().trim(), ports);
+}
+
+/// The switch for forwarding of IPv6 that counts is one for all interfaces, and writing it writes that of each.
+#[test]
+fn what_the_switch_for_all_interfaces_overwrites_is_restored() {
+    let Some(net) = Net::new(2) else { return };
+    let set = "sysctl -qw net.ipv6.conf.v2.forwarding=1 net.ipv6.conf.default.forwarding=1";
+    shell(&net.ours, set);
+    let show = "sysctl net.ipv6.conf.all.forwarding net.ipv6.conf.default.forwarding \
+                net.ipv6.conf.v1.forwarding net.ipv6.conf.v2.forwarding net.ipv6.conf.v2.accept_ra";
+    let before = shell(&net.ours, show);
+    // The other uplink goes on listening to its router as well.
+    let first = forward_behind_a_tun(&net, &["v1"]);
+    has(&net, "net.ipv6.conf.v2.accept_ra = 2", true);
+    let second = forward_behind_a_tun(&net, &["v1"]);
+    first.interrupt();
+    has(&net, "net.ipv6.conf.v1.accept_ra = 2", true);
+    has(&net, "net.ipv6.conf.all.forwarding = 1", true);
+    second.interrupt();
+    assert_eq!(shell(&net.ours, show), before);
+}
+
+/// What an administrator switches off meanwhile is needed until the end, and off from then on.
+#[test]
+fn what_was_switched_off_meanwhile_is_off_at_the_end() {
+    let Some(net) = Net::new(1) else { return };
+    let all = |value: u8| {
+        let keys = "net.ipv4.conf.v1.forwarding net.ipv6.conf.all.forwarding";
+        let set: Vec<String> = keys
+            .split(' ')
+            .map(|key| format!("{key}={value}"))
+            .collect();
+        shell(&net.ours, &format!("sysctl -qw {}", set.join(" ")));
+        keys.split(' ')
+            .map(|key| format!("{key} = {value}"))
+            .collect::<Vec<_>>()
+    };
+    let on = all(1);
+    let program = forward_behind_a_tun(&net, &["v1"]);
+    let off = all(0);
+    on.iter().for_each(|setting| has(&net, setting, true));
+    program.interrupt();
+    off.iter().for_each(|setting| has(&net, setting, true));
 }

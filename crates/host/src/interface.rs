@@ -7,6 +7,7 @@ use crate::netlink::ask;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::str::FromStr;
 
@@ -31,6 +32,31 @@ impl Interface {
     pub(crate) fn of(index: u32) -> io::Result<Option<Self>> {
         let mut question = LinkMessage::default();
         question.header.index = index;
+        Self::asked(question)
+    }
+
+    /// All that IPv6 knows, but the loopback.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) fn all() -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc/sys/net/ipv6/conf")? {
+            let name = entry?.file_name().into_string();
+            let Some(name) = name
+                .ok()
+                .filter(|n| !["all", "default", "lo"].contains(&n.as_str()))
+            else {
+                continue;
+            };
+            let mut question = LinkMessage::default();
+            question.attributes.push(LinkAttribute::IfName(name));
+            found.extend(Self::asked(question)?);
+        }
+        Ok(found)
+    }
+
+    fn asked(question: LinkMessage) -> io::Result<Option<Self>> {
         let link = match ask(Message::GetLink(question)) {
             Ok(Message::NewLink(link)) => link,
             Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
@@ -40,7 +66,7 @@ impl Interface {
             Err(e) => return Err(e),
         };
         let mut found = Interface {
-            index,
+            index: link.header.index,
             name: String::new(),
             kind: link.header.link_layer_type.into(),
             address: Vec::new(),

@@ -208,6 +208,8 @@ pub(crate) struct Journal {
     entries: Vec<Undo>,
     /// How many entries of the file are struck out.
     struck: usize,
+    /// The last line was not written whole.
+    torn: bool,
 }
 
 impl Journal {
@@ -238,6 +240,7 @@ impl Journal {
             name,
             entries: Vec::new(),
             struck: 0,
+            torn: false,
         })
     }
 
@@ -258,7 +261,7 @@ impl Journal {
     pub(crate) fn record(&mut self, undo: Undo) -> io::Result<()> {
         self.entries.push(undo);
         let written = self.entries.last().map(|undo| format!("{undo}\n"));
-        let Err(error) = self.file.write_all(written.unwrap_or_default().as_bytes()) else {
+        let Err(error) = self.write(&written.unwrap_or_default()) else {
             return Ok(());
         };
         // The file system has become full, or read-only: another one gets the whole journal.
@@ -277,7 +280,7 @@ impl Journal {
                 );
                 // If it stays, it lists what the new one lists, and undoing twice does no harm.
                 let _ = fs::remove_file(&self.path);
-                (self.path, self.file) = (path, file);
+                (self.path, self.file, self.torn) = (path, file, false);
                 Ok(())
             }
             Err(_) => {
@@ -287,12 +290,20 @@ impl Journal {
         }
     }
 
+    /// Adds a line. One that the file system took a part of does not swallow the next one.
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        let end = if self.torn { "\n" } else { "" };
+        let written = self.file.write_all(format!("{end}{line}").as_bytes());
+        self.torn = written.is_err();
+        written
+    }
+
     /// Strikes out a change that was undone. Where that cannot be written the entry stays, and undoing twice does no harm.
     pub(crate) fn forget(&mut self, undone: &Undo) {
         let Some(at) = self.entries.iter().rposition(|entry| entry == undone) else {
             return;
         };
-        if (self.file.write_all(format!("{DONE}{undone}\n").as_bytes())).is_err() {
+        if self.write(&format!("{DONE}{undone}\n")).is_err() {
             return;
         }
         self.entries.remove(at);
@@ -321,7 +332,7 @@ impl Journal {
         if written.is_err() {
             let _ = fs::remove_file(&new);
         } else {
-            self.file = file;
+            (self.file, self.torn) = (file, false);
         }
         written
     }

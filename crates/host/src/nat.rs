@@ -472,7 +472,7 @@ fn add_routes(routes: Vec<Route>, path: &Uplink) -> io::Result<Vec<Route>> {
 }
 
 /// Lets packets pass between the device and the interface: for IPv4 just between the two; IPv6 knows forwarding only for the
-/// whole host, and there an interface that listens to router advertisements must be told to go on doing so.
+/// whole host.
 fn forward(setup: &mut Setup, tun: u32, uplink: u32, ipv6: bool) -> io::Result<()> {
     let interface = |index| {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "the interface is gone");
@@ -485,11 +485,27 @@ fn forward(setup: &mut Setup, tun: u32, uplink: u32, ipv6: bool) -> io::Result<(
         setup.set_sysctl(Setting::of(&tun, "ipv4", "forwarding"), "1")?;
         return setup.set_sysctl(Setting::of(&uplink, "ipv4", "forwarding"), "1");
     }
-    let advertisements = Setting::of(&uplink, "ipv6", "accept_ra");
-    if advertisements.read().is_ok_and(|value| value == "1") {
-        setup.set_sysctl_once(&advertisements, "2")?;
+    let all = Setting::host("net/ipv6/conf/all/forwarding");
+    let untouched = all.read()? != "1";
+    let interfaces = Interface::all()?;
+    let of = |name: &str| -> Vec<Setting> {
+        let each = interfaces.iter().map(|one| Setting::of(one, "ipv6", name));
+        let default = Setting::host(&format!("net/ipv6/conf/default/{name}"));
+        each.chain([default]).collect()
+    };
+    // An interface that listens to router advertisements loses the routes that it has from them when forwarding begins, if it is not to
+    // go on listening. All of them get that word, and those to come: the host's other networks are to stay as they are.
+    for advertisements in of("accept_ra") {
+        let listens = advertisements.read();
+        if listens.is_ok_and(|value| value == "1" || value == "2") {
+            setup.set_sysctl_once(&advertisements, "2")?;
+        }
     }
-    setup.set_sysctl(Setting::host("net/ipv6/conf/all/forwarding"), "1")
+    // The one for all overwrites that of each.
+    for forwarding in of("forwarding") {
+        setup.note_overwritten(&forwarding, untouched)?;
+    }
+    setup.set_sysctl(all, "1")
 }
 
 fn network(addr: IpAddr, prefix: u8) -> IpAddr {

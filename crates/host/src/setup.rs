@@ -128,7 +128,7 @@ impl Setup {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn repair(&self) -> (Vec<String>, io::Result<()>) {
+    pub fn repair(&mut self) -> (Vec<String>, io::Result<()>) {
         let mut restored = Vec::new();
         let mut result = Ok(());
         let tables = [
@@ -146,7 +146,7 @@ impl Setup {
             }
         }
         for (setting, value) in &self.settings {
-            match sysctl::put_back(setting, value) {
+            match sysctl::put_back(&mut self.journal, setting, value) {
                 Ok(true) => {
                     restored.push(format!("the kernel setting {} = {value}", setting.path()));
                 }
@@ -177,6 +177,15 @@ impl Setup {
     /// The same for a setting that others may change again: how a network manager listens to router advertisements is its business.
     pub(crate) fn set_sysctl_once(&mut self, setting: &Setting, value: &str) -> io::Result<()> {
         sysctl::set(&mut self.journal, setting, value)
+    }
+
+    /// See [`sysctl::note_overwritten`].
+    pub(crate) fn note_overwritten(
+        &mut self,
+        setting: &Setting,
+        untouched: bool,
+    ) -> io::Result<()> {
+        sysctl::note_overwritten(&mut self.journal, setting, untouched)
     }
 
     /// Strikes out the settings of interfaces that are gone: modems that are plugged in again and again must not fill the journal.

@@ -11,6 +11,9 @@ use std::str::FromStr;
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 
+/// No setting is longer, bytes: a list of all odd ports has 190,000.
+const LONGEST: usize = 1 << 18;
+
 /// How often an interface may get another name while a setting of it is looked for.
 const RENAMES: usize = 5;
 
@@ -90,9 +93,13 @@ impl Setting {
     /// `NotFound` if there is no such setting, or its interface is gone.
     pub(crate) fn read(&self) -> io::Result<String> {
         self.with(OpenOptions::new().read(true), |file| {
-            let mut text = String::new();
-            file.read_to_string(&mut text)?;
-            Ok(text.trim().to_owned())
+            // In one piece: of a list of ports the kernel has nothing more to say to a second read.
+            let mut bytes = vec![0; LONGEST];
+            let len = file.read(&mut bytes)?;
+            match str::from_utf8(&bytes[..len]) {
+                Ok(text) if len < LONGEST => Ok(text.trim().to_owned()),
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            }
         })
     }
 
@@ -204,15 +211,36 @@ fn before(undo: Undo) -> Option<String> {
     }
 }
 
-/// Sets `setting` again if it is another than `value` now; the answer is whether it was. A setting that is gone, with its interface, is
-/// none.
-pub(crate) fn put_back(setting: &Setting, value: &str) -> io::Result<bool> {
+/// Sets `setting` again if it is another than `value` now; the answer is whether it was. What somebody has made of it meanwhile is noted, if
+/// nothing was before. A setting that is gone, with its interface, is none.
+pub(crate) fn put_back(journal: &mut Journal, setting: &Setting, value: &str) -> io::Result<bool> {
     match setting.read() {
-        Ok(now) if now != value => setting.write(value).map(|()| true),
+        Ok(now) if now != value => set(journal, setting, value).map(|()| true),
         Ok(_) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// Notes a switch that is on, where setting another one to 1 and later to 0 will switch it off, or where another process has noted that.
+/// To be called before that other one is noted, for what is noted last is undone first. `untouched`: that other one is off yet.
+pub(crate) fn note_overwritten(
+    journal: &mut Journal,
+    setting: &Setting,
+    untouched: bool,
+) -> io::Result<()> {
+    if journal.entries().iter().any(|undo| setting.is_of(undo)) {
+        return Ok(());
+    }
+    let noted_elsewhere = journal.others()?.iter().any(|undo| setting.is_of(undo));
+    if !(noted_elsewhere || untouched && setting.read()? == "1") {
+        return Ok(());
+    }
+    journal.record(Undo::Sysctl {
+        setting: setting.clone(),
+        before: "1".to_owned(),
+        ours: "0".to_owned(),
+    })
 }
 
 /// Undoes [`set`], unless somebody else has set another value since or another process still needs ours.

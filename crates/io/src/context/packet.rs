@@ -344,7 +344,7 @@ impl Kind for PacketAttachment {
     }
 
     fn repair(&mut self) -> (Vec<String>, io::Result<()>) {
-        let setup = self.setup.as_ref();
+        let setup = self.setup.as_mut();
         let (restored, result) = setup.map_or((Vec::new(), Ok(())), Setup::repair);
         self.repairs += restored.len() as u64;
         (restored, result)
