@@ -371,6 +371,7 @@ impl Author {
                 words.push(format!("congestion = \"{algorithm}\""));
                 words.push(format!("ecn = {}", self.percent(30)));
                 words.push(format!("long-dsn = {}", self.percent(60)));
+                // Of an option that is gone: without this draw each seed would mean another network.
                 self.percent(60);
                 words.push(format!("nodelay = {}", self.percent(50)));
             }

@@ -43,23 +43,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// RFC 8684 section 3.7 has no way on from what happened: options stopped, or payload was rewritten, where several subflows had
-    /// carried data, so that nobody can tell any more which bytes of the last one are the stream. Then the connection has to end at
-    /// both applications, by a reset, or when nobody has joined for as long as a connection lives without subflow. One that still
-    /// waits, or that ended by anything else, is none of these.
+    /// RFC 8684 section 3.7 has no way on from what happened to each connection that failed: options stopped, or payload was rewritten,
+    /// where several subflows had carried data, so that nobody can tell any more which bytes of the last one are the stream. Then
+    /// the connection has to end for both applications, as far as they have not closed it: by a reset, or when nobody has joined for as
+    /// long as a connection lives without subflow. One that still waits, or that ended by anything else, is none of these.
     #[must_use]
     pub fn has_no_way_on(&self) -> bool {
-        let over = |connection: &ConnectionReport| {
-            let mut failures = connection.ends().filter_map(|end| end.failure.as_deref());
-            connection.over.is_some()
-                && failures.all(|failure| matches!(failure, "ResetByPeer" | "NoSubflow"))
+        let failed = |connection: &&ConnectionReport| {
+            connection.over.is_none() || connection.ends().any(|end| end.failure.is_some())
         };
-        let stranded = |connection: &ConnectionReport| {
-            connection.ends().any(|end| end.failure.is_some())
-                && connection.ends().any(|end| end.subflows_up > 1)
-                && connection.ends().any(EndReport::met_a_box)
-        };
-        self.connections.iter().all(over) && self.connections.iter().any(stranded)
+        let mut failed = self.connections.iter().filter(failed).peekable();
+        failed.peek().is_some() && failed.all(ConnectionReport::has_no_way_on)
     }
 }
 
@@ -69,17 +63,29 @@ impl ConnectionReport {
             .into_iter()
             .flatten()
     }
+
+    fn has_no_way_on(&self) -> bool {
+        let as_told = |failure: &str| matches!(failure, "ResetByPeer" | "NoSubflow");
+        let mut failures = self.ends().filter_map(|end| end.failure.as_deref());
+        self.over.is_some()
+            && failures.all(as_told)
+            && self.ends().any(EndReport::carried_on_several)
+            && self.ends().any(EndReport::met_a_box)
+    }
 }
 
 impl EndReport {
+    /// More than one subflow carried data.
+    fn carried_on_several(&self) -> bool {
+        let carried = |subflow: &&SubflowReport| subflow.sent + subflow.received > 0;
+        self.subflows.iter().filter(carried).count() > 1
+    }
+
     /// It ended a subflow for what something on the way did to it.
     fn met_a_box(&self) -> bool {
-        let ends = self
-            .subflows
-            .iter()
-            .filter_map(|subflow| subflow.end.as_deref());
-        ends.into_iter()
-            .any(|end| matches!(end, "OptionsLost" | "Checksum"))
+        let ends = self.subflows.iter();
+        let mut ends = ends.filter_map(|subflow| subflow.end.as_deref());
+        ends.any(|end| matches!(end, "OptionsLost" | "Checksum"))
     }
 }
 

@@ -91,7 +91,6 @@ impl Summary {
                 }
                 MptcpOption::Fail(_) => self.fails = true,
                 MptcpOption::FastClose(_) => self.fast_closes = true,
-                MptcpOption::Private(_) => {}
                 _ => {}
             }
         }

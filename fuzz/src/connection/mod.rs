@@ -178,14 +178,7 @@ impl World<'_> {
             }
             155..185 => self.time_out(),
             185..205 => self.write(),
-            205..230 => self.read(),
-            230..235 => {
-                let flow = self.script.below(self.peer.flows.len());
-                let ack = self.peer.heard.wrapping_add(self.script.near_long());
-                let wrong = self.script.byte();
-                let packet = self.peer.record(flow, ack, wrong);
-                self.deliver(flow, &packet);
-            }
+            205..235 => self.read(),
             235..242 => self.paths(),
             242..246 => {
                 let flow = self.script.below(self.peer.flows.len());

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::crypto::keys::KeyMaterial;
-use manypath_stack::crypto::mac::{JoinMac, Keys, RestartCode};
+use manypath_stack::crypto::mac::{JoinMac, Keys};
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{ConnOptions, ConnectOptions, ListenOptions, Stack};
 use manypath_tcp::time::Instant;
@@ -16,7 +16,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::{SeqNum, Ssn};
 use manypath_wire::tcp::header::{Flags, Header};
 use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
-use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption, Private};
+use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption};
 use manypath_wire::tcp::options::Options;
 
 /// The server's port on either side.
@@ -246,7 +246,7 @@ impl Peer {
             token,
             nonce: NONCE,
         };
-        let options = knowing(syn_options(MptcpOption::Join(join)), wrong);
+        let options = syn_options(MptcpOption::Join(join));
         Some((flow, self.write(flow, Flags::SYN, options, &[])))
     }
 
@@ -275,7 +275,7 @@ impl Peer {
                     hmac,
                     nonce: NONCE,
                 };
-                knowing(syn_options(MptcpOption::Join(join)), wrong)
+                syn_options(MptcpOption::Join(join))
             }
             _ => Options {
                 mss: Some(Mss(1400)),
@@ -284,26 +284,6 @@ impl Peer {
         };
         let flags = Flags::SYN | Flags::ACK;
         Some((flow, self.write(flow, flags, options, &[])))
-    }
-
-    /// The record of a restart, which says that nothing was read since an earlier one, with something of the stream behind it; damaged
-    /// by `wrong`.
-    pub(super) fn record(&mut self, flow: usize, ack: u64, wrong: u8) -> Vec<u8> {
-        let code = RestartCode::compute(self.keys().reversed()).0;
-        let number = self.other_dsn(ack).get().to_be_bytes();
-        let numbers = spell(&[number, NOTHING_READ].concat());
-        let half = |code: &[u8]| {
-            let code = spell(code);
-            let check = spell(&check(&[&code[..], &numbers].concat()).to_be_bytes());
-            [code, check, numbers.clone()].concat()
-        };
-        let mut payload = [half(&code[..12]), half(&code[16..28])].concat();
-        if let Some(byte) = payload.get_mut(usize::from(wrong)) {
-            *byte ^= 0x10;
-        }
-        payload.extend((0..50).map(|at| pattern(self.next + at)));
-        self.honest = false;
-        self.write(flow, Flags::ACK, Options::EMPTY, &payload)
     }
 
     /// What a router says of a segment of the stack, in front of the first bytes of that.
@@ -445,37 +425,4 @@ fn syn_options(option: MptcpOption) -> Options {
         sack_permitted: true,
         ..with(option)
     }
-}
-
-/// The digest of a record behind which nothing came.
-const NOTHING_READ: [u8; 8] = [0; 8];
-
-/// Each half of these bytes as one.
-fn spell(bytes: &[u8]) -> Vec<u8> {
-    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
-    halves.map(|half| 0x80 | half).collect()
-}
-
-/// The check of half a record: whole words, of which the stack makes its digest, folded.
-fn check(half: &[u8]) -> u32 {
-    let words = half
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
-    let whole = words.chain([0, half.len() as u64]).fold(0u64, |sum, word| {
-        (sum ^ word)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-    });
-    (whole ^ whole >> 32) as u32
-}
-
-/// Says besides that its sender knows records, unless this bit is set.
-fn knowing(mut options: Options, bits: u8) -> Options {
-    if bits & 0x80 == 0 {
-        let fits = options
-            .mptcp
-            .push(MptcpOption::Private(Private::new(0x152)));
-        assert!(fits, "a join has room");
-    }
-    options
 }

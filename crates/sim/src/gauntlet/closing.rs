@@ -38,6 +38,9 @@ pub(super) fn plan(seed: u64, scenario: &Scenario, over: u64) -> Scenario {
         cut.events.push(Action::Cut { at, link });
     }
     // What was cut for good is mended as well: with all paths whole, there is no excuse.
+    let latest = scenario.events.iter().map(|event| event.at().0).max();
+    let latest = latest.map_or(0, |at| at.as_nanos() / 1_000_000 + 1);
+    let until = until.max(latest);
     for link in &scenario.links {
         cut.events.push(Action::Mend {
             at: millis(until),

@@ -32,7 +32,8 @@ pub(super) fn is_as_tcp_elsewhere(
         return Ok(false);
     };
     let damaged = tcp.altered > 0 && planned.found_damage;
-    let stripped = ours.is_some() && planned.lost_options;
+    let from_here = |pair: &Pair| tcp.pairs.contains(pair);
+    let stripped = ours.is_some() && planned.lost_options.iter().any(from_here);
     let Some(here) = tcp.whole.filter(|_| damaged || stripped) else {
         return Ok(false);
     };

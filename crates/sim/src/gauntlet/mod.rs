@@ -67,7 +67,8 @@ pub fn plan(seed: u64) -> Scenario {
 /// Runs a scenario, beside plain TCP if that is what it expects to be compared with.
 pub fn replay(scenario: Scenario, options: RunOptions) -> Result<Report, ScenarioError> {
     if scenario.expect.like_tcp {
-        Ok(Twin::run(&scenario, options)?.into_report())
+        let no_way_on = scenario.expect.no_way_on;
+        Ok(Twin::run(&scenario, options)?.into_report(no_way_on))
     } else {
         Ok(Simulation::new(scenario, options)?.finish())
     }

@@ -51,8 +51,8 @@ pub struct Arm {
     pub last_read: Duration,
     /// One ended for a wrong checksum.
     pub found_damage: bool,
-    /// One ended because options stopped passing on it.
-    pub lost_options: bool,
+    /// Pairs of addresses, the client's first, of subflows that ended because options stopped passing.
+    pub lost_options: Vec<Pair>,
     /// Pairs of addresses between which something was carried, the client's first.
     pub pairs: Vec<(IpAddr, IpAddr)>,
     /// Ends that hold a connection which the other end does not have any more, and would find out.
@@ -96,8 +96,9 @@ impl Twin {
             _ => false,
         };
         if excused {
+            (twin.fault, twin.unlucky, twin.no_way_on) = (None, true, false);
+        } else if twin.no_way_on {
             twin.fault = None;
-            twin.unlucky = true;
         }
         Ok(twin)
     }
@@ -120,7 +121,7 @@ impl Twin {
         Ok(Self {
             tcp,
             ours,
-            fault: fault.filter(|_| !no_way_on),
+            fault,
             unlucky: false,
             no_way_on,
             hash: digest.get(),
@@ -175,9 +176,10 @@ impl Twin {
         connections.map(old).fold(0.0, f64::max)
     }
 
-    /// The report of the run as planned, with what the comparison found in place of what TCP suffered as well.
+    /// The report of the run as planned, with what the comparison found in place of what TCP suffered as well. `no_way_on`: it is to end
+    /// early, for want of a way on in the standard.
     #[must_use]
-    pub fn into_report(self) -> Report {
+    pub fn into_report(self, no_way_on: bool) -> Report {
         let mut report = match self.ours {
             Ok(arm) => arm.report,
             // A panic is a finding of its own; it goes on to whoever asked.
@@ -194,6 +196,11 @@ impl Twin {
         if self.unlucky {
             let note = "not as TCP, but only with these losses, for what happened after TCP was done, or for damage that TCP delivers";
             report.notes.push(note.to_owned());
+        }
+        if self.no_way_on && !no_way_on {
+            let what = "ended early, for want of a way on in the standard";
+            report.misses.push(what.to_owned());
+            return report;
         }
         match self.fault {
             None => {
@@ -530,9 +537,9 @@ impl Arm {
             let level = end.record.level;
             end.record.fell_back.is_some() || level.is_some_and(|l| l != ProtocolLevel::Multipath)
         };
-        let ended = |info: &ConnInfo, by: SubflowEnd| {
-            let mut ends = info.ended.iter();
-            ends.any(|ended| ended.end == by)
+        let damaged = |info: &ConnInfo| {
+            let mut ended = info.ended.iter();
+            ended.any(|gone| gone.end == SubflowEnd::Checksum)
         };
         let report = simulation.report();
         Self {
@@ -541,12 +548,8 @@ impl Arm {
                 .max()
                 .unwrap_or(Instant::ZERO)
                 - Instant::ZERO,
-            found_damage: ends()
-                .filter_map(info)
-                .any(|info| ended(&info, SubflowEnd::Checksum)),
-            lost_options: ends()
-                .filter_map(info)
-                .any(|info| ended(&info, SubflowEnd::OptionsLost)),
+            found_damage: ends().filter_map(info).any(|info| damaged(&info)),
+            lost_options: lost_options(simulation),
             pairs: pairs(&readers),
             half_open: closing::half_open(simulation),
             violations: simulation.broken_rules(),
@@ -579,6 +582,24 @@ fn pairs(ends: &[&Endpoint]) -> Vec<Pair> {
     }
     pairs.sort_unstable();
     pairs.dedup();
+    pairs
+}
+
+/// Between which addresses subflows ended because options stopped passing, the client's first.
+fn lost_options(simulation: &Simulation) -> Vec<Pair> {
+    let ends = simulation.hosts.iter().flat_map(|host| host.endpoints());
+    let mut pairs = Vec::new();
+    for end in ends {
+        let ended = end.record.info.iter().flat_map(|info| &info.ended);
+        let lost = ended.filter(|gone| gone.end == SubflowEnd::OptionsLost);
+        pairs.extend(lost.map(|gone| {
+            let (local, remote) = (gone.tuple.local.ip(), gone.tuple.remote.ip());
+            match end.is_client {
+                true => (local, remote),
+                false => (remote, local),
+            }
+        }));
+    }
     pairs
 }
 

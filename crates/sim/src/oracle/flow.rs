@@ -73,6 +73,7 @@ impl FlowWatch {
             peer_scale: self.peer_scale,
             received_end: self.received_end,
             peer_offered: self.peer_offered,
+            conn: self.conn,
             ..Self::default()
         }
     }

@@ -169,7 +169,6 @@ impl Conn {
         let repeat_at = cx.now + sf.tcp.rto();
         sf.seat.remote_id = addr_id; // rfc8684:J4
         sf.seat.backup_there = backup;
-        (sf.plain, sf.plain_at) = (false, None);
         sf.greeting = Greeting::JoinAck {
             proof,
             sent_at: Some(cx.now),

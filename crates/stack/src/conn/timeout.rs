@@ -229,7 +229,7 @@ impl Conn {
             .is_some_and(|began| self.fed > began);
         let last = last.filter(|_| self.recv.finished() || !fed);
         // Where there were others, or may be for the peer by a proof of ours, it cannot take the FIN for the end of the stream. Nothing
-        // could follow it: neither data on which the DATA_FIN rides, nor our answer if the peer goes on as TCP.
+        // could follow it: neither data, nor our answer if the peer goes on as TCP.
         let sent = self.send.end() > self.tx_start;
         let others = self.joined || self.is_proving();
         let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
@@ -270,18 +270,25 @@ impl Conn {
     }
 
     /// A bare DATA_FIN is no data of a subflow, whose own time-outs would end it. A subflow on which the peer answered nothing for as long
-    /// as data is repeated ends, as one with a FIN of TCP does: it may be behind a NAT that has forgotten it, for ever.
-    // rfc8684:F2; RFC 9293 section 3.8.3
+    /// as data is repeated ends, as one with a FIN of TCP does: it may be behind a NAT that has forgotten it, for ever. From half that
+    /// time on it is probed, which a peer answers that the DATA_FIN's option does not reach.
+    // rfc8684:F2; RFC 9293 section 3.8.3; RFC 5482
     fn give_up_unanswered_fin(&mut self, cx: &mut Cx<'_>) {
         let Some(since) = self.data_timer.unanswered_since() else {
             return;
         };
+        let patience = self.opts.user_timeout.unwrap_or(PATIENCE);
         for i in 0..self.subflows.len() {
-            let sf = &self.subflows[i];
-            let silent = cx.now.since(since.max(sf.quiet.heard_at())) >= PATIENCE;
-            if silent && sf.carries_data() && self.send.lacks_fin_only() {
+            let sf = &mut self.subflows[i];
+            let silent = cx.now.since(since.max(sf.quiet.heard_at()));
+            if !(sf.carries_data() && self.send.lacks_fin_only()) {
+                continue;
+            }
+            if silent >= patience {
                 cx.count.subflow_timed_out += 1;
                 self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+            } else if silent >= patience.over(2) {
+                sf.tcp.probe_liveness(cx.now);
             }
         }
     }

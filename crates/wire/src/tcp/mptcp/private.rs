@@ -1,5 +1,5 @@
-//! The option of subtype 0xf, which RFC 8684 section 8 leaves to whoever agrees on it, in the one form that is used here: it
-//! names an extension that its sender understands. What a name means is the reader's business.
+//! The option of subtype 0xf, which RFC 8684 section 8 leaves to whoever agrees on it, by its first bits. Our stack agrees on none: it
+//! sends none, and ignores those of others; captures show them.
 
 use super::{Subtype, emit_head};
 use crate::cursor::{NoRoom, Writer};
