@@ -134,7 +134,7 @@ fn nft_shows_the_guard_that_was_meant() {
 #[test]
 fn thousands_of_connections_are_told_and_put_back() {
     inside(|| {
-        let (setup, firewall) = guarded(Setup::with_exposed_tables().expect("a journal"));
+        let (mut setup, firewall) = guarded(Setup::with_exposed_tables().expect("a journal"));
         let peer = |n: u16| {
             (
                 addr("10.77.1.2:65300"),
@@ -157,7 +157,7 @@ fn thousands_of_connections_are_told_and_put_back() {
 #[test]
 fn a_table_of_the_process_cannot_be_flushed_by_others() {
     inside(|| {
-        let (setup, _firewall) = guarded(Setup::new().expect("a journal"));
+        let (mut setup, _firewall) = guarded(Setup::new().expect("a journal"));
         if setup.is_exposed() {
             eprintln!("skipped: this kernel's tables belong to nobody");
             return;
@@ -172,7 +172,7 @@ fn a_table_of_the_process_cannot_be_flushed_by_others() {
 #[test]
 fn an_exposed_table_is_put_back_whole_whatever_was_taken() {
     inside(|| {
-        let (setup, firewall) = guarded(Setup::with_exposed_tables().expect("a journal"));
+        let (mut setup, firewall) = guarded(Setup::with_exposed_tables().expect("a journal"));
         let before = ruleset();
         let name = before
             .lines()

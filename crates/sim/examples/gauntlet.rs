@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     if show {
                         println!("{}", outcome.scenario.to_toml().unwrap_or_default());
                         println!("{:?}", outcome.twin.fault);
-                        println!("{}", outcome.twin.into_report());
+                        println!("{}", outcome.twin.into_report(false));
                     } else if let Some(fault) = &outcome.twin.fault {
                         println!("seed {seed} ({took:.2} s): {} {fault}", fault.kind());
                     } else if took > 1.0 {
