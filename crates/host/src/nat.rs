@@ -502,9 +502,7 @@ fn forward(setup: &mut Setup, tun: u32, uplink: u32, ipv6: bool) -> io::Result<(
         }
     }
     // The one for all overwrites that of each.
-    for forwarding in of("forwarding") {
-        setup.note_overwritten(&forwarding, untouched)?;
-    }
+    setup.note_overwritten(&of("forwarding"), untouched)?;
     setup.set_sysctl(all, "1")
 }
 

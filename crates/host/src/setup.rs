@@ -182,10 +182,10 @@ impl Setup {
     /// See [`sysctl::note_overwritten`].
     pub(crate) fn note_overwritten(
         &mut self,
-        setting: &Setting,
+        settings: &[Setting],
         untouched: bool,
     ) -> io::Result<()> {
-        sysctl::note_overwritten(&mut self.journal, setting, untouched)
+        sysctl::note_overwritten(&mut self.journal, settings, untouched)
     }
 
     /// Strikes out the settings of interfaces that are gone: modems that are plugged in again and again must not fill the journal.

@@ -5,14 +5,12 @@ use crate::journal::{Journal, Undo};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
-
-/// No setting is longer, bytes: a list of all odd ports has 190,000.
-const LONGEST: usize = 1 << 18;
 
 /// How often an interface may get another name while a setting of it is looked for.
 const RENAMES: usize = 5;
@@ -93,12 +91,16 @@ impl Setting {
     /// `NotFound` if there is no such setting, or its interface is gone.
     pub(crate) fn read(&self) -> io::Result<String> {
         self.with(OpenOptions::new().read(true), |file| {
-            // In one piece: of a list of ports the kernel has nothing more to say to a second read.
-            let mut bytes = vec![0; LONGEST];
-            let len = file.read(&mut bytes)?;
-            match str::from_utf8(&bytes[..len]) {
-                Ok(text) if len < LONGEST => Ok(text.trim().to_owned()),
-                _ => Err(io::ErrorKind::InvalidData.into()),
+            // In one piece: of a list of ports the kernel has nothing more to say to a second read. Such a list may have 190,000 bytes;
+            // where not all fits, it is read anew.
+            let mut bytes = vec![0; 4096];
+            loop {
+                let len = file.read_at(&mut bytes, 0)?;
+                if len < bytes.len() {
+                    let text = str::from_utf8(&bytes[..len]);
+                    return Ok(text.map_err(io::Error::other)?.trim().to_owned());
+                }
+                bytes.resize(2 * bytes.len(), 0);
             }
         })
     }
@@ -222,25 +224,27 @@ pub(crate) fn put_back(journal: &mut Journal, setting: &Setting, value: &str) ->
     }
 }
 
-/// Notes a switch that is on, where setting another one to 1 and later to 0 will switch it off, or where another process has noted that.
-/// To be called before that other one is noted, for what is noted last is undone first. `untouched`: that other one is off yet.
+/// Notes those switches that are on, where setting another one to 1 and later to 0 will switch them off, or of which another process has
+/// noted that. To be called before that other one is noted, for what is noted last is undone first. `untouched`: that other one is
+/// off yet.
 pub(crate) fn note_overwritten(
     journal: &mut Journal,
-    setting: &Setting,
+    settings: &[Setting],
     untouched: bool,
 ) -> io::Result<()> {
-    if journal.entries().iter().any(|undo| setting.is_of(undo)) {
-        return Ok(());
+    let others = journal.others()?;
+    for setting in settings {
+        let is_in = |entries: &[Undo]| entries.iter().any(|undo| setting.is_of(undo));
+        if is_in(journal.entries()) || !(is_in(&others) || untouched && setting.read()? == "1") {
+            continue;
+        }
+        journal.record(Undo::Sysctl {
+            setting: setting.clone(),
+            before: "1".to_owned(),
+            ours: "0".to_owned(),
+        })?;
     }
-    let noted_elsewhere = journal.others()?.iter().any(|undo| setting.is_of(undo));
-    if !(noted_elsewhere || untouched && setting.read()? == "1") {
-        return Ok(());
-    }
-    journal.record(Undo::Sysctl {
-        setting: setting.clone(),
-        before: "1".to_owned(),
-        ours: "0".to_owned(),
-    })
+    Ok(())
 }
 
 /// Undoes [`set`], unless somebody else has set another value since or another process still needs ours.

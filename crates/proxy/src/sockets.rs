@@ -88,10 +88,10 @@ impl Sockets {
         let taken = backend.map_or(Vec::new(), |backend| taken_by(backend, endpoint.at.port()));
         let what = || format!("listen on {endpoint}");
         let addrs = self.resolve(endpoint).await?;
-        let mut never = addrs.iter().map(|addr| NoPathsAddress::of(addr.ip()));
+        let never = addrs.iter().map(|addr| NoPathsAddress::of(addr.ip()));
+        let never: Option<Vec<NoPathsAddress>> = never.collect();
         if endpoint.proto == Proto::Mptcp
-            && never.all(|never| never.is_some())
-            && let Some(why) = addrs.first().and_then(|addr| NoPathsAddress::of(addr.ip()))
+            && let Some(&[why, ..]) = never.as_deref()
         {
             let error = io::Error::new(io::ErrorKind::InvalidInput, why);
             return Err(Error::new(what(), error));

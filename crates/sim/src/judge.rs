@@ -204,8 +204,7 @@ fn misses(report: &Report, expect: &Expect) -> Vec<String> {
     let mut misses = Vec::new();
     for connection in &report.connections {
         let place = format!("{}[{}]", connection.app, connection.number);
-        let ends = [Some(&connection.client), connection.server.as_ref()];
-        for end in ends.into_iter().flatten() {
+        for end in connection.ends() {
             misses.extend(end_misses(end, expect).map(|what| format!("{place}: {what}")));
         }
         let mut miss = |what: String| misses.push(format!("{place}: {what}"));

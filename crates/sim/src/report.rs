@@ -58,7 +58,8 @@ impl Report {
 }
 
 impl ConnectionReport {
-    fn ends(&self) -> impl Iterator<Item = &EndReport> {
+    /// Both ends, as far as there were both.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = &EndReport> {
         [Some(&self.client), self.server.as_ref()]
             .into_iter()
             .flatten()
@@ -210,11 +211,8 @@ impl Report {
     /// The segments of all hosts' stacks that were sent again.
     #[must_use]
     pub fn retransmitted(&self) -> u64 {
-        let ends = self
-            .connections
-            .iter()
-            .flat_map(|c| [Some(&c.client), c.server.as_ref()]);
-        let subflows = ends.flatten().flat_map(|end| &end.subflows);
+        let ends = self.connections.iter().flat_map(ConnectionReport::ends);
+        let subflows = ends.flat_map(|end| &end.subflows);
         subflows.filter_map(|subflow| subflow.retransmitted).sum()
     }
 }

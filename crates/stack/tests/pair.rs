@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use manypath_stack::ids::ConnId;
+use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{
     ConnOptions, ConnState, ConnectOptions, EventKind, Gather, IfaceId, ListenOptions, Mechanisms,
     Offload, Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack,
-    StackConfig, Transmit, TxMeta,
+    StackConfig, StackError, Transmit, TxMeta,
 };
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::describe;
@@ -198,21 +198,61 @@ fn pattern(at: usize) -> u8 {
     (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
 }
 
-fn drain(stack: &mut Stack, now: Instant, id: ConnId, seen: &mut usize) -> bool {
+/// Opens a connection: it, and the listener that it comes to.
+fn opened(pair: &mut Pair, managers: [PathManager; 2], checksum: bool) -> (ConnId, ListenerId) {
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let [near, far] = managers.map(|manager| options(manager, checksum));
+    let listen = ListenOptions {
+        addr: remote,
+        backlog: 10,
+        conn: far,
+    };
+    let listener = pair.stacks[1].listen(listen).expect("the port is free");
+    let connect = ConnectOptions {
+        remote,
+        local: None,
+        conn: near,
+    };
+    let client = pair.stacks[0].connect(pair.now, connect);
+    (client.expect("a path leads there"), listener)
+}
+
+/// Writes what there is room for, up to the end of so many bytes.
+fn push(
+    stack: &mut Stack,
+    now: Instant,
+    id: ConnId,
+    sent: &mut usize,
+    bytes: usize,
+) -> Result<(), StackError> {
+    let chunk: Vec<u8> = (*sent..bytes.min(*sent + 50_000)).map(pattern).collect();
+    if !chunk.is_empty() {
+        *sent += stack.write(now, id, &chunk)?;
+        if *sent == bytes {
+            stack.shutdown_write(now, id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what there is; true at the end.
+fn drain(
+    stack: &mut Stack,
+    now: Instant,
+    id: ConnId,
+    seen: &mut usize,
+) -> Result<bool, StackError> {
     let mut buffer = [0; 10_000];
     loop {
-        match stack
-            .read(now, id, &mut buffer)
-            .expect("the connection lives")
-        {
+        match stack.read(now, id, &mut buffer)? {
             ReadOutcome::Data(n) => {
                 for byte in &buffer[..n] {
                     assert_eq!(*byte, pattern(*seen), "stream position {seen}");
                     *seen += 1;
                 }
             }
-            ReadOutcome::Empty => return false,
-            ReadOutcome::End => return true,
+            ReadOutcome::Empty => return Ok(false),
+            ReadOutcome::End => return Ok(true),
         }
     }
 }
@@ -222,24 +262,7 @@ fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pa
 }
 
 fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
-    let remote = SocketAddr::new(addr(2, 0), 80);
-    let listener = pair.stacks[1]
-        .listen(ListenOptions {
-            addr: remote,
-            backlog: 10,
-            conn: options(PathManager::Passive, checksum),
-        })
-        .expect("the port is free");
-    let client = pair.stacks[0]
-        .connect(
-            pair.now,
-            ConnectOptions {
-                remote,
-                local: None,
-                conn: options(manager, checksum),
-            },
-        )
-        .expect("a path leads there");
+    let (client, listener) = opened(&mut pair, [manager, PathManager::Passive], checksum);
     let (mut up, mut down) = (0, 0);
     let (mut up_sent, mut down_sent) = (0, 0);
     let mut server = None;
@@ -250,21 +273,12 @@ fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: us
             server = pair.stacks[1].accept(listener);
         }
         let now = pair.now;
-        let push = |stack: &mut Stack, id: ConnId, sent: &mut usize| {
-            let chunk: Vec<u8> = (*sent..bytes.min(*sent + 50_000)).map(pattern).collect();
-            if !chunk.is_empty() {
-                *sent += stack.write(now, id, &chunk).expect("writable");
-                if *sent == bytes {
-                    stack.shutdown_write(now, id).expect("open");
-                }
-            }
-        };
-        push(&mut pair.stacks[0], client, &mut up_sent);
+        push(&mut pair.stacks[0], now, client, &mut up_sent, bytes).expect("open");
         if let Some(server) = server {
-            push(&mut pair.stacks[1], server, &mut down_sent);
-            done_up = drain(&mut pair.stacks[1], now, server, &mut up);
+            push(&mut pair.stacks[1], now, server, &mut down_sent, bytes).expect("open");
+            done_up = drain(&mut pair.stacks[1], now, server, &mut up).expect("it lives");
         }
-        done_down = drain(&mut pair.stacks[0], now, client, &mut down);
+        done_down = drain(&mut pair.stacks[0], now, client, &mut down).expect("it lives");
         if done_up && done_down && !more {
             break;
         }
@@ -332,20 +346,8 @@ fn a_second_subflow_joins_and_carries_data() {
 fn a_connection_on_which_nobody_has_spoken_has_its_subflows() {
     // rfc8684:C10,J1
     let mut pair = Pair::new(2);
-    let remote = SocketAddr::new(addr(2, 0), 80);
-    let listen = ListenOptions {
-        addr: remote,
-        backlog: 10,
-        conn: options(PathManager::Passive, true),
-    };
-    let listener = pair.stacks[1].listen(listen).expect("the port is free");
-    let connect = ConnectOptions {
-        remote,
-        local: None,
-        conn: options(PathManager::FullMesh, true),
-    };
-    let client = pair.stacks[0].connect(pair.now, connect);
-    let client = client.expect("a path leads there");
+    let managers = [PathManager::FullMesh, PathManager::Passive];
+    let (client, listener) = opened(&mut pair, managers, true);
     let until = pair.now + Duration::from_secs(5);
     while pair.now < until && pair.step(Duration::from_secs(1)) {}
     let server = pair.stacks[1].accept(listener).expect("it is established");
@@ -376,21 +378,9 @@ fn where_options_stop_on_all_subflows_both_ends_end_and_no_byte_is_wrong() {
 
 /// What each end, the client first, reads before its connection is over, whatever ends it.
 fn transfer_until_the_end(pair: &mut Pair, checksum: bool, bytes: usize) -> [usize; 2] {
-    let remote = SocketAddr::new(addr(2, 0), 80);
-    let conn = options(PathManager::FullMesh, checksum);
-    let listen = ListenOptions {
-        addr: remote,
-        backlog: 10,
-        conn: conn.clone(),
-    };
-    let listener = pair.stacks[1].listen(listen).expect("the port is free");
-    let connect = ConnectOptions {
-        remote,
-        local: None,
-        conn,
-    };
-    let client = pair.stacks[0].connect(pair.now, connect);
-    let mut ends = [client.ok(), None];
+    let managers = [PathManager::FullMesh, PathManager::FullMesh];
+    let (client, listener) = opened(pair, managers, checksum);
+    let mut ends = [Some(client), None];
     let (mut sent, mut read) = ([0; 2], [0; 2]);
     let mut over = [false; 2];
     let until = pair.now + Duration::from_secs(2_000);
@@ -403,29 +393,10 @@ fn transfer_until_the_end(pair: &mut Pair, checksum: bool, bytes: usize) -> [usi
                 continue;
             };
             let (stack, now) = (&mut pair.stacks[end], pair.now);
-            let chunk: Vec<u8> = (sent[end]..bytes.min(sent[end] + 50_000))
-                .map(pattern)
-                .collect();
-            if !chunk.is_empty() {
-                sent[end] += stack.write(now, id, &chunk).unwrap_or(0);
-                if sent[end] == bytes {
-                    let _ = stack.shutdown_write(now, id);
-                }
-            }
-            let mut buffer = [0; 10_000];
-            over[end] = loop {
-                match stack.read(now, id, &mut buffer) {
-                    Ok(ReadOutcome::Data(n)) => {
-                        for byte in &buffer[..n] {
-                            assert_eq!(*byte, pattern(read[end]), "at {}", read[end]);
-                            read[end] += 1;
-                        }
-                    }
-                    Ok(ReadOutcome::Empty) => break false,
-                    Ok(ReadOutcome::End) => break sent[end] == bytes,
-                    Err(_) => break true,
-                }
-            };
+            // A connection that is over takes nothing more; what was said before is read to the end.
+            let _ = push(stack, now, id, &mut sent[end], bytes);
+            let ended = drain(stack, now, id, &mut read[end]);
+            over[end] = ended.map_or(true, |ended| ended && sent[end] == bytes);
         }
     }
     read
@@ -477,7 +448,7 @@ fn subflows_follow_the_mtu_of_their_interface() {
             pair.step(Duration::from_secs(1));
             server = server.or_else(|| pair.stacks[1].accept(listener));
             if let Some(server) = server {
-                drain(&mut pair.stacks[1], pair.now, server, &mut seen);
+                drain(&mut pair.stacks[1], pair.now, server, &mut seen).expect("it lives");
             }
         }
         assert_eq!(seen, sent);

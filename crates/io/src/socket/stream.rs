@@ -4,6 +4,7 @@ use super::handle::Handle;
 use super::open::{Request, open};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::context::Context;
+use manypath_stack::api::meant;
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::{Command, ConnInfo, ConnOptions, Done};
 use std::future::poll_fn;
@@ -139,7 +140,7 @@ impl Connect {
             options,
         } = self;
         let outside = |remote: &SocketAddr| !remote.ip().is_loopback();
-        let outside: Vec<SocketAddr> = remotes.iter().map(meant).filter(outside).collect();
+        let outside: Vec<SocketAddr> = remotes.iter().copied().map(meant).filter(outside).collect();
         if outside.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::HostUnreachable,
@@ -158,15 +159,6 @@ impl Connect {
             handle: Arc::new(handle),
         };
         Ok((stream, taken))
-    }
-}
-
-/// The address that a caller means: one of `::ffff:a.b.c.d` is IPv4, which decides by which paths it is reached. Link-local addresses
-/// keep their zone.
-fn meant(addr: &SocketAddr) -> SocketAddr {
-    match addr.ip().to_canonical() {
-        IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),
-        IpAddr::V6(_) => *addr,
     }
 }
 

@@ -86,21 +86,19 @@ impl std::fmt::Display for Report {
             self.failing.len(),
             self.hash
         )?;
-        if !self.unlucky.is_empty() {
-            writeln!(
-                f,
-                "{} would not do, but with other losses, or without what happened on the path of TCP when that was done: {:?}",
-                self.unlucky.len(),
-                self.unlucky
-            )?;
-        }
-        if !self.no_way_on.is_empty() {
-            writeln!(
-                f,
-                "{} ended early, where the standard has no way on (RFC 8684 section 3.7): {:?}",
-                self.no_way_on.len(),
-                self.no_way_on
-            )?;
+        for (seeds, what) in [
+            (
+                &self.unlucky,
+                "would not do, but with other losses, or without what happened on the path of TCP when that was done",
+            ),
+            (
+                &self.no_way_on,
+                "ended early, where the standard has no way on (RFC 8684 section 3.7)",
+            ),
+        ] {
+            if !seeds.is_empty() {
+                writeln!(f, "{} {what}: {seeds:?}", seeds.len())?;
+            }
         }
         for failing in &self.failing {
             writeln!(f, "seed {}: {}", failing.seed, failing.fault)?;

@@ -6,14 +6,13 @@
 //! send itself finds out.
 
 use manypath_stack::api::{ConnInfo, ConnState};
-use manypath_tcp::time::Duration;
 
 use super::dice::{Dice, Part, millis};
 use super::judge::Fault;
 use super::network::link_name;
 use super::twin;
 use crate::endpoint::{Endpoint, Phase};
-use crate::scenario::{Action, CloseSpec, Expect, Scenario, ScenarioError};
+use crate::scenario::{Action, CloseSpec, Expect, LinkSpec, Scenario, ScenarioError};
 use crate::simulation::{RunOptions, Simulation};
 
 /// Longer than any timer of a connection runs: data is repeated for fifteen minutes on one subflow after another, and keepalives go
@@ -57,21 +56,18 @@ pub(super) fn plan(seed: u64, scenario: &Scenario, over: u64) -> Scenario {
     cut
 }
 
-/// Every path that is cut is mended, or what one end alone holds says nothing.
+/// Every link that is cut is mended later, or what one end alone holds says nothing.
 fn is_mended(scenario: &Scenario) -> bool {
-    let mends = |link: &str| {
-        let is_last = |action: &&Action| match action {
-            Action::Cut { link: cut, .. } | Action::Mend { link: cut, .. } => cut == link,
+    let ends_cut = |link: &LinkSpec| {
+        let of_link = |event: &&Action| match event {
+            Action::Cut { link: name, .. } | Action::Mend { link: name, .. } => *name == link.name,
             _ => false,
         };
-        let at = |action: &&Action| match action {
-            Action::Cut { at, .. } | Action::Mend { at, .. } => at.0,
-            _ => Duration::ZERO,
-        };
-        let last = scenario.events.iter().filter(is_last).max_by_key(at);
-        !matches!(last, Some(Action::Cut { .. }))
+        let events = scenario.events.iter().filter(of_link);
+        let last = events.max_by_key(|event| event.at().0);
+        matches!(last, Some(Action::Cut { .. }))
     };
-    scenario.links.iter().all(|link| mends(&link.name))
+    !scenario.links.iter().any(ends_cut)
 }
 
 /// Runs it and looks for what one end alone holds.

@@ -19,9 +19,9 @@ use crate::simulation::RunOptions;
 /// The client's address and the server's.
 pub(super) type Pair = (IpAddr, IpAddr);
 
-/// The run as planned left a path that damages what TCP delivers or takes options away, and did no worse than TCP on the slowest of the others that it
-/// used. Who has fallen to TCP, because all paths damage, may end as TCP does on one of them. `ours`: when the run as planned
-/// delivered, if it did.
+/// The run as planned left a path that damages what TCP delivers or takes options away, and did no worse than TCP on the slowest of
+/// the others that it used. Who has fallen to TCP, because all paths damage, may end as TCP does on one of them. `ours`: when the
+/// run as planned delivered, if it did.
 pub(super) fn is_as_tcp_elsewhere(
     scenario: &Scenario,
     seed: Option<u64>,

@@ -509,8 +509,8 @@ impl Arm {
     /// Some end of a connection was told that it failed.
     pub(super) fn failed(&self) -> bool {
         let connections = self.report.connections.iter();
-        let mut ends = connections.flat_map(|one| [Some(&one.client), one.server.as_ref()]);
-        ends.any(|end| end.is_some_and(|end| end.failure.is_some()))
+        let mut ends = connections.flat_map(ConnectionReport::ends);
+        ends.any(|end| end.failure.is_some())
     }
 
     fn of(simulation: &Simulation) -> Self {

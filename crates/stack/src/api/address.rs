@@ -5,8 +5,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::IfaceId;
 
-/// The address that an application means: an IPv4-mapped IPv6 address *is* IPv4 (RFC 3493 section 3.7).
-pub(crate) fn meant(addr: SocketAddr) -> SocketAddr {
+/// The address that an application means: an IPv4-mapped IPv6 address *is* IPv4 (RFC 3493 section 3.7). Others keep their zone.
+#[must_use]
+pub fn meant(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
             SocketAddr::new(addr.ip().to_canonical(), addr.port())

@@ -14,8 +14,8 @@ mod policy;
 mod receive;
 mod slots;
 
-pub use address::zone_of;
-pub(crate) use address::{is_of_a_host, is_of_a_link, may_come_from, meant};
+pub(crate) use address::{is_of_a_host, is_of_a_link, may_come_from};
+pub use address::{meant, zone_of};
 pub use control::{Command, Done, Ending, NewSubflow};
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};

@@ -139,19 +139,13 @@ impl Conn {
             )
         };
         let chosen = option.and_then(|_| self.best_subflow()).filter(introduced);
-        let resource = Some(MptcpOption::Reset(Reset {
+        let unspecified = MptcpOption::Reset(Reset {
             transient: false,
             reason: ResetReason::Unspecified,
-        }));
+        });
+        let why = option.or(Some(unspecified).filter(|_| self.lattice.speaks_multipath()));
         for i in 0..self.subflows.len() {
             if Some(i) != chosen {
-                let why = if option.is_some() {
-                    option
-                } else if self.lattice.speaks_multipath() {
-                    resource
-                } else {
-                    None
-                };
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
         }
