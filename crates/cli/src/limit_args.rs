@@ -22,7 +22,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) most_per_address: u32,
 
-    /// Connections of a listener that may be in their handshake or wait to be accepted
+    /// Connections of a listener that may be in their handshake (at most 1,024 of them; cookies answer the others) or wait to
+    /// be accepted
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) backlog: u32,
 

@@ -40,7 +40,7 @@ impl Default for Setup {
             time: Duration::from_secs(10),
             seed: 1,
             config: StackConfig::default(),
-            backlog: 128,
+            backlog: 4096,
             clock: None,
         }
     }

@@ -207,7 +207,7 @@ fn handshakes() -> Vec<Case> {
             "SYNs with MP_CAPABLE from made-up addresses",
             SynFlood::new(5_000, true),
             syn_cookie_sent,
-            8 * MB,
+            12 * MB,
             1.1
         ),
         case!(
@@ -215,7 +215,7 @@ fn handshakes() -> Vec<Case> {
             "SYNs without Multipath TCP from made-up addresses",
             SynFlood::new(5_000, false),
             syn_cookie_sent,
-            8 * MB,
+            12 * MB,
             1.1
         ),
         case!(

@@ -112,7 +112,8 @@ pub struct ListenOptions {
     /// The address and port; an unspecified address stands for every local address of its family, and
     /// `[::]` for both families.
     pub addr: SocketAddr,
-    /// Connections that may be in the handshake or wait for `accept`.
+    /// Connections that may be in the handshake or wait for `accept`; at most 1,024 of them in the handshake. What finds no
+    /// place is answered by cookies, see [`SynCookiePolicy`](crate::stack::SynCookiePolicy).
     pub backlog: usize,
     /// How accepted connections behave.
     pub conn: ConnOptions,

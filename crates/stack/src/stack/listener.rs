@@ -10,12 +10,16 @@ use crate::ids::ConnId;
 /// A peer that is there has answered our SYN by then: it is when we say it again (RFC 6298, section 2).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a SYN/ACK is repeated that nobody answers: as often as Linux does while there is room, and less often the fuller the
-/// backlog is, since most of them go to who never asked then. Pure.
-fn syn_ack_retries(half_open: usize, backlog: usize) -> u8 {
-    if half_open < backlog / 2 {
+/// The most handshakes of a listener that have places, however long its backlog is. Each costs some 7 KB, so more of them would
+/// give a flood of SYNs tens of megabytes; and more are not needed, as cookies answer what finds no place.
+const MOST_HALF_OPEN: usize = 1024;
+
+/// How often a SYN/ACK is repeated that nobody answers: as often as Linux does while there is room, and less often the more of the
+/// `most` places for handshakes are taken, since most of them go to who never asked then. Pure.
+fn syn_ack_retries(half_open: usize, most: usize) -> u8 {
+    if half_open < most / 2 {
         5
-    } else if half_open < backlog / 4 * 3 {
+    } else if half_open < most / 4 * 3 {
         2
     } else {
         1
@@ -41,17 +45,22 @@ impl Listener {
 
     /// There is room for one more handshake.
     pub(super) fn has_room(&self) -> bool {
-        self.half_open.len() + self.queue.len() < self.opts.backlog.max(1)
+        let waiting = self.half_open.len() + self.queue.len();
+        waiting < self.backlog() && self.half_open.len() < MOST_HALF_OPEN
+    }
+
+    fn backlog(&self) -> usize {
+        self.opts.backlog.max(1)
     }
 
     /// How often the answer to a SYN that comes now is repeated.
     pub(super) fn syn_ack_retries(&self) -> u8 {
-        syn_ack_retries(self.half_open.len(), self.opts.backlog.max(1))
+        syn_ack_retries(self.half_open.len(), self.backlog().min(MOST_HALF_OPEN))
     }
 
     /// As many wait to be accepted as may: the application is what is slow.
     pub(super) fn is_congested(&self) -> bool {
-        self.queue.len() >= self.opts.backlog.max(1)
+        self.queue.len() >= self.backlog()
     }
 
     /// Gives up the place of the oldest handshake, if its peer should have answered by now: what a flood of SYNs with
@@ -109,8 +118,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_that_fills_has_answers_repeated_less_often() {
-        for (half_open, backlog, expected) in [
+    fn the_fewer_places_are_left_the_less_often_answers_are_repeated() {
+        for (half_open, most, expected) in [
             (0, 4096, 5),
             (2047, 4096, 5),
             (2048, 4096, 2),
@@ -119,8 +128,8 @@ mod tests {
             (0, 1, 1),
             (1, 2, 1),
         ] {
-            let is = syn_ack_retries(half_open, backlog);
-            assert_eq!(is, expected, "{half_open} of {backlog}");
+            let is = syn_ack_retries(half_open, most);
+            assert_eq!(is, expected, "{half_open} of {most}");
         }
     }
 }
