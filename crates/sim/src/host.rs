@@ -417,8 +417,13 @@ impl Host {
             } else {
                 Verify::Full
             };
+            let mut leaves = true;
             let verdict = match packet.read(verify) {
                 Ok(()) => packet.summary().map_or(Ok(()), |summary| {
+                    // A kernel knows no route from an address that the host has no more. (A subflow's last word passes: it is sent
+                    // while the address goes.)
+                    let source = summary.tuple.remote.ip();
+                    leaves = interface.addresses.contains(&source) || summary.flags.rst();
                     interface.counters.sent_payload += u64::from(summary.payload);
                     if let Some(habit) = &mut self.habit {
                         habit.sent(summary);
@@ -439,7 +444,9 @@ impl Host {
             if let Err(what) = verdict {
                 note(found, &self.name, now, Rule::Wire, what);
             }
-            fabric.send(now, interface.port, packet);
+            if leaves {
+                fabric.send(now, interface.port, packet);
+            }
         }
         done
     }

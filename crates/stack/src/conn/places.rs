@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
-use super::subflow::{Greeting, Subflow};
+use super::subflow::{Greeting, Subflow, Uplink};
 use super::{Conn, Cx};
 use crate::api::SubflowEnd;
 use crate::ids::{SubflowId, SubflowSet};
@@ -164,11 +164,13 @@ impl Conn {
             .map(|i| (i, SubflowEnd::Replaced))
     }
 
-    /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works.
+    /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works, or from
+    /// which nothing leaves at present.
     fn silent_subflow(&self) -> Option<usize> {
         let was_asked = |sf: &Subflow| self.places.0.is_some_and(|round| round.has_not_heard(sf));
         let silent = |(_, sf): &(usize, &Subflow)| {
-            (sf.silence_told || was_asked(sf)) && sf.reset_with.is_none() && !is_half_open(sf)
+            let is_silent = sf.silence_told || sf.uplink != Uplink::Works || was_asked(sf);
+            is_silent && sf.reset_with.is_none() && !is_half_open(sf)
         };
         let silent = self.subflows.iter().enumerate().filter(silent);
         silent

@@ -102,8 +102,9 @@ impl Conn {
         }
     }
 
-    /// What was in flight is held to be lost and sent again now. Where nothing was, the subflow is as good as before, and a
-    /// keepalive tells the peer, who may have been sending.
+    /// What was in flight is held to be lost and sent again now. Where nothing was, the subflow is as good as before. A peer that
+    /// has been sending learns it from an acknowledgement, which tells what arrived besides (of a keepalive, whose number is old,
+    /// it takes neither); whether it is there is what the keepalive asks.
     fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.unsettled = true;
         self.schedule.forget();
@@ -112,6 +113,7 @@ impl Conn {
             sf.hinted = Some(cx.now);
             cx.count.subflow_hinted += 1;
         } else {
+            sf.tcp.force_ack();
             sf.tcp.probe_liveness(cx.now);
             self.answers_again(i, cx);
         }
