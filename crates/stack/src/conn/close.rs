@@ -7,13 +7,13 @@ use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 use manypath_wire::tcp::options::Timestamps;
 
-use super::ingest::interference;
-use super::send::FinState;
-use super::subflow::Greeting;
-use super::subflow::Subflow;
-use super::timers::Outstanding;
-use super::{Conn, Cx};
 use crate::api::{CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase};
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::send::data_rto::Outstanding;
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::Greeting;
+use crate::conn::subflow::Subflow;
+use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
 use crate::pm;
@@ -93,7 +93,7 @@ impl Conn {
         self.abort(cx);
     }
 
-    pub(super) fn let_go(&mut self, now: Instant) {
+    pub(in crate::conn) fn let_go(&mut self, now: Instant) {
         self.released = true;
         self.watch_orphan(now);
         self.bytes_at_release = self.recv.next();
@@ -423,12 +423,12 @@ impl Conn {
         }
     }
 
-    pub(super) fn has_closed(&self, now: Instant) -> bool {
+    pub(in crate::conn) fn has_closed(&self, now: Instant) -> bool {
         (0..self.subflows.len()).any(|i| self.is_closed(i, now))
     }
 
     /// Lets go of the subflows that are over. The end of one may be that of others, which stand before it.
-    pub(super) fn bury_closed(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn bury_closed(&mut self, cx: &mut Cx<'_>) {
         while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
             let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
             self.bury(i, end, cx);
@@ -469,7 +469,7 @@ impl Conn {
 
     /// A subflow that the peer finished is finished from here, too, once it has nothing in flight; the last one only
     /// when nothing has to go to the peer any more. // rfc8684:F4,F7
-    pub(super) fn answer_fins(&mut self) {
+    pub(in crate::conn) fn answer_fins(&mut self) {
         // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
         if !self.lattice.speaks_multipath() || self.failing.is_some() || self.fast_close.is_some() {
             return;
@@ -486,7 +486,7 @@ impl Conn {
     }
 
     /// Another subflow carries data.
-    pub(super) fn has_other(&self, i: usize) -> bool {
+    pub(in crate::conn) fn has_other(&self, i: usize) -> bool {
         (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
     }
 

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use manypath_tcp::time::Instant;
 
-use super::Conn;
-use super::subflow::Subflow;
 use crate::api::{ConnInfo, ConnOptions, LocalAddress, Mechanisms, PeerAddress};
+use crate::conn::Conn;
+use crate::conn::subflow::Subflow;
 use crate::ids::SubflowId;
 use crate::pm::ledger::{Announced, Local, Remote, Source};
 

@@ -3,54 +3,20 @@
 //! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
 //! siblings never call each other.
 
-mod again;
-mod answered;
-mod ask;
 mod close;
-mod control;
-mod copies;
-mod early;
+mod dss;
+mod failover;
 mod fallback;
-mod farewell;
 mod handshake;
 mod info;
-mod ingest;
-mod join;
-mod lag;
-mod mapping;
-mod memory;
-mod offset;
-mod options;
-mod order;
-mod outlived;
-mod packet;
-mod pages;
-mod passing;
+mod limits;
 mod paths;
-mod persuade;
-mod places;
-mod plain;
-mod quiet;
+mod pipeline;
+mod pull;
 mod recv;
-mod repeat;
-mod rescue;
-mod ring;
-mod schedule;
-mod segment;
 mod send;
-mod stall;
 mod subflow;
-mod swallowed;
-mod timeout;
 mod timers;
-mod transmit;
-mod trial;
-mod tune;
-mod unanswered;
-mod unmapped;
-mod uplink;
-mod watched;
-mod withhold;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -75,26 +41,26 @@ use crate::stats::Counters;
 
 pub(crate) use close::Departed;
 use close::FastCloseWait;
-use control::Steering;
-pub(crate) use early::Learnt;
+use dss::offset::{Numbering, Offset};
 use fallback::Lattice;
-pub(crate) use handshake::{Third, Unusable, capable_of, third_of, usable};
-pub(crate) use join::join_of;
-use memory::Advance;
-use offset::{Numbering, Offset};
-pub(crate) use packet::HOP_LIMIT;
-use paths::Announcements;
-pub(crate) use places::Place;
-use plain::Failing;
-use recv::ReceiveQueue;
-use send::{FinState, SendQueue};
+use fallback::infinite::Failing;
+use fallback::unmapped::{RecentAcks, Unheard};
+use fallback::withhold::Withheld;
+pub(crate) use handshake::fast_open::Learnt;
+pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
+pub(crate) use handshake::mp_join::join_of;
+use limits::Advance;
+use paths::addresses::Announcements;
+use paths::controller::Steering;
+pub(crate) use pipeline::output::Progress;
+pub(crate) use pipeline::packet::HOP_LIMIT;
+use recv::autotune::Arrivals;
+use recv::queue::ReceiveQueue;
+use send::data_rto::DataTimer;
+use send::queue::{FinState, SendQueue};
 use subflow::Subflow;
+pub(crate) use subflow::admission::Place;
 pub(crate) use subflow::{Greeting, Seat};
-use timers::DataTimer;
-pub(crate) use transmit::Progress;
-use tune::Arrivals;
-use unmapped::{RecentAcks, Unheard};
-use withhold::Withheld;
 
 /// Idle queues keep their memory for so long.
 const IDLE: Duration = Duration::from_secs(1);
@@ -161,7 +127,7 @@ pub(crate) struct Conn {
     /// How long a caller that has sent its keys may take to send more before other paths are looked for.
     proof_until: Option<Instant>,
     /// Who was asked for a place.
-    places: places::Places,
+    places: subflow::admission::Places,
     /// The caller's first data came before its keys.
     keyless_data: bool,
     /// It was asked for its keys once more, beside what timers do.
@@ -240,7 +206,7 @@ pub(crate) struct Conn {
     /// To how many bytes the receive window may grow while others need memory, too.
     window_permitted: u32,
     /// What the scheduler is to know at the next question.
-    schedule: schedule::Schedule,
+    schedule: pull::path_view::Schedule,
 }
 
 impl Conn {
@@ -300,7 +266,7 @@ impl Conn {
             established: false,
             fully_established: false,
             proof_until: None,
-            places: places::Places::default(),
+            places: subflow::admission::Places::default(),
             keyless_data: false,
             keys_asked: false,
             no_joins_to_first: birth.no_joins_to_first,
@@ -345,7 +311,7 @@ impl Conn {
             arrivals: Arrivals::new(now),
             accepted: true,
             window_permitted: u32::MAX,
-            schedule: schedule::Schedule::default(),
+            schedule: pull::path_view::Schedule::default(),
         };
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
         let first = Subflow::new(seat, tcp, greeting, now);

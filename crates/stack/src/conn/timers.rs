@@ -1,175 +1,344 @@
-//! The connection's own timers. Each is a moment or nothing; the earliest is the deadline.
+//! What a connection does because time has passed, and when it next has to.
 
+use manypath_tcp::machine::{DeadCause, Machine, State};
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::timer::Soonest;
 
-/// Longest wait between data-level repetitions.
-const LONGEST: Duration = Duration::from_secs(60);
+use crate::api::{CloseCause, EventKind, SubflowEnd};
+use crate::conn::failover::receiver_probe::PATIENCE;
+use crate::conn::failover::stale::REPLACED_AFTER;
+use crate::conn::send::data_rto::Outstanding;
+use crate::conn::send::queue::FinState;
+use crate::conn::send::retransmit::REPEATED_AT_ONCE;
+use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::{Conn, Cx};
+use crate::pm;
 
-/// What is outstanding at data level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outstanding {
-    /// Nothing.
-    Nothing,
-    /// Data or a DATA_FIN without Data ACK.
-    Data,
-    /// Only a closed window holds data back.
-    Window,
+/// How much longer than a time-out a peer of ours may keep data to itself.
+const HELD_BY_PEER: Duration = Duration::from_millis(250);
+
+/// How long a data-level acknowledgement may take where the subflow's time-out is `rto`. Pure.
+fn data_rto(rto: Option<Duration>) -> Duration {
+    let rto = rto.unwrap_or(Duration::from_secs(1));
+    // A peer may hold data for a time-out in the hope for its mapping.
+    rto.times(2).max(rto + HELD_BY_PEER)
 }
 
-/// Repeats at data level what the subflows cannot know to be missing (RFC 8684 section 3.3.6). // rfc8684:R3
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DataTimer {
-    at: Option<Instant>,
-    /// When it was started last.
-    began: Option<Instant>,
-    /// When it was started first since the peer acknowledged anything new.
-    since: Option<Instant>,
-    backoffs: u8,
-    window: bool,
-}
+impl Conn {
+    /// How long data-level acknowledgements may take on any path: the slowest usable one decides.
+    pub(crate) fn data_rto(&self) -> Duration {
+        data_rto(self.paths_for_data().map(|sf| sf.tcp.rto()).max())
+    }
 
-impl DataTimer {
+    /// How long they may take for what is on its way.
+    fn awaited_data_rto(&self) -> Duration {
+        let fastest = || self.fastest_rto();
+        data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
+    }
+
+    /// How long they may take where the subflows have acknowledged everything. Nothing that is slow is waited for: what the peer
+    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long, nor does it keep
+    /// a DATA_FIN to itself, which TCP would repeat as soon. (Where acknowledgements come without options, that is to be looked
+    /// into first.)
+    fn swallowed_data_rto(&self) -> Duration {
+        let rto = self.fastest_rto();
+        let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
+        let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
+        let sure = at_once && !carrying().any(|sf| sf.bareness.heard);
+        rto.filter(|_| sure).unwrap_or(data_rto(rto))
+    }
+
+    fn fastest_rto(&self) -> Option<Duration> {
+        self.paths_for_data().map(|sf| sf.tcp.rto()).min()
+    }
+
+    /// The longest time-out, as `rto` has it, of those subflows that wait for an acknowledgement.
+    fn slowest_on_the_way(&self, rto: impl Fn(&Machine) -> Duration) -> Option<Duration> {
+        let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
+        on_the_way.map(|sf| rto(&sf.tcp)).max()
+    }
+
+    fn paths_for_data(&self) -> impl Iterator<Item = &Subflow> {
+        let usable = |sf: &&Subflow| sf.carries_data() && !sf.is_stale();
+        self.subflows.iter().filter(usable)
+    }
+
+    /// Lets the data-level timer run exactly while something is outstanding.
+    pub(crate) fn arm_data_timer(&mut self, now: Instant) {
+        let outstanding = self.data_outstanding();
+        let idle = || !self.paths_for_data().any(|sf| sf.tcp.awaits_ack());
+        let swallowed = outstanding == Outstanding::Data && idle();
+        if self.data_timer.follow(outstanding) {
+            let rto = match swallowed {
+                true => self.swallowed_data_rto(),
+                false => self.awaited_data_rto(),
+            };
+            self.data_timer.start(now, rto);
+        } else if swallowed {
+            self.data_timer
+                .start_at_latest(now, self.swallowed_data_rto());
+        }
+    }
+
+    /// The earliest moment at which something happens by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.at
-    }
-
-    /// When it was started last.
-    pub(crate) fn began(&self) -> Option<Instant> {
-        self.began
-    }
-
-    /// Since when the peer has not acknowledged what is outstanding.
-    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
-        self.since
-    }
-
-    /// It expired since the peer acknowledged anything new.
-    pub(crate) fn has_expired(&self) -> bool {
-        self.backoffs > 0
-    }
-
-    /// It expired more than once since the peer acknowledged anything new.
-    pub(crate) fn repeats(&self) -> bool {
-        self.backoffs > 1
-    }
-
-    /// It expired once more after that.
-    pub(crate) fn repeats_in_vain(&self) -> bool {
-        self.backoffs > 2
-    }
-
-    /// Stops the timer if it should not run. True if it should and does not: [`start`](Self::start) it.
-    pub(crate) fn follow(&mut self, outstanding: Outstanding) -> bool {
-        match outstanding {
-            Outstanding::Nothing => {
-                self.progress();
-                false
-            }
-            Outstanding::Data | Outstanding::Window => {
-                let window = outstanding == Outstanding::Window;
-                let other = core::mem::replace(&mut self.window, window) != window;
-                self.at.is_none() || other
+        let mut soonest = Soonest::default();
+        soonest.consider(self.data_timer.deadline());
+        let announcing = self.announcements.deadline();
+        soonest.consider(announcing.filter(|_| self.may_announce()));
+        soonest.consider(self.manager.as_ref().and_then(pm::Manager::deadline));
+        soonest.consider(self.steering.deadline());
+        soonest.consider(self.orphan_until);
+        soonest.consider(self.lonely_until);
+        soonest.consider(self.memory_check);
+        soonest.consider(self.proof_until);
+        soonest.consider(self.places.deadline());
+        soonest.consider(self.fast_close.map(|wait| wait.deadline()));
+        soonest.consider(self.failing.map(|failing| failing.deadline()));
+        for sf in &self.subflows {
+            soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
+            soonest.consider(sf.tcp.deadline());
+            soonest.consider(sf.probe_until);
+            soonest.consider(sf.plain_at);
+            soonest.consider(sf.bare_question.deadline());
+            soonest.consider(sf.fin_waits);
+            soonest.consider(sf.answered_by.deadline());
+            soonest.consider(sf.quiet.deadline());
+            soonest.consider(sf.signal_deadline());
+            if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
+                soonest.consider(Some(repeat_at));
             }
         }
+        soonest.get()
     }
 
-    /// Waits for a time-out from now on, longer after each that passed in vain.
-    pub(crate) fn start(&mut self, now: Instant, rto: Duration) {
-        self.at = Some(now + backed_off(rto, self.backoffs));
-        self.began = Some(now);
-        self.since.get_or_insert(now);
+    /// Time has passed.
+    pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if self.subflows[i]
+                .tcp
+                .deadline()
+                .is_some_and(|at| at <= cx.now)
+            {
+                self.on_subflow_timeout(i, cx);
+            }
+        }
+        for sf in &mut self.subflows {
+            if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
+                sf.signals_welcome();
+            }
+            self.unsettled |= sf.fin_waits.take_if(|at| *at <= cx.now).is_some();
+        }
+        self.proof_due(cx);
+        self.plain_due(cx);
+        self.bare_questions_due(cx);
+        self.repeat_proofs(cx);
+        self.probes_due(cx);
+        self.places_due(cx);
+        self.quiet_due(cx);
+        self.fast_close_due(cx);
+        self.fail_due(cx);
+        self.unmapped_due(cx);
+        self.answered_due(cx);
+        if self.data_timer.is_due(cx.now) {
+            // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
+            // for as long as a path is silent.
+            let slowest = self.slowest_on_the_way(Machine::base_rto);
+            let rto = slowest.map_or(Duration::ZERO, |rto| data_rto(Some(rto)));
+            if self.data_timer.fire(cx.now, rto) {
+                self.on_data_timeout(cx);
+            }
+        }
+        if self.memory_check.is_some_and(|at| at <= cx.now) {
+            self.memory_check = None;
+            self.send.release_idle();
+            self.recv.release_idle();
+        }
+        if self.lonely_until.is_some_and(|until| until <= cx.now) {
+            self.lonely_until = None;
+            self.finish(CloseCause::NoSubflow, cx);
+            // Those that were being made come too late.
+            for i in 0..self.subflows.len() {
+                self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+            }
+        }
+        self.linger_due(cx);
     }
 
-    /// As [`start`](Self::start), where that is sooner than it is due by now.
-    pub(crate) fn start_at_latest(&mut self, now: Instant, rto: Duration) {
-        let due = now + backed_off(rto, self.backoffs);
-        self.at = self.at.map(|at| at.min(due));
+    fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let outcome = self.subflows[i].tcp.on_timeout(cx.now);
+        if outcome.late {
+            self.repeats_end(i, cx);
+        }
+        if outcome.silent {
+            self.becomes_suspect(i, cx);
+        }
+        if outcome.rto_fired {
+            cx.count.rto += 1;
+            self.becomes_stale(i, cx);
+            self.proof_overdue(i, cx);
+            self.nothing_came_back(i, cx);
+            // Where nothing ever got through, a path may refuse data with options, which a join does not change.
+            let worked = self.send.una() > self.tx_start;
+            if worked && outcome.backoffs >= REPLACED_AFTER {
+                self.wants_replacement(i, cx);
+            }
+            self.wants_bare_answer(i, cx);
+            self.withheld_unanswered(i, outcome.backoffs, cx);
+            self.outlived(i, cx);
+            let sf = &self.subflows[i];
+            let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
+            self.push_event(EventKind::Timeout {
+                subflow,
+                tuple,
+                rto,
+                backoffs: outcome.backoffs,
+            });
+        }
+        if let Some(cause) = outcome.dead {
+            cx.count.subflow_timed_out += 1;
+            let end = match cause {
+                DeadCause::Timeout
+                | DeadCause::KeepAlive
+                | DeadCause::UserTimeout
+                | DeadCause::SynTimeout => SubflowEnd::TimedOut,
+            };
+            self.subflows[i].end.get_or_insert(end);
+        }
+        self.refresh_sample(i);
     }
 
-    /// The peer acknowledged something new.
-    pub(crate) fn progress(&mut self) {
-        (self.at, self.since) = (None, None);
-        self.backoffs = 0;
+    /// The peer was heard on a subflow that carries data since the data-level timer was started.
+    fn was_heard_meanwhile(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        let since = sf.quiet.heard_at();
+        sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
     }
 
-    /// The peer's window opened.
-    pub(crate) fn window_opened(&mut self) {
-        if self.window {
-            self.progress();
+    /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
+    /// last subflow says as much. Nothing would be sent after it. // rfc8684:F4,B13
+    pub(in crate::conn) fn finish_with_data_fin(&mut self) {
+        let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
+        let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
+        let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
+        // While the peer's data comes, the Data ACK may be in a queue behind it, and the peer would go on without this subflow
+        // as soon as it has another.
+        let fed = self
+            .data_timer
+            .began()
+            .is_some_and(|began| self.fed > began);
+        let last = last.filter(|_| self.recv.finished() || !fed);
+        // Where there were others, or may be for the peer by a proof of ours, it cannot take the FIN for the end of the stream. Nothing
+        // could follow it: neither data, nor our answer if the peer goes on as TCP.
+        let sent = self.send.end() > self.tx_start;
+        let others = self.joined || self.is_proving();
+        let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
+        // A peer that does not know us yet would take it for the end of a TCP connection.
+        let known =
+            |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
+        if let Some(i) = last.filter(known).filter(|_| self.failing.is_none()) {
+            self.subflows[i].finish = true;
         }
     }
 
-    /// Its moment has come.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at <= now)
-    }
-
-    /// It is due. True if a time-out has passed since it began, by what is known now; it then waits twice as long for the next
-    /// time.
-    pub(crate) fn fire(&mut self, now: Instant, rto: Duration) -> bool {
-        let began = self.began.unwrap_or(now);
-        let due = began + backed_off(rto, self.backoffs);
-        if due > now {
-            self.at = Some(due);
-            return false;
+    /// The peer is heard and has everything but the DATA_FIN, which was said for two time-outs. Each subflow on which it is heard
+    /// ends by a FIN, which has a peer look again that noted the DATA_FIN and did not act on it, as Linux (6.18) may. It is said by
+    /// itself beside that. // rfc8684:F2,F4
+    fn finish_for_unheard_fin(&mut self) {
+        let fed = || self.data_timer.began().is_some_and(|at| self.fed > at);
+        let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        let settled = self.failing.is_none() && !self.holds_something() && !self.is_proving();
+        // The other direction goes on while the peer's data comes.
+        let receiving = !self.recv.finished() && fed();
+        if !due || !settled || receiving {
+            return;
         }
-        self.at = None;
-        self.backoffs = self.backoffs.saturating_add(1);
-        true
+        for i in 0..self.subflows.len() {
+            // One that does not know us yet would take it for the end of a TCP connection.
+            let known = self.subflows[i].data_was_acked || self.subflows[i].data_came_mapped;
+            self.subflows[i].finish |= (known || self.joined) && self.was_heard_meanwhile(i);
+        }
     }
 
-    pub(crate) fn stop(&mut self) {
-        self.at = None;
-    }
-}
-
-fn backed_off(rto: Duration, backoffs: u8) -> Duration {
-    Duration::from_nanos(rto.as_nanos().saturating_mul(1 << backoffs.min(16))).min(LONGEST.max(rto))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_until_there_is_progress() {
-        // rfc8684:R3
-        let rto = Duration::from_millis(100);
-        let mut t = DataTimer::default();
-        let start = Instant::from_secs(1);
-        assert!(t.follow(Outstanding::Data));
-        t.start(start, rto);
-        assert!(!t.follow(Outstanding::Data), "it runs already");
-        assert_eq!(t.deadline(), Some(start + rto));
-        assert!(!t.is_due(start));
-        let first = start + rto;
-        assert!(t.is_due(first) && t.fire(first, rto) && t.follow(Outstanding::Data));
-        t.start(first, rto);
-        assert_eq!(t.deadline(), Some(first + rto + rto));
-        t.progress();
-        assert!(t.follow(Outstanding::Data));
-        t.start(first, rto);
-        assert_eq!(t.deadline(), Some(first + rto));
-        assert!(!t.follow(Outstanding::Nothing));
-        assert_eq!(t.deadline(), None);
-        t.start(first, rto);
-        assert!(t.follow(Outstanding::Window), "it waits for something else");
+    /// A DATA_FIN that was said by itself has no Data ACK: where there were other subflows, each is asked, so that the next time it is
+    /// known where the peer is heard. // rfc8684:F2
+    fn ask_where_fin_is_unheard(&mut self, now: Instant) {
+        let others = self.joined && !self.holds_something();
+        if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
+            self.ask_all(now);
+        }
     }
 
-    #[test]
-    fn it_waits_from_its_beginning_by_what_is_known_when_it_is_due() {
-        // rfc8684:R3
-        let (short, long) = (Duration::from_millis(100), Duration::from_millis(250));
-        let start = Instant::from_secs(1);
-        let mut t = DataTimer::default();
-        t.start(start, short);
-        assert!(!t.fire(start + short, long), "put off");
-        assert_eq!(t.deadline(), Some(start + long));
-        // What was slow has arrived.
-        t.start_at_latest(start + short, short);
-        assert_eq!(t.deadline(), Some(start + short + short));
-        t.start_at_latest(start + short + short, short);
-        assert_eq!(t.deadline(), Some(start + short + short), "never later");
-        assert!(t.fire(start + short + short, short) && t.has_expired());
+    /// A bare DATA_FIN is no data of a subflow, whose own time-outs would end it. A subflow on which the peer answered nothing for as long
+    /// as data is repeated ends, as one with a FIN of TCP does: it may be behind a NAT that has forgotten it, for ever. From half that
+    /// time on it is probed, which a peer answers that the DATA_FIN's option does not reach.
+    // rfc8684:F2; RFC 9293 section 3.8.3; RFC 5482
+    fn give_up_unanswered_fin(&mut self, cx: &mut Cx<'_>) {
+        let Some(since) = self.data_timer.unanswered_since() else {
+            return;
+        };
+        let patience = self.opts.user_timeout.unwrap_or(PATIENCE);
+        for i in 0..self.subflows.len() {
+            let sf = &mut self.subflows[i];
+            let silent = cx.now.since(since.max(sf.quiet.heard_at()));
+            if !(sf.carries_data() && self.send.lacks_fin_only()) {
+                continue;
+            }
+            if silent >= patience {
+                cx.count.subflow_timed_out += 1;
+                self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+            } else if silent >= patience.over(2) {
+                sf.tcp.probe_liveness(cx.now);
+            }
+        }
+    }
+
+    /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
+    /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, for as long as it takes, and one that
+    /// did not answer the last question has to answer the next ones, or another subflow is made.
+    fn ask_all(&mut self, now: Instant) {
+        let silent_too = !self.has_healthy();
+        let again = self.data_timer.repeats();
+        let began = self.data_timer.began().unwrap_or(now);
+        let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
+        for sf in self.subflows.iter_mut().filter(asked) {
+            sf.tcp.probe_liveness(now);
+            if again && sf.quiet.heard_at() < began {
+                sf.quiet.doubt(now);
+            }
+        }
+    }
+
+    /// Nothing new was acknowledged at data level for long. // rfc8684:R3
+    fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
+        cx.count.conn_rto += 1;
+        self.send.note_fin_unheard();
+        if self.falls_for_want_of_data_acks(cx) {
+            return;
+        }
+        // Where segments are joined and mappings get lost by it, one alone gets through.
+        let most = match self.data_timer.repeats() {
+            true => u64::from(self.window_step() / 2),
+            false => REPEATED_AT_ONCE,
+        };
+        self.repeat_missing(most);
+        if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
+            // A bare DATA_FIN is no data of the subflow, which therefore cannot know that its path is dead: say it on all.
+            // rfc8684:F2
+            let half_closed = |sf: &Subflow| {
+                let sent = matches!(sf.tcp.state(), State::FinWait1 | State::FinWait2);
+                sent && sf.reset_with.is_none()
+            };
+            let told = |sf: &&mut Subflow| sf.carries_data() || half_closed(sf);
+            for sf in self.subflows.iter_mut().filter(told) {
+                sf.tcp.force_ack();
+            }
+            self.ask_where_fin_is_unheard(cx.now);
+            self.give_up_unanswered_fin(cx);
+            self.finish_for_unheard_fin();
+            self.finish_with_data_fin();
+        } else if self.data_outstanding() == Outstanding::Window {
+            self.ask_all(cx.now);
+        }
     }
 }

@@ -1,0 +1,123 @@
+//! Data of a joined subflow that somebody acknowledges without a Data ACK (RFC 8684 section 3.7).
+//!
+//! Options do not pass then, and the subflow has to end; or a proxy acknowledges by itself, and what the peer says comes a
+//! round trip later, with its options, under numbers that are known by then. Which of the two it is turns out within a
+//! time-out at data level. A proxy's subflow stays, but as one that is used when nothing better is left: its round trip
+//! is the proxy's and its window the proxy's buffer, so a scheduler would take a slow path for the fastest, and what is lost
+//! behind the proxy only the connection itself finds out, late. Not so behind a proxy at the far end, which answers no sooner than
+//! the peer did in the handshake: its subflow is one like any other (gauntlet 652291, 744586).
+//!
+//! Owns what such a subflow is good for. Must never concern the first subflow, which falls to TCP, or rests first.
+
+use manypath_tcp::time::Instant;
+
+use crate::api::{FallbackCause, SubflowEnd};
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::{Conn, Cx};
+
+/// Who answers for the data of a subflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AnsweredBy {
+    /// The peer, as far as is known.
+    #[default]
+    Peer,
+    /// Somebody acknowledged the first data without options.
+    Somebody {
+        /// When it has to be known whether that was a proxy.
+        until: Instant,
+        /// A Data ACK came since.
+        heard: bool,
+    },
+    /// A proxy, and behind it the peer.
+    Proxy,
+}
+
+impl AnsweredBy {
+    /// When more is known.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Somebody { until, .. } => Some(until),
+            Self::Peer | Self::Proxy => None,
+        }
+    }
+
+    /// A Data ACK came on the subflow.
+    pub(crate) fn heard(&mut self) {
+        if let Self::Somebody { heard, .. } = self {
+            *heard = true;
+        }
+    }
+
+    /// What it is when the time is over. `arrived`: the subflow's first data has its Data ACK by now, by whatever path.
+    /// Nothing: it is of no use. Pure. // rfc8684:B3
+    fn at_the_end(self, arrived: bool) -> Option<Self> {
+        match self {
+            Self::Somebody { heard, .. } => (heard && arrived).then_some(Self::Proxy),
+            Self::Peer | Self::Proxy => Some(self),
+        }
+    }
+}
+
+impl Conn {
+    /// First data of a joined subflow was acknowledged without a Data ACK.
+    pub(crate) fn answered_by_somebody(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let until = cx.now + self.data_rto();
+        let sf = &mut self.subflows[i];
+        if sf.answered_by == AnsweredBy::Peer {
+            let heard = false;
+            sf.answered_by = AnsweredBy::Somebody { until, heard };
+        }
+    }
+
+    /// Looks who it was. // rfc8684:B3
+    pub(crate) fn answered_due(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let sf = &mut self.subflows[i];
+            if sf.answered_by.deadline().is_none_or(|at| at > cx.now) {
+                continue;
+            }
+            let una = self.send.una();
+            let arrived = sf.first_end.is_some_and(|end| una >= end);
+            match sf.answered_by.at_the_end(arrived) {
+                Some(proxy) => {
+                    sf.answered_by = proxy;
+                    cx.count.subflow_proxied += 1;
+                }
+                None => {
+                    sf.answered_by = AnsweredBy::Peer;
+                    if self.is_left(i) {
+                        // No other carries what it would lose.
+                        self.options_stopped(i, FallbackCause::OptionsLost, cx);
+                    } else {
+                        self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_told_from_a_path_without_options() {
+        // rfc8684:B3
+        let until = Instant::from_secs(1);
+        let mut bare = AnsweredBy::Somebody {
+            until,
+            heard: false,
+        };
+        assert_eq!(bare.deadline(), Some(until));
+        // Its data may have arrived elsewhere; options still do not come back.
+        assert_eq!(bare.at_the_end(true), None);
+        bare.heard();
+        assert_eq!(bare.at_the_end(false), None, "its data never arrived");
+        assert_eq!(bare.at_the_end(true), Some(AnsweredBy::Proxy));
+        let mut peer = AnsweredBy::Peer;
+        peer.heard();
+        assert_eq!(peer, AnsweredBy::Peer);
+        assert_eq!(peer.deadline(), None);
+    }
+}

@@ -1,0 +1,407 @@
+//! What a silent path means for the others, and what its answer means for it.
+//!
+//! A subflow whose path falls silent becomes first suspect, then stale. What it carried travels on other subflows from
+//! then on, the oldest first, and nothing new is given to it. It is asked again and again whether it works; the first
+//! answer makes it a subflow like any other.
+
+use manypath_tcp::time::Duration;
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
+
+use crate::api::SubflowEnd;
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::Subflow;
+use crate::conn::{Conn, Cx};
+use crate::ids::{SubflowId, SubflowSet};
+use crate::pm;
+
+/// A silent path is asked at least this often whether it works, while another one carries the data.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// For so long the SYN of a join asks as often where nothing waits to be sent.
+const OFTEN: Duration = Duration::from_secs(60);
+/// Then it asks after this part of the silence, at most: a path that returns is found in a fraction of its outage.
+const PART: u64 = 8;
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// Time-outs in a row after which a second subflow is begun beside the first: what was in flight on that one when its path
+/// died must be repeated on it before anything new, however useless, and a join may be quicker.
+pub(crate) const REPLACED_AFTER: u8 = 2;
+
+/// Round trips that a join takes before it carries data.
+const JOIN_ROUND_TRIPS: u32 = 2;
+
+/// What a subflow asks its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Nothing in particular.
+    None,
+    /// Whether what was lost gets through now.
+    Stale,
+    /// Whether the peer answers a SYN, where there was a subflow before.
+    Rejoin,
+}
+
+/// The longest time between two questions to a path that is silent. Repeating data is bounded only while nobody waits for
+/// its answer, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN
+/// is small, and stands for the SYNs of new attempts that could be made as often. Who only reads, and heard nothing `since` then
+/// where the join is made, asks later and later. Pure.
+pub(crate) fn probe_interval(
+    question: Question,
+    another_answers: bool,
+    reads_since: Option<Duration>,
+) -> Option<Duration> {
+    match question {
+        Question::None => None,
+        Question::Stale => another_answers.then_some(PROBE_INTERVAL),
+        Question::Rejoin => Some(match reads_since {
+            Some(silence) if silence >= OFTEN => silence.over(PART).min(SELDOM),
+            Some(_) | None => PROBE_INTERVAL,
+        }),
+    }
+}
+
+/// A silent subflow answers while a join beside it is under way. It stays the one if the join would not be sooner with new
+/// data than it is with repeating `backlog` bytes, when its window begins with `initial` bytes and doubles each round
+/// trip. Pure.
+pub(crate) fn keeps_its_place(backlog: u32, initial: u32) -> bool {
+    backlog <= initial.saturating_mul((1 << JOIN_ROUND_TRIPS) - 1)
+}
+
+impl Conn {
+    /// Some subflow carries data and answers.
+    pub(crate) fn has_healthy(&self) -> bool {
+        self.subflows.iter().any(crate::conn::Subflow::answers)
+    }
+
+    /// Another subflow than `avoid` can carry what that one has in flight: one that answers, where there is one.
+    pub(crate) fn can_rescue(&self, avoid: Option<SubflowId>) -> bool {
+        let healthy = self.has_healthy();
+        self.subflows
+            .iter()
+            .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
+    }
+
+    /// Where nothing goes that is sent again: not where it was lost. And where a new subflow has lost what it was given, not on
+    /// others of which nothing is known, as long as options are known to pass on one.
+    pub(in crate::conn) fn not_again_on(&self, lost_on: Option<SubflowId>) -> SubflowSet {
+        let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
+        let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
+        let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
+        if self.new_one_lost && others().any(proven) {
+            others()
+                .filter(|sf| !proven(sf))
+                .for_each(|sf| not_on.insert(sf.id()));
+        }
+        not_on
+    }
+
+    /// Nothing was heard for two round trips. That is too little to call the path dead, but the reader will soon wait for
+    /// what is under way there. Another path begins to carry it; what it has not come to when the answer arrives after
+    /// all stays where it is. // rfc8684:R4
+    pub(crate) fn becomes_suspect(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if !sf.carries_data() || sf.is_stale() || sf.suspect {
+            return;
+        }
+        sf.suspect = true;
+        cx.count.subflow_suspect += 1;
+        self.refresh_sample(i);
+        if self.has_healthy() {
+            self.reinject_all(i);
+        }
+    }
+
+    /// The acknowledgement of the only segment in flight is later than any lately, but earlier than a peer that holds it back
+    /// would have to send it. Another path repeats the segment, nothing else: readers wait for the end of what was written.
+    pub(crate) fn repeats_end(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
+        let another =
+            |sf: &Subflow| sf.id() != self.subflows[i].id() && sf.answers() && !sf.is_backup();
+        if suited && self.subflows.iter().any(another) {
+            cx.count.subflow_late += 1;
+            self.reinject_all(i);
+        }
+    }
+
+    /// A time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
+    pub(crate) fn becomes_stale(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
+            return;
+        }
+        let sf = &mut self.subflows[i];
+        sf.stale_since = Some(cx.now);
+        cx.count.subflow_stale += 1;
+        self.refresh_sample(i);
+        if self.has_healthy() {
+            self.reinject_all(i);
+        }
+    }
+
+    /// A router says that the peer cannot be reached by this path. Anybody who sees or guesses a sequence number can say
+    /// so, and routes flap, hence the subflow lives on; but nobody waits for it. // rfc8684:R4
+    pub(crate) fn on_unreachable(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let another = (0..self.subflows.len()).any(|j| j != i && self.subflows[j].answers());
+        if another {
+            self.becomes_stale(i, cx);
+        }
+    }
+
+    /// What was sent on a silent path is acknowledged: it is a path like any other again.
+    pub(crate) fn answers_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let healthy = self.has_healthy();
+        let sf = &mut self.subflows[i];
+        let was_stale = sf.is_stale();
+        (sf.stale_since, sf.suspect, sf.rescued) = (None, false, None);
+        sf.tcp.set_probe_interval(cx.now, None);
+        let told = core::mem::take(&mut sf.silence_told);
+        let only_late = !sf.tcp.in_recovery();
+        let subflow = sf.id();
+        cx.count.subflow_recovered += u64::from(was_stale);
+        self.refresh_sample(i);
+        if only_late {
+            self.send.forget_reinjections_from(subflow);
+        }
+        if told {
+            let silent = false;
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+            self.defends_its_place(i, cx);
+        }
+        if was_stale {
+            if !healthy {
+                self.rescue_from_stale(i);
+            }
+            self.try_siblings_at_once(i, cx);
+        }
+    }
+
+    /// A subflow answers: who shares its interface probably works as well.
+    pub(crate) fn try_siblings_at_once(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let iface = self.subflows[i].seat.iface;
+        for j in 0..self.subflows.len() {
+            if j != i && self.subflows[j].seat.iface == iface {
+                self.try_at_once(j, cx);
+            }
+        }
+    }
+
+    /// The peer was heard on a subflow: if that is silent in our direction, it is tried at once. But a path may work in the
+    /// other direction alone, so this happens no more often than by its timer.
+    pub(crate) fn on_sign_of_life(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let lately = sf.hinted.is_some_and(|at| cx.now < at + sf.tcp.rto());
+        if sf.is_stale() && !lately {
+            self.try_at_once(i, cx);
+        }
+    }
+
+    /// The path of a subflow may work again: if it was silent, it is asked now and not when its timer expires.
+    pub(crate) fn try_at_once(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if sf.tcp.on_path_hint(cx.now) {
+            sf.hinted = Some(cx.now);
+            cx.count.subflow_hinted += 1;
+        }
+    }
+
+    /// Keeps the questions to silent paths as frequent as they should be.
+    pub(crate) fn watch_silence(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let question = self.subflows[i].question();
+            if question != Question::None {
+                let reads_since = self.reads_since(i, cx);
+                let interval = probe_interval(question, self.has_healthy(), reads_since);
+                self.subflows[i].tcp.set_probe_interval(cx.now, interval);
+            }
+            if self.subflows[i].silence_told {
+                self.watch_replacement(i, cx);
+            }
+        }
+    }
+
+    /// Nothing of ours waits for an answer, and how long nothing was heard between the addresses of a subflow.
+    fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
+        let heard = |j: usize| self.subflows[j].quiet.heard_at();
+        let up = self.twins(i).filter(|j| self.subflows[*j].was_up());
+        let last = up.map(heard).max().unwrap_or_else(|| heard(i));
+        let waits = self.send.una() < self.send.end();
+        (!waits).then(|| cx.now.since(last))
+    }
+
+    /// A subflow that is silent no more needs no other in its place, unless that is being made already.
+    fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let joining = |j: usize| self.subflows[j].question() == Question::Rejoin;
+        if !sf.is_stale() && !sf.quiet.deaf && !self.twins(i).any(joining) {
+            self.subflows[i].silence_told = false;
+            let (subflow, silent) = (self.subflows[i].id(), false);
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+
+    /// A path has been silent for long: the path manager may have another subflow made there, whose SYN asks whether the
+    /// path works again, and which carries new data at once when it does.
+    pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if sf.carries_data() && !sf.silence_told {
+            sf.silence_told = true;
+            let (subflow, silent) = (sf.id(), true);
+            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+
+    /// The other subflows between the same addresses.
+    fn twins(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.subflows.len()).filter(move |&j| j != i && self.are_twins(i, j))
+    }
+
+    /// Two subflows are between the same addresses.
+    pub(in crate::conn) fn are_twins(&self, i: usize, j: usize) -> bool {
+        let of = |j: usize| {
+            let seat = &self.subflows[j].seat;
+            (seat.iface, seat.tuple.local.ip(), seat.tuple.remote)
+        };
+        of(i) == of(j)
+    }
+
+    /// A silent subflow answers: a join that was begun in its place is given up, unless it is the quicker one.
+    fn defends_its_place(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let tcp = &self.subflows[i].tcp;
+        let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
+        let stays = keeps_its_place(backlog, tcp.cwnd());
+        let joining = |&j: &usize| self.subflows[j].question() == Question::Rejoin;
+        let rival = self.twins(i).find(joining);
+        match rival {
+            Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
+            Some(_) => self.subflows[i].disputed = true,
+            None => {}
+        }
+    }
+
+    /// A subflow came up where another one is silent, or still repeats what was lost: that one ends as soon as options are
+    /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
+    pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let silent = |&j: &usize| {
+            let old = &self.subflows[j];
+            old.carries_data() && (old.silence_told || old.disputed)
+        };
+        let Some(j) = self.twins(i).find(silent) else {
+            return;
+        };
+        let old = &mut self.subflows[j];
+        // A receiver cannot see how much the sender has to repeat on the old one.
+        let sender = core::mem::take(&mut old.disputed);
+        if sender && !old.silence_told && !old.tcp.in_recovery() {
+            self.finish_subflow(i, SubflowEnd::Replaced);
+            return;
+        }
+        let replaced = old.id();
+        self.subflows[i].replaces = Some(replaced);
+        self.takes_over(i, cx);
+    }
+
+    /// Ends the subflow in whose place this one was made, once this one is known to be of use.
+    pub(crate) fn takes_over(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let of_use = sf.data_was_acked || sf.data_came_mapped;
+        let old = sf.replaces.take_if(|_| of_use);
+        let Some(j) = old.and_then(|old| self.position(old)) else {
+            return;
+        };
+        let why = MptcpOption::Reset(Reset {
+            transient: true,
+            reason: ResetReason::UnacceptablePerformance,
+        });
+        cx.count.subflow_replaced += 1;
+        self.reset_subflow(j, SubflowEnd::Replaced, Some(why), cx);
+    }
+
+    /// Everything that a subflow has in flight, and that was not put up before, shall also travel elsewhere.
+    // rfc8684:R1
+    pub(crate) fn reinject_all(&mut self, i: usize) {
+        if !self.lattice.speaks_multipath() {
+            return;
+        }
+        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
+        let from = sf.rescued.replace(sf.tcp.snd_nxt_ssn());
+        let avoid = Some(sf.id());
+        let put_up =
+            |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
+        for m in sf.tx.iter().filter(|m| !put_up(m)) {
+            let end = m.at + u64::from(m.len);
+            if end > una {
+                self.send.reinject(m.at..end, avoid);
+            }
+        }
+        // The DATA_FIN may have been lost with it. // rfc8684:F1
+        self.send.fin_lost |= self.send.fin == FinState::Sent;
+    }
+
+    /// Options do not pass on a subflow: what it acknowledged is not there either, unless there is a Data ACK. // rfc8684:M2
+    pub(crate) fn reinject_swallowed(&mut self, i: usize) {
+        if !self.lattice.speaks_multipath() {
+            return;
+        }
+        let avoid = Some(self.subflows[i].id());
+        for part in self.subflows[i].swallowed.take() {
+            self.send.reinject(part, avoid);
+        }
+    }
+
+    /// What waits on paths that went silent can travel here.
+    pub(crate) fn rescue_from_stale(&mut self, i: usize) {
+        for j in 0..self.subflows.len() {
+            if self.subflows[j].is_stale() && j != i {
+                self.reinject_all(j);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_silent_path_beside_a_working_one_is_asked_often() {
+        let often = Some(PROBE_INTERVAL);
+        for (question, another, expected) in [
+            (Question::None, false, None),
+            (Question::None, true, None),
+            (Question::Stale, false, None),
+            (Question::Stale, true, often),
+            (Question::Rejoin, false, often),
+            (Question::Rejoin, true, often),
+        ] {
+            let interval = probe_interval(question, another, None);
+            assert_eq!(interval, expected, "{question:?} {another}");
+        }
+    }
+
+    #[test]
+    fn who_only_reads_asks_a_dead_path_less_and_less() {
+        for (silence, expected) in [
+            (0, 1_000),
+            (59, 1_000),
+            (60, 7_500),
+            (240, 30_000),
+            (900, 60_000),
+        ] {
+            let reads_since = Some(Duration::from_secs(silence));
+            let interval = probe_interval(Question::Rejoin, false, reads_since);
+            assert_eq!(interval, Some(Duration::from_millis(expected)), "{silence}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_repeated_while_a_join_is_made_needs_no_join() {
+        for (backlog, initial, stays) in [
+            (0, 14_000, true),
+            (42_000, 14_000, true),
+            (42_001, 14_000, false),
+            (u32::MAX, u32::MAX, true),
+        ] {
+            assert_eq!(keeps_its_place(backlog, initial), stays, "{backlog}");
+        }
+    }
+}

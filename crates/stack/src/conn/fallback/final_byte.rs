@@ -1,0 +1,47 @@
+//! The last word of a connection that fell to TCP behind its last data (RFC 8684 section 3.7).
+//!
+//! The infinite mapping travels on new data, and there is none. A peer that heard options to the last, because they stopped on
+//! the way from it to us alone or on segments without data, takes the FIN for that of a subflow, and waits for the end of the
+//! stream. So the last byte goes once more, under its own number, and says it: a box that leaves options on data leaves this one,
+//! and where none is left, data that comes again without tells that the FIN is not the first to do so. TCP drops an old byte, and
+//! who looks at its options knows what the FIN means.
+//!
+//! Owns when that is due. Must never send a byte that the peer could take for a new one.
+
+use crate::api::FallbackCause;
+use crate::conn::send::queue::FinState;
+use crate::conn::{Conn, Cx};
+
+impl Conn {
+    /// Whether the last byte has to say that we fell, before the FIN. // rfc8684:B4,B13
+    pub(in crate::conn) fn owes_farewell(&self) -> bool {
+        let mut living = self.subflows.iter().filter(|sf| sf.reset_with.is_none());
+        let (Some(sf), None) = (living.next(), living.next()) else {
+            return false;
+        };
+        let last = self.send.fin == FinState::Queued && self.send.all_sent();
+        let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
+        let unsaid = self.lattice.infinite_due() && !(self.infinite_said || self.took_leave);
+        let known = self.remote.is_some() && !self.joined;
+        self.alone_knows() && known && unsaid && last && arrived
+    }
+
+    /// The peer may not know that we fell: else it was the peer who said so.
+    pub(in crate::conn) fn alone_knows(&self) -> bool {
+        matches!(
+            self.lattice.cause(),
+            Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
+        )
+    }
+
+    /// Has it sent. True: the FIN waits for that.
+    pub(in crate::conn) fn takes_leave(&mut self, cx: &Cx<'_>) -> bool {
+        if !self.owes_farewell() {
+            return false;
+        }
+        for sf in &mut self.subflows {
+            sf.tcp.probe_liveness(cx.now);
+        }
+        true
+    }
+}

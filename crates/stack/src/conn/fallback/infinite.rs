@@ -1,0 +1,640 @@
+//! From Multipath TCP to plain TCP on a living connection: MP_FAIL and the infinite mapping (RFC 8684 section 3.7).
+//!
+//! Whoever finds a wrong checksum on the only subflow says MP_FAIL and holds the subflow's bytes back, in the order of
+//! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
+//! stream's order, and what was held is part of it.
+
+use core::ops::Range;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::dsn::Dsn;
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
+
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::dss::mapping::RxMapping;
+use crate::conn::dss::offset::Offset;
+use crate::conn::failover::pep::AnsweredBy;
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::recv::queue::Placed;
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::{Conn, Cx};
+use crate::ids::SubflowId;
+
+/// How often an MP_FAIL is sent before its subflow is given up.
+const MOST_FAILS: u8 = 5;
+/// How often one that nothing answers is sent before the connection goes on as TCP.
+const UNHEARD_FAILS: u8 = 3;
+/// How often the proof of a join is repeated before nothing waits for its answer.
+const PROOFS_IN_VAIN: u8 = 2;
+
+/// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    subflow: SubflowId,
+    /// Where the mapping that failed starts: nothing from here on was acknowledged above the subflow.
+    at: Offset,
+    /// Where that mapping began on the subflow, in the peer's numbers.
+    ssn: Ssn,
+    /// Bytes of the subflow from there on, in place and not counted yet.
+    held: u64,
+    /// How many of them came last, in order, on segments without a mapping, and where on the subflow those begin.
+    bare: u64,
+    bare_from: Ssn,
+    /// Where the last segment with a mapping began.
+    mapped_at: Option<Ssn>,
+    pub(in crate::conn) since: Instant,
+    again_at: Instant,
+    sent: u8,
+    /// The peer said something since then that was not under way, and that tells nothing against its hearing us.
+    heard: bool,
+    /// The peer, which once had other subflows, said MP_FAIL. Whether it goes on or begins again, its infinite mapping says.
+    answered: bool,
+}
+
+impl Failing {
+    pub(crate) fn deadline(&self) -> Instant {
+        self.again_at
+    }
+
+    pub(crate) fn subflow(&self) -> SubflowId {
+        self.subflow
+    }
+
+    /// The peer has fallen, and where its stream goes on its next data will say. What we send it takes without mappings.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    fn end(&self) -> Offset {
+        self.at + self.held
+    }
+
+    /// So many more bytes are held, which began there if they came in order.
+    fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
+        let held = self.held + bytes;
+        match began.filter(|_| began != self.mapped_at) {
+            Some(began) => Self {
+                held,
+                bare_from: if self.bare == 0 {
+                    began
+                } else {
+                    self.bare_from
+                },
+                bare: self.bare + bytes,
+                ..self
+            },
+            None => Self {
+                held,
+                bare: 0,
+                ..self
+            },
+        }
+    }
+
+    /// Where the stream begins of which an infinite mapping says that it begins with `said`, on a segment that begins at `here`:
+    /// there and the place of what came before, which the mapping covers too if it came on the last piece of its segment. Numbers
+    /// on the way may differ from those in mappings, for something rewrites; where pieces came before that are not its own, who
+    /// knows. Pure.
+    pub(in crate::conn) fn begins(&self, said: Ssn, here: Ssn) -> Option<(Ssn, Range<Offset>)> {
+        match self.bare {
+            0 => Some((here, self.end()..self.end())),
+            _ if said == here => Some((here, self.end()..self.end())),
+            bare if said == self.bare_from => {
+                Some((said, self.at + (self.held - bare)..self.end()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Conn {
+    /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
+    pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+        cx.count.dss_checksum_failed += 1;
+        let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
+        if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
+            self.recv.discard(self.subflows[i].id());
+            self.fail_subflow(i, m.at, cx);
+            return;
+        }
+        // The subflow has acknowledged these bytes: nobody will send them again below.
+        self.subflows[i].rx.clear();
+        // What is rewritten may be longer. If this is the stream, the FIN of the subflow tells where it ends; else the peer
+        // says its DATA_FIN again. // rfc8684:B13
+        self.recv.forget_end();
+        self.failing = Some(Failing {
+            subflow: self.subflows[i].id(),
+            at: m.at,
+            ssn: m.ssn,
+            held: u64::from(m.len),
+            bare: 0,
+            bare_from: m.ssn,
+            mapped_at: None,
+            since: cx.now,
+            again_at: cx.now,
+            sent: 0,
+            heard: false,
+            answered: false,
+        });
+        self.fail_due(cx);
+    }
+
+    /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
+    pub(in crate::conn) fn fail_subflow(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        cx.count.fail_sent += 1;
+        let option = self.fail_option(at);
+        self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
+    }
+
+    /// MP_FAIL has 64 bits always. // rfc8684:B6
+    fn fail_option(&self, at: Offset) -> Option<MptcpOption> {
+        let dsn = self.rx_numbers?.dsn(at);
+        Some(MptcpOption::Fail(Fail { dsn }))
+    }
+
+    /// Sends MP_FAIL until it is answered; an acknowledgement that carries it may be lost. // rfc8684:B9
+    pub(crate) fn fail_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(failing) = self.failing.filter(|f| f.again_at <= cx.now) else {
+            return;
+        };
+        let Some(i) = self.position(failing.subflow) else {
+            return;
+        };
+        let rto = self.subflows[i].tcp.rto();
+        // It does not hear options, or does not say them any more, or is not heard at all: then it goes on as TCP.
+        let bare = self.subflows[i].bareness.heard && !self.joined;
+        let bare = bare || failing.answered;
+        let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
+        if failing.sent > 0 && bare || unheard {
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            return;
+        }
+        if failing.sent >= MOST_FAILS {
+            self.give_up_held(i, &failing, cx);
+            return;
+        }
+        // Those that decide whether anybody hears them are a time-out apart: one that is silent keeps a reader waiting.
+        let pause = rto.times(1 << failing.sent.saturating_sub(UNHEARD_FAILS - 1));
+        self.failing = Some(Failing {
+            again_at: cx.now + pause,
+            sent: (failing.sent + 1).min(MOST_FAILS),
+            ..failing
+        });
+        self.say_fail(i, failing.at, cx);
+    }
+
+    /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
+    /// what was under way has not refused to answer: its path is down. Nor has one that repeats what is acknowledged: it does not
+    /// hear that either.
+    pub(crate) fn heard_while_failing(&mut self, i: usize, again: bool, now: Instant) {
+        let sf = &self.subflows[i];
+        if let Some(failing) = self.failing.as_mut().filter(|f| f.subflow == sf.id()) {
+            failing.heard |= !again && now > failing.since + sf.tcp.rto();
+        }
+    }
+
+    /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
+    /// heard of the failure, who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
+    pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
+        let Some(failing) = self.failing else { return };
+        if let Some(i) = self.position(failing.subflow) {
+            self.give_up_held(i, &failing, cx);
+        }
+    }
+
+    /// Another subflow than the one that failed brings something, and not what was on its way when the peer heard of the failure
+    /// and left it.
+    pub(in crate::conn) fn works_beside_failing(
+        &self,
+        i: usize,
+        failing: &Failing,
+        now: Instant,
+    ) -> bool {
+        let other = self.position(failing.subflow).filter(|failed| *failed != i);
+        let late = |failed: usize| now > failing.since + self.subflows[failed].tcp.rto();
+        other.is_some_and(late) && !failing.answered
+    }
+
+    pub(crate) fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        let Some(option) = self.fail_option(at) else {
+            return;
+        };
+        cx.count.fail_sent += 1;
+        let sf = &mut self.subflows[i];
+        sf.signals
+            .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
+        sf.signals.push_front(option);
+        sf.signals_welcome();
+        sf.tcp.force_ack();
+    }
+
+    /// What was held back never was. // rfc8684:B8,B11
+    fn give_up_held(&mut self, i: usize, failing: &Failing, cx: &mut Cx<'_>) {
+        self.failing = None;
+        self.recv.discard(failing.subflow);
+        self.fail_subflow(i, failing.at, cx);
+    }
+
+    /// Holds bytes of the subflow whose checksum failed, in its own order.
+    pub(crate) fn hold(&mut self, i: usize, failing: Failing, bytes: &[u8], cx: &mut Cx<'_>) {
+        let (placed, _) = self.recv.place(failing.subflow, failing.end(), bytes, None);
+        self.placed(placed, bytes.len(), cx);
+        if placed == Placed::Stored {
+            let more = failing.with(bytes.len() as u64, self.delivered_ssn);
+            let again_at = match failing.answered {
+                true => cx.now + self.subflows[i].tcp.rto(),
+                false => failing.again_at,
+            };
+            self.failing = Some(Failing { again_at, ..more });
+        } else {
+            self.give_up_held(i, &failing, cx);
+        }
+    }
+
+    /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
+    pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
+        cx.count.fail_received += 1;
+        if self.subflows[i].was_asked() {
+            self.falls_as_asked(i, cx);
+            return;
+        }
+        if self.subflows[i].unexplained.is_some() {
+            // The answer, or the same the other way round.
+            self.settle_unmapped(i, cx);
+            return;
+        }
+        if self.failing.is_some() && self.awaits_proof() {
+            // Who takes the proof up will go on elsewhere, and so shall we.
+            return;
+        }
+        if self.failing.is_some() && self.joined {
+            self.fail_is_answered(i, cx);
+            return;
+        }
+        if self.failing.is_some() {
+            // The answer: from here on bytes count as they come.
+            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            return;
+        }
+        let Some(from) = self
+            .tx_numbers
+            .and_then(|numbers| numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()))
+        else {
+            cx.count.option_unexpected += 1;
+            return;
+        };
+        // What it could not place may have been acknowledged after all when this arrives.
+        let known = from <= self.send.next();
+        // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
+        if !self.is_left(i) || self.awaits_proof() || !known {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        let at = self.recv.next();
+        let straight = self.is_straight(i);
+        if self.has_gaps(i) || !(straight || self.joined) {
+            // Its order is not the stream's. // rfc8684:B11
+            self.fail_subflow(i, at, cx);
+            return;
+        }
+        let dropped = self.subflows[i].drops();
+        if straight && !(dropped && self.joined) {
+            self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+        } else {
+            self.begin_again(i, FallbackCause::PeerFailed, cx);
+        }
+        self.say_fail(i, at, cx); // rfc8684:B10
+        if self.joined {
+            self.say_where_it_goes_on(i);
+            self.asks_at_need(i, cx);
+        }
+    }
+
+    /// Says the infinite mapping on a segment of its own, where data may lose it.
+    pub(in crate::conn) fn say_where_it_goes_on(&mut self, i: usize) {
+        let option = self.bare_infinite_mapping(i);
+        let sf = &mut self.subflows[i];
+        sf.signals.retain(|waiting| *waiting != option);
+        sf.signals.push_back(option);
+        sf.signals_welcome();
+        sf.tcp.force_ack();
+    }
+
+    /// A mapping while an MP_FAIL waits for its answer: a peer that has not heard that says again, as new bytes of the subflow,
+    /// what failed. Then only the latter count; and an infinite mapping that names them has them go on, and does not begin behind
+    /// them. // rfc8684:B9,R3
+    pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
+        let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
+            return;
+        };
+        if failing.subflow != self.subflows[i].id() {
+            return;
+        }
+        (failing.bare, failing.mapped_at) = (0, self.delivered_ssn);
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        let new = self.delivered_ssn.is_some() && mapping.ssn.after(failing.ssn);
+        if new && at == Some(failing.at) && failing.subflow == self.subflows[i].id() {
+            (failing.ssn, failing.held) = (mapping.ssn, 0);
+            self.recv.discard(failing.subflow);
+        }
+        let len = mapping.len.saturating_sub(u16::from(fin));
+        if let Some(at) = at.filter(|_| self.delivered_ssn.is_some() && len > 0) {
+            self.subflows[i].told.note(mapping.ssn, at, len);
+        }
+    }
+
+    /// The peer has heard our MP_FAIL. It once had other subflows, so it may go on with this one or begin again on it, which
+    /// its infinite mapping says.
+    fn fail_is_answered(&mut self, i: usize, cx: &Cx<'_>) {
+        let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
+        if let Some(failing) = &mut self.failing {
+            (failing.answered, failing.again_at) = (true, again_at);
+        }
+    }
+
+    /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
+    pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        cx.count.fail_received += 1;
+        let peer_failed = self.lattice.cause() == Some(FallbackCause::PeerFailed);
+        let answers = peer_failed && !self.joined && !self.asked_first;
+        if answers {
+            let at = self.recv.next();
+            self.say_fail(i, at, cx);
+        }
+        // Nor where this subflow goes on, for which there is no room beside. One that had begun a join asks for that, too, and
+        // the data on its way may lose it.
+        if self.joined || answers && self.subflows[i].tcp.awaits_ack() {
+            self.say_where_it_goes_on(i);
+        }
+        self.fall_was_heard();
+    }
+
+    /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
+    pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        let start = self.straight(i);
+        if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
+            // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
+        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.infinite_from = start;
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+            if self.joined {
+                // A peer that does not know says again, as new bytes of this subflow, what others brought.
+                self.asks_at_need(i, cx);
+            }
+        }
+    }
+
+    /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
+    pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
+        if self.fast_close.is_some() {
+            self.reset_for_fast_close(i, cx);
+            return;
+        }
+        if self.joined && self.failing.is_some() && self.segment_ssn.is_none() {
+            // Where numbers differ, only a segment with data tells where it begins.
+            self.fail_is_answered(i, cx);
+            return;
+        }
+        if let Some(failing) = self.failing.filter(|f| self.is_unplaced(i, f, mapping.ssn)) {
+            self.give_up_held(i, &failing, cx);
+            return;
+        }
+        if self.peer_begins_again(i, mapping) {
+            self.follow_again(i, cx);
+            return;
+        }
+        if !self.is_left(i) {
+            cx.count.option_unexpected += 1;
+            return;
+        }
+        if self.subflows[i].drops() || self.has_gaps(i) || !self.is_straight(i) {
+            // Some of what it speaks of is gone already, or belongs elsewhere.
+            let at = self.recv.next();
+            self.fail_subflow(i, at, cx);
+            return;
+        }
+        let cause = if self.failing.is_some() {
+            FallbackCause::Checksum
+        } else {
+            FallbackCause::PeerInfinite
+        };
+        if self.subflows[i].was_asked() {
+            self.place_held(i, cx);
+        }
+        let start = self.straight(i);
+        if self.lattice.descend(self.level_of_answer(), cause) {
+            self.infinite_from = start;
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+            self.fall_was_heard();
+        }
+    }
+
+    /// The peer begins again on the subflow that failed, and nobody knows at which of the bytes that came.
+    fn is_unplaced(&self, i: usize, failing: &Failing, said: Ssn) -> bool {
+        let sf = &self.subflows[i];
+        let again = failing.subflow == sf.id() && sf.told.ends_before(said);
+        let unknown = |here: Ssn| failing.begins(said, here).is_none();
+        again && self.segment_ssn.is_some_and(unknown)
+    }
+
+    /// With data in flight without Data ACK, the peer is told where it belongs; where there were other subflows, where what
+    /// follows does.
+    pub(in crate::conn) fn level_of_answer(&self) -> ProtocolLevel {
+        match self.joined || self.send.una() < self.send.next() {
+            true => ProtocolLevel::InfiniteMapping,
+            false => ProtocolLevel::PlainTcp,
+        }
+    }
+
+    /// Data that arrived before is sent again, as the beginning of what is not mapped any more: the sender fell to TCP when
+    /// nothing was missing here. // rfc8684:B14
+    pub(crate) fn take_repeated_infinite(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
+        let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
+            return;
+        };
+        let known = self.remote.is_some() && self.lattice.speaks_multipath();
+        let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
+        let whole = !self.subflows[i].drops() && !self.has_gaps(i) && self.is_straight(i);
+        if known && acks && whole && self.is_certainly_alone(i) {
+            self.on_infinite(i, &mapping, cx);
+        }
+    }
+
+    /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
+    /// which may have fallen back already, will refuse them.
+    pub(crate) fn is_alone(&self, i: usize) -> bool {
+        let idle = |sf: &Subflow| !sf.was_up() || sf.reset_with.is_some();
+        self.subflows
+            .iter()
+            .enumerate()
+            .all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// As `is_alone`, or the others are silent: a peer that goes on with one subflow ends them, but the word may not get through
+    /// where they are.
+    pub(in crate::conn) fn is_left(&self, i: usize) -> bool {
+        let mut others = (0..self.subflows.len()).filter(|other| *other != i);
+        self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
+    }
+
+    /// As `is_alone`; and no other subflow ever came up, nor can have for the peer by a proof of ours: what either end sends
+    /// on this one is in the order of the stream.
+    pub(crate) fn is_certainly_alone(&self, i: usize) -> bool {
+        self.is_alone(i) && !self.joined && !self.is_proving()
+    }
+
+    /// A proof of ours is under way, with which another subflow may have come up for the peer.
+    pub(crate) fn is_proving(&self) -> bool {
+        self.proves_within(u8::MAX)
+    }
+
+    /// As `is_proving`, and it was not repeated in vain so often that nothing should wait for it.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        self.proves_within(PROOFS_IN_VAIN)
+    }
+
+    fn proves_within(&self, most: u8) -> bool {
+        let under_way = |sf: &Subflow| match sf.greeting {
+            Greeting::JoinAck { repeats, .. } => repeats < most && sf.reset_with.is_none(),
+            _ => false,
+        };
+        self.subflows.iter().any(under_way)
+    }
+
+    /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
+    pub(in crate::conn) fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
+        let (una, next) = (self.send.una(), self.send.next());
+        let ssn = self.subflows[i].tx.straight(una, next)?;
+        Some((ssn, una))
+    }
+
+    /// What is in flight on a subflow is in the order of the stream.
+    pub(crate) fn is_straight(&self, i: usize) -> bool {
+        self.straight(i).is_some()
+    }
+
+    /// What the peer sends on this subflow is not the next part of its stream.
+    pub(in crate::conn) fn has_gaps(&self, i: usize) -> bool {
+        let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
+        self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
+    }
+
+    /// Nothing but this subflow is needed any more.
+    pub(in crate::conn) fn leave_others(&mut self, i: usize, cx: &mut Cx<'_>) {
+        for other in (0..self.subflows.len()).filter(|other| *other != i) {
+            // Of one that was only asked for, nothing is known that speaks against it.
+            let end = match self.subflows[other].was_up() {
+                true => SubflowEnd::OptionsLost,
+                false => SubflowEnd::Replaced,
+            };
+            self.reset_subflow(other, end, interference(), cx);
+        }
+    }
+
+    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
+    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.leave_others(i, cx);
+        let end = self.recv.forget_end();
+        self.count_waiting(i, cx);
+        // Where the stream is rewritten, it ends somewhere else than the peer said, and its FIN tells. // rfc8684:B13
+        if let Some(end) = end.filter(|end| *end == self.recv.next()) {
+            self.recv.note_end(end);
+        }
+        self.withholds_until_answered(i);
+        let sf = &mut self.subflows[i];
+        sf.greeting = Greeting::Plain;
+        sf.answered_by = AnsweredBy::Peer;
+        sf.rx.clear();
+        sf.signals.clear();
+        let peer_finished = sf.peer_finished;
+        // From here on its own right edge is all that holds the peer, and what it brings can only be kept or lost.
+        sf.tcp.confine_recv_window(self.recv.allowance());
+        self.send.open_window();
+        self.send.forget_all_reinjections();
+        // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
+        if self.again_from.is_none() {
+            let upto = self.subflows[i].tx.lowest();
+            self.send
+                .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
+        }
+        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
+        // a FIN that came before we knew counts now.
+        if matches!(self.send.fin, FinState::Sent | FinState::Acked) {
+            self.send.fin = FinState::Queued;
+        }
+        if peer_finished {
+            self.ends_with_subflow(i);
+        }
+    }
+
+    /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
+    pub(crate) fn ends_with_subflow(&mut self, i: usize) {
+        if !self.subflows[i].awaits_its_place() {
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+        }
+    }
+
+    /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now; those that the peer was
+    /// asked about when it says where they belong.
+    fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let owner = self.subflows[i].id();
+        if self.subflows[i].was_asked() {
+            return;
+        }
+        if let Some(held) = self.subflows[i].unexplained.take() {
+            let bytes = held.into_bytes();
+            let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
+            self.advanced(advanced, cx);
+            return;
+        }
+        let waiting = match (self.failing.take(), self.subflows[i].rx.partial()) {
+            (Some(failing), _) => Some(failing.at..failing.end()),
+            (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {
+                Some(m.at..m.at + u64::from(m.taken))
+            }
+            (None, _) => None,
+        };
+        match waiting {
+            Some(range) => {
+                let advanced = self.recv.verified(owner, range);
+                self.advanced(advanced, cx);
+            }
+            None => self.recv.discard(owner),
+        }
+    }
+
+    /// In-order bytes after the fall: they are the stream.
+    pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        let (before, behind) = self.without_repeated(i, ssn, bytes);
+        self.take_new(i, ssn, before, cx);
+        if let Some((ssn, behind)) = behind {
+            self.take_new(i, ssn, behind, cx);
+        }
+    }
+
+    fn take_new(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        let bytes = self.new_part(ssn, bytes);
+        self.withhold_anew(i, bytes.len());
+        self.subflows[i].bytes_received += bytes.len() as u64;
+        // The subflow kept to its own window, which is this one.
+        self.recv.told(self.recv.room());
+        let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
+        self.placed(placed, bytes.len(), cx);
+        self.advanced(advanced, cx);
+    }
+
+    /// Where our infinite mapping starts: it counts from the first byte that the peer may not have. // rfc8684:B9
+    pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
+        self.infinite_from.unwrap_or((ssn, at))
+    }
+}

@@ -1,0 +1,164 @@
+//! The way down from Multipath TCP to TCP (RFC 8684 section 3.7): a lattice that is only ever descended.
+//!
+//! Owns the level of a connection and why it fell. Must never go up. // rfc8684:B16
+
+pub(in crate::conn) mod final_byte;
+pub(in crate::conn) mod infinite;
+pub(in crate::conn) mod option_loss;
+pub(in crate::conn) mod query;
+pub(in crate::conn) mod resend;
+pub(in crate::conn) mod unmapped;
+pub(in crate::conn) mod withhold;
+
+use crate::api::{FallbackCause, ProtocolLevel};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lattice {
+    level: ProtocolLevel,
+    cause: Option<FallbackCause>,
+    /// One infinite mapping is owed to the peer on the next new data. // rfc8684:B4
+    infinite_due: bool,
+}
+
+impl Lattice {
+    /// Multipath TCP, or plain TCP from the start where there is a cause for it.
+    pub(crate) fn new(plain: Option<FallbackCause>) -> Self {
+        Self {
+            level: match plain {
+                None => ProtocolLevel::Multipath,
+                Some(_) => ProtocolLevel::PlainTcp,
+            },
+            cause: plain,
+            infinite_due: false,
+        }
+    }
+
+    pub(crate) fn level(&self) -> ProtocolLevel {
+        self.level
+    }
+
+    pub(crate) fn cause(&self) -> Option<FallbackCause> {
+        self.cause
+    }
+
+    /// Mappings, Data ACKs and the other options are in use.
+    pub(crate) fn speaks_multipath(&self) -> bool {
+        self.level <= ProtocolLevel::NoMoreJoins
+    }
+
+    /// New subflows may be made or accepted.
+    pub(crate) fn may_join(&self) -> bool {
+        self.level == ProtocolLevel::Multipath
+    }
+
+    /// The next new data has to say that the mapping is infinite.
+    pub(crate) fn infinite_due(&self) -> bool {
+        self.infinite_due
+    }
+
+    /// The infinite mapping is on the wire: from here on it is plain TCP.
+    pub(crate) fn infinite_sent(&mut self) {
+        self.infinite_due = false;
+        self.level = self.level.max(ProtocolLevel::PlainTcp);
+    }
+
+    /// Goes down to `level`; false when it was there or lower already. // rfc8684:B16
+    pub(crate) fn descend(&mut self, level: ProtocolLevel, cause: FallbackCause) -> bool {
+        if level <= self.level {
+            return false;
+        }
+        self.level = level;
+        self.cause = Some(cause);
+        self.infinite_due = level == ProtocolLevel::InfiniteMapping;
+        true
+    }
+}
+
+/// What is known of the other subflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Others {
+    /// There is none that carries data.
+    None,
+    /// Options were not seen to pass with data on any, or stopped as they did here; or a proof for another one is under way,
+    /// which the peer may have taken up.
+    Unproven,
+    /// Options pass with data on one.
+    Proven,
+}
+
+/// How a subflow stands on which options do not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) others: Others,
+    /// The others had time to show whether options pass on them.
+    pub(crate) waited: bool,
+    /// What it has in flight continues what was acknowledged at data level, in order and once.
+    pub(crate) straight: bool,
+}
+
+/// The way on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WayDown {
+    /// Another subflow carries the data. // rfc8684:B3
+    Reset,
+    /// Whether another one does turns out soon.
+    Wait,
+    /// It goes on as TCP. // rfc8684:B4
+    GoOn,
+    /// It goes on as TCP with everything that has no Data ACK, once more. // rfc8684:B9
+    Again,
+}
+
+/// The rule for a subflow on which options do not pass, be it from its first data on. Pure.
+pub(crate) fn way_down(standing: Standing) -> WayDown {
+    match (standing.others, standing.waited, standing.straight) {
+        (Others::Proven, _, _) => WayDown::Reset,
+        (Others::Unproven, false, _) => WayDown::Wait,
+        (Others::Unproven | Others::None, _, true) => WayDown::GoOn,
+        (Others::Unproven | Others::None, _, false) => WayDown::Again,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lattice_only_goes_down() {
+        // rfc8684:B16
+        let mut l = Lattice::new(None);
+        assert!(l.may_join() && l.speaks_multipath());
+        assert!(l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerFailed));
+        assert!(!l.may_join() && l.speaks_multipath());
+        assert!(l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::Checksum));
+        assert!(!l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerWithout));
+        assert!(!l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::PeerWithout));
+        assert_eq!(l.cause(), Some(FallbackCause::Checksum));
+        assert!(l.infinite_due());
+        l.infinite_sent();
+        assert_eq!(l.level(), ProtocolLevel::PlainTcp);
+        assert!(!l.infinite_due());
+    }
+
+    #[test]
+    fn one_subflow_is_left_and_goes_on_from_the_last_data_ack() {
+        // rfc8684:B3,B4,B9
+        let ways = [
+            (Others::Proven, true, true, WayDown::Reset),
+            (Others::Proven, false, false, WayDown::Reset),
+            (Others::Unproven, false, true, WayDown::Wait),
+            (Others::Unproven, true, true, WayDown::GoOn),
+            (Others::Unproven, true, false, WayDown::Again),
+            (Others::None, false, true, WayDown::GoOn),
+            (Others::None, false, false, WayDown::Again),
+        ];
+        for (others, waited, straight, way) in ways {
+            let standing = Standing {
+                others,
+                waited,
+                straight,
+            };
+            assert_eq!(way_down(standing), way, "{standing:?}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Down to TCP with several subflows: one is left, and what has no Data ACK is sent anew on it (RFC 8684 section 3.7).
+//!
+//! The infinite mapping says where that begins. Owns both sides of it. Must never deliver a byte twice.
+
+use core::ops::Range;
+
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::Mapping;
+
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::fallback::unmapped::Unexplained;
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::{Conn, Cx};
+
+/// Where this number is among bytes that begin with `ssn`, or the end of them next to it. Pure.
+fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
+    match number.after(ssn) {
+        true => (number.since(ssn) as usize).min(bytes.len()),
+        false => 0,
+    }
+}
+
+impl Conn {
+    /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
+    /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
+    pub(crate) fn begin_again(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        if self.has_gaps(i) {
+            // Nor is what comes.
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
+        if self.subflows[i].drops() {
+            // Something of what came was dropped: the peer has to begin again as well.
+            self.asks_from_here(i, cx);
+        }
+        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.sends_again(i);
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+            if self.joined {
+                // A peer that does not know goes on with what it took for the next part, or says again what others brought.
+                self.asks_at_need(i, cx);
+            }
+        }
+    }
+
+    /// Holds what comes from here on until the peer says where it belongs.
+    fn asks_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let until = cx.now + self.patience(i).times(2);
+        let sf = &mut self.subflows[i];
+        sf.has_mappings_again();
+        sf.unexplained = Some(Unexplained::asked_about(
+            sf.tcp.rcv_nxt_ssn(),
+            cx.now,
+            until,
+        ));
+    }
+
+    /// Holds what may come until the peer says where it belongs: one that does not hear that we fell goes on with mappings, of
+    /// which not every piece need have one.
+    pub(in crate::conn) fn asks_at_need(&mut self, i: usize, cx: &Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if sf.unexplained.is_none() && !sf.peer_finished {
+            let held = Unexplained::asked_at_need(sf.tcp.rcv_nxt_ssn(), cx.now);
+            sf.unexplained = Some(held);
+        }
+    }
+
+    fn sends_again(&mut self, i: usize) {
+        let from = self.subflows[i].tcp.snd_nxt_ssn();
+        self.again_from = Some(from);
+        self.infinite_from = Some((from, self.send.una()));
+        self.send.rewind();
+    }
+
+    /// What an infinite mapping says: from its number on, the subflow is the stream from its position on. Some of that may be
+    /// here, and what comes before the number may not be the stream: data that another subflow carried and that was put
+    /// up here, or what was in flight when the peer began to send everything anew. True if so. // rfc8684:B9,D18
+    pub(crate) fn peer_begins_again(&mut self, i: usize, mapping: &Mapping) -> bool {
+        let (next, sf) = (self.recv.next(), &self.subflows[i]);
+        let at = self
+            .rx_numbers
+            .and_then(|numbers| numbers.place(mapping.dsn, next));
+        let Some(at) = at.filter(|at| *at <= next && self.peer_again.is_none()) else {
+            return false;
+        };
+        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment, or with
+        // pieces before it that came without a mapping. What failed was mapped before its number, and starts no earlier than its
+        // position: the peer does not go on there.
+        if let Some(failing) = self.failing.filter(|f| f.subflow() == sf.id()) {
+            let here = self.segment_ssn;
+            let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
+                return false;
+            };
+            let Some((from, before)) = failing.begins(mapping.ssn, here) else {
+                return false;
+            };
+            if !before.is_empty() {
+                let bytes = self.recv.copied(before);
+                let held = Unexplained::pieces(from, bytes, failing.since);
+                self.subflows[i].unexplained = Some(held);
+            }
+            self.peer_again = Some((from, next - at));
+            return true;
+        }
+        let held = sf.unexplained.as_ref().map(Unexplained::ssn);
+        let came = held.or(self.delivered_ssn);
+        let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
+        let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
+        // Or it goes on, and another subflow was quicker with some of what came here.
+        let here = at + u64::from(came.since(mapping.ssn));
+        if later {
+            self.peer_again = Some((mapping.ssn, next - at));
+        } else if self.joined && sf.unexplained.is_some() && here < next {
+            self.peer_again = Some((came, next - here));
+        }
+        self.peer_again.is_some()
+    }
+
+    /// What was asked about belongs behind the end of what is here, as the peer's infinite mapping has it.
+    pub(in crate::conn) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
+        let held = self.subflows[i].unexplained.as_ref();
+        let Some((held, numbers)) = held.zip(self.rx_numbers) else {
+            return false;
+        };
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        let before = u64::from(held.ssn().since(mapping.ssn));
+        at.is_none_or(|at| at + before > self.recv.next())
+    }
+
+    /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.
+    pub(in crate::conn) fn follow_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let cause = if self.failing.take().is_some() {
+            FallbackCause::Checksum
+        } else {
+            FallbackCause::PeerInfinite
+        };
+        (self.subflows[i].unmapped, self.subflows[i].lacks) = (0, false);
+        self.withhold_no_more();
+        self.place_held(i, cx);
+        self.goes_on_or_begins_again(i, self.level_of_answer(), cause, cx);
+    }
+
+    /// The peer has said where it begins again, or that it goes on. What was held belongs there; what arrived beyond comes once
+    /// more.
+    pub(in crate::conn) fn place_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.subflows[i].rx.clear();
+        self.recv.discard(self.subflows[i].id());
+        self.recv.arrived.clear();
+        if let Some(held) = self.subflows[i].unexplained.take() {
+            let ssn = held.ssn();
+            self.take_plain(i, ssn, &held.into_bytes(), cx);
+        }
+    }
+
+    fn goes_on_or_begins_again(
+        &mut self,
+        i: usize,
+        level: ProtocolLevel,
+        cause: FallbackCause,
+        cx: &mut Cx<'_>,
+    ) {
+        let straight = self.straight(i);
+        if self.lattice.descend(level, cause) {
+            match straight {
+                Some(_) => self.infinite_from = straight,
+                None => self.sends_again(i),
+            }
+            self.count_fallback(cause, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// MP_FAIL from a peer that was asked where its bytes belong: the answer, or the same question. Either way it takes what
+    /// we send without mappings from now on, and has to hear where that begins. Where its own goes on, its infinite mapping
+    /// will say, and until then what it sends is held. It is not answered by another MP_FAIL, or there were no end of them.
+    // rfc8684:B10
+    pub(in crate::conn) fn falls_as_asked(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let level = ProtocolLevel::InfiniteMapping;
+        self.goes_on_or_begins_again(i, level, FallbackCause::PeerFailed, cx);
+        self.asked_first = true;
+        self.say_where_it_goes_on(i);
+    }
+
+    /// These numbers bring what came before. The peer repeats in order, so whatever lies between two such parts does, too.
+    pub(in crate::conn) fn comes_again(&mut self, i: usize, part: Range<Ssn>) {
+        let known = &mut self.subflows[i].repeated_after_fall;
+        match known {
+            Some(known) if part.end.after(known.end) => known.end = part.end,
+            Some(_) => {}
+            None => *known = Some(part),
+        }
+    }
+
+    /// In-order bytes without those that a mapping says to come again, in whatever pieces: a box may have joined them with new ones,
+    /// before them or behind.
+    pub(in crate::conn) fn without_repeated<'a>(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &'a [u8],
+    ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
+        let sf = &mut self.subflows[i];
+        let Some(known) = &sf.repeated_after_fall else {
+            return (bytes, None);
+        };
+        let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
+        if end == bytes.len() {
+            return (&bytes[..begin], None);
+        }
+        // Numbers come round.
+        sf.repeated_after_fall = None;
+        (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
+    }
+
+    /// What of in-order bytes after the fall did not come before.
+    pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
+        let Some((from, known)) = &mut self.peer_again else {
+            return bytes;
+        };
+        let before = if ssn.before(*from) {
+            from.since(ssn) as usize
+        } else {
+            0
+        };
+        let reached = before < bytes.len();
+        let bytes = &bytes[before.min(bytes.len())..];
+        let again = bytes.len().min(*known as usize);
+        *known -= again as u64;
+        if reached && *known == 0 {
+            // Numbers come round.
+            self.peer_again = None;
+        }
+        &bytes[again..]
+    }
+}

@@ -1,0 +1,624 @@
+//! Bytes of the only subflow that no mapping covers (RFC 8684 sections 3.3.1 and 3.7).
+//!
+//! They are acknowledged below, so nobody sends them again there, and they may not count above. They are held a while,
+//! in the subflow's order: a mapping may follow that explains them, where something on the path cut a segment and left
+//! the option on its last piece. If none does, options do not pass any more, and the subflow's order is the stream's:
+//! the connection goes on as TCP, and what was held is part of it.
+//!
+//! Middleboxes that strip, cut, join and drop are what this is for. // rfc8684:M2
+//!
+//! A peer that does not notice the fall and misses Data ACKs would send old bytes again as new ones. So Data ACKs go on
+//! after such a fall, MP_FAIL says what happened, and bytes that repeat what was held are taken for what they are.
+
+use alloc::vec::Vec;
+
+use manypath_tcp::machine::{Outcome, Verdict};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
+
+use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::dss::offset::Offset;
+use crate::conn::fallback::Others;
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::subflow::Subflow;
+use crate::conn::{Conn, Cx};
+
+/// So long at least the peer's answer to an MP_FAIL may take.
+const LEAST_TO_HEAR: Duration = Duration::from_secs(2);
+
+/// A mapping that follows comes on the next piece of the same segment; a round trip is enough by far, within these bounds.
+/// Before the first mapping, who sends without is most probably one who speaks TCP.
+pub(in crate::conn) const SHORT_WAIT: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(200));
+/// Beyond our time-out and a round trip: longer than a peer without Data ACKs needs to send again what it misses.
+const MARGIN: Duration = Duration::from_millis(100);
+/// Bytes that are held on the only subflow: half a second at a good rate.
+const MOST_HELD: usize = 512 * 1024;
+/// Bytes that are held on a subflow that is not the only one: pieces of a few segments.
+const MOST_BESIDE_OTHERS: usize = 32 * 1024;
+/// Bytes that are held beside no other subflow before the peer is asked about them.
+const MUCH: usize = 64 * 1024;
+/// Data ACKs that are remembered.
+const RECENT: usize = 16;
+/// Beginnings of held segments that are remembered.
+const STARTS: usize = 256;
+/// Repeated data without options in a row that makes a rule.
+const BARE_REPEATS: u8 = 2;
+/// Losses of single mappings that are repaired before the connection gives up on them.
+const GAPS: u8 = 3;
+/// Mappings that come for each one that is lost, where losses are repaired. Each costs a time-out at data level.
+const MAPPINGS_A_GAP: u64 = 8;
+
+/// Bytes that wait for a mapping.
+#[derive(Debug)]
+pub(crate) struct Unexplained {
+    pub(in crate::conn) ssn: Ssn,
+    pub(in crate::conn) bytes: Vec<u8>,
+    /// Where segments begin in them.
+    pub(in crate::conn) starts: Vec<u64>,
+    /// Mappings that had come before: what was said then tells nothing about whether options still pass.
+    mappings: u64,
+    /// When the peer is to be told that this cannot be placed.
+    pub(in crate::conn) tell: Option<Instant>,
+    pub(in crate::conn) until: Instant,
+    pub(in crate::conn) since: Instant,
+    /// The peer was asked to begin anew.
+    pub(in crate::conn) asked: bool,
+    /// More came than can be held.
+    pub(in crate::conn) is_full: bool,
+}
+
+impl Unexplained {
+    /// Nothing yet, but what comes from this number on is asked about.
+    pub(in crate::conn) fn asked_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
+        Self {
+            ssn,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+            mappings: 0,
+            tell: Some(now),
+            until,
+            since: now,
+            asked: true,
+            is_full: false,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.tell.map_or(self.until, |tell| tell.min(self.until))
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
+    }
+
+    /// The first of them on the subflow.
+    pub(crate) fn ssn(&self) -> Ssn {
+        self.ssn
+    }
+
+    /// The peer was asked to begin anew.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// As `asked_about`, but the peer may have nothing more to say.
+    pub(in crate::conn) fn asked_at_need(ssn: Ssn, now: Instant) -> Self {
+        let tell = None;
+        let all = Self::asked_about(ssn, now, Instant::MAX);
+        Self { tell, ..all }
+    }
+
+    /// Pieces of a segment of which the last one says where they belong.
+    pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
+        let all = Self::asked_at_need(ssn, now);
+        Self { bytes, ..all }
+    }
+
+    /// Nothing came that the peer was to be asked about.
+    pub(in crate::conn) fn is_needless(&self) -> bool {
+        self.until == Instant::MAX
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// We fell to TCP, and the peer may not know: it is told what arrived, and by MP_FAIL where that is not mapped any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unheard {
+    at: Offset,
+    again_at: Instant,
+}
+
+/// The latest Data ACKs: a peer that misses some begins again at one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecentAcks {
+    ring: [Offset; RECENT],
+    next: usize,
+}
+
+impl Default for RecentAcks {
+    fn default() -> Self {
+        Self {
+            ring: [Offset::ZERO; RECENT],
+            next: 0,
+        }
+    }
+}
+
+impl RecentAcks {
+    pub(crate) fn note(&mut self, at: Offset) {
+        let last = self.ring[(self.next + RECENT - 1) % RECENT];
+        if last != at {
+            self.ring[self.next] = at;
+            self.next = (self.next + 1) % RECENT;
+        }
+    }
+
+    /// It was the last one.
+    pub(crate) fn told(&self, at: Offset) -> bool {
+        self.ring[(self.next + RECENT - 1) % RECENT] == at
+    }
+
+    pub(in crate::conn) fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
+        self.ring.iter().copied()
+    }
+}
+
+/// The fewest equal bytes that can be a repetition.
+const FEWEST: usize = 16;
+/// As many equal bytes are no chance; to compare more would only let a peer make us work.
+const ENOUGH: usize = 4096;
+
+/// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of the
+/// Data ACKs, `back` bytes before the first held byte, each byte that is there twice being the same. Pure.
+fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + Clone) -> bool {
+    let mut begun = starts.iter().copied().filter(|start| *start > 0);
+    begun.any(|start| {
+        back.clone().any(|back| {
+            let at = usize::try_from(start + back).unwrap_or(usize::MAX);
+            held.get(at..).is_some_and(|again| {
+                let len = again.len().min(start as usize).min(ENOUGH);
+                len >= FEWEST && again[..len] == held[..len]
+            })
+        })
+    })
+}
+
+/// So many single mappings were lost, and so many came: it is no chance any more. What is dropped to be repaired is missing
+/// for good if the peer falls to TCP meanwhile, for to its subflow it has arrived. Pure.
+fn are_too_many(gaps: u8, came: u64) -> bool {
+    gaps >= GAPS || came < u64::from(gaps) * MAPPINGS_A_GAP
+}
+
+impl Subflow {
+    /// A mapping came, or none is expected any more.
+    pub(in crate::conn) fn has_mappings_again(&mut self) {
+        (self.unmapped, self.unmapped_since, self.lacks) = (0, None, false);
+    }
+}
+
+impl Conn {
+    /// The subflow is the only one and goes on where the stream does.
+    pub(in crate::conn) fn goes_on_with_stream(&self, i: usize) -> bool {
+        self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
+    }
+
+    /// Whether the connection stays one of Multipath TCP is in the balance.
+    pub(crate) fn holds_something(&self) -> bool {
+        self.failing.is_some() || self.subflows.iter().any(|sf| sf.unexplained.is_some())
+    }
+
+    /// Payload without a mapping may be held. Where some was dropped it is no part of the stream, but where nothing else has come
+    /// for long, it shows that no options pass. And where a mapping came whole and did not count, the next one may come on the last
+    /// piece of its segment like that one: without the pieces before it, it could not count either, nor any after it.
+    pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
+        let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
+        let nothing_lost = sf.unmapped == 0 && !(sf.lacks && only);
+        let stopped = self.mappings_stopped(i, now) && !only;
+        self.failing.is_none() && (nothing_lost || stopped)
+    }
+
+    /// Mappings that are lost one by one leave others. Where none came for so long, none will.
+    pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
+        let sf = &self.subflows[i];
+        let long = |since: Instant| now >= since + sf.tcp.rto();
+        sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
+    }
+
+    /// The peer was told by MP_FAIL that the order of the only subflow is the stream's. When it hears that it goes on there as TCP and
+    /// ends all others, by a word that may not get through where they are: with another one up, we could not tell any more that
+    /// nothing of the stream went that way. So none comes up.
+    /// But a peer that has not fallen so long after did not hear it.
+    pub(crate) fn was_told_to_go_on(&self, now: Instant) -> bool {
+        let lately = |sf: &Subflow| {
+            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_HEAR);
+            sf.told_to_go_on.is_some_and(|told| now < heard_by(told))
+        };
+        self.subflows.iter().any(lately)
+    }
+
+    /// About a round trip of the subflow.
+    fn short_wait(&self, i: usize) -> Duration {
+        let srtt = self.subflows[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
+        srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
+    }
+
+    /// Holds bytes that no mapping covers. // rfc8684:D11
+    pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+        let only = self.goes_on_with_stream(i);
+        let others = self.others(i);
+        let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
+            true => MOST_BESIDE_OTHERS,
+            false => MOST_HELD.min(self.recv.room() as usize),
+        };
+        if only {
+            self.withhold(i, bytes.len(), cx);
+        }
+        let (patience, short) = (self.patience(i), self.short_wait(i));
+        let sf = &mut self.subflows[i];
+        let srtt = sf.tcp.srtt();
+        let (tell, wait) = if sf.data_came_mapped && only {
+            let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
+            (Some(cx.now + short), wait)
+        } else if others != Others::None
+            || !sf.data_came_mapped && (only || sf.bareness.awaits_option)
+        {
+            (None, short)
+        } else {
+            // The peer may say it once more, with a mapping.
+            (None, (sf.tcp.rto() + MARGIN).times(2))
+        };
+        let held = sf.unexplained.get_or_insert_with(|| Unexplained {
+            ssn,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+            mappings: sf.mappings_before,
+            tell,
+            until: cx.now + wait,
+            since: cx.now,
+            asked: false,
+            is_full: false,
+        });
+        cx.count.unmapped_bytes += bytes.len() as u64;
+        if held.is_needless() {
+            (held.until, held.tell) = (cx.now + patience.times(2), Some(cx.now + short));
+        }
+        if held.bytes.len() + bytes.len() <= most {
+            if held.starts.len() < STARTS {
+                held.starts.push(held.bytes.len() as u64);
+            }
+            held.bytes.extend_from_slice(bytes);
+            // So much is no piece of a segment, nor chance.
+            if !only && !held.asked && held.bytes.len() > MUCH && others != Others::Proven {
+                self.settle_unmapped(i, cx);
+            }
+            return;
+        }
+        // No more can be held. What was, is settled, and this follows from it.
+        held.is_full = true;
+        self.settle_unmapped(i, cx);
+        if self.subflows[i].reset_with.is_some() {
+            // What was held is lost, and this has no place without it.
+        } else if self.lattice.speaks_multipath() {
+            self.unmapped(i, bytes.len(), cx);
+        } else {
+            self.take_plain(i, ssn, bytes, cx);
+        }
+    }
+
+    /// Looks whether a mapping explains what is held, or shows that options pass and this was lost. True if nothing is
+    /// held any more.
+    pub(crate) fn explain(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+        let sf = &mut self.subflows[i];
+        let Some(held) = &sf.unexplained else {
+            return true;
+        };
+        let ssn = held.ssn;
+        let passed_since = sf.mappings > held.mappings;
+        let (told, asked) = (sf.told_to_go_on.is_some(), held.asked);
+        let covered = sf.rx.current(ssn).is_some();
+        // While something before the next mapping is missing, it may bring the mapping of what is held.
+        let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
+        let reached = |next: Ssn| !next.after(end);
+        let skipped = passed_since && sf.rx.next_start().is_some_and(reached);
+        if !(covered || skipped) {
+            return false;
+        }
+        if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
+            if !self.checksum {
+                let held = self.subflows[i].unexplained.take();
+                self.withhold_no_more();
+                let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
+                let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
+                self.advanced(advanced, cx);
+                return true;
+            }
+            if asked {
+                // The answer is on its way, and places it.
+                return false;
+            }
+            self.gaps = self.gaps.saturating_add(1);
+            let first = self.recv.next() == self.rx_start;
+            if first || told || are_too_many(self.gaps, self.subflows[i].mappings) {
+                // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
+                self.settle_unmapped(i, cx);
+                return true;
+            }
+        }
+        if !covered {
+            // Mappings come, but not for this: at data level it is missing, and will be sent again.
+            self.subflows[i].unmapped = 1;
+        }
+        self.take_held(i, cx);
+        self.subflows[i].unexplained.is_none()
+    }
+
+    /// What was held is taken by the mappings that are known by now.
+    fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if let Some(held) = self.subflows[i].unexplained.take() {
+            self.withhold_no_more();
+            let ssn = held.ssn;
+            self.take_payload(i, ssn, &held.into_bytes(), None, cx);
+        }
+    }
+
+    /// The next mapping is known, and by it what is held from `ssn` on is not the next part of the stream: it came before, or
+    /// something between is missing.
+    fn is_contradicted(&self, i: usize, ssn: Ssn) -> bool {
+        let next = self.subflows[i].rx.next_start();
+        next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
+    }
+
+    /// The next mapping has the stream go on where it would if what comes before it, from `ssn` on, was its part.
+    fn continues_behind(&self, i: usize, ssn: Ssn) -> bool {
+        let next = self.subflows[i].rx.first();
+        next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
+    }
+
+    /// No mapping came in time. // rfc8684:B5
+    pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
+            let Some(held) = &mut self.subflows[i].unexplained else {
+                continue;
+            };
+            let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
+            let (asked, over) = (held.asked, held.until <= cx.now);
+            if tell {
+                // What says it may be lost, and the peer would say everything again, as new bytes.
+                let pause = if asked {
+                    rto
+                } else {
+                    short.max(cx.now.since(held.since))
+                };
+                held.tell = Some(cx.now + pause);
+            }
+            if over {
+                self.settle_unmapped(i, cx);
+            } else if tell && (asked || self.goes_on_with_stream(i)) {
+                // A peer that hears this falls to TCP and sends nothing twice.
+                self.say_fail(i, self.recv.next(), cx);
+                self.subflows[i].told_to_go_on = Some(cx.now);
+            }
+        }
+    }
+
+    /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is broken.
+    // rfc8684:B4,B5,D12
+    pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
+        let Some(held) = &self.subflows[i].unexplained else {
+            return;
+        };
+        // What the peer was asked about is placed by its answer alone.
+        let only = self.goes_on_with_stream(i) && !held.asked;
+        let lost = held.bytes.len();
+        if self.is_contradicted(i, held.ssn) {
+            self.subflows[i].unmapped = 1;
+            self.take_held(i, cx);
+            return;
+        }
+        if !only {
+            self.settle_beside(i, lost, cx);
+            return;
+        }
+        let again = {
+            let back = self.recent_acks.iter().map(|ack| at.since(ack));
+            mapped && are_repeated(&held.bytes, &held.starts, back)
+        };
+        if again {
+            self.subflows[i].unexplained = None;
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            return;
+        }
+        let cause = if mapped {
+            FallbackCause::OptionsLost
+        } else {
+            FallbackCause::FirstDataWithout
+        };
+        // The last that came had options: the peer does not know that this data came without.
+        let speaks = !self.subflows[i].bareness.heard;
+        if !(mapped || speaks) {
+            self.withhold_no_more();
+        }
+        self.fall_to_infinite(i, cause, cx);
+        let again_at = cx.now + self.subflows[i].tcp.rto();
+        self.unheard = Some(Unheard { at, again_at });
+        self.say_fail(i, at, cx);
+    }
+
+    /// After the fall, the peer still says Data ACKs: it has not heard of it, or misses our Data ACKs. // rfc8684:B4
+    pub(crate) fn still_spoken_to(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let speaks = seg.options.mptcp.iter().any(|option| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
+            _ => false,
+        });
+        if !speaks || self.remote.is_none() {
+            return;
+        }
+        match &mut self.unheard {
+            None => {
+                self.infinite_on_bare = true;
+                self.subflows[i].tcp.force_ack();
+            }
+            Some(unheard) if unheard.again_at <= cx.now => {
+                unheard.again_at = cx.now + self.subflows[i].tcp.rto();
+                let at = unheard.at;
+                self.say_fail(i, at, cx);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The peer has fallen, too.
+    pub(crate) fn fall_was_heard(&mut self) {
+        self.unheard = None;
+        self.withhold_no_more();
+    }
+
+    /// Old data comes again. Without options from a peer that had them: it has fallen to TCP, because our answers with
+    /// options do not reach it. After a fall of ours: neither do those with Data ACKs.
+    pub(crate) fn note_repeated(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+        cx: &mut Cx<'_>,
+    ) {
+        if outcome.in_order.is_none() && self.withheld_again(i, seg) {
+            return;
+        }
+        if !seg.options.mptcp.is_empty() {
+            let bareness = &mut self.subflows[i].bareness;
+            (bareness.repeats, bareness.repeated) = (0, None);
+            return;
+        }
+        let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
+        // Pieces of one segment, of which the first may have the option, come together.
+        let pause = self.subflows[i].tcp.rto().over(2);
+        let bareness = self.subflows[i].bareness;
+        let together = bareness.repeated.is_some_and(|at| cx.now < at + pause);
+        if !again || together || !self.is_certainly_alone(i) {
+            return;
+        }
+        let bareness = &mut self.subflows[i].bareness;
+        bareness.repeated = Some(cx.now);
+        bareness.repeats = bareness.repeats.saturating_add(1);
+        if bareness.repeats < BARE_REPEATS {
+            return;
+        }
+        self.unheard = None;
+        let known = self.remote.is_some() && self.subflows[i].is_first();
+        if known && self.lattice.speaks_multipath() && self.is_straight(i) {
+            self.fall_silently(i, cx);
+        }
+    }
+
+    /// Goes on as TCP without telling by an option: no option would arrive.
+    pub(in crate::conn) fn fall_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if self
+            .lattice
+            .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
+        {
+            self.count_fallback(FallbackCause::OptionsLost, cx);
+            self.rest_is_plain(i, cx);
+        }
+    }
+
+    /// Options of a peer that did not notice that we fell to TCP: its close counts, and what it says about falling.
+    pub(crate) fn take_late_dss(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
+        let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
+            return;
+        };
+        if mapping.is_infinite() {
+            self.fall_was_heard(); // rfc8684:B14
+            let again = self.peer_begins_again(i, &mapping);
+            if self.subflows[i].was_asked() && !again && self.skips_something(i, &mapping) {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            } else if self.subflows[i].was_asked() {
+                self.place_held(i, cx);
+                if self.subflows[i].peer_finished {
+                    self.ends_with_subflow(i);
+                }
+            }
+            return;
+        }
+        let (ssn, len) = (mapping.ssn, mapping.len - u16::from(dss.data_fin));
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        if let Some(at) = at.filter(|_| len > 0) {
+            if self.subflows[i].told.repeats(ssn, at, len) {
+                self.comes_again(i, ssn..ssn + u32::from(len));
+            }
+            // What lies behind a hole says nothing about what fills it.
+            if self.delivered_ssn.is_some() {
+                self.subflows[i].told.note(ssn, at, len);
+            }
+        }
+        if !(dss.data_fin && self.unheard.is_some()) {
+            return;
+        }
+        let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);
+        if numbers.offset(last, self.recv.next()) == Some(self.recv.next()) {
+            self.late_fin = true;
+            self.recv.note_end(self.recv.next());
+            self.tell_readable();
+            self.subflows[i].tcp.force_ack();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repetition_is_seen_wherever_the_peer_goes_back_to() {
+        let stream: Vec<u8> = (0..2000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        // Held from 500 on; then the peer begins again at 480, which it takes for the last Data ACK.
+        let mut held = stream[500..1000].to_vec();
+        held.extend_from_slice(&stream[480..900]);
+        let starts = [0, 300, 500];
+        let are = |held: &[u8], starts: &[u64], back: &[u64]| {
+            are_repeated(held, starts, back.iter().copied())
+        };
+        assert!(are(&held, &starts, &[0, 20, 100]));
+        assert!(!are(&held, &starts, &[0, 100]));
+        assert!(!are(&held[..500], &starts[..2], &[0, 20]));
+        assert!(!are(b"short", &[0, 2], &[0]));
+        // One byte that differs, however late.
+        held[850] ^= 1;
+        assert!(!are(&held, &starts, &[0, 20, 100]));
+    }
+
+    #[test]
+    fn mappings_that_are_lost_now_and_then_are_repaired() {
+        for (gaps, came, expected) in [
+            (1, 2, true),
+            (1, 7, true),
+            (1, 8, false),
+            (2, 15, true),
+            (2, 16, false),
+            (3, 1_000_000, true),
+        ] {
+            assert_eq!(are_too_many(gaps, came), expected, "{gaps} of {came}");
+        }
+    }
+
+    #[test]
+    fn recent_acks_forget_the_oldest() {
+        let mut acks = RecentAcks::default();
+        for n in 0..100 {
+            acks.note(Offset(n));
+            acks.note(Offset(n));
+        }
+        assert_eq!(acks.iter().map(|at| at.0).min(), Some(84));
+    }
+}

@@ -1,0 +1,124 @@
+//! TCP Fast Open on a connection (RFC 7413, RFC 8684 appendix B).
+//!
+//! Payload of a SYN belongs to the stream and not to the data sequence space: the SYN has the first data sequence number
+//! and the first byte *behind* that payload the second. Inside, positions go on counting from the very first byte; only
+//! the translation to data sequence numbers begins later.
+
+use manypath_wire::ids::Mss;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::options::FastOpen;
+
+use crate::api::{Role, SubflowEnd};
+use crate::conn::dss::offset::{Numbering, Offset};
+use crate::conn::recv::queue::Placed;
+use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::{Conn, Cx};
+use manypath_tcp::machine::State;
+
+/// What a handshake of ours told about Fast Open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learnt {
+    /// A cookie for the next time, and the largest segment that the peer takes.
+    Cookie { cookie: FastOpen, mss: u16 },
+    /// The SYN with the option stayed unanswered, whether or not one without got through.
+    Silence,
+    /// The cookie that was shown counted for nothing.
+    Refusal,
+}
+
+/// Whether the end of a connection whose SYNs nobody answered is silence (RFC 7413 section 4.1.3): not if somebody answered or
+/// our own address went. The application may give up as soon as it likes, after which a SYN without the option (`repeated`)
+/// was silent, too. Pure.
+fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
+    match end {
+        SubflowEnd::TimedOut | SubflowEnd::Unreachable => true,
+        SubflowEnd::ConnectionClosed => repeated,
+        _ => false,
+    }
+}
+
+impl Conn {
+    /// Bytes that our SYN may take along.
+    pub(crate) fn early_bytes(&self, i: usize) -> u64 {
+        let sf = &self.subflows[i];
+        let first = matches!(sf.greeting, Greeting::CapableSyn | Greeting::Plain);
+        if first && sf.tcp.state() == State::SynSent && sf.tcp.offered_fast_open() {
+            self.send.queued()
+        } else {
+            0
+        }
+    }
+
+    /// The peer answered our SYN: what it took of the payload is delivered, the rest was never sent. // rfc8684:O3,O4
+    pub(crate) fn early_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let tcp = &self.subflows[i].tcp;
+        if !tcp.offered_fast_open() {
+            return;
+        }
+        let taken = tcp.early_taken();
+        let carried = tcp.early_sent();
+        let repeated = tcp.counters().segs_retrans > 0;
+        self.learnt = match seg.options.fastopen {
+            Some(cookie) if !cookie.cookie().is_empty() => Some(Learnt::Cookie {
+                cookie,
+                mss: seg.options.mss.map_or(536, |Mss(mss)| mss),
+            }),
+            _ if taken > 0 => None,
+            _ if repeated => Some(Learnt::Silence),
+            _ if carried > 0 => Some(Learnt::Refusal),
+            _ => None,
+        };
+        cx.count.fast_open_cookie += u64::from(matches!(self.learnt, Some(Learnt::Cookie { .. })));
+        if taken == 0 {
+            return;
+        }
+        cx.count.fast_open_taken += 1;
+        self.send.sent(taken);
+        self.tx_start = self.send.next();
+        self.send.subflow_acked(self.tx_start);
+        self.subflows[i].bytes_sent += u64::from(taken);
+        if let Some(local) = &self.local {
+            self.tx_numbers = Some(Numbering::behind(local.idsn, self.tx_start)); // rfc8684:O3
+        }
+    }
+
+    /// The first subflow ends, perhaps before the peer was heard. There are firewalls that drop all packets between two ports
+    /// between which a SYN with the option came, so that those without get through no more: other ports have to do
+    /// without from the beginning.
+    pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
+        let opening = self.role == Role::Initiator && !self.established && sf.is_first();
+        let repeated = sf.tcp.counters().segs_retrans > 0;
+        if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
+            self.learnt = Some(Learnt::Silence);
+        }
+    }
+
+    /// What the last handshake told about Fast Open, once.
+    pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
+        self.learnt.take()
+    }
+
+    /// The peer's SYN came with a good cookie and with payload, which is the beginning of its stream; the application
+    /// may have it, and may answer, before the handshake is over. // rfc8684:O3,O5
+    pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
+        let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
+        debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");
+        self.rx_start = self.recv.next();
+        self.subflows[0].bytes_received += payload.len() as u64;
+        cx.count.bytes_in += payload.len() as u64;
+        self.opened_for_use(0, cx);
+        self.advanced(advanced, cx);
+        self.take_up(0, cx);
+    }
+
+    /// The peer's third packet is still to come.
+    pub(crate) fn is_early(&self) -> bool {
+        self.subflows.iter().any(|sf| sf.tcp.is_open_early())
+    }
+
+    /// A DSS of the peer tells that it has our keys, unless it may have been sent before they could arrive: a host that
+    /// took payload of our SYN answers that early, by mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
+    pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
+        has_data_ack || self.tx_start == Offset::ZERO
+    }
+}

@@ -1,0 +1,391 @@
+//! The MP_CAPABLE handshake of the first subflow (RFC 8684 section 3.1).
+//!
+//! Owns the decision whether a connection speaks Multipath TCP. The rules are pure functions; the connection
+//! acts on their answers.
+
+use manypath_wire::ids::Key;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
+
+use crate::api::{EventKind, FallbackCause, ProtocolLevel};
+use crate::conn::dss::mapping::RxMapping;
+use crate::conn::dss::offset::Numbering;
+use crate::conn::subflow::Greeting;
+use crate::conn::{Conn, Cx};
+use crate::crypto::keys::KeyMaterial;
+use crate::pm;
+
+/// Why an MP_CAPABLE is treated as not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// A version or flag that we do not understand. // rfc8684:C2,C18
+    Unsupported,
+    /// No crypto algorithm in common. // rfc8684:C20,C21,C27
+    NoCrypto,
+}
+
+/// The first MP_CAPABLE of a segment, whatever its form.
+pub(crate) fn capable_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Capable> {
+    seg.options.mptcp.iter().find_map(|option| match option {
+        MptcpOption::Capable(capable) => Some(capable),
+        _ => None,
+    })
+}
+
+/// Whether an MP_CAPABLE can be spoken with. An offer may be of a higher version, an answer may not.
+pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
+    let version_ok = if answer {
+        capable.version == VERSION
+    } else {
+        capable.version >= VERSION
+    };
+    // rfc8684:C2,C18
+    if !version_ok || capable.extensibility {
+        return Err(Unusable::Unsupported);
+    }
+    // An answer names exactly one algorithm. // rfc8684:C20,C21,C26,C27
+    if !capable.hmac_sha256 || (answer && capable.other_crypto != 0) {
+        return Err(Unusable::NoCrypto);
+    }
+    Ok(())
+}
+
+/// What the third packet of a handshake, or the first data, says to the host that was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Third {
+    /// Both keys, and ours is right.
+    Keys { peer: Key, own: Key },
+    /// Multipath TCP, but the keys are still on their way: it overtook them. Wait for them.
+    Early,
+    /// No Multipath TCP. // rfc8684:C31
+    Plain,
+    /// Keys that are not ours. // rfc8684:C14
+    WrongKeys,
+}
+
+/// Reads the third packet.
+pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
+    third_of(seg, |echoed| echoed == own)
+}
+
+/// As `third`, for a host that has to recognise its key.
+pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third {
+    match capable_of(seg).map(|c| c.keys) {
+        Some(
+            CapableKeys::Ack { sender, receiver }
+            | CapableKeys::Data {
+                sender, receiver, ..
+            },
+        ) => {
+            if is_own(receiver) {
+                Third::Keys {
+                    peer: sender,
+                    own: receiver,
+                }
+            } else {
+                Third::WrongKeys
+            }
+        }
+        Some(CapableKeys::Syn | CapableKeys::SynAck { .. }) => Third::Plain,
+        None if seg
+            .options
+            .mptcp
+            .iter()
+            .any(|o| matches!(o, MptcpOption::Dss(_))) =>
+        {
+            Third::Early
+        }
+        None => Third::Plain,
+    }
+}
+
+impl Conn {
+    /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
+    pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        self.early_answered(i, seg, cx);
+        (self.subflows[i].plain, self.subflows[i].plain_at) = (false, None);
+        let answer =
+            capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
+        let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
+            (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
+            (Err(Unusable::NoCrypto), _) => {
+                cx.count.capable_no_crypto += 1;
+                None
+            }
+            (Err(Unusable::Unsupported), _) => {
+                cx.count.capable_unsupported += 1;
+                None
+            }
+            (Ok(()), _) => None,
+        });
+        match keys {
+            Some((key, capable)) => {
+                self.learn_key(key);
+                self.checksum |= capable.checksum_required; // rfc8684:C24
+                self.no_joins_to_first |= capable.no_joins_here;
+                self.subflows[i].greeting = Greeting::CapableAck;
+                self.ask_for_first_ack(i, cx);
+            }
+            // rfc8684:C3,C29,B1,M1
+            None => self.go_plain(i, FallbackCause::PeerWithout, cx),
+        }
+        self.opened_for_use(i, cx);
+        self.push_event(EventKind::Established);
+    }
+
+    /// A segment for a half-open connection that has overtaken the keys: it is not looked at yet. When a peer repeats its
+    /// first data and the keys are not on it, they will not come any more: Linux does so with data whose mapping a
+    /// DATA_FIN has lengthened. First data without keys *and* mapping is no Multipath TCP at all: Linux repeats data so
+    /// that a Fast Open server refused, and its later mappings are wrong by as much. // rfc8684:C14,C31,B4
+    pub(crate) fn overtook_keys(&mut self, i: usize, seg: &Segment<'_>) -> bool {
+        let Some(local) = &self.local else {
+            return false;
+        };
+        let early = self.subflows[i].greeting == Greeting::CapableSynAck
+            && !seg.header.flags.syn()
+            && !seg.header.flags.rst()
+            && third(seg, local.key()) == Third::Early;
+        if early && seg.payload.is_empty() {
+            self.ask_for_keys(i, seg);
+        }
+        let next = self.subflows[i].tcp.rcv_nxt();
+        if !early || seg.payload.is_empty() || seg.header.seq != next {
+            return early;
+        }
+        let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
+        let repeated = core::mem::replace(&mut self.keyless_data, true);
+        mapped && !repeated
+    }
+
+    /// The peer speaks as one that has said its keys, and they are not here: they are lost, or a box drops packets that say them.
+    /// Our answer once more has them said again, and in time without, a second before its timer would send it.
+    fn ask_for_keys(&mut self, i: usize, seg: &Segment<'_>) {
+        let tcp = &mut self.subflows[i].tcp;
+        if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
+        {
+            tcp.repeat_syn();
+            self.unsettled = true;
+        }
+    }
+
+    /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?
+    pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        if self.subflows[i].greeting == Greeting::CapableSynAck {
+            let own = self.local.as_ref().map(|local| local.key());
+            match own.map_or(Third::Plain, |own| third(seg, own)) {
+                Third::Keys { peer, .. } => {
+                    self.learn_key(peer);
+                    // The third packet confirms what was agreed. // rfc8684:C24
+                    self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
+                    // It took our answer to an offer, whatever it has asked for since without one. // rfc8684:H5
+                    (self.subflows[i].greeting, self.subflows[i].plain) =
+                        (Greeting::CapableKeys, false);
+                    self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
+                }
+                Third::WrongKeys => {
+                    cx.count.capable_bad_key += 1;
+                    self.go_plain(i, FallbackCause::ThirdAckWithout, cx);
+                }
+                Third::Early | Third::Plain => self.go_plain(i, FallbackCause::ThirdAckWithout, cx),
+            }
+        }
+        self.opened_for_use(i, cx);
+    }
+
+    fn learn_key(&mut self, key: Key) {
+        let remote = KeyMaterial::derive(key);
+        self.rx_numbers = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
+        self.remote = Some(remote);
+    }
+
+    /// Multipath TCP is over before it began.
+    pub(crate) fn go_plain(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+        self.subflows[i].greeting = Greeting::Plain;
+        if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
+            self.count_fallback(cause, cx);
+        }
+        self.send.open_window();
+    }
+
+    /// The first subflow can carry data; the peer's first window applies. What exceeds it by less than a unit of its scale,
+    /// Linux takes below and drops above, and with a full buffer behind such a hole it stops for ever.
+    pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
+        cx.count.conn_established += u64::from(!self.established);
+        if !self.established {
+            self.push_event(EventKind::Created {
+                role: self.role,
+                tuple: self.first,
+                token: self.token().filter(|_| self.lattice.speaks_multipath()),
+            });
+        }
+        self.established = true;
+        if self.lattice.speaks_multipath() {
+            self.send.data_ack(
+                self.send.una(),
+                u64::from(self.subflows[i].tcp.peer_window_in_units()),
+            );
+        } else {
+            self.send.open_window();
+        }
+    }
+
+    /// An MP_CAPABLE that came with data is a mapping of the first bytes. // rfc8684:C11,C12
+    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
+        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
+            return None;
+        };
+        Some(RxMapping::new(
+            manypath_wire::seq::Ssn::new(1),
+            self.rx_start,
+            len,
+            len,
+            checksum,
+        ))
+    }
+
+    /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
+    pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let first = matches!(
+            self.subflows[i].greeting,
+            Greeting::CapableAck | Greeting::CapableKeys
+        );
+        if first {
+            self.subflows[i].greeting = Greeting::Done;
+        }
+        if self.fully_established {
+            return;
+        }
+        // While data is on its way it is the better proof: a path that strips options from data would strip those of
+        // every subflow that is made now, and then there is no falling back to TCP any more.
+        let sf = &self.subflows[i];
+        let by_data = sf.data_came_mapped || sf.data_was_acked;
+        if by_data || self.send.una() == self.send.next() {
+            self.fully_establish(cx);
+        }
+    }
+
+    /// There may be more subflows.
+    fn fully_establish(&mut self, cx: &mut Cx<'_>) {
+        self.fully_established = true;
+        self.proof_until = None;
+        if self.no_joins_to_first {
+            self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
+        }
+        self.tell_manager(pm::Event::Ready, cx);
+        self.watch_what_came_before(cx.now);
+        self.push_event(EventKind::JoinsAllowed);
+        self.release_early_orders();
+    }
+
+    /// Data was to prove that the path leaves it its options, and none came through: perhaps the path drops it for them.
+    /// Keys are exchanged, so another path may show that it is better.
+    pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let known = matches!(
+            self.subflows[i].greeting,
+            Greeting::CapableKeys | Greeting::Done
+        );
+        if known && !self.fully_established && self.lattice.speaks_multipath() {
+            self.fully_establish(cx);
+        }
+    }
+
+    /// A caller has sent nothing but its keys for a while: it is idle, or its data does not get here.
+    pub(crate) fn proof_due(&mut self, cx: &mut Cx<'_>) {
+        if self.proof_until.is_some_and(|until| until <= cx.now) {
+            self.proof_until = None;
+            if !self.subflows.is_empty() {
+                self.proof_overdue(0, cx);
+                self.ask_where_it_stands(cx);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Capable {
+        Capable::v1(true, CapableKeys::Syn)
+    }
+
+    #[test]
+    fn offers_of_higher_versions_are_answered_and_lower_ones_ignored() {
+        // rfc8684:C2
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 7,
+                    ..offer()
+                },
+                false
+            ),
+            Ok(())
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 0,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::Unsupported)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    version: 2,
+                    ..offer()
+                },
+                true
+            ),
+            Err(Unusable::Unsupported)
+        );
+    }
+
+    #[test]
+    fn flags_that_are_not_understood_turn_the_option_off() {
+        // rfc8684:C18,C20,C21,C26,C27
+        assert_eq!(
+            usable(
+                &Capable {
+                    extensibility: true,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::Unsupported)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    hmac_sha256: false,
+                    ..offer()
+                },
+                false
+            ),
+            Err(Unusable::NoCrypto)
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    other_crypto: 0b0100,
+                    ..offer()
+                },
+                false
+            ),
+            Ok(())
+        );
+        assert_eq!(
+            usable(
+                &Capable {
+                    other_crypto: 0b0100,
+                    ..offer()
+                },
+                true
+            ),
+            Err(Unusable::NoCrypto)
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Additional subflows: the MP_JOIN handshake from both sides (RFC 8684 section 3.2).
+
+use core::net::SocketAddr;
+
+use manypath_tcp::machine::Machine;
+use manypath_tcp::time::Duration;
+use manypath_wire::ids::Nonce;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
+
+use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
+use crate::conn::pipeline::ingest::interference;
+use crate::conn::subflow::{Greeting, Seat, Subflow};
+use crate::conn::{Conn, Cx};
+use crate::crypto::mac::{JoinMac, Keys, equal};
+use crate::ids::SubflowId;
+use crate::pm;
+
+/// Third packets sent before the join is given up.
+const MOST_REPEATS: u8 = 7;
+
+/// The first MP_JOIN of a segment.
+pub(crate) fn join_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Join> {
+    seg.options.mptcp.iter().find_map(|option| match option {
+        MptcpOption::Join(join) => Some(join),
+        _ => None,
+    })
+}
+
+/// The reset reason for everything that is wrong with a join itself. // rfc8684:J16
+pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
+    Some(MptcpOption::Reset(Reset {
+        transient: false,
+        reason: ResetReason::MptcpSpecific,
+    }))
+}
+
+impl Conn {
+    /// Our keys first, as we use them when we prove something. // rfc8684:J9
+    pub(crate) fn keys(&self) -> Option<Keys> {
+        Some(Keys {
+            sender: self.local.as_ref()?.key(),
+            receiver: self.remote.as_ref()?.key(),
+        })
+    }
+
+    /// A subflow may be added now. // rfc8684:C15
+    pub(crate) fn may_join(&self) -> bool {
+        self.lattice.may_join()
+            && self.fully_established
+            && self.closed.is_none()
+            && !self.holds_something()
+            && self.remote.is_some()
+    }
+
+    /// A subflow may be asked for: it is made now, or as soon as the connection is fully established. // rfc8684:C15
+    pub(crate) fn may_create(&self) -> bool {
+        self.may_join() || self.joins_follow()
+    }
+
+    /// What a subflow takes will be there in a moment, as far as is known.
+    pub(crate) fn joins_follow(&self) -> bool {
+        self.lattice.may_join() && !self.fully_established && self.closed.is_none()
+    }
+
+    /// The peer wants no join there. // rfc8684:C19
+    pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
+        self.no_joins_to_first && remote == self.first.remote
+    }
+
+    /// The peer may join now. // rfc8684:C15
+    pub(crate) fn accepts_joins(&self) -> bool {
+        self.takes_joins() && !self.holds_something()
+    }
+
+    /// Whether the connection stays one of Multipath TCP is in the balance, and a join has to wait for that. A refusal would be for
+    /// good (RFC 8684 section 3.6), and what is held is a matter of a moment as a rule.
+    pub(crate) fn keeps_joins_waiting(&self) -> bool {
+        self.takes_joins() && self.holds_something()
+    }
+
+    fn takes_joins(&self) -> bool {
+        self.lattice.may_join()
+            && self.established
+            && self.closed.is_none()
+            && self.remote.is_some()
+    }
+
+    /// A free name for one more subflow, within the connection's limit. // rfc8684:J19
+    pub(crate) fn free_subflow(&self) -> Option<SubflowId> {
+        if self.subflows.len() >= usize::from(self.opts.max_subflows) {
+            return None;
+        }
+        self.free_name()
+    }
+
+    /// A free name, whatever the limit. There is none beside 256 others.
+    pub(crate) fn free_name(&self) -> Option<SubflowId> {
+        // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
+        (0..=u8::MAX)
+            .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
+            .find(|id| self.position(*id).is_none())
+    }
+
+    /// The path manager hears of a subflow as soon as its SYN exists.
+    pub(crate) fn tell_opening(&mut self, seat: &Seat, cx: &mut Cx<'_>) {
+        let opening = pm::Event::Opening {
+            subflow: seat.id,
+            local_id: seat.local_id,
+            local: seat.tuple.local,
+            remote_id: seat.remote_id,
+            remote: seat.tuple.remote,
+            origin: seat.origin,
+        };
+        self.tell_manager(opening, cx);
+    }
+
+    /// Adds a subflow; its machine says what is sent next.
+    pub(crate) fn add_subflow(
+        &mut self,
+        seat: Seat,
+        tcp: Machine,
+        greeting: Greeting,
+        cx: &mut Cx<'_>,
+    ) {
+        self.next_subflow = seat.id.0.wrapping_add(1);
+        self.tell_opening(&seat, cx);
+        match greeting {
+            Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
+            Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
+            _ => {}
+        }
+        let subflow = Subflow::new(seat, tcp, greeting, cx.now);
+        self.samples.push(subflow.sample());
+        self.subflows.push(subflow);
+    }
+
+    /// The SYN/ACK of a join that we opened.
+    pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let Greeting::JoinSyn { nonce } = self.subflows[i].greeting else {
+            return;
+        };
+        let Some(&Join::SynAck {
+            backup,
+            addr_id,
+            hmac,
+            nonce: theirs,
+        }) = join_of(seg)
+        else {
+            cx.count.join_option_missing += 1; // rfc8684:J15
+            self.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
+            return;
+        };
+        let Some(keys) = self.keys() else { return };
+        if !equal(
+            &JoinMac::compute(keys.reversed(), theirs, nonce).syn_ack(),
+            &hmac,
+        ) {
+            cx.count.join_syn_ack_bad_hmac += 1; // rfc8684:J13
+            self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            return;
+        }
+        if self.was_told_to_go_on(cx.now) {
+            self.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
+            return;
+        }
+        let proof = JoinMac::compute(keys, nonce, theirs).ack();
+        let sf = &mut self.subflows[i];
+        let repeat_at = cx.now + sf.tcp.rto();
+        sf.seat.remote_id = addr_id; // rfc8684:J4
+        sf.seat.backup_there = backup;
+        sf.greeting = Greeting::JoinAck {
+            proof,
+            sent_at: Some(cx.now),
+            repeat_at,
+            repeats: 0,
+        };
+        sf.tcp.force_ack();
+    }
+
+    /// The third packet of a join that the peer opened.
+    pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else {
+            return;
+        };
+        let Some(keys) = self.keys() else { return };
+        match join_of(seg) {
+            Some(Join::Ack { hmac })
+                if equal(
+                    &JoinMac::compute(keys.reversed(), remote, local).ack(),
+                    hmac,
+                ) =>
+            {
+                if !self.takes_its_place(i, cx) {
+                    return;
+                }
+                self.subflows[i].greeting = Greeting::Done;
+                self.joined = true;
+                self.subflows[i].tcp.force_ack(); // rfc8684:J10
+                cx.count.join_established += 1;
+                self.better_than_failing(cx);
+            }
+            // rfc8684:J14,J16
+            Some(_) => {
+                cx.count.join_ack_bad_hmac += 1;
+                self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            }
+            None => {
+                cx.count.join_option_missing += 1;
+                self.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
+            }
+        }
+    }
+
+    /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
+    pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if let Greeting::JoinAck { sent_at, .. } = self.subflows[i].greeting {
+            if !self.takes_its_place(i, cx) {
+                return;
+            }
+            let sf = &mut self.subflows[i];
+            // A SYN that had to be repeated may have measured nothing.
+            if let Some(sent_at) = sent_at {
+                sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
+            }
+            sf.greeting = Greeting::Done;
+            self.joined = true;
+            cx.count.join_established += 1;
+            self.better_than_failing(cx);
+        }
+    }
+
+    /// Repeats the proof until it is answered. // rfc8684:J11
+    pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            let rto = self.subflows[i].tcp.rto();
+            let Greeting::JoinAck {
+                sent_at,
+                repeat_at,
+                repeats,
+                ..
+            } = &mut self.subflows[i].greeting
+            else {
+                continue;
+            };
+            if *repeat_at > cx.now {
+                continue;
+            }
+            *sent_at = None;
+            *repeats += 1;
+            *repeat_at = cx.now + Duration::from_nanos(rto.as_nanos() << (*repeats).min(8));
+            if *repeats > MOST_REPEATS {
+                self.reset_subflow(i, SubflowEnd::TimedOut, mptcp_specific(), cx);
+            } else {
+                self.subflows[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// The code with which our SYN/ACK proves that we have the keys. // rfc8684:J7,J9
+    pub(crate) fn syn_ack_proof(&self, local: Nonce, remote: Nonce) -> Option<[u8; 8]> {
+        Some(JoinMac::compute(self.keys()?, local, remote).syn_ack())
+    }
+
+    /// Tells once that a subflow carries data, and lets the path manager know.
+    pub(crate) fn take_up(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.subflows[i].take_up(cx.now) {
+            return;
+        }
+        self.lonely_until = None;
+        let seat = self.subflows[i].seat;
+        self.push_event(EventKind::SubflowUp {
+            subflow: seat.id,
+            tuple: seat.tuple,
+            iface: seat.iface,
+            local_id: seat.local_id,
+            remote_id: seat.remote_id,
+            origin: seat.origin,
+            backup: seat.backup_here || seat.backup_there,
+        });
+        self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
+        self.rescue_from_stale(i);
+        if seat.origin == SubflowOrigin::Recreated {
+            self.replaces(i, cx);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What a connection costs in memory, what of it the peer decides, and whether it still gets anywhere.
+//!
+//! Owns the bounds that hold for the connection as a whole: out-of-order payload and mappings are granted to all
+//! subflows together, so that a peer gains nothing by opening more of them.
+
+use manypath_tcp::machine::reassembly_grant;
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
+
+use crate::api::{CloseCause, SubflowEnd};
+use crate::conn::dss::mapping::RxMaps;
+use crate::conn::subflow::Subflow;
+use crate::conn::{Conn, Cx};
+use crate::ids::SubflowId;
+
+/// The least rate that counts as progress, in bytes a second: half of what a modem of 1998 carried. One tiny acknowledgement
+/// now and then is none.
+pub(crate) const LEAST_RATE: u64 = 4096;
+/// Time over which rates are measured.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How far a connection has come and how fast: bytes that the application has read and that the peer has acknowledged for the
+/// first time. What merely arrived does not count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advance {
+    total: u64,
+    /// When anything moved last.
+    moved_at: Instant,
+    /// Until when it moved at the least rate.
+    kept_at: Instant,
+    /// Where the period began over which the rate is measured, and when.
+    mark: u64,
+    marked_at: Instant,
+    /// Bytes a second in the last whole period.
+    rate: u64,
+}
+
+impl Advance {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            total: 0,
+            moved_at: now,
+            kept_at: now,
+            mark: 0,
+            marked_at: now,
+            rate: 0,
+        }
+    }
+
+    /// So many bytes have moved since the beginning. While it is idle there is nothing that could move.
+    fn note(&mut self, total: u64, idle: bool, now: Instant) {
+        if total != self.total {
+            (self.total, self.moved_at) = (total, now);
+        }
+        if now.since(self.marked_at) >= PERIOD {
+            self.rate = self.rate_at(now);
+            if self.rate >= LEAST_RATE {
+                self.kept_at = now;
+            }
+            (self.mark, self.marked_at) = (total, now);
+        }
+        if idle {
+            (self.moved_at, self.kept_at) = (now, now);
+        }
+    }
+
+    /// Bytes a second.
+    fn rate_at(&self, now: Instant) -> u64 {
+        let (bytes, time) = (self.total - self.mark, now.since(self.marked_at));
+        if time < PERIOD {
+            self.rate.max(bytes)
+        } else {
+            bytes.saturating_mul(1000) / time.as_millis().max(1)
+        }
+    }
+
+    /// It moves at the least rate that counts.
+    fn keeps_rate(&self, now: Instant) -> bool {
+        self.rate_at(now) >= LEAST_RATE
+    }
+}
+
+impl Conn {
+    /// Bytes of memory in all. Untouched parts of large buffers, which cost an operating system nothing, do not count.
+    pub(crate) fn memory(&self) -> usize {
+        let subflows: usize = self.subflows.iter().map(Subflow::memory).sum();
+        size_of::<Self>()
+            + self.send.memory()
+            + self.recv.memory()
+            + self.subflows.capacity() * size_of::<Subflow>()
+            + subflows
+            + self.ended.capacity() * size_of::<crate::api::EndedSubflow>()
+    }
+
+    /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
+    pub(crate) fn held(&self) -> usize {
+        self.recv.held() + self.reassembly()
+    }
+
+    fn reassembly(&self) -> usize {
+        let each = self.subflows.iter().map(|sf| sf.tcp.reassembly_memory());
+        each.sum()
+    }
+
+    /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share. What is held above them
+    /// takes from the same window.
+    pub(crate) fn share_reassembly(&mut self, i: usize) {
+        let own = self.subflows[i].tcp.reassembly_memory();
+        let others = self.reassembly() - own;
+        let window = self.recv.spare().min(self.opts.recv_buffer);
+        let grant = reassembly_grant(window).saturating_sub(others);
+        self.subflows[i].tcp.grant_reassembly(grant);
+    }
+
+    /// Mappings that wait for their bytes on a subflow may be this many more. What is each one's equal part is nobody else's.
+    pub(crate) fn mapping_room(&self, i: usize) -> usize {
+        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].rx.len());
+        if part > 0 {
+            return part;
+        }
+        let waiting: usize = self.subflows.iter().map(|sf| sf.rx.len()).sum();
+        RxMaps::MOST.saturating_sub(waiting)
+    }
+
+    /// Bytes that the peer may send at once beyond what is held, since a window was advertised for them.
+    pub(crate) fn promised(&self) -> usize {
+        match self.released || self.recv.finished() {
+            true => 0,
+            false => (self.recv.open() as usize).saturating_sub(self.reassembly()),
+        }
+    }
+
+    /// Notes how far it has come.
+    pub(crate) fn note_advance(&mut self, at: Instant) {
+        let total = self.recv.bytes_read() + self.send.una().0;
+        let idle = self.established && self.send.queued() == 0 && self.recv.held() == 0;
+        self.advance.note(total, idle, at);
+    }
+
+    /// Bytes a second that the application reads and the peer acknowledges for the first time.
+    pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
+        self.advance.rate_at(now)
+    }
+
+    /// It moves at the least rate that counts as progress.
+    pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
+        self.advance.keeps_rate(now)
+    }
+
+    /// Since when it has been holding memory or a place in a queue without getting anywhere: the peer does not finish its
+    /// handshake, does not take what was written (its window is closed, or it is silent) or leaves a hole open, or the
+    /// application does not read. Nothing for a connection that is idle. Who is `modest` and holds no more than a share gets
+    /// somewhere with every byte, however slowly; who holds more has to keep the least rate.
+    pub(crate) fn stuck_since(&self, modest: bool, now: Instant) -> Option<Instant> {
+        let waits = !self.established
+            || self.send.queued() > 0
+            || self.held() > 0
+            || self.subflows.is_empty();
+        let advance = &self.advance;
+        waits.then(|| {
+            if modest {
+                advance.moved_at
+            } else if advance.keeps_rate(now) {
+                now
+            } else {
+                advance.kept_at
+            }
+        })
+    }
+
+    /// To how many bytes the receive window may grow.
+    pub(crate) fn permit_window(&mut self, bytes: u32) {
+        self.window_permitted = bytes;
+    }
+
+    /// Begins with no larger window than is permitted. Nothing was told yet.
+    pub(crate) fn heed_permitted_window(&mut self) {
+        self.recv.restrict(self.window_permitted);
+    }
+
+    /// Bytes that the receive window has where everything was read.
+    pub(crate) fn recv_window_size(&self) -> u32 {
+        self.recv.capacity()
+    }
+
+    /// Nobody has accepted it: until then it is told a small window.
+    pub(crate) fn restrict_window(&mut self, bytes: u32) {
+        self.accepted = false;
+        self.recv.restrict(bytes);
+    }
+
+    /// Somebody has accepted it.
+    pub(crate) fn lift_restriction(&mut self) {
+        self.accepted = true;
+        let first = self.first_recv_window().min(self.window_permitted);
+        self.recv.set_capacity(first.max(self.recv.capacity()));
+    }
+
+    /// The SYN is the one that opened it, and its handshake goes on.
+    pub(crate) fn was_opened_by(&self, seg: &Segment<'_>) -> bool {
+        let first = self.subflows.first().filter(|_| !self.established);
+        first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
+    }
+
+    /// Its peer does not finish the handshake, and others need the place. Not a word is said of it: to a client whose SYN/ACK was
+    /// lost a reset is a refusal, while it would say its SYN again and be let in (RFC 4987 section 3.4).
+    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        self.let_go(cx.now);
+        for sf in &mut self.subflows {
+            sf.end.get_or_insert(SubflowEnd::TimedOut);
+            sf.tcp.forget();
+        }
+        self.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::TimedOut, cx);
+    }
+
+    /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1
+    pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
+        let why = MptcpOption::Reset(Reset {
+            transient: true,
+            reason: ResetReason::LackOfResources,
+        });
+        let why = Some(why).filter(|_| self.lattice.speaks_multipath());
+        for i in 0..self.subflows.len() {
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+        }
+        self.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::Aborted, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_secs(100) + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn progress_is_what_moves_at_the_least_rate() {
+        // Bytes moved each time, milliseconds between; whether that is progress after 10 seconds.
+        for (bytes, pause, keeps) in [
+            (0, 100, false),
+            (1, 10, false),
+            (1, 450, false),
+            (536, 450, false),
+            (1460, 450, false),
+            (1460, 300, true),
+            (41, 10, true),
+            (40, 10, false),
+            (8192, 2000, true),
+            (8191, 2000, false),
+        ] {
+            let mut advance = Advance::new(at(0));
+            let mut total = 0;
+            for turn in 1..=10_000 / pause {
+                total += bytes;
+                advance.note(total, false, at(turn * pause));
+            }
+            let now = at(10_000 / pause * pause);
+            assert_eq!(advance.keeps_rate(now), keeps, "{bytes} in {pause} ms");
+            let since = if keeps {
+                now.since(advance.kept_at)
+            } else {
+                Duration::ZERO
+            };
+            assert!(since <= PERIOD + Duration::from_millis(pause));
+            assert_eq!(advance.kept_at > at(0), keeps);
+            assert_eq!(advance.moved_at > at(0), bytes > 0);
+        }
+    }
+
+    #[test]
+    fn who_is_idle_begins_to_wait_with_what_comes_then() {
+        let mut advance = Advance::new(at(0));
+        advance.note(500, true, at(60_000));
+        advance.note(500, false, at(60_010));
+        assert_eq!(
+            (advance.moved_at, advance.kept_at),
+            (at(60_000), at(60_000))
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! Addresses: what the peer says of its own, what we say of ours, and what the path manager wants done.
+//!
+//! Owns announcements until they are echoed. Which subflows there should be is the path manager's business.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::ids::AddrId;
+use manypath_wire::segment::Segment;
+use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
+
+use crate::api::{EventKind, Path, Role, StackError};
+use crate::conn::{Conn, Cx};
+use crate::crypto::mac;
+use crate::pm;
+
+/// How often an announcement is sent before it is given up. // rfc8684:A9
+const ANNOUNCEMENTS: u8 = 5;
+/// Wait between them at first; it doubles.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
+/// Options of one kind that may wait on one subflow.
+const MOST_SIGNALS: usize = 16;
+
+/// An address that the peer has not echoed yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announcement {
+    id: AddrId,
+    addr: IpAddr,
+    port: Option<u16>,
+    again_at: Instant,
+    sent: u8,
+}
+
+/// The pending announcements.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements(Vec<Announcement>);
+
+impl Announcements {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|a| a.again_at).min()
+    }
+}
+
+impl Conn {
+    /// Tells the path manager something.
+    pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
+        match &mut self.manager {
+            Some(manager) => manager.handle(cx.now, event, cx.rng),
+            None => pm::Noted::Ignored,
+        }
+    }
+
+    /// A local address is usable, or its priority or MTU changed.
+    pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        self.note_outside(path);
+        self.follow_address(path, cx);
+        self.tell_manager(
+            pm::Event::LocalUp {
+                iface: path.iface,
+                addr: path.addr,
+                backup: path.backup,
+            },
+            cx,
+        );
+        self.steering.hear(&EventKind::LocalUp {
+            iface: path.iface,
+            addr: path.addr,
+            backup: path.backup,
+        });
+        self.uplink_works(path, cx);
+    }
+
+    /// Does what the path manager wants; openings are left for the stack, which has the ports.
+    pub(crate) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
+        while let Some(action) = self
+            .manager
+            .as_mut()
+            .and_then(|manager| manager.poll(cx.now))
+        {
+            self.carry_out(action, cx);
+        }
+        self.announce_due(cx);
+    }
+
+    /// Does one thing for the paths.
+    pub(crate) fn carry_out(&mut self, action: pm::Action, cx: &mut Cx<'_>) {
+        match action {
+            pm::Action::Create(create) => self.wanted.push_back(create),
+            pm::Action::Remove { subflow } => {
+                if let Some(i) = self.position(subflow) {
+                    self.address_gone(i, cx);
+                }
+            }
+            pm::Action::Probe { subflow } => self.probe(subflow, cx),
+            // One that ended in the meantime has no priority any more.
+            pm::Action::Prioritise { subflow, backup } => {
+                let _ = self.set_backup(subflow, backup, cx);
+            }
+            pm::Action::Announce { id, addr, port } => {
+                self.announcements.0.retain(|a| a.id != id);
+                let told = self.as_seen_by_peer(addr, port);
+                self.announcements.0.extend(told.map(|addr| Announcement {
+                    id,
+                    addr,
+                    port,
+                    again_at: cx.now,
+                    sent: 0,
+                }));
+            }
+            pm::Action::Withdraw { id } => self.withdraw(id, cx),
+        }
+    }
+
+    /// What the peer may be told of one of our addresses: never one from behind an address translation, which means nothing to it or
+    /// is some host of its own. A translated one it reaches where we listen, so after a call of ours at no port but a named one.
+    pub(crate) fn as_seen_by_peer(&self, addr: IpAddr, port: Option<u16>) -> Option<IpAddr> {
+        let mut translated = self.outside.iter().filter(|(inside, _)| *inside == addr);
+        let Some((_, outside)) = translated.next() else {
+            return Some(addr);
+        };
+        (self.role == Role::Responder || port.is_some()).then_some(*outside)
+    }
+
+    /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
+    fn probe(&mut self, subflow: crate::ids::SubflowId, cx: &mut Cx<'_>) {
+        if let Some(i) = self.position(subflow) {
+            let sf = &mut self.subflows[i];
+            sf.probe_until = Some(cx.now + sf.tcp.rto().times(3));
+            sf.tcp.probe_liveness(cx.now);
+        }
+    }
+
+    /// The peer was heard on a subflow. The answer to a keepalive is empty; payload may have been on its way already when
+    /// the address was withdrawn, and counts a time-out later. // rfc8684:A17
+    pub(crate) fn probe_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        let Some(until) = sf.probe_until else { return };
+        if seg.is_empty() || cx.now + sf.tcp.rto().times(2) >= until {
+            sf.probe_until = None;
+        }
+    }
+
+    /// Probes without an answer end their subflows. // rfc8684:A17,A19
+    pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if self.subflows[i]
+                .probe_until
+                .is_some_and(|until| until <= cx.now)
+            {
+                self.subflows[i].probe_until = None;
+                self.address_gone(i, cx);
+            }
+        }
+    }
+
+    /// Uses a subflow as a backup and asks the peer to, or no longer. // rfc8684:P2
+    pub(crate) fn set_backup(
+        &mut self,
+        subflow: crate::ids::SubflowId,
+        backup: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), StackError> {
+        let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
+        self.subflows[i].seat.backup_here = backup;
+        cx.count.prio_sent += 1;
+        self.signal(i, MptcpOption::Prio(Prio { backup }));
+        Ok(())
+    }
+
+    fn withdraw(&mut self, id: AddrId, cx: &mut Cx<'_>) {
+        self.announcements.0.retain(|a| a.id != id);
+        let mut ids = AddrIds::EMPTY;
+        let taken = ids.push(id);
+        debug_assert!(taken, "an empty list takes one");
+        // Any subflow that still works can carry it. // rfc8684:A16
+        if let Some(i) = self.best_subflow() {
+            cx.count.remove_addr_sent += 1;
+            self.signal(i, MptcpOption::RemoveAddr(RemoveAddr { ids }));
+        }
+    }
+
+    fn signal(&mut self, i: usize, option: MptcpOption) {
+        let signals = &mut self.subflows[i].signals;
+        if signals.len() < MOST_SIGNALS && self.lattice.speaks_multipath() {
+            signals.push_back(option);
+        }
+    }
+
+    /// There is somebody to announce addresses to, and a subflow that can carry it.
+    pub(crate) fn may_announce(&self) -> bool {
+        self.may_join() && self.best_subflow().is_some()
+    }
+
+    /// Sends announcements, again until they are echoed. // rfc8684:A9
+    pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
+        // Asked for every segment, and nearly always in vain.
+        if self.announcements.0.is_empty() || !self.may_announce() {
+            return;
+        }
+        let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {
+            return;
+        };
+        let mut due = Vec::new();
+        self.announcements.0.retain_mut(|a| {
+            if a.again_at > cx.now {
+                return true;
+            }
+            if a.sent == ANNOUNCEMENTS {
+                cx.count.add_addr_unanswered += 1;
+                return false;
+            }
+            a.again_at = cx.now + ANNOUNCE_AGAIN.times(1 << a.sent);
+            a.sent += 1;
+            due.push(*a);
+            true
+        });
+        for a in due {
+            cx.count.add_addr_sent += 1;
+            let hmac = Some(mac::add_addr(keys, a.id, a.addr, a.port)); // rfc8684:A6
+            self.signal(
+                i,
+                MptcpOption::AddAddr(AddAddr {
+                    echo: false,
+                    addr_id: a.id,
+                    addr: a.addr,
+                    port: a.port,
+                    hmac,
+                }),
+            );
+        }
+    }
+
+    /// The peer announces an address, or echoes ours. // rfc8684:A1,A6,A7,A9
+    pub(crate) fn on_add_addr(&mut self, i: usize, add: &AddAddr, cx: &mut Cx<'_>) {
+        if add.echo {
+            cx.count.add_addr_echo_received += 1;
+            self.announcements.0.retain(|a| a.id != add.addr_id);
+            self.tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
+            return;
+        }
+        let expected = self
+            .keys()
+            .map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
+        let proven =
+            matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got));
+        if !proven {
+            cx.count.add_addr_bad_hmac += 1;
+            return;
+        }
+        self.proven(i, cx);
+        let carried_port = self.subflows[i].seat.tuple.remote.port();
+        let event = pm::Event::Advertised {
+            id: add.addr_id,
+            addr: add.addr,
+            port: add.port,
+            carried_port,
+        };
+        let known = self.tell_manager(event, cx);
+        match known {
+            pm::Noted::Accepted => cx.count.add_addr_accepted += 1,
+            pm::Noted::Ignored => cx.count.add_addr_ignored += 1,
+        }
+        cx.count.add_addr_echo_sent += 1;
+        self.signal(i, MptcpOption::AddAddr(add.to_echo()));
+        if known == pm::Noted::Accepted {
+            self.push_event(EventKind::AddressAnnounced {
+                id: add.addr_id,
+                addr: add.addr,
+                port: add.port,
+            });
+        }
+    }
+
+    /// The peer withdraws addresses. // rfc8684:A17,A18,A20
+    pub(crate) fn on_remove_addr(&mut self, _i: usize, remove: &RemoveAddr, cx: &mut Cx<'_>) {
+        for &id in remove.ids.as_slice() {
+            match self.tell_manager(pm::Event::Withdrawn { id }, cx) {
+                pm::Noted::Accepted => {
+                    cx.count.remove_addr_accepted += 1;
+                    self.push_event(EventKind::AddressWithdrawn { id });
+                }
+                pm::Noted::Ignored => cx.count.remove_addr_unknown += 1,
+            }
+        }
+    }
+
+    /// The peer changes how we should use this subflow. // rfc8684:P2
+    pub(crate) fn on_prio(&mut self, i: usize, backup: bool, cx: &mut Cx<'_>) {
+        cx.count.prio_received += 1;
+        let seat = &mut self.subflows[i].seat;
+        if seat.backup_there != backup {
+            seat.backup_there = backup;
+            let subflow = seat.id;
+            self.push_event(EventKind::PriorityChanged { subflow, backup });
+        }
+    }
+
+    /// A bare acknowledgement left with these options: what was on it need not go again.
+    pub(crate) fn signals_sent(
+        &mut self,
+        i: usize,
+        gone: &manypath_wire::tcp::options::MptcpOptions,
+        cx: &Cx<'_>,
+    ) {
+        let sf = &mut self.subflows[i];
+        let Some(front) = sf.signals.front() else {
+            return;
+        };
+        if gone.iter().any(|option| option == front) {
+            sf.signals.pop_front();
+            sf.signal_left(cx.now);
+        }
+    }
+}

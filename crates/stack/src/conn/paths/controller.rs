@@ -1,0 +1,227 @@
+//! What controllers want done to a connection, whether they live in it or in another process.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::AddrId;
+use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
+
+use crate::api::{EventKind, IfaceId, NewSubflow, PathManager, StackError, SubflowEnd};
+use crate::conn::{Conn, Cx};
+use crate::ids::SubflowId;
+use crate::pm::controllers::{Controller, View};
+use crate::pm::{self, Policy, Reason, Verdict};
+
+/// A controller inside the connection, what it has heard and not judged yet, and what it wants done.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    controller: Option<Box<Controller>>,
+    heard: Vec<EventKind>,
+    orders: VecDeque<crate::api::Command>,
+    /// Subflows that were asked for before the connection could have any.
+    early: Vec<NewSubflow>,
+}
+
+impl Steering {
+    pub(crate) fn new(policy: PathManager) -> Self {
+        Self {
+            controller: Controller::of(policy).map(Box::new),
+            ..Self::default()
+        }
+    }
+
+    /// The controller gets exactly the events that one outside would get.
+    pub(crate) fn hear(&mut self, event: &EventKind) {
+        if self.controller.is_some() && event.name().is_some() {
+            self.heard.push(*event);
+        }
+    }
+
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.controller.as_ref()?.deadline()
+    }
+}
+
+impl Conn {
+    /// Lets the controller judge what it has heard. Opening a subflow takes the stack, which asks for
+    /// [orders](Conn::poll_order).
+    pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
+        let due = self.steering.deadline().is_some_and(|at| at <= cx.now);
+        if self.steering.heard.is_empty() && !due {
+            return;
+        }
+        if self.closed.is_some() {
+            self.steering = Steering::default();
+            return;
+        }
+        let Some(mut controller) = self.steering.controller.take() else {
+            return;
+        };
+        let heard = core::mem::take(&mut self.steering.heard);
+        let view = View::from(&self.info());
+        let mut orders = Vec::new();
+        for event in &heard {
+            orders.extend(controller.react(cx.now, Some(event), &view));
+        }
+        if controller.deadline().is_some_and(|at| at <= cx.now) {
+            orders.extend(controller.react(cx.now, None, &view));
+        }
+        self.steering.controller = Some(controller);
+        for order in orders {
+            let verdict = order.command.map_or(Verdict::Leave, Verdict::Command);
+            self.note_decision(verdict, Reason::Controller(order.why), cx);
+            self.steering.orders.extend(order.command);
+        }
+    }
+
+    /// Something that the controller wants done.
+    pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
+        self.steering.orders.pop_front()
+    }
+
+    /// A subflow is wanted that cannot be made yet. It is made when the connection is fully established, so that a
+    /// controller outside need not be waited for then.
+    pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
+        self.remote_of(wanted)?;
+        let most = usize::from(self.opts.max_subflows);
+        if self.subflows.len() + self.steering.early.len() >= most {
+            return Err(StackError::TooMany);
+        }
+        self.steering.early.push(*wanted);
+        Ok(())
+    }
+
+    /// The connection is fully established: what was asked for before is made now.
+    pub(crate) fn release_early_orders(&mut self) {
+        let early = core::mem::take(&mut self.steering.early);
+        let orders = early.into_iter().map(crate::api::Command::Create);
+        self.steering.orders.extend(orders);
+    }
+
+    /// Writes into the decision log.
+    pub(crate) fn note_decision(&mut self, verdict: Verdict, reason: Reason, cx: &Cx<'_>) {
+        if let Some(manager) = &mut self.manager {
+            manager.note(cx.now, verdict, reason);
+        }
+    }
+
+    /// A controller could not have the subflow that it wanted.
+    pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
+        if let Some(controller) = &mut self.steering.controller {
+            controller.refused(cx.now, wanted);
+        }
+        self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
+    }
+
+    /// Lets another policy decide; subflows that exist stay.
+    pub(crate) fn set_policy(&mut self, policy: PathManager) -> Result<(), StackError> {
+        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        manager.set_policy(Policy::from(policy));
+        self.opts.path_manager = policy;
+        let early = core::mem::take(&mut self.steering.early);
+        self.steering = Steering {
+            early,
+            ..Steering::new(policy)
+        };
+        if self.fully_established {
+            self.steering.hear(&EventKind::JoinsAllowed);
+        }
+        Ok(())
+    }
+
+    /// Ends a subflow at once; the peer may make another one.
+    pub(crate) fn drop_subflow(
+        &mut self,
+        subflow: SubflowId,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), StackError> {
+        let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
+        // Without the last subflow and without joins there is no connection.
+        let needed = !self.has_other(i) && !self.may_join();
+        if needed || !self.lattice.speaks_multipath() {
+            return Err(StackError::InvalidState);
+        }
+        let why = MptcpOption::Reset(Reset {
+            transient: true,
+            reason: ResetReason::UnacceptablePerformance,
+        });
+        self.reset_subflow(i, SubflowEnd::Administrative, Some(why), cx);
+        Ok(())
+    }
+
+    /// Tells the peer one of our addresses.
+    pub(crate) fn announce(
+        &mut self,
+        iface: IfaceId,
+        addr: IpAddr,
+        port: Option<u16>,
+        cx: &mut Cx<'_>,
+    ) -> Result<AddrId, StackError> {
+        if !self.may_join() || self.as_seen_by_peer(addr, port).is_none() {
+            return Err(StackError::InvalidState);
+        }
+        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        let id = manager.local_id(iface, addr).ok_or(StackError::TooMany)?;
+        let action = pm::Action::Announce { id, addr, port };
+        manager.ordered(&action);
+        self.carry_out(action, cx);
+        Ok(id)
+    }
+
+    /// Withdraws one of our addresses.
+    pub(crate) fn withdraw_address(
+        &mut self,
+        id: AddrId,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), StackError> {
+        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        if !manager.ledger().locals().iter().any(|local| local.id == id) {
+            return Err(StackError::NoSuchHandle);
+        }
+        let action = pm::Action::Withdraw { id };
+        manager.ordered(&action);
+        self.carry_out(action, cx);
+        Ok(())
+    }
+
+    /// Changes bounds of this connection.
+    pub(crate) fn set_limits(&mut self, subflows: Option<u16>, addresses: Option<u8>) {
+        self.opts.max_subflows = subflows.unwrap_or(self.opts.max_subflows);
+        if let Some(manager) = &mut self.manager {
+            manager.set_limits(subflows, addresses);
+        }
+    }
+
+    /// A subflow to be made, with everything filled in that was left to us but for our address and port.
+    pub(crate) fn remote_of(
+        &self,
+        wanted: &NewSubflow,
+    ) -> Result<(SocketAddr, AddrId), StackError> {
+        let manager = self.manager.as_ref().ok_or(StackError::InvalidState)?;
+        let remotes = manager.ledger().remotes();
+        let first = self.first.remote;
+        let addr = wanted.remote.unwrap_or(first.ip());
+        let known = remotes.iter().find(|remote| {
+            remote.addr.ip() == addr
+                && wanted
+                    .remote_port
+                    .is_none_or(|port| port == remote.addr.port())
+        });
+        let port = wanted
+            .remote_port
+            .or(known.map(|remote| remote.addr.port()));
+        let remote = SocketAddr::new(addr, port.unwrap_or(first.port()));
+        // rfc8684:C19
+        if !self.may_create() || self.forbids_join_to(remote) {
+            return Err(StackError::InvalidState);
+        }
+        Ok((remote, known.map_or(AddrId(0), |remote| remote.id)))
+    }
+}

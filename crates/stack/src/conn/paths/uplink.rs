@@ -1,0 +1,131 @@
+//! What the host says of a subflow's link and address: no carrier, no address, and back again.
+//!
+//! A host does not end a TCP connection because a link blinks or an address is configured anew (RFC 9293 section 3.9.2.2 leaves
+//! what the network reports to the time-outs; RFC 8684 section 3.4.2 has subflows of a removed address closed). So a subflow
+//! that cannot send is *potentially failed* at once: what it carried travels on the others, and it ends by its own time-outs, or
+//! when its address is gone and another subflow works, which the path manager decides.
+//!
+//! Owns what becomes of subflows when their uplink changes. Must never end the only one that there is.
+
+use core::net::IpAddr;
+
+use crate::api::{EventKind, IfaceId, Path};
+use crate::conn::subflow::Uplink;
+use crate::conn::{Conn, Cx};
+use crate::pm;
+
+impl Conn {
+    /// An address takes what peers open, and what is there goes on; nothing new is opened from it.
+    pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        self.note_outside(path);
+        self.follow_address(path, cx);
+        let (iface, addr) = (path.iface, path.addr);
+        self.tell_manager(pm::Event::LocalPassive { iface, addr }, cx);
+        self.uplink_works(path, cx);
+    }
+
+    /// Nothing leaves from an address at present: what lives there is potentially failed. // rfc8684:R4
+    pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+        self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
+        self.steering.hear(&EventKind::LocalDown { iface, addr });
+        for i in 0..self.subflows.len() {
+            if self.is_at(i, iface, addr) {
+                self.uplink_fails(i, Uplink::Stalled, cx);
+            }
+        }
+    }
+
+    /// A local address is gone: the peer is told, and what lives there ends where another subflow works. // rfc8684:A16,A19
+    pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+        self.outside.retain(|(inside, _)| *inside != addr);
+        self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
+        self.steering.hear(&EventKind::LocalDown { iface, addr });
+        for i in 0..self.subflows.len() {
+            if !self.is_at(i, iface, addr) {
+                continue;
+            }
+            // A join in its handshake is asked for again from an address that is there.
+            match self.subflows[i].is_first() || self.subflows[i].was_up() {
+                true => self.uplink_fails(i, Uplink::NoAddress, cx),
+                false => self.address_gone(i, cx),
+            }
+        }
+    }
+
+    /// Remembers what an address is called beyond a translation.
+    pub(in crate::conn) fn note_outside(&mut self, path: &Path) {
+        self.outside.retain(|(inside, _)| *inside != path.addr);
+        let translated = path.outside.map(|outside| (path.addr, outside));
+        self.outside.extend(translated);
+    }
+
+    fn is_at(&self, i: usize, iface: IfaceId, addr: IpAddr) -> bool {
+        let seat = &self.subflows[i].seat;
+        seat.iface == iface && seat.tuple.local.ip() == addr
+    }
+
+    /// Others carry at once what a subflow had in flight.
+    fn uplink_fails(&mut self, i: usize, uplink: Uplink, cx: &mut Cx<'_>) {
+        self.subflows[i].uplink = uplink;
+        self.unsettled = true;
+        self.schedule.forget();
+        self.becomes_stale(i, cx);
+        self.refresh_sample(i);
+    }
+
+    /// An address that was gone is back, on whatever interface: the subflows that waited for it leave by that one.
+    pub(in crate::conn) fn follow_address(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        let (addr, to) = (path.addr, path.iface);
+        for i in 0..self.subflows.len() {
+            let sf = &mut self.subflows[i];
+            let waits = sf.uplink == Uplink::NoAddress && sf.seat.tuple.local.ip() == addr;
+            if waits && sf.seat.iface != to {
+                let from = core::mem::replace(&mut sf.seat.iface, to);
+                sf.seat.offload = path.offload;
+                self.tell_manager(pm::Event::LocalMoved { from, to, addr }, cx);
+            }
+        }
+    }
+
+    /// Subflows of an address can send again, or their packets go another way: they try at once.
+    pub(in crate::conn) fn uplink_works(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if !self.is_at(i, path.iface, path.addr) {
+                continue;
+            }
+            let sf = &mut self.subflows[i];
+            sf.tcp.set_mss(cx.now, path.mss());
+            match core::mem::replace(&mut sf.uplink, Uplink::Works) {
+                Uplink::Works => self.try_at_once(i, cx),
+                Uplink::Stalled | Uplink::NoAddress => self.goes_on(i, cx),
+            }
+        }
+    }
+
+    /// What was in flight is held to be lost and sent again now. Where nothing was, the subflow is as good as before. A peer that
+    /// has been sending learns it from an acknowledgement, which tells what arrived besides (of a keepalive, whose number is old,
+    /// it takes neither); whether it is there is what the keepalive asks.
+    fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
+        self.unsettled = true;
+        self.schedule.forget();
+        let sf = &mut self.subflows[i];
+        if sf.tcp.on_path_restored(cx.now) {
+            sf.hinted = Some(cx.now);
+            cx.count.subflow_hinted += 1;
+        } else {
+            sf.tcp.force_ack();
+            sf.tcp.probe_liveness(cx.now);
+            self.answers_again(i, cx);
+        }
+        self.refresh_sample(i);
+    }
+
+    /// The neighbours of an interface answer again: what is silent there is sent again.
+    pub(crate) fn try_interface_at_once(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
+        for i in 0..self.subflows.len() {
+            if self.subflows[i].seat.iface == iface {
+                self.try_at_once(i, cx);
+            }
+        }
+    }
+}

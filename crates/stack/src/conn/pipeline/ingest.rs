@@ -1,0 +1,562 @@
+//! What a segment means to the connection: options first, then payload.
+//!
+//! The subflow has spoken by then; nothing here changes TCP state except by asking for a reset.
+
+use manypath_tcp::machine::{Outcome, Verdict};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::checksum::{self, Sum};
+use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, Reset, ResetReason};
+
+use crate::api::{EventKind, FallbackCause, SubflowEnd};
+use crate::conn::dss::mapping::{Noted, RxMapping};
+use crate::conn::dss::offset::Offset;
+use crate::conn::fallback::Others;
+use crate::conn::handshake::mp_capable::capable_of;
+use crate::conn::recv::queue::Placed;
+use crate::conn::subflow::Greeting;
+use crate::conn::{Conn, Cx};
+
+/// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
+const MOST_UNMAPPED: u64 = 64 * 1024;
+
+/// A round trip of which nothing is known yet.
+const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
+
+/// The reason for options that disappear on the way.
+pub(crate) fn interference() -> Option<MptcpOption> {
+    Some(MptcpOption::Reset(Reset {
+        transient: false,
+        reason: ResetReason::MiddleboxInterference,
+    }))
+}
+
+impl Conn {
+    /// Options of an acceptable segment. // rfc8684:G3
+    pub(crate) fn take_options(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+        cx: &mut Cx<'_>,
+    ) {
+        if !self.lattice.speaks_multipath() || self.remote.is_none() {
+            if seg.options.mptcp.fail().is_some() {
+                self.on_fail_again(i, cx);
+            }
+            // Its application let go before it heard that we fell. // rfc8684:Z3
+            if let Some(close) = seg.options.mptcp.fastclose() {
+                self.on_fast_close(i, close.key, cx);
+                return;
+            }
+            if let Some(dss) = seg.options.mptcp.dss() {
+                self.take_late_dss(i, dss, cx);
+            }
+            self.still_spoken_to(i, seg, cx);
+            return;
+        }
+        let mut dss = None;
+        for option in seg.options.mptcp.iter() {
+            match option {
+                // Segmentation offload and middleboxes repeat options; the first one counts. // rfc8684:G6
+                MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
+                MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
+                MptcpOption::RemoveAddr(remove) => self.on_remove_addr(i, remove, cx),
+                MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
+                MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
+                MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
+                // The fourth packet was lost, before which the peer sends nothing. // rfc8684:J10,J11
+                MptcpOption::Join(_) if self.subflows[i].greeting == Greeting::Done => {
+                    self.subflows[i].tcp.force_ack();
+                }
+                MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
+                MptcpOption::Private(_) => {}
+            }
+        }
+        if !self.lattice.speaks_multipath() {
+            // It fell by one of them, and where the stream ends is for the FIN to say now. // rfc8684:B13
+            return;
+        }
+        let mapping = capable_of(seg)
+            .filter(|_| self.subflows[i].is_first())
+            .and_then(|capable| self.capable_mapping(capable));
+        if let Some(mapping) = mapping {
+            // It stands for a DSS. // rfc8684:C11
+            self.subflows[i].data_came_mapped |= !seg.payload.is_empty();
+            self.proven(i, cx);
+            if self.checksum_as_agreed(i, mapping.checksum, cx) {
+                self.note_mapping(i, mapping, cx);
+            }
+        }
+        let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
+        self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
+        self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
+        self.takes_over(i, cx);
+        if !seg.options.mptcp.is_empty() {
+            self.options_pass(i);
+        }
+        match dss {
+            Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
+            // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
+            None if seg.options.mptcp.iter().next().is_none() => {
+                self.without_dss(i, seg.payload.is_empty(), outcome, cx)
+            }
+            None => {}
+        }
+    }
+
+    /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass that way. An
+    /// option on a segment without data, such as a window update after the handshake, proves nothing: there are
+    /// middleboxes that remove options from data only. `empty`: the segment has no payload.
+    fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
+        let sf = &self.subflows[i];
+        let blind = outcome.acked > 0 && !sf.data_was_acked;
+        // A mapping may have come before its data, on a segment without.
+        let unknown = sf.rx.first().is_none();
+        // A peer that knows our keys does not end its only subflow without a word. // rfc8684:B13
+        let keys_only = matches!(sf.greeting, Greeting::CapableAck | Greeting::CapableKeys);
+        let gone = outcome.fin && keys_only;
+        let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.data_came_mapped;
+        if outcome.verdict != Verdict::Acceptable {
+            return;
+        }
+        let bareness = self.subflows[i].bareness;
+        let bare_before = bareness.ever || bareness.repeats > 0;
+        self.heard_bare(i);
+        if outcome.fin && bare_before && self.ends_as_tcp(i) {
+            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
+            return;
+        }
+        if !(blind || bare) {
+            if outcome.acked > 0 {
+                self.note_bare_ack(i, cx);
+            }
+            return;
+        }
+        let cause = FallbackCause::FirstDataWithout;
+        let certain = blind || gone;
+        match (self.subflows[i].is_first(), self.others(i)) {
+            (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
+            (true, Others::None) if self.spoke && self.subflows.len() == 1 => {}
+            // The stream may have begun on another subflow. This is held, until a mapping or the peer says what it is.
+            (true, Others::None) if !self.is_certainly_alone(i) => {}
+            // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
+            // sooner both fall back the better.
+            (true, Others::None) => self.fall_to_infinite(i, cause, cx),
+            (false, _) if !bare => self.answered_by_somebody(i, cx),
+            // A piece of a segment may have come without its option, which then follows.
+            (false, _) if certain && !empty => self.subflows[i].bareness.awaits_option = true,
+            // rfc8684:B3
+            (false, _) if certain => {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
+            }
+            _ => {}
+        }
+    }
+
+    /// A FIN without options, as something before it was, on the only subflow there ever was, with nothing missing: the options
+    /// that would say what ends do not pass, at least not on segments without data. // rfc8684:B13
+    fn ends_as_tcp(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        self.goes_on_with_stream(i) && sf.unexplained.is_none() && self.is_straight(i)
+    }
+
+    fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
+        if self.proves_keys(dss.data_ack.is_some()) {
+            self.proven(i, cx);
+        }
+        if let Some(ack) = dss.data_ack {
+            self.subflows[i].answered_by.heard();
+            self.on_data_ack(i, ack, window, cx);
+        }
+        if let Some(mapping) = dss.mapping {
+            self.on_mapping(i, &mapping, dss.data_fin, cx);
+        }
+    }
+
+    fn on_data_ack(&mut self, i: usize, ack: DataAck, window: u16, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.tx_numbers else {
+            return;
+        };
+        // Either width is accepted. // rfc8684:D14,D16,D19
+        let at = match ack {
+            DataAck::Short(low) => numbers.offset32(low, self.send.una()),
+            DataAck::Long(full) => {
+                numbers.offset(manypath_wire::dsn::Dsn::new(full), self.send.una())
+            }
+        };
+        let Some(at) = at else {
+            cx.count.data_ack_invalid += 1;
+            return;
+        };
+        // The window counts only beside a Data ACK, and relative to it: the one of this very segment, not the one that
+        // the subflow goes by, which an older segment may have set. // rfc8684:D20,W2
+        let window = u64::from(self.subflows[i].tcp.peer_window_of(window));
+        let before = self.send.una();
+        let done = self.send.data_ack(at, window);
+        if done.impossible {
+            cx.count.data_ack_invalid += 1;
+            // It counts the subflow's bytes, of which something on the way makes more: it tells as little as none.
+            if self.is_certainly_alone(i) {
+                self.subflows[i].bareness.note();
+            }
+            return;
+        }
+        if done.bytes > 0 || done.fin {
+            self.unsettled = true;
+            cx.count.data_ack_advanced += 1;
+            self.data_timer.progress();
+            self.peer_has_more(before, cx);
+            let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
+            self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
+            self.repeat_next();
+            self.tune_send_buffer();
+        }
+        if done.window_grew {
+            self.data_timer.window_opened();
+        }
+    }
+
+    fn on_mapping(&mut self, i: usize, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
+        if mapping.is_infinite() {
+            // rfc8684:D18,B14,B15
+            self.on_infinite(i, mapping, cx);
+            return;
+        }
+        if let Some(failing) = self.failing {
+            if !self.works_beside_failing(i, &failing, cx.now) {
+                self.said_again_while_failing(i, mapping, data_fin);
+                return;
+            }
+            // It seemed to be the only one that works, and is not.
+            self.better_than_failing(cx);
+        }
+        let at = numbers.place(mapping.dsn, self.recv.next());
+        self.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
+        if !self.checksum_as_agreed(i, mapping.checksum, cx) {
+            return;
+        }
+        let Some(at) = at else {
+            cx.count.dss_mapping_invalid += 1;
+            return;
+        };
+        let fin = u16::from(data_fin);
+        if data_fin && mapping.ssn == Ssn::new(0) && mapping.len == 1 {
+            self.on_bare_data_fin(i, at, mapping, cx); // rfc8684:F2
+            return;
+        }
+        let len = mapping.len - fin.min(mapping.len);
+        // It may explain what is held, which then is not beyond the end.
+        if len > 0 {
+            self.note_mapping(
+                i,
+                RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum),
+                cx,
+            );
+        }
+        if data_fin {
+            cx.count.data_fin_received += 1;
+            self.note_stream_end(i, at + u64::from(len), cx);
+        }
+    }
+
+    /// A mapping has a checksum exactly if that was agreed on; else its subflow is closed. // rfc8684:D2,D3
+    fn checksum_as_agreed(&mut self, i: usize, checksum: Option<u16>, cx: &mut Cx<'_>) -> bool {
+        if checksum.is_some() == self.checksum {
+            return true;
+        }
+        cx.count.dss_checksum_presence += 1;
+        self.reset_subflow(
+            i,
+            SubflowEnd::ProtocolError,
+            crate::conn::handshake::mp_join::mptcp_specific(),
+            cx,
+        );
+        false
+    }
+
+    fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
+        let Some(numbers) = self.rx_numbers else {
+            return;
+        };
+        let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
+        if mapping.checksum.is_some_and(|sum| sum != expected) {
+            let empty = RxMapping::new(mapping.ssn, at, 0, 1, mapping.checksum);
+            self.on_checksum_failure(i, &empty, cx);
+            return;
+        }
+        cx.count.data_fin_received += 1;
+        self.note_stream_end(i, at, cx);
+    }
+
+    fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
+        let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
+        if end == self.recv.next() && !was_known && self.holds_unexplained(i) {
+            // The stream ends here, and yet more of it came: something on the way makes it longer.
+            self.settle_unmapped(i, cx);
+            if !self.lattice.speaks_multipath() {
+                return;
+            }
+        }
+        if !self.recv.note_end(end) {
+            cx.count.dss_mapping_invalid += 1;
+            return;
+        }
+        // A repeated DATA_FIN wants its acknowledgement again, but only who has everything before it can give one. Two
+        // hosts that both miss data would answer each other's DATA_FIN with their own without end.
+        if self.recv.finished() || !was_known {
+            self.subflows[i].tcp.force_ack();
+        }
+        self.unsettled = true;
+        if self.recv.finished() && !was_finished {
+            self.tell_readable();
+        }
+    }
+
+    /// Something is held that no mapping explains.
+    fn holds_unexplained(&mut self, i: usize) -> bool {
+        let sf = &mut self.subflows[i];
+        let held = sf.unexplained.as_ref();
+        held.is_some_and(|held| sf.rx.current(held.ssn()).is_none())
+    }
+
+    fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {
+        let next = self.subflows[i].tcp.rcv_nxt_ssn();
+        // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
+        // so look from the segment's own start.
+        let from = self.delivered_ssn.unwrap_or(next);
+        self.subflows[i]
+            .told
+            .note(mapping.ssn, mapping.at, mapping.len);
+        let held = &self.subflows[i].unexplained;
+        let held = held
+            .as_ref()
+            .map(crate::conn::fallback::unmapped::Unexplained::ssn);
+        let from = held.unwrap_or(from);
+        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
+        // shrank meanwhile is no reason to refuse what was allowed.
+        let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
+        let room = self.mapping_room(i);
+        match self.subflows[i].rx.note(mapping, from, reach, room) {
+            Noted::New => {
+                cx.count.dss_mapping += 1;
+                self.subflows[i].mappings += 1;
+            }
+            Noted::Known => cx.count.dss_mapping_repeated += 1,
+            Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
+        }
+    }
+
+    /// In-order payload of one subflow, in pieces as they come.
+    pub(crate) fn take_payload(
+        &mut self,
+        i: usize,
+        ssn: Ssn,
+        bytes: &[u8],
+        sum: Option<Sum>,
+        cx: &mut Cx<'_>,
+    ) {
+        if bytes.is_empty() || self.subflows[i].reset_with.is_some() {
+            return;
+        }
+        cx.count.bytes_in += bytes.len() as u64;
+        self.note_arrival(bytes.len(), cx);
+        if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {
+            self.take_plain(i, ssn, bytes, cx);
+            return;
+        }
+        if !self.explain(i, cx) {
+            self.hold_unmapped(i, ssn, bytes, cx);
+            return;
+        }
+        if !self.lattice.speaks_multipath() {
+            self.take_plain(i, ssn, bytes, cx);
+            return;
+        }
+        let mut ssn = ssn;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.subflows[i].reset_with.is_some() {
+                return;
+            }
+            if let Some(failing) = self.failing {
+                match failing.subflow() == self.subflows[i].id() {
+                    true => self.hold(i, failing, rest, cx),
+                    // What is held is in the order of the other one.
+                    false => self.unmapped(i, rest.len(), cx),
+                }
+                return;
+            }
+            let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
+                if self.holds_unmapped(i, cx.now) {
+                    self.hold_unmapped(i, ssn, rest, cx);
+                    return;
+                }
+                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
+                    (next.since(ssn) as usize).min(rest.len())
+                });
+                self.unmapped(i, gap, cx);
+                ssn += gap as u32;
+                rest = &rest[gap..];
+                continue;
+            };
+            // However many segments it takes, and whichever of them said so. // rfc8684:D17
+            let into = ssn.since(mapping.ssn);
+            let n = rest.len().min((u32::from(mapping.len) - into) as usize);
+            // The whole segment's sum serves when the whole segment is in one mapping.
+            let known = sum.filter(|_| n == bytes.len());
+            self.take_mapped(i, mapping, into, &rest[..n], known, cx);
+            ssn += n as u32;
+            rest = &rest[n..];
+        }
+    }
+
+    fn take_mapped(
+        &mut self,
+        i: usize,
+        m: RxMapping,
+        into: u32,
+        bytes: &[u8],
+        known: Option<Sum>,
+        cx: &mut Cx<'_>,
+    ) {
+        let at = m.at + u64::from(into);
+        let sf = &mut self.subflows[i];
+        sf.has_mappings_again();
+        sf.bytes_received += bytes.len() as u64;
+        let complete = into + bytes.len() as u32 == u32::from(m.len);
+        if m.checksum.is_none() {
+            let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
+            self.placed(placed, bytes.len(), cx);
+            self.advanced(advanced, cx);
+            if complete {
+                self.subflows[i].rx.pop();
+            }
+            return;
+        }
+        let owner = self.subflows[i].id();
+        let (mut placed, sum) = self.recv.place(owner, at, bytes, known);
+        // On the copy: what was just written cannot be read again before the payload's bytes have left the store buffer.
+        let mut noted = m;
+        noted.sum.append(sum);
+        if placed == Placed::Contested {
+            if complete && into == 0 && self.is_intact(&noted) {
+                // Whole and verified: it need not wait for what may never be.
+                self.subflows[i].rx.pop();
+                let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
+                self.advanced(advanced, cx);
+                return;
+            }
+            if !m.lost && self.give_up_claims_of_silent(i, at, bytes.len(), cx.now) {
+                placed = self.recv.place(owner, at, bytes, Some(sum)).0;
+            }
+        }
+        self.placed(placed, bytes.len(), cx);
+        noted.lost |= placed != Placed::Stored;
+        noted.incomplete |= into != u32::from(noted.taken);
+        noted.taken += bytes.len() as u16;
+        if complete {
+            self.subflows[i].rx.pop();
+            self.mapping_complete(i, &noted, cx);
+        } else if let Some(known) = self.subflows[i].rx.current(m.ssn + into) {
+            *known = noted;
+        }
+    }
+
+    /// The sum of its bytes is what the peer said. // rfc8684:D9
+    fn is_intact(&self, m: &RxMapping) -> bool {
+        self.rx_numbers.is_some_and(|numbers| {
+            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
+        })
+    }
+
+    /// Other subflows were not heard for a time-out: what waits there for the rest of its mapping shall not keep the same bytes
+    /// from being taken elsewhere. The mapping does not count any more if its rest comes after all. True if there was such a one.
+    fn give_up_claims_of_silent(&mut self, i: usize, at: Offset, len: usize, now: Instant) -> bool {
+        let mut any = false;
+        for j in (0..self.subflows.len()).filter(|j| *j != i) {
+            let sf = &mut self.subflows[j];
+            let (owner, silent_at) = (sf.id(), sf.quiet.heard_at() + sf.tcp.base_rto());
+            let claims = self.recv.claims_any(owner, at..at + len as u64);
+            if let Some(partial) = sf.rx.partial_mut().filter(|_| claims && now > silent_at) {
+                partial.lost = true;
+                self.recv.discard(owner);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The subflow acknowledged it, and it does not count. What is still missing of it is none of this subflow's any more, which
+    /// therefore cannot go on as the stream.
+    fn was_dropped(&mut self, i: usize, m: &RxMapping) {
+        self.subflows[i].lacks |= m.at + u64::from(m.len) > self.recv.next();
+    }
+
+    fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+        let owner = self.subflows[i].id();
+        if m.incomplete {
+            // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
+            self.recv.discard(owner);
+            self.was_dropped(i, m);
+            return;
+        }
+        if self.is_intact(m) {
+            if m.lost {
+                self.recv.discard(owner);
+                self.was_dropped(i, m);
+            } else {
+                let range = m.at..m.at + u64::from(m.len);
+                let advanced = self.recv.verified(owner, range);
+                self.advanced(advanced, cx);
+                let tcp = &mut self.subflows[i].tcp;
+                if u32::from(m.len) > tcp.mss() {
+                    // Several segments at once, for whose Data ACK a small window may wait (RFC 9293 section 3.8.6.3).
+                    tcp.force_ack();
+                }
+            }
+            return;
+        }
+        self.on_checksum_failure(i, m, cx);
+    }
+
+    pub(crate) fn placed(&self, placed: Placed, bytes: usize, cx: &mut Cx<'_>) {
+        match placed {
+            Placed::Stored => {}
+            Placed::Contested => cx.count.duplicate_bytes += bytes as u64,
+            Placed::Scattered => cx.count.scattered_bytes += bytes as u64,
+            Placed::BeyondWindow => cx.count.beyond_window_bytes += bytes as u64,
+        }
+    }
+
+    pub(crate) fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
+        if bytes > 0 {
+            self.tell_readable();
+        }
+    }
+
+    /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
+    pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
+        cx.count.unmapped_bytes += bytes as u64;
+        let sf = &mut self.subflows[i];
+        sf.unmapped += bytes as u64;
+        sf.unmapped_since.get_or_insert(cx.now);
+        let many = sf.unmapped >= MOST_UNMAPPED;
+        let proven = self.others(i) == Others::Proven;
+        if many || self.mappings_stopped(i, cx.now) && proven {
+            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+        }
+    }
+
+    /// Tells the application, once until it has read everything.
+    pub(crate) fn tell_readable(&mut self) {
+        if !self.readable_told && self.established {
+            self.readable_told = true;
+            self.push_event(EventKind::Readable);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Which Multipath TCP options go on a segment.
+//!
+//! A pure look at the connection: it says what a segment of a given kind has to carry. Whether it fits is the
+//! layout's business, and what was left out comes again.
+
+use manypath_tcp::machine::{Kind, Plan};
+use manypath_wire::checksum::Sum;
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::mptcp::{
+    Capable, CapableKeys, DataAck, Dss, FastClose, Join, MapDsn, Mapping, MptcpOption,
+};
+use manypath_wire::tcp::options::MptcpOptions;
+
+use crate::conn::Conn;
+use crate::conn::dss::mapping::TxMapping;
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::{Explanation, Greeting, Subflow};
+
+/// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
+const SLOW: u64 = (1 << 31) / 120;
+
+fn add(list: &mut MptcpOptions, option: MptcpOption) {
+    let taken = list.push(option);
+    debug_assert!(taken, "no segment wants more options than it can hold");
+}
+
+/// The last byte goes once more, to say what the FIN behind it means.
+fn says_farewell(plan: &Plan) -> bool {
+    plan.kind == Kind::KeepAlive && plan.len > 0
+}
+
+impl Conn {
+    /// Option bytes, a multiple of four, that a data segment of this subflow needs.
+    pub(crate) fn option_space(&self) -> u8 {
+        if self.lattice.speaks_multipath() {
+            // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
+            return if self.long_numbers() { 28 } else { 24 };
+        }
+        // The one infinite mapping with its Data ACK, also where its segment is sent again.
+        let unsaid = |from: Ssn| {
+            let mut subflows = self.subflows.iter();
+            subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
+        };
+        let infinite = self.lattice.infinite_due() || self.again_from.is_some_and(unsaid);
+        match (infinite, self.unheard.is_some()) {
+            (true, _) => 28,
+            (false, true) => 12,
+            (false, false) => 0,
+        }
+    }
+
+    /// Adds the options of a segment, most important first. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
+    pub(crate) fn options_for(
+        &self,
+        i: usize,
+        plan: &Plan,
+        mapping: Option<&TxMapping>,
+        list: &mut MptcpOptions,
+    ) {
+        let sf = &self.subflows[i];
+        if plan.kind == Kind::Reset {
+            if let Some(Explanation(Some(why))) = sf.reset_with {
+                add(list, why);
+            }
+            return;
+        }
+        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.bare_question.is_asked() {
+            return;
+        }
+        if self.says_fast_close(sf, plan) {
+            // Instead of what the connection would say of its streams: these are over. // rfc8684:Z1,Z2,Z5
+            if let Some(close) = self.fast_close_option() {
+                add(list, close);
+            }
+            add(list, self.dss_with(None, false));
+            return;
+        }
+        match &sf.greeting {
+            Greeting::Plain => match (mapping, sf.signals.front()) {
+                (Some(mapping), _) if self.wants_infinite(mapping) => {
+                    add(list, self.infinite_mapping(mapping));
+                }
+                (_, fail) => {
+                    if self.unheard.is_some() && !sf.tcp.reports_holes() && !says_farewell(plan) {
+                        add(list, self.late_dss());
+                    } else if mapping.is_none()
+                        && (self.infinite_on_bare || self.says_end_as_tcp(plan))
+                        && !matches!(fail, Some(MptcpOption::Dss(_)))
+                    {
+                        // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
+                        add(list, self.bare_infinite_mapping(i));
+                    }
+                    // The answer to an MP_FAIL is the last word. // rfc8684:B10
+                    if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
+                        add(list, *fail);
+                    }
+                }
+            },
+            // rfc8684:C1,C4,C16,C17,C20,C28
+            Greeting::CapableSyn => {
+                if plan.kind == Kind::Syn && !sf.plain {
+                    add(
+                        list,
+                        MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Syn)),
+                    );
+                }
+            }
+            Greeting::CapableSynAck => {
+                // Data that leaves before the keys are here has a mapping and no Data ACK. // rfc8684:O5
+                if let Some(m) = mapping {
+                    add(list, self.dss(Some(m)));
+                }
+                if let (Kind::SynAck, Some(local), false) = (plan.kind, &self.local, sf.plain) {
+                    let keys = CapableKeys::SynAck {
+                        sender: local.key(),
+                    };
+                    add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                }
+            }
+            Greeting::CapableAck => self.unproven_options(i, mapping, list),
+            Greeting::JoinSyn { nonce } => {
+                if let Some(remote) = &self.remote {
+                    // rfc8684:J1,J2,J3,J5
+                    add(
+                        list,
+                        MptcpOption::Join(Join::Syn {
+                            backup: sf.seat.backup_here,
+                            addr_id: sf.seat.local_id,
+                            token: remote.token,
+                            nonce: *nonce,
+                        }),
+                    );
+                }
+            }
+            Greeting::JoinSynAck { local, remote } => {
+                if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
+                {
+                    add(
+                        list,
+                        MptcpOption::Join(Join::SynAck {
+                            backup: sf.seat.backup_here,
+                            addr_id: sf.seat.local_id,
+                            hmac,
+                            nonce: *local,
+                        }),
+                    );
+                }
+            }
+            // rfc8684:J11
+            Greeting::JoinAck { proof, .. } => {
+                add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
+            }
+            // What only asks the caller where it stands, or goes without on purpose, must not prove that options pass.
+            Greeting::CapableKeys | Greeting::Done
+                if self.was_told_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
+            Greeting::CapableKeys | Greeting::Done if self.is_plain_fin(plan) => {
+                add(list, self.dss_with(None, false));
+            }
+            Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, list),
+        }
+    }
+
+    /// A FIN that ends a subflow because the DATA_FIN stays unheard does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
+    /// subflow's queue, and looks at what it noted only where that is empty.
+    fn is_plain_fin(&self, plan: &Plan) -> bool {
+        let unheard = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        plan.fin && plan.len == 0 && unheard
+    }
+
+    /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
+    // rfc8684:C9,C10,C11
+    fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
+        let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
+            return;
+        };
+        let (sender, receiver) = (local.key(), remote.key());
+        match mapping {
+            // A box may have dropped the option's packets so far: this once without.
+            None if self.subflows[i].plain => {}
+            // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
+            None if self.data_fin_due() && !self.subflows[i].greet_next => {
+                add(list, self.dss(None))
+            }
+            None => add(
+                list,
+                MptcpOption::Capable(Capable::v1(
+                    self.checksum,
+                    CapableKeys::Ack { sender, receiver },
+                )),
+            ),
+            Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
+                let keys = CapableKeys::Data {
+                    sender,
+                    receiver,
+                    len: m.len,
+                    checksum: m.checksum,
+                };
+                add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+            }
+            Some(m) => add(list, self.dss(Some(m))),
+        }
+    }
+
+    fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
+        // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
+        let dss = match mapping {
+            None if self.fin_yields_to_holes(i) => self.dss_with(None, false),
+            _ => self.dss(mapping),
+        };
+        add(list, dss);
+        // It may be long, and the Data ACK must not wait for another segment.
+        if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
+            // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
+            if let Some(signal) = self.subflows[i].signals.front() {
+                add(list, *signal);
+            }
+        }
+    }
+
+    /// DSS with a Data ACK and, where there is payload or a DATA_FIN to tell, a mapping.
+    fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(m), m.fin),
+            None if self.data_fin_due() => (self.bare_data_fin(), true),
+            None => (None, false),
+        };
+        self.dss_with(mapping, data_fin)
+    }
+
+    fn dss_with(&self, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
+        let data_ack = self.rx_numbers.map(|numbers| {
+            let ack = numbers.dsn(self.recv.data_ack());
+            // rfc8684:D19
+            if self.peer_long {
+                DataAck::Long(ack.get())
+            } else {
+                DataAck::Short(ack.low32())
+            }
+        });
+        MptcpOption::Dss(Dss {
+            data_ack,
+            mapping,
+            data_fin: data_fin && mapping.is_some(),
+        })
+    }
+
+    /// What a peer is told that may not have noticed that we fell to TCP: what arrived, and the end of our stream, but
+    /// nothing beside an infinite mapping.
+    fn late_dss(&self) -> MptcpOption {
+        let last = self.send.fin != FinState::Open && self.send.all_sent();
+        let mapping = self
+            .bare_data_fin()
+            .filter(|_| last && self.lattice.infinite_due() && !self.infinite_said);
+        let at = self.recv.next() + u64::from(self.late_fin);
+        MptcpOption::Dss(Dss {
+            data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),
+            mapping,
+            data_fin: mapping.is_some(),
+        })
+    }
+
+    /// A DATA_FIN leaves no room for the SACK blocks by which the peer sees what is missing, or what it sent for nothing. Once
+    /// told it yields to them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
+    fn fin_yields_to_holes(&self, i: usize) -> bool {
+        self.send.fin == FinState::Sent
+            && !self.send.fin_lost
+            && !self.data_timer.has_expired()
+            && self.subflows[i].tcp.reports_holes()
+    }
+
+    /// Our DATA_FIN has to be (or may have to be) told again.
+    fn data_fin_due(&self) -> bool {
+        match self.send.fin {
+            FinState::Queued => self.send.all_sent(),
+            FinState::Sent => true,
+            FinState::Open | FinState::Acked => false,
+        }
+    }
+
+    /// Mappings name their place in 64 bits, unless the application asked to save four bytes and the connection is
+    /// too slow to come round within the life of a segment. // rfc8684:D15
+    fn long_numbers(&self) -> bool {
+        self.opts.long_dsn || self.subflows.iter().map(Subflow::rate).sum::<u64>() >= SLOW
+    }
+
+    fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
+        if self.long_numbers() {
+            MapDsn::Long(dsn.get())
+        } else {
+            MapDsn::Short(dsn.low32())
+        }
+    }
+
+    fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
+        let dsn = self.tx_numbers?.dsn(m.at);
+        // rfc8684:D7
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn: m.ssn,
+            len: m.wire_len(),
+            checksum: m.checksum,
+        })
+    }
+
+    /// A DATA_FIN without payload. // rfc8684:F1,F2
+    fn bare_data_fin(&self) -> Option<Mapping> {
+        let dsn = self.tx_numbers?.dsn(self.send.end());
+        let ssn = Ssn::new(0);
+        let checksum = self
+            .checksum
+            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn,
+            len: 1,
+            checksum,
+        })
+    }
+
+    /// No new data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
+    fn says_end_as_tcp(&self, plan: &Plan) -> bool {
+        // The farewell may be lost, and the FIN is repeated.
+        let alone_knows = self.alone_knows() && self.remote.is_some();
+        let fin = plan.fin && (self.joined || alone_knows);
+        (fin || says_farewell(plan)) && self.lattice.infinite_due()
+    }
+
+    /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before
+    /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
+    fn wants_infinite(&self, mapping: &TxMapping) -> bool {
+        match self.again_from {
+            Some(from) if mapping.ssn == from => true,
+            Some(from) => self.lattice.infinite_due() && mapping.ssn.after(from),
+            None => self.lattice.infinite_due(),
+        }
+    }
+
+    /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
+    fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
+        let (ssn, at) = self.infinite_start(m.ssn, m.at);
+        let mapping = self.tx_numbers.map(|numbers| Mapping {
+            dsn: self.map_dsn(numbers.dsn(at)),
+            ssn,
+            len: 0,
+            checksum: self.checksum.then_some(0),
+        });
+        MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping,
+            data_fin: false,
+        })
+    }
+
+    /// The infinite mapping on a segment without data.
+    pub(in crate::conn) fn bare_infinite_mapping(&self, i: usize) -> MptcpOption {
+        self.infinite_mapping(&TxMapping {
+            ssn: self.subflows[i].tcp.snd_nxt_ssn(),
+            at: self.send.next(),
+            len: 0,
+            checksum: None,
+            fin: false,
+        })
+    }
+
+    /// Our MP_FASTCLOSE has no answer yet: it goes with whatever is said without data.
+    fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
+        let introduced = matches!(sf.greeting, Greeting::CapableKeys | Greeting::Done);
+        self.fast_close.is_some() && introduced && plan.len == 0
+    }
+
+    /// Fast close names the peer's key. // rfc8684:Z1,Z2
+    pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
+        Some(MptcpOption::FastClose(FastClose {
+            key: self.remote.as_ref()?.key(),
+        }))
+    }
+}

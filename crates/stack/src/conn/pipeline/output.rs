@@ -1,0 +1,596 @@
+//! From the send queue to a packet.
+//!
+//! A slot is obtained before anything changes; the same `decide` that answers here answers the deadline. The
+//! scheduler is asked at the moment a segment can leave, never earlier.
+
+use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
+use manypath_wire::checksum::{self, Sum};
+use manypath_wire::tcp::mptcp::MptcpOption;
+use manypath_wire::tcp::options::MptcpOptions;
+
+use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
+use crate::conn::dss::mapping::TxMapping;
+use crate::conn::dss::offset::Offset;
+use crate::conn::pipeline::packet;
+use crate::conn::pull::path_view::Copy;
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::Greeting;
+use crate::conn::{Conn, Cx};
+use crate::ids::SubflowId;
+use crate::sched::{Choice, Purpose};
+
+/// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
+const LONGEST_MAPPING: u32 = 65_534;
+
+/// Payload bytes below which a copy costs less than another piece to fetch.
+const WORTH_LENDING: u32 = 8192;
+
+/// What one call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A packet was written.
+    Sent,
+    /// A packet is due but the device has no room.
+    Blocked(IfaceId),
+    /// Nothing is due.
+    Nothing,
+}
+
+/// Where the payload of a plan comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conn) enum Source {
+    /// Never sent before, from this position.
+    New(Offset),
+    /// Sent on another subflow before.
+    Reinjected(Offset),
+    /// In flight on another subflow, and sent here as well.
+    Copied(Offset),
+    /// Mapped on this subflow before.
+    Mapped(TxMapping),
+    /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
+    Early,
+    /// The last byte of all, under its own number, at this position: see `farewell`.
+    Farewell(Offset),
+    /// No payload.
+    Empty,
+}
+
+/// A planned segment on its way into a device.
+struct Parcel {
+    /// The subflow's position.
+    i: usize,
+    plan: Plan,
+    /// Where its payload starts.
+    at: Offset,
+    mapping: Option<TxMapping>,
+    /// The mapping is new and has to be given its checksum.
+    seals: bool,
+}
+
+impl Conn {
+    /// The connection may write some packets now.
+    pub(crate) fn begin_turn(&mut self) {
+        self.schedule.begin_turn();
+        self.tell_window();
+    }
+
+    /// Writes at most one packet. [`begin_turn`](Self::begin_turn) was called since anything arrived or was read.
+    pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        let mut outcome = match self.transmit_data_somewhere(slots, cx) {
+            Progress::Sent => return Progress::Sent,
+            other => other,
+        };
+        // Those before had nothing to say, or have said it.
+        let from = self.schedule.said().min(self.subflows.len());
+        for i in (from..self.subflows.len()).chain(0..from) {
+            if !self.subflows[i].tcp.needs_send(cx.now)
+                && !self.subflows[i].signal_ready()
+                && !self.fin_ready(i)
+            {
+                continue;
+            }
+            match self.transmit_control(i, slots, cx) {
+                Progress::Sent => {
+                    self.schedule.note_said(i);
+                    return Progress::Sent;
+                }
+                Progress::Nothing => {}
+                blocked @ Progress::Blocked(_) => outcome = blocked,
+            }
+        }
+        outcome
+    }
+
+    /// What was sent in this turn may have set more in motion.
+    pub(crate) fn moved_in_turn(&self) -> bool {
+        self.schedule.moved()
+    }
+
+    /// Lets every subflow offer what the connection can take. // rfc8684:W2
+    pub(crate) fn tell_window(&mut self) {
+        let step = self.window_step();
+        let window = self.recv.window(step);
+        if !self.lattice.speaks_multipath() {
+            for sf in &mut self.subflows {
+                sf.tcp.set_recv_window(self.recv.room());
+            }
+            return;
+        }
+        // Who called has data to send, or wants none of ours yet. An option that arrives there before the answer to its
+        // first data would hide from it that the path takes options from data: Linux, for one, goes on with mappings
+        // then that we never see, and sends again within the stream what nobody acknowledges.
+        if self.awaits_first_data() {
+            for sf in &mut self.subflows {
+                sf.tcp.unnoticed().note_recv_window(window);
+            }
+            return;
+        }
+        for sf in &mut self.subflows {
+            sf.tcp.unnoticed().share_recv_window(window);
+        }
+        if self.recv.update_due(step) && self.established {
+            if let Some(i) = self.best_subflow() {
+                self.subflows[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// The peer has called, and nothing but its keys has come.
+    fn awaits_first_data(&self) -> bool {
+        let first = self.subflows.first();
+        first.is_some_and(|sf| match sf.greeting {
+            Greeting::CapableKeys => true,
+            Greeting::Done => self.was_told_nothing(),
+            _ => false,
+        })
+    }
+
+    /// The payload of a segment: the smallest change of window worth telling.
+    pub(in crate::conn) fn window_step(&self) -> u32 {
+        self.subflows.first().map_or(1, |sf| sf.tcp.mss())
+    }
+
+    /// The subflow can send its FIN now.
+    pub(crate) fn fin_ready(&self, i: usize) -> bool {
+        let sf = &self.subflows[i];
+        sf.finish && !sf.tcp.fin_sent() && !self.owes_farewell()
+    }
+
+    /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
+    pub(in crate::conn) fn offer(&self, i: usize, available: u64, again: bool) -> Offer {
+        let sf = &self.subflows[i];
+        let plain = !self.lattice.speaks_multipath();
+        let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
+        // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
+        // delayed.
+        let idle = self.send.una() == self.send.next();
+        Offer {
+            available: u32::try_from(available).unwrap_or(u32::MAX),
+            fin: (sf.finish || closing) && !self.owes_farewell(),
+            option_space: self.option_space(),
+            max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
+            push: self.pushes(),
+            // What was a whole segment elsewhere is often none here, and nothing will join it; nor what the writer ended with, which
+            // goes at once with a FIN as well.
+            no_nagle: again || idle || self.send.ends_behind(available),
+        }
+    }
+
+    /// Nothing follows what is offered as far as is known. A writer that found room for all it had may wait for an answer, which
+    /// the rest of a segment must not hold up; Nagle's rule still has one small segment under way at most.
+    fn pushes(&self) -> bool {
+        self.opts.nodelay || self.send.fin != FinState::Open || !self.writer_has_more
+    }
+
+    /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
+    fn transmit_data_somewhere(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        loop {
+            match self.transmit_data(slots, cx) {
+                Progress::Sent => return Progress::Sent,
+                // What was full before in this turn is not asked again, and still holds something up.
+                Progress::Nothing => {
+                    let full = self.schedule.a_full_one();
+                    return full.map_or(Progress::Nothing, Progress::Blocked);
+                }
+                Progress::Blocked(device) => {
+                    if !self.schedule.note_full(device) {
+                        return Progress::Blocked(device);
+                    }
+                }
+            }
+        }
+    }
+
+    fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        if self.failing.is_some_and(|failing| failing.is_answered()) {
+            return Progress::Nothing;
+        }
+        self.note_schedule();
+        let trial = self.next_trial(cx);
+        if self.transmit_copy(trial, slots, cx) == Progress::Sent {
+            return Progress::Sent;
+        }
+        let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
+        let (bytes, purpose, source) = match reinjection {
+            Some(r) => {
+                let purpose = Purpose::Reinjection(self.not_again_on(r.avoid));
+                (r.to - r.from, purpose, Source::Reinjected(r.from))
+            }
+            None => {
+                let source = Source::New(self.send.next());
+                (self.send.sendable(), Purpose::Fresh, source)
+            }
+        };
+        if bytes == 0 {
+            return match self.rescue_edge(slots, cx) {
+                Progress::Nothing => {
+                    let copy = self.next_copy(cx);
+                    self.transmit_copy(copy, slots, cx)
+                }
+                sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+            };
+        }
+        self.look(bytes, reinjection.as_ref(), cx);
+        let sent = match self.pick_guarded(bytes, purpose, cx) {
+            Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
+            // A reinjection that has nowhere to go must not hold back new data.
+            Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
+                let (at, bytes) = (self.send.next(), self.send.sendable());
+                match self.pick_guarded(bytes, Purpose::Fresh, cx) {
+                    Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
+                    Choice::Wait => Progress::Nothing,
+                }
+            }
+            Choice::Wait => Progress::Nothing,
+        };
+        match sent {
+            Progress::Nothing => match self.rescue_edge(slots, cx) {
+                Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
+                sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+            },
+            sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
+        }
+    }
+
+    fn transmit_copy(
+        &mut self,
+        copy: Option<Copy>,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        match copy {
+            Some(copy) => self.send_on(copy.on, copy.bytes, Source::Copied(copy.at), slots, cx),
+            None => Progress::Nothing,
+        }
+    }
+
+    /// No subflow can take anything. One whose window has been closed for long asks the peer: a word that it is open may
+    /// have been lost (RFC 9293 section 3.8.6.1).
+    fn ask_about_window(
+        &mut self,
+        bytes: u64,
+        source: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        let due = |i: &usize| {
+            let sf = &self.subflows[*i];
+            sf.carries_data() && sf.tcp.window_probe_due()
+        };
+        let asked = (0..self.subflows.len()).find(due);
+        match asked.map(|i| self.subflows[i].id()) {
+            Some(id) => self.send_on(id, bytes, source, slots, cx),
+            None => Progress::Nothing,
+        }
+    }
+
+    pub(in crate::conn) fn send_on(
+        &mut self,
+        id: SubflowId,
+        bytes: u64,
+        source: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        let Some(i) = self.position(id) else {
+            return Progress::Nothing;
+        };
+        let reinjected = matches!(source, Source::Reinjected(_) | Source::Copied(_));
+        let offer = self.offer(i, bytes, reinjected);
+        match self.subflows[i].tcp.decide(cx.now, &offer) {
+            Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
+            Decision::Idle => Progress::Nothing,
+        }
+    }
+
+    fn transmit_control(&mut self, i: usize, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        if self.subflows[i].signal_ready() {
+            self.subflows[i].tcp.force_ack();
+        }
+        let offer = self.offer(i, self.early_bytes(i), true);
+        match self.subflows[i].tcp.decide(cx.now, &offer) {
+            Decision::Send(plan) => self.emit(i, plan, Source::Early, slots, cx),
+            Decision::Idle => Progress::Nothing,
+        }
+    }
+
+    /// Settles where a plan's payload comes from and shortens it to one mapping.
+    fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
+        if plan.kind == Kind::KeepAlive && self.owes_farewell() {
+            let at = Offset(self.send.end().0 - 1);
+            return Some((Plan { len: 1, ..plan }, Source::Farewell(at)));
+        }
+        if plan.len == 0 {
+            return Some((plan, Source::Empty));
+        }
+        let sf = &self.subflows[i];
+        if plan.seq == sf.tcp.snd_nxt() {
+            return Some((plan, offered));
+        }
+        let m = *sf.tx.find(plan.ssn)?;
+        let left = u32::from(m.len) - plan.ssn.since(m.ssn);
+        Some((plan.shortened(left), Source::Mapped(m)))
+    }
+
+    fn emit(
+        &mut self,
+        i: usize,
+        plan: Plan,
+        offered: Source,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
+        let Some((mut plan, source)) = self.settle(i, plan, offered) else {
+            // The flight and the mappings disagree: that is our fault, and this subflow cannot be repaired.
+            debug_assert!(false, "payload in flight without a mapping");
+            self.reset_subflow(
+                i,
+                SubflowEnd::ProtocolError,
+                crate::conn::handshake::mp_join::mptcp_specific(),
+                cx,
+            );
+            return Progress::Nothing;
+        };
+        let sums = self.checksum && self.lattice.speaks_multipath();
+        let (mapping, at) = match source {
+            Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
+                let new = matches!(source, Source::New(_));
+                let fin = new && self.last_data(i, at, plan.len);
+                let checksum = sums.then_some(0);
+                (
+                    Some(TxMapping {
+                        ssn: plan.ssn,
+                        at,
+                        len: plan.len as u16,
+                        checksum,
+                        fin,
+                    }),
+                    at,
+                )
+            }
+            Source::Mapped(m) => {
+                let at = m.at + u64::from(plan.ssn.since(m.ssn));
+                (Some(self.as_repeated(m)), at)
+            }
+            Source::Farewell(at) => (None, at),
+            Source::Early | Source::Empty => (None, Offset::ZERO),
+        };
+        // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
+        // such a segment for data of that one. It pushes the end of each burst as well.
+        let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
+        plan.push |= self.lattice.speaks_multipath() && mapping.as_ref().is_some_and(ends);
+        let sf = &self.subflows[i];
+        let mut draft = packet::Draft::new(sf, &plan);
+        draft.compose(sf, &plan, cx.now, |list| {
+            self.options_for(i, &plan, mapping.as_ref(), list);
+        });
+        let fresh = matches!(
+            source,
+            Source::New(_) | Source::Reinjected(_) | Source::Copied(_)
+        );
+        let mut parcel = Parcel {
+            i,
+            plan,
+            at,
+            mapping,
+            seals: fresh && sums,
+        };
+        match self.lend(&mut parcel, &mut draft, slots) {
+            Gather::Taken => {}
+            Gather::Full => return Progress::Blocked(sf.seat.iface),
+            Gather::Declined => {
+                if !self.put(&mut parcel, &mut draft, slots) {
+                    return Progress::Blocked(sf.seat.iface);
+                }
+            }
+        }
+        self.record(i, &plan, source, parcel.mapping, draft.options(), cx);
+        Progress::Sent
+    }
+
+    /// Lets the device fetch large payload from the send queue itself, where it can.
+    fn lend(
+        &self,
+        parcel: &mut Parcel,
+        draft: &mut packet::Draft,
+        slots: &mut dyn Slots,
+    ) -> Gather {
+        let iface = self.subflows[parcel.i].seat.iface;
+        let len = parcel.plan.len;
+        if len < WORTH_LENDING
+            || draft.needs_sum()
+            || !self.send.holds(parcel.at)
+            || !slots.gathers(iface)
+        {
+            return Gather::Declined;
+        }
+        let (payload, sum) = self.send.lent(parcel.at, len as usize, parcel.seals);
+        self.seal(parcel, draft, sum);
+        let mut buffer = [0; packet::MOST_HEADERS];
+        let headers = &mut buffer[..draft.header_len()];
+        let meta = draft.finish(headers, sum);
+        slots.gather(iface, meta, headers, payload)
+    }
+
+    /// Writes headers and payload into a slot of the device. False: there is none.
+    fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
+        let iface = self.subflows[parcel.i].seat.iface;
+        let Some(buffer) = slots.slot(iface, draft.room()) else {
+            return false;
+        };
+        let want_sum = draft.needs_sum() || parcel.seals;
+        let payload = draft.payload(buffer);
+        let sum = self.fetch(parcel.i, parcel.at, payload, want_sum);
+        self.seal(parcel, draft, sum);
+        let meta = draft.finish(buffer, sum);
+        slots.commit(iface, meta);
+        true
+    }
+
+    /// Puts the checksum into a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
+    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
+        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx_numbers)
+        else {
+            return;
+        };
+        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
+        m.checksum = Some(checksum);
+        draft.set_checksum(checksum);
+    }
+
+    /// A mapping as it goes once more. Where its data may be old to the peer's connection, the DATA_FIN goes by itself: see
+    /// `last_data`.
+    fn as_repeated(&self, m: TxMapping) -> TxMapping {
+        let old = m.fin && self.send.may_be_old(m.at + u64::from(m.len));
+        match old {
+            true => m.without_fin(),
+            false => m,
+        }
+    }
+
+    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, which gets it through where options
+    /// pass with data only. But not where they may come twice: Linux (6.18) notes a DATA_FIN that comes with data it has already,
+    /// does not act on it, and ignores each one that follows. // rfc8684:F1
+    fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
+        let others = (0..self.subflows.len()).filter(|j| *j != i);
+        let mut others = others.map(|j| &self.subflows[j]);
+        self.lattice.speaks_multipath()
+            && self.send.fin == FinState::Queued
+            && at + u64::from(len) == self.send.end()
+            && at > self.tx_start
+            && !others.any(|other| other.carries_data() && other.answers())
+    }
+
+    fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+        if out.is_empty() {
+            return Sum::ZERO;
+        }
+        if self.send.holds(at) {
+            return self.send.payload(at, out, sum);
+        }
+        if let ([only], Some(last)) = (&mut *out, self.send.last_byte(at)) {
+            *only = last;
+            return Sum::of(out);
+        }
+        let kept = self.subflows[i].retained_payload(at, out);
+        debug_assert!(
+            kept.is_some(),
+            "payload was freed while a subflow still carries it"
+        );
+        kept.unwrap_or(Sum::ZERO)
+    }
+
+    /// Only now, with the packet in the device, does anything count as sent.
+    fn record(
+        &mut self,
+        i: usize,
+        plan: &Plan,
+        source: Source,
+        mapping: Option<TxMapping>,
+        gone: &MptcpOptions,
+        cx: &mut Cx<'_>,
+    ) {
+        let window = self.recv.window(self.window_step());
+        self.recv.told(window);
+        let sf = &mut self.subflows[i];
+        sf.tcp.sent(cx.now, plan);
+        cx.count.packets_out += 1;
+        cx.count.bytes_out += u64::from(plan.len);
+        match source {
+            Source::New(_) => {
+                sf.bytes_sent += u64::from(plan.len);
+                self.schedule.sent_on(sf.id());
+                self.send.sent(plan.len);
+            }
+            Source::Reinjected(from) => {
+                sf.bytes_reinjected += u64::from(plan.len);
+                cx.count.reinjected_bytes += u64::from(plan.len);
+                self.send.reinjected(from, plan.len);
+            }
+            Source::Copied(from) => {
+                cx.count.copied_bytes += u64::from(plan.len);
+                let range = from..from + u64::from(plan.len);
+                self.send.note_repeated(range.end);
+                sf.copies.sent(&range, plan.ssn + plan.len);
+            }
+            Source::Mapped(_) => cx.count.retransmitted += 1,
+            Source::Early => cx.count.fast_open_sent += 1,
+            Source::Farewell(_) => {
+                cx.count.retransmitted += 1;
+                // The FIN waited for this.
+                (self.took_leave, sf.finish) = (true, true);
+            }
+            Source::Empty => {}
+        }
+        if let (Source::New(_) | Source::Reinjected(_) | Source::Copied(_), Some(m)) =
+            (source, mapping)
+        {
+            sf.tx.push(m);
+            sf.first_end.get_or_insert(m.at + u64::from(m.len));
+            if self.lattice.infinite_due() {
+                self.lattice.infinite_sent();
+                self.infinite_on_bare = false;
+            }
+        }
+        match plan.kind {
+            Kind::TailProbe => cx.count.tail_probe += 1,
+            Kind::Ack => {
+                self.signals_sent(i, gone, cx);
+                if self.fast_close.is_some() {
+                    // Nothing else is said of a connection that is over: a signal that waits for its turn would have it sent for ever.
+                    self.subflows[i].signals.clear();
+                }
+                self.subflows[i].greet_next ^= true;
+                self.subflows[i].plain = false;
+            }
+            _ => {}
+        }
+        let acknowledges = |option: &MptcpOption| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none(),
+            _ => false,
+        };
+        // The last acknowledgement of a subflow is its end.
+        let goes_on = self.subflows[i].tcp.state() == State::Established;
+        if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
+            self.schedule.note_moved();
+        }
+        self.spoke |= gone.dss().is_some();
+        if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
+            self.recent_acks.note(self.recv.data_ack());
+        }
+        let mapping = gone.dss().and_then(|dss| dss.mapping);
+        self.infinite_said |= mapping.is_some_and(|mapping| mapping.is_infinite());
+        // After a fall it is the FIN that counts.
+        let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
+        if data_fin && self.lattice.speaks_multipath() {
+            self.data_fin_sent(cx);
+        }
+        self.refresh_sample(i);
+        self.arm_data_timer(cx.now);
+    }
+
+    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
+        self.send.note_fin_said(cx.now);
+        cx.count.data_fin_sent += 1;
+    }
+}

@@ -1,0 +1,168 @@
+//! Copies of what other subflows have in flight, for the redundant scheduler.
+//!
+//! Owns which part of the stream a subflow has gone through for copying, and which of its bytes in flight are copies.
+//! Whether a copy leaves is the scheduler's choice.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use manypath_wire::seq::Ssn;
+
+use crate::conn::Conn;
+use crate::conn::dss::mapping::TxMaps;
+use crate::conn::dss::offset::Offset;
+
+/// One subflow's copies.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    /// Everything before was copied, or needs no copy here.
+    upto: Offset,
+    /// The end and the length of each copy in flight.
+    in_flight: VecDeque<(Ssn, u32)>,
+    bytes: u32,
+}
+
+impl Copies {
+    /// Bytes of copies in flight.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.in_flight.capacity() * size_of::<(Ssn, u32)>()
+    }
+
+    /// A copy of `range` left and ends at the subflow's number `end`.
+    pub(crate) fn sent(&mut self, range: &Range<Offset>, end: Ssn) {
+        let len = range.end.since(range.start) as u32;
+        self.upto = range.end;
+        self.in_flight.push_back((end, len));
+        self.bytes += len;
+    }
+
+    /// The subflow acknowledged what is before `una`.
+    pub(crate) fn acked(&mut self, una: Ssn) {
+        while let Some(&(end, len)) = self.in_flight.front() {
+            if !end.before_eq(una) {
+                break;
+            }
+            self.in_flight.pop_front();
+            self.bytes -= len;
+        }
+    }
+
+    /// The first part from `una` on that a subflow with the mappings `own` should copy of those that have `others` in
+    /// flight.
+    fn next<'a>(
+        &mut self,
+        una: Offset,
+        own: &TxMaps,
+        others: impl Iterator<Item = &'a TxMaps> + Clone,
+    ) -> Option<Range<Offset>> {
+        self.upto = self.upto.max(una);
+        loop {
+            let from = self.upto;
+            let mapped = others.clone().flat_map(TxMaps::iter);
+            let ahead = mapped.map(|m| m.at.max(from)..m.at + u64::from(m.len));
+            let part = ahead
+                .filter(|r| r.start < r.end)
+                .min_by_key(|r| (r.start, r.end))?;
+            let carried = own
+                .iter()
+                .map(|m| m.at..m.at + u64::from(m.len))
+                .filter(|m| m.start < part.end && part.start < m.end)
+                .min_by_key(|m| m.start);
+            match carried {
+                None => return Some(part),
+                Some(own) if own.start > part.start => return Some(part.start..own.start),
+                Some(own) => self.upto = own.end,
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// What a subflow could copy.
+    pub(crate) fn copy_for(&mut self, i: usize) -> Option<Range<Offset>> {
+        let una = self.send.una();
+        let (before, rest) = self.subflows.split_at_mut(i);
+        let (sf, after) = rest.split_first_mut()?;
+        let others = before.iter().chain(after.iter()).map(|other| &other.tx);
+        sf.copies.next(una, &sf.tx, others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::dss::mapping::TxMapping;
+
+    fn maps(parts: &[(u64, u16)]) -> TxMaps {
+        let mut maps = TxMaps::default();
+        let mut ssn = Ssn::new(1);
+        for &(at, len) in parts {
+            let mapping = TxMapping {
+                ssn,
+                at: Offset(at),
+                len,
+                checksum: None,
+                fin: false,
+            };
+            ssn = mapping.end();
+            maps.push(mapping);
+        }
+        maps
+    }
+
+    /// Everything that is copied when nothing is acknowledged, as starts and ends.
+    fn all(own: &[(u64, u16)], others: &[&[(u64, u16)]], una: u64) -> alloc::vec::Vec<(u64, u64)> {
+        let mut copies = Copies::default();
+        let own = maps(own);
+        let others: alloc::vec::Vec<_> = others.iter().map(|parts| maps(parts)).collect();
+        let mut found = alloc::vec::Vec::new();
+        let mut ssn = Ssn::new(1);
+        while let Some(part) = copies.next(Offset(una), &own, others.iter()) {
+            found.push((part.start.0, part.end.0));
+            ssn += 1;
+            copies.sent(&part, ssn);
+        }
+        found
+    }
+
+    #[test]
+    fn each_byte_in_flight_elsewhere_is_copied_once_in_the_order_of_the_stream() {
+        let one = [(0, 100), (100, 100), (400, 100)];
+        assert_eq!(all(&[], &[&one], 0), [(0, 100), (100, 200), (400, 500)]);
+        assert_eq!(all(&[], &[&one], 150), [(150, 200), (400, 500)]);
+        let two = [(200, 100), (50, 100)];
+        assert_eq!(
+            all(&[], &[&one, &two], 0),
+            [(0, 100), (100, 150), (150, 200), (200, 300), (400, 500)]
+        );
+        assert_eq!(all(&[], &[], 0), []);
+    }
+
+    #[test]
+    fn what_it_carries_itself_is_not_copied() {
+        let one = [(0, 100), (100, 100), (400, 100)];
+        assert_eq!(all(&one, &[&one], 0), []);
+        let own = [(150, 50), (50, 25), (420, 10)];
+        let expected = [(0, 50), (75, 100), (100, 150), (400, 420), (430, 500)];
+        assert_eq!(all(&own, &[&one], 0), expected);
+    }
+
+    #[test]
+    fn copies_in_flight_are_counted_until_acknowledged() {
+        let mut copies = Copies::default();
+        copies.sent(&(Offset(0)..Offset(100)), Ssn::new(101));
+        copies.sent(&(Offset(100)..Offset(300)), Ssn::new(401));
+        assert_eq!(copies.bytes(), 300);
+        copies.acked(Ssn::new(101));
+        assert_eq!(copies.bytes(), 200);
+        copies.acked(Ssn::new(400));
+        assert_eq!(copies.bytes(), 200);
+        copies.acked(Ssn::new(401));
+        assert_eq!(copies.bytes(), 0);
+    }
+}

@@ -1,0 +1,582 @@
+//! What to do when the window that all subflows share is full and one of them holds its trailing edge up (NSDI 2012
+//! section 4.2, mechanisms 1 and 2).
+//!
+//! A subflow that has room and nothing new to send repeats what a slower one carries and would deliver later, the oldest
+//! first, each byte once. The slower one is penalised, so that it does not happen again in the next round trip.
+
+use core::ops::Range;
+
+use manypath_tcp::time::Duration;
+use manypath_tcp::units::Rate;
+use manypath_wire::seq::Ssn;
+
+use crate::api::Slots;
+use crate::conn::dss::mapping::{TxMapping, TxMaps};
+use crate::conn::dss::offset::Offset;
+use crate::conn::pipeline::output::{Progress, Source};
+use crate::conn::send::queue::FinState;
+use crate::conn::subflow::Subflow;
+use crate::conn::{Conn, Cx};
+use crate::ids::SubflowId;
+
+/// Mappings of one subflow among which the next one to repeat is looked for.
+const MOST_LOOKED_AT: usize = 256;
+
+/// Of these, those for which it is looked whether the repeating subflow has them in flight itself.
+const MOST_COMPARED: usize = 16;
+
+/// Segments more than an empty path is known to carry in a round trip that count for nothing: held back where it stands, it
+/// would never show that it carries more.
+const PROBE: u32 = 2;
+
+/// Why a subflow with room has nothing new to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stall {
+    /// It has, or nobody waits for more.
+    None,
+    /// The peer's window or our send buffer is full of data without Data ACK.
+    Full,
+    /// The stream ends here, and only what is under way is missing.
+    Tail,
+    /// The application has no more for now: the reader may wait for what is under way before it answers.
+    Pause,
+}
+
+/// What the send queue looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// New bytes that the peer's window lets go.
+    pub(crate) sendable: u64,
+    /// Bytes without Data ACK that were sent.
+    pub(crate) outstanding: u64,
+    /// New bytes wait for the peer's window.
+    pub(crate) window_full: bool,
+    /// The application would write more and the buffer is full.
+    pub(crate) writer_waits: bool,
+    /// The application closed.
+    pub(crate) closing: bool,
+    /// Nothing waits, not even for room.
+    pub(crate) pausing: bool,
+}
+
+/// Names the stall. Pure.
+pub(crate) fn stall(now: Standing) -> Stall {
+    if now.sendable > 0 || now.outstanding == 0 {
+        Stall::None
+    } else if now.window_full || now.writer_waits {
+        Stall::Full
+    } else if now.closing {
+        Stall::Tail
+    } else if now.pausing {
+        Stall::Pause
+    } else {
+        Stall::None
+    }
+}
+
+/// What is known of a subflow's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// The last round trip.
+    pub(crate) round_trip: Duration,
+    /// The shortest round trip.
+    pub(crate) base: Duration,
+    /// Most bytes that were in flight while the last one was measured.
+    pub(crate) flight: u32,
+    /// The highest delivery rate of the last seconds.
+    pub(crate) rate: Option<Rate>,
+    /// Payload bytes of a full segment.
+    pub(crate) mss: u32,
+    /// Its window doubles each round trip: it may carry more than it ever did.
+    pub(crate) slow_start: bool,
+}
+
+impl Pace {
+    /// Round trips are longer than that of an empty path.
+    fn shows_queue(&self) -> bool {
+        self.round_trip > self.base.ratio(9, 8)
+    }
+
+    /// Round trips are more than twice that of an empty path: small as the window may be, it fills the path (what NSDI 2012 section
+    /// 4.2 goes by in mechanism 4).
+    pub(in crate::conn) fn is_full(&self) -> bool {
+        self.round_trip > self.base.times(2)
+    }
+
+    /// How fast the queue that round trips tell of becomes shorter.
+    pub(in crate::conn) fn drain(&self) -> Option<Rate> {
+        self.rate.filter(|_| self.shows_queue())
+    }
+}
+
+/// How long a segment needs until it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// If it leaves now.
+    pub(crate) queued: Duration,
+    /// If nothing were in flight before it.
+    pub(crate) empty: Duration,
+}
+
+/// How long a segment needs until it is acknowledged if it leaves now, behind `queue` bytes. While round trips are short there
+/// was no queue; what is sent into the empty path at once beyond what it carries in a round trip makes one, which no round trip
+/// has seen yet. In slow start, nobody knows how much that is. Otherwise round trips are as long as there are bytes before: a
+/// queue that is gone is noticed at once, and one that grows is told by the rate, long before round trips are over that see it.
+/// Pure.
+pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
+    let base = pace.base.min(pace.round_trip);
+    let alike = |time| Delivery {
+        queued: time,
+        empty: time,
+    };
+    if !pace.shows_queue() {
+        let Some(rate) = pace.rate.filter(|_| !pace.slow_start) else {
+            return alike(base);
+        };
+        let carried = rate.bytes_in(base) + u64::from(pace.mss.saturating_mul(PROBE));
+        let beyond = (u64::from(queue) + u64::from(pace.mss)).saturating_sub(carried);
+        return Delivery {
+            queued: base + rate.time_for(beyond),
+            empty: base,
+        };
+    }
+    let Some(rate) = pace.rate else {
+        return alike(pace.round_trip);
+    };
+    // The shortest round trip is that of a packet that is much smaller than a segment.
+    let empty = (base + rate.time_for(u64::from(pace.mss))).min(pace.round_trip);
+    if queue == 0 {
+        return alike(empty);
+    }
+    let (bytes, flight) = (u64::from(queue) + u64::from(pace.mss), pace.flight.max(1));
+    let by_flight = pace.round_trip.ratio(bytes, u64::from(flight));
+    let queued = by_flight.max(rate.time_for(bytes)).max(empty);
+    Delivery { queued, empty }
+}
+
+/// How long a subflow still needs for a byte that it has in flight, `ahead` bytes behind the oldest of `flight`: data
+/// moves evenly, the newest byte needs a whole `delivery`. While losses are repaired nothing moves. Pure.
+pub(crate) fn remaining(delivery: Duration, ahead: u64, flight: u64, repairing: bool) -> Duration {
+    if repairing || flight == 0 {
+        return delivery;
+    }
+    delivery.ratio(ahead.min(flight), flight)
+}
+
+/// Repeating a byte helps if it is there sooner than by the subflow that carries it; in a pause, of which nobody knows
+/// whether anyone waits, in half of the time. Pure.
+pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool {
+    match stall {
+        Stall::None => false,
+        Stall::Full | Stall::Tail => repeated < carried,
+        Stall::Pause => repeated.times(2) < carried,
+    }
+}
+
+/// A subflow that stands still is known to carry more than the one it waits for: the other one should have less. Otherwise that
+/// one would lose more than there is to gain; and one of which nothing is known yet would lose its slow start for a first segment.
+/// Pure.
+pub(crate) fn worth_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
+    holder.is_some() && blocked > holder
+}
+
+/// A round trip has passed since the last penalty, at which the subflow had sent what is before `upto`: that is acknowledged.
+/// Pure.
+pub(crate) fn round_trip_over(upto: Option<Ssn>, una: Ssn) -> bool {
+    upto.is_none_or(|upto| upto.before_eq(una))
+}
+
+/// This position of the stream is in flight on the subflow with these mappings.
+fn carries(tx: &TxMaps, at: Offset) -> bool {
+    let mut mappings = tx.iter().take(MOST_LOOKED_AT);
+    mappings.any(|m| m.at <= at && at < m.at + u64::from(m.len))
+}
+
+/// A part of the stream that should travel a second time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rescue {
+    holder: usize,
+    carrier: SubflowId,
+    from: Offset,
+    bytes: u64,
+}
+
+impl Conn {
+    /// One subflow alone holds up nobody. One that is only suspect may answer the next moment.
+    pub(in crate::conn) fn pardon_the_last(&mut self) {
+        let working = |sf: &&mut Subflow| sf.carries_data() && !sf.is_stale();
+        let mut working = self.subflows.iter_mut().filter(working);
+        let (only, None) = (working.next(), working.next()) else {
+            return;
+        };
+        if let Some(sf) = only.filter(|sf| sf.tcp.is_penalised()) {
+            sf.tcp.pardon();
+        }
+    }
+
+    /// More waits than the peer's window lets go, and what it lets go is no segment (RFC 9293 section 3.8.6.2.1).
+    fn leaves_a_scrap(&self) -> bool {
+        let sendable = self.send.sendable();
+        let mss = || self.subflows.iter().map(|sf| sf.tcp.mss()).min();
+        self.send.end().since(self.send.next()) > sendable
+            && sendable < u64::from(mss().unwrap_or(0))
+    }
+
+    fn standing(&self) -> Standing {
+        let all_sent = self.send.all_sent();
+        Standing {
+            sendable: match self.send.blocked_by_window() || self.leaves_a_scrap() {
+                true => 0,
+                false => self.send.sendable(),
+            },
+            outstanding: self.send.next() - self.send.una(),
+            window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
+            writer_waits: self.write_blocked && all_sent,
+            closing: self.send.fin != FinState::Open && all_sent,
+            pausing: all_sent,
+        }
+    }
+
+    /// What is known of a subflow's speed.
+    pub(in crate::conn) fn pace(&self, i: usize) -> Pace {
+        let tcp = &self.subflows[i].tcp;
+        Pace {
+            round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
+            base: tcp.min_rtt().unwrap_or(Duration::ZERO),
+            flight: tcp.max_inflight(),
+            rate: tcp.peak_rate(),
+            mss: tcp.mss(),
+            slow_start: tcp.in_slow_start(),
+        }
+    }
+
+    /// How long what is sent on a subflow now needs until it is acknowledged, by the connection at the other end.
+    pub(crate) fn delivery(&self, i: usize) -> Duration {
+        let sf = &self.subflows[i];
+        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.lag.get()
+    }
+
+    /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
+    pub(crate) fn rescue_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+        let on = self.opts.mechanisms;
+        let wanted = (on.opportunistic || on.penalise) && self.opts.scheduler.spreads();
+        if self.subflows.len() < 2 || !wanted {
+            return Progress::Nothing;
+        }
+        let stall = stall(self.standing());
+        if stall == Stall::None || !self.lattice.speaks_multipath() {
+            return Progress::Nothing;
+        }
+        let Some(rescue) = self.next_rescue(stall, cx) else {
+            return Progress::Nothing;
+        };
+        if on.penalise && stall == Stall::Full {
+            let rate = |i: usize| self.subflows[i].tcp.peak_rate();
+            let blocked = self.position(rescue.carrier).and_then(rate);
+            if worth_more(blocked, rate(rescue.holder)) {
+                self.penalise(rescue.holder, cx);
+            }
+        }
+        if !on.opportunistic {
+            return Progress::Nothing;
+        }
+        let (from, before) = (rescue.from, self.send.bytes_reinjected);
+        let sent = self.send_on(
+            rescue.carrier,
+            rescue.bytes,
+            Source::Reinjected(from),
+            slots,
+            cx,
+        );
+        let bytes = self.send.bytes_reinjected - before;
+        if sent == Progress::Sent && bytes > 0 {
+            self.subflows[rescue.holder].repeated = from + bytes;
+            cx.count.opportunistic_bytes += bytes;
+        }
+        sent
+    }
+
+    /// The oldest part of the stream that a slower subflow holds, that was not repeated before, and that would be there
+    /// sooner if the quickest subflow with room repeated it.
+    fn next_rescue(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
+        let quickest = (0..self.subflows.len())
+            .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
+            .filter(|&i| self.subflows[i].tcp.srtt().is_some())
+            .map(|i| (self.delivery(i), i))
+            .filter(|&(_, i)| {
+                let mss = u64::from(self.subflows[i].tcp.mss());
+                let offer = self.offer(i, mss, true);
+                self.subflows[i].tcp.can_send_new(cx.now, &offer) > 0
+            })
+            .min()?;
+        let (repeated, carrier) = quickest;
+        let una = self.send.una();
+        let mut found: Option<(usize, Offset, u64)> = None;
+        for (i, sf) in self.subflows.iter().enumerate() {
+            // Between the same addresses both stand in the same queue, as far as anybody knows, and one seems quicker for having
+            // been measured earlier. Where nobody may be waiting, repeating only makes that queue longer.
+            let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
+            if i == carrier || !sf.answers() || in_one_queue {
+                continue;
+            }
+            let from = sf.repeated.max(una);
+            let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
+            let parts = sf.tx.iter().take(MOST_LOOKED_AT).filter(behind);
+            let own = &self.subflows[carrier].tx;
+            let elsewhere = |m: &&TxMapping| !carries(own, m.at.max(from));
+            let Some(m) = parts.take(MOST_COMPARED).find(elsewhere) else {
+                continue;
+            };
+            let at = m.at.max(from);
+            if found.is_none_or(|(_, best, _)| at < best) {
+                found = Some((i, at, (m.at + u64::from(m.len)).since(at)));
+            }
+        }
+        if let Some((before, i, part)) = self.first_behind_a_proxy(carrier) {
+            if found.is_none_or(|(_, best, _)| part.start < best) {
+                return helps(stall, before, repeated).then(|| Rescue {
+                    holder: i,
+                    carrier: self.subflows[carrier].id(),
+                    from: part.start,
+                    bytes: part.end - part.start,
+                });
+            }
+        }
+        let (holder, at, bytes) = found?;
+        let tcp = &self.subflows[holder].tcp;
+        let flight = u64::from(tcp.snd_nxt_ssn().since(tcp.snd_una_ssn()));
+        let oldest = self.subflows[holder]
+            .tx
+            .iter()
+            .find(|m| m.at + u64::from(m.len) > at);
+        let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
+        let carried = remaining(self.delivery(holder), ahead, flight, tcp.in_recovery());
+        helps(stall, carried, repeated).then(|| Rescue {
+            holder,
+            carrier: self.subflows[carrier].id(),
+            from: at,
+            bytes,
+        })
+    }
+
+    /// Two subflows are between the same addresses, whatever the ports: who accepts them sees them differ in the peer's.
+    fn in_one_queue(&self, i: usize, j: usize) -> bool {
+        let of = |j: usize| {
+            let seat = &self.subflows[j].seat;
+            let tuple = &seat.tuple;
+            (seat.iface, tuple.local.ip(), tuple.remote.ip())
+        };
+        of(i) == of(j)
+    }
+
+    /// The oldest part that a proxy near by acknowledged, that has no Data ACK, and that neither was repeated nor is in flight on
+    /// `carrier`; which subflow that was, and the round trip of its whole path, which each of the proxy's own repetitions takes.
+    fn first_behind_a_proxy(&self, carrier: usize) -> Option<(Duration, usize, Range<Offset>)> {
+        let una = self.send.una();
+        let proxied = self.subflows.iter().enumerate();
+        let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
+        let parts = proxied.filter_map(|(i, sf)| {
+            let from = sf.repeated.max(una);
+            let part = sf.swallowed.first_behind(from)?;
+            let part = part.start.max(from)..part.end;
+            let own = &self.subflows[carrier].tx;
+            (!carries(own, part.start)).then_some((sf.handshake_rtt?, i, part))
+        });
+        parts.min_by_key(|(.., part)| part.start)
+    }
+
+    /// Halves the window of a subflow that holds the others up, at most once in its round trip.
+    fn penalise(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
+        if round_trip_over(sf.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
+            sf.penalised = Some(sf.tcp.snd_nxt_ssn());
+            cx.count.subflow_penalised += 1;
+            self.refresh_sample(i);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STANDING: Standing = Standing {
+        sendable: 0,
+        outstanding: 100_000,
+        window_full: false,
+        writer_waits: false,
+        closing: false,
+        pausing: false,
+    };
+
+    #[test]
+    fn a_stall_is_named_by_what_is_missing() {
+        for (name, now, expected) in [
+            ("the application has no more", STANDING, Stall::None),
+            (
+                "the window is full",
+                Standing {
+                    window_full: true,
+                    ..STANDING
+                },
+                Stall::Full,
+            ),
+            (
+                "the buffer is full",
+                Standing {
+                    writer_waits: true,
+                    ..STANDING
+                },
+                Stall::Full,
+            ),
+            (
+                "the stream ends",
+                Standing {
+                    closing: true,
+                    ..STANDING
+                },
+                Stall::Tail,
+            ),
+            (
+                "the application pauses",
+                Standing {
+                    pausing: true,
+                    ..STANDING
+                },
+                Stall::Pause,
+            ),
+            (
+                "something new can go",
+                Standing {
+                    sendable: 1,
+                    writer_waits: true,
+                    ..STANDING
+                },
+                Stall::None,
+            ),
+            (
+                "a closed window with nothing under way",
+                Standing {
+                    outstanding: 0,
+                    window_full: true,
+                    ..STANDING
+                },
+                Stall::None,
+            ),
+        ] {
+            assert_eq!(stall(now), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_penalised_once_a_round_trip() {
+        for (upto, una, over) in [
+            (None, 0, true),
+            (Some(5_000), 4_999, false),
+            (Some(5_000), 5_000, true),
+            (Some(3), u32::MAX, false),
+        ] {
+            let upto = upto.map(Ssn::new);
+            assert_eq!(round_trip_over(upto, Ssn::new(una)), over, "{upto:?} {una}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_as_slow_as_the_queue_that_is_in_it() {
+        let ms = Duration::from_millis;
+        // 100 bytes a millisecond.
+        let known = Some(Rate::from_bytes_per_sec(100_000));
+        for (name, round_trip, flight, rate, queue, expected) in [
+            ("no queue", 112, 10_000, known, 11_000, 100),
+            (
+                "more at once than it carries",
+                112,
+                90_000,
+                known,
+                42_000,
+                410,
+            ),
+            ("a steady queue", 150, 15_000, known, 14_000, 150),
+            ("it grows", 150, 15_000, known, 15_500, 165),
+            ("round trips lag behind", 150, 90_000, known, 89_000, 900),
+            ("a queue that is gone", 3_000, 300_000, known, 0, 110),
+            ("a tenth of it", 3_000, 300_000, known, 29_000, 300),
+            ("never measured", 3_000, 1_000, None, 9_000, 3_000),
+            ("not only ours", 3_000, 30_000, known, 29_000, 3_000),
+        ] {
+            let pace = Pace {
+                round_trip: ms(round_trip),
+                base: ms(100),
+                flight,
+                rate,
+                mss: 1_000,
+                slow_start: false,
+            };
+            let found = delivery(&pace, queue);
+            assert_eq!(found.queued, ms(expected), "{name}");
+            assert_eq!(found.empty, delivery(&pace, 0).queued, "{name}");
+        }
+        let growing = Pace {
+            round_trip: ms(112),
+            base: ms(100),
+            flight: 10_000,
+            rate: known,
+            mss: 1_000,
+            slow_start: true,
+        };
+        assert_eq!(delivery(&growing, 40_000).queued, ms(100));
+    }
+
+    #[test]
+    fn a_single_segment_may_fill_a_path() {
+        // At 16 kbit/s a segment takes half a second, whatever the window.
+        for (round_trip, full) in [(100, false), (200, false), (201, true), (600, true)] {
+            let pace = Pace {
+                round_trip: Duration::from_millis(round_trip),
+                base: Duration::from_millis(100),
+                flight: 1_000,
+                rate: None,
+                mss: 1_000,
+                slow_start: false,
+            };
+            assert_eq!(pace.is_full(), full, "{round_trip} ms");
+        }
+    }
+
+    #[test]
+    fn the_greater_part_is_not_penalised_for_the_lesser() {
+        let rate = |bytes| Some(Rate::from_bytes_per_sec(bytes));
+        for (blocked, holder, penalised) in [
+            (rate(1_000_000), rate(250_000), true),
+            (rate(250_000), rate(1_000_000), false),
+            (rate(250_000), None, false),
+            (None, rate(250_000), false),
+        ] {
+            assert_eq!(worth_more(blocked, holder), penalised, "{blocked:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_would_come_later_is_repeated() {
+        let ms = Duration::from_millis;
+        for (delivery, ahead, flight, repairing, carrier, repeat) in [
+            // The oldest segment of forty on a path of 150 ms is nearly there.
+            (150, 1_000, 40_000, false, 20, false),
+            // One in the middle needs 75 ms.
+            (150, 20_000, 40_000, false, 20, true),
+            (150, 20_000, 40_000, false, 75, false),
+            // Lost: the repetition needs a whole round trip.
+            (150, 1_000, 40_000, true, 20, true),
+            (150, 1_000, 40_000, true, 150, false),
+            (150, 1_000, 0, false, 20, true),
+        ] {
+            let carried = remaining(ms(delivery), ahead, flight, repairing);
+            let helps = |stall| helps(stall, carried, ms(carrier));
+            assert_eq!(helps(Stall::Full), repeat, "{ahead} of {flight}");
+            assert_eq!(helps(Stall::Tail), repeat, "{ahead} of {flight}");
+            assert!(!helps(Stall::None));
+        }
+        assert!(helps(Stall::Pause, ms(41), ms(20)));
+        assert!(!helps(Stall::Pause, ms(40), ms(20)));
+    }
+}

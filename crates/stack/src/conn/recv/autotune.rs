@@ -1,0 +1,141 @@
+//! Buffers that grow with what the paths carry (NSDI 2012 section 4.2, mechanism 3): `2 * sum(rate) * longest round trip` at
+//! both ends, between a small size at the start and the configured one. Rates double within a round trip of slow start, so both
+//! ends allow for twice the rate that they measure.
+//!
+//! The receiver measures how fast payload arrives on all subflows together, whether or not the application can read it yet
+//! (dynamic right-sizing counts what is read, which with several subflows comes in gusts), and takes round trips from the
+//! echoes of its timestamps. The sender knows the windows of its subflows.
+
+use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::units::Rate;
+
+use crate::conn::{Conn, Cx};
+
+/// Bytes of window and buffer at the start: room for the first round trips of several subflows, and enough that the rate
+/// doubles for some rounds before anything was measured.
+pub(crate) const FIRST: u32 = 256 * 1024;
+
+/// The shortest time over which arrivals are counted: timestamps tick in milliseconds, and bursts are no rate.
+const SHORTEST: Duration = Duration::from_millis(2);
+
+/// The buffer that keeps all paths busy while one of them repairs a loss. Pure.
+pub(crate) fn needed(rate: Rate, longest: Duration) -> u64 {
+    rate.bytes_in(longest).saturating_mul(2)
+}
+
+/// The receive window after `arrived` bytes came in `interval`, where it was `now` and may be `most`. Slow start doubles
+/// the rate within a round trip, so twice what is needed is allowed for. It never shrinks. Pure.
+pub(crate) fn grown(
+    now: u32,
+    arrived: u64,
+    interval: Duration,
+    longest: Duration,
+    most: u32,
+) -> u32 {
+    let wanted = needed(Rate::per(arrived, interval), longest).saturating_mul(2);
+    u32::try_from(wanted).unwrap_or(u32::MAX).min(most).max(now)
+}
+
+/// The receiver's count of what arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Arrivals {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            bytes: 0,
+        }
+    }
+}
+
+impl Conn {
+    /// The size that the receive window has at the start, or keeps.
+    pub(crate) fn first_recv_window(&self) -> u32 {
+        match self.opts.mechanisms.autotune {
+            true => self.opts.recv_buffer.min(FIRST),
+            false => self.opts.recv_buffer,
+        }
+    }
+
+    /// The round trips of the subflows that carry data, as far as we know them.
+    fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
+        let carrying = self.subflows.iter().filter(|sf| sf.carries_data());
+        carrying.filter_map(|sf| sf.tcp.recv_rtt().max(sf.tcp.srtt()))
+    }
+
+    /// Payload arrived on some subflow.
+    pub(crate) fn note_arrival(&mut self, bytes: usize, cx: &mut Cx<'_>) {
+        let most = self.opts.recv_buffer;
+        if !self.opts.mechanisms.autotune || self.recv.capacity() >= most {
+            return;
+        }
+        self.arrivals.bytes += bytes as u64;
+        let interval = cx.now.since(self.arrivals.since);
+        if interval < SHORTEST || interval < self.round_trips().min().unwrap_or(SHORTEST) {
+            return;
+        }
+        let longest = self.round_trips().max().unwrap_or(Duration::ZERO);
+        let now = self.recv.capacity();
+        // Until somebody accepts the connection its window stays small.
+        let wanted = match self.accepted {
+            true => grown(now, self.arrivals.bytes, interval, longest, most),
+            false => now,
+        };
+        let size = wanted.min(self.window_permitted).max(now);
+        cx.count.recv_buffer_limited += u64::from(size < wanted);
+        if size > now {
+            self.recv.set_capacity(size);
+            cx.count.recv_buffer_grown += 1;
+        }
+        self.arrivals = Arrivals::new(cx.now);
+    }
+
+    /// Sets the send buffer to what the subflows' windows call for.
+    pub(crate) fn tune_send_buffer(&mut self) {
+        if !self.opts.mechanisms.autotune {
+            return;
+        }
+        let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
+        let rate: u64 = carrying().map(crate::conn::Subflow::rate).sum();
+        let longest = carrying().filter_map(|sf| sf.tcp.srtt()).max();
+        let longest = longest.unwrap_or(Duration::ZERO);
+        self.send
+            .tune(needed(Rate::from_bytes_per_sec(rate), longest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn the_buffer_is_twice_what_all_paths_carry_in_the_longest_round_trip() {
+        // NSDI 2012 section 4.2: WiFi of 8 Mbit/s and 3G of 2 Mbit/s with 150 ms need 375 kB.
+        let rate = Rate::from_bits_per_sec(10_000_000);
+        for (ms, bytes) in [(0, 0), (20, 50_000), (150, 375_000), (2_150, 5_375_000)] {
+            assert_eq!(needed(rate, MS(ms)), bytes, "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_window_grows_ahead_of_slow_start_and_never_shrinks() {
+        for (now, arrived, interval, longest, most, expected) in [
+            // 14 kB in a round trip of 20 ms: 28 kB are needed, 56 kB allowed.
+            (10_000, 14_000, 20, 20, 1 << 20, 56_000),
+            // The same with another path of 200 ms.
+            (10_000, 14_000, 20, 200, 1 << 20, 560_000),
+            (10_000, 14_000, 20, 200, 100_000, 100_000),
+            (90_000, 14_000, 20, 20, 1 << 20, 90_000),
+            (90_000, 0, 20, 20, 1 << 20, 90_000),
+        ] {
+            let size = grown(now, arrived, MS(interval), MS(longest), most);
+            assert_eq!(size, expected, "{arrived} bytes in {interval} ms");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The receive side of a connection: the buffer, its window, what arrived out of order.
+
+pub(in crate::conn) mod autotune;
+pub(in crate::conn) mod pages;
+pub(in crate::conn) mod queue;
+pub(in crate::conn) mod reorder;

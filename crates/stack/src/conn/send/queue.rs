@@ -1,0 +1,752 @@
+//! The connection's send queue: bytes of the application until the peer has them for good.
+//!
+//! Owns the bytes, what was sent of them, what the peer acknowledged at data level, its window, the DATA_FIN,
+//! and what has to be sent again on another subflow. Which subflow carries what is not its business.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::checksum::Sum;
+
+use crate::conn::dss::offset::Offset;
+use crate::conn::send::ring::ByteRing;
+use crate::ids::SubflowId;
+
+/// A part of the stream that a failed subflow carried and that should travel on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reinjection {
+    pub(crate) from: Offset,
+    pub(crate) to: Offset,
+    /// The subflow that has it in flight already, if that still lives.
+    pub(crate) avoid: Option<SubflowId>,
+}
+
+/// Bytes that may always wait, within the buffer's size, whatever is in flight.
+const SHORT_QUEUE: u64 = 256 * 1024;
+/// The same while memory is short.
+const FRUGAL_QUEUE: u64 = 16 * 1024;
+
+/// Unsent bytes that are worth sending at once, whatever the application does next: eight bursts. The receiver of a
+/// train is woken once for it, and not once for each burst.
+const TRAIN: u64 = 512 * 1024;
+
+/// Reinjections that may wait; what is beyond is said again by its own subflow, or by the data-level timer.
+const MOST_REINJECTIONS: usize = 4096;
+
+/// Reinjections among which the next one is chosen.
+const MOST_LOOKED_AT: usize = 16;
+
+/// The right edge where the subflow alone obeys the peer's window.
+const OPEN: Offset = Offset(u64::MAX);
+
+/// How far the close of our direction has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinState {
+    /// The application may still write.
+    Open,
+    /// Closed by the application; the DATA_FIN follows the last byte.
+    Queued,
+    /// On the wire at least once.
+    Sent,
+    /// The peer acknowledged it.
+    Acked,
+}
+
+/// What a Data ACK did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DataAcked {
+    /// Bytes newly acknowledged.
+    pub(crate) bytes: u64,
+    /// Our DATA_FIN is acknowledged by it.
+    pub(crate) fin: bool,
+    /// The window's right edge moved.
+    pub(crate) window_grew: bool,
+    /// It acknowledged what was never sent and was ignored.
+    pub(crate) impossible: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    ring: ByteRing,
+    /// First byte that the ring still holds.
+    base: Offset,
+    /// First byte without a Data ACK.
+    una: Offset,
+    /// First byte never sent.
+    next: Offset,
+    /// After the last byte written.
+    end: Offset,
+    /// Right edge of the peer's window. // rfc8684:W1,W2
+    edge: Offset,
+    capacity: u32,
+    /// What the paths call for, where buffers are tuned.
+    tuned: Option<u64>,
+    pub(crate) fin: FinState,
+    /// It was said, and may have been lost.
+    pub(crate) fin_lost: bool,
+    /// When it was said last.
+    fin_said: Option<Instant>,
+    /// How often a time-out at data level passed since it was said first.
+    fin_unheard: u8,
+    /// The end of what was sent more than once above the subflows.
+    repeated_to: Offset,
+    /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
+    last: Option<u8>,
+    /// Memory is short.
+    frugal: bool,
+    reinjections: VecDeque<Reinjection>,
+    pub(crate) bytes_reinjected: u64,
+}
+
+impl SendQueue {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            ring: ByteRing::new(),
+            base: Offset::ZERO,
+            una: Offset::ZERO,
+            next: Offset::ZERO,
+            end: Offset::ZERO,
+            edge: Offset::ZERO,
+            capacity,
+            tuned: None,
+            fin: FinState::Open,
+            fin_lost: false,
+            fin_said: None,
+            fin_unheard: 0,
+            repeated_to: Offset::ZERO,
+            last: None,
+            frugal: false,
+            reinjections: VecDeque::new(),
+            bytes_reinjected: 0,
+        }
+    }
+
+    pub(crate) fn una(&self) -> Offset {
+        self.una
+    }
+
+    pub(crate) fn next(&self) -> Offset {
+        self.next
+    }
+
+    pub(crate) fn end(&self) -> Offset {
+        self.end
+    }
+
+    /// Right edge of the peer's window; none where the subflow alone has one.
+    pub(crate) fn edge(&self) -> Option<Offset> {
+        Some(self.edge).filter(|edge| *edge < OPEN)
+    }
+
+    /// Buffers are tuned no longer.
+    pub(crate) fn untune(&mut self) {
+        self.tuned = None;
+    }
+
+    /// The buffer that the paths call for.
+    pub(crate) fn tune(&mut self, bytes: u64) {
+        self.tuned = Some(bytes);
+    }
+
+    pub(crate) fn set_capacity(&mut self, bytes: u32) {
+        self.capacity = bytes;
+    }
+
+    /// Bytes that the application may write now.
+    pub(crate) fn room(&self) -> usize {
+        self.limit().saturating_sub(self.end - self.una) as usize
+    }
+
+    /// Bytes that may wait at this moment: what is in flight three times over, so that the window can double and there
+    /// is always something to send, but no more. A short queue stays in the cache, and what the application writes
+    /// leaves soon.
+    fn limit(&self) -> u64 {
+        let in_flight = self.next - self.una;
+        // Twice as much again as was measured, for the same reason.
+        let tuned = self.tuned.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
+        (in_flight * 3)
+            .min(tuned)
+            .max(if self.frugal {
+                FRUGAL_QUEUE
+            } else {
+                SHORT_QUEUE
+            })
+            .min(u64::from(self.capacity))
+    }
+
+    /// Half of what may wait does: the application has much to send. A writer that was woken for a quarter of the room fills
+    /// it at once.
+    pub(crate) fn is_busy(&self) -> bool {
+        let most = self.limit().min(self.window());
+        (self.end - self.una) * 2 > most
+    }
+
+    /// Memory is short, or no longer.
+    pub(crate) fn set_frugal(&mut self, frugal: bool) {
+        self.frugal = frugal;
+    }
+
+    /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.
+    pub(crate) fn room_is_worth_telling(&self) -> bool {
+        self.room() as u64 >= (self.limit() / 4).max(1)
+    }
+
+    /// Written and not acknowledged.
+    pub(crate) fn queued(&self) -> u64 {
+        self.end - self.una
+    }
+
+    /// Takes what fits of the application's bytes and says how many.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let n = bytes.len().min(self.room());
+        if n > 0 {
+            self.ring
+                .reserve(self.base.0..self.end.0, self.end.0 + n as u64);
+            self.ring.write(self.end.0, &bytes[..n]);
+            self.end += n as u64;
+        }
+        n
+    }
+
+    /// What was written can wait for what is written next: an acknowledgement will come that sends it at the latest,
+    /// there is room to write, and it is no full train yet.
+    pub(crate) fn may_gather(&self) -> bool {
+        let unsent = self.end - self.next;
+        self.fin == FinState::Open && self.next > self.una && unsent < TRAIN && self.room() > 0
+    }
+
+    /// Everything was sent once.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.next == self.end
+    }
+
+    /// So many new bytes are the last ones of the stream.
+    pub(crate) fn ends_behind(&self, bytes: u64) -> bool {
+        self.fin != FinState::Open && self.next + bytes == self.end
+    }
+
+    /// The DATA_FIN is to be said now, behind all data. // rfc8684:F1
+    pub(crate) fn owes_fin(&self) -> bool {
+        let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();
+        self.all_sent() && (self.fin == FinState::Queued || again)
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.ring.memory()
+    }
+
+    /// Bytes that may be without Data ACK at one time: the peer's window or our buffer.
+    pub(crate) fn window(&self) -> u64 {
+        self.edge.since(self.una).min(u64::from(self.capacity))
+    }
+
+    /// New bytes that the peer's window lets go.
+    pub(crate) fn sendable(&self) -> u64 {
+        self.end.min(self.edge).since(self.next)
+    }
+
+    /// New bytes wait and the peer's window does not let one of them go.
+    pub(crate) fn blocked_by_window(&self) -> bool {
+        self.end > self.next && self.edge <= self.next
+    }
+
+    /// Marks new bytes as sent.
+    pub(crate) fn sent(&mut self, bytes: u32) {
+        self.next += u64::from(bytes);
+        debug_assert!(self.next <= self.end, "sent more than was written");
+    }
+
+    /// Takes a Data ACK and, where it is not behind, the window that came with it.
+    // rfc8684:D20,D24,W1,W5,W6
+    pub(crate) fn data_ack(&mut self, ack: Offset, window: u64) -> DataAcked {
+        let fin = u64::from(matches!(self.fin, FinState::Sent | FinState::Acked));
+        if ack > self.next + fin {
+            return DataAcked {
+                impossible: true,
+                ..DataAcked::default()
+            };
+        }
+        let mut done = DataAcked::default();
+        if self.fin == FinState::Sent && ack > self.end {
+            self.fin = FinState::Acked;
+            done.fin = true;
+            self.reinjections.clear();
+        }
+        let bytes_ack = ack.min(self.end);
+        done.bytes = bytes_ack.since(self.una);
+        self.una = self.una.max(bytes_ack);
+        let edge = ack + window;
+        if edge > self.edge {
+            self.edge = edge;
+            done.window_grew = true;
+        }
+        if done.bytes > 0 {
+            self.forget_reinjections();
+        }
+        done
+    }
+
+    /// With plain TCP the subflow's acknowledgement is the only one. // rfc8684:B13
+    pub(crate) fn subflow_acked(&mut self, upto: Offset) -> u64 {
+        let upto = upto.min(self.next);
+        let bytes = upto.since(self.una);
+        self.una = self.una.max(upto);
+        bytes
+    }
+
+    /// What has no Data ACK is sent anew, as if it never had been.
+    pub(crate) fn rewind(&mut self) {
+        self.next = self.una;
+    }
+
+    /// With plain TCP the subflow alone obeys the window.
+    pub(crate) fn open_window(&mut self) {
+        self.edge = OPEN;
+    }
+
+    /// Frees the bytes before `held`, the least position that a subflow may still have to repeat.
+    // rfc8684:D21,R2
+    pub(crate) fn free(&mut self, held: Option<Offset>) {
+        let upto = held.map_or(self.una, |h| h.min(self.una));
+        if upto == self.end && upto > self.base {
+            let mut last = [0];
+            self.ring.read(self.end.0 - 1, &mut last);
+            self.last = Some(last[0]);
+        }
+        self.base = self.base.max(upto);
+    }
+
+    /// Everything but the DATA_FIN has its Data ACK.
+    pub(crate) fn lacks_fin_only(&self) -> bool {
+        let said = matches!(self.fin, FinState::Queued | FinState::Sent);
+        said && self.all_sent() && self.una == self.end
+    }
+
+    /// The DATA_FIN left.
+    pub(crate) fn note_fin_said(&mut self, now: Instant) {
+        if self.fin == FinState::Queued {
+            self.fin = FinState::Sent;
+        }
+        self.fin_lost = false;
+        self.fin_said = Some(now);
+    }
+
+    /// A time-out at data level passed, and the DATA_FIN, if it was said, has no Data ACK.
+    pub(crate) fn note_fin_unheard(&mut self) {
+        self.fin_unheard = self
+            .fin_unheard
+            .saturating_add(u8::from(self.fin == FinState::Sent));
+    }
+
+    /// The DATA_FIN was said by itself more than once, and nobody heard it for as many time-outs at data level. // rfc8684:F2
+    pub(crate) fn fin_is_unheard(&self) -> bool {
+        self.fin == FinState::Sent && self.fin_unheard > 1
+    }
+
+    /// All data has its Data ACK, which a DATA_FIN that was said so long ago would have had as well: it is lost. // rfc8684:F2
+    pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
+        let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
+        self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
+    }
+
+    /// The last byte of all can be sent again.
+    pub(crate) fn knows_last_byte(&self) -> bool {
+        self.end > self.base || self.last.is_some()
+    }
+
+    /// The byte at this position, if it is the last one of all and the ring holds it no more.
+    pub(crate) fn last_byte(&self, at: Offset) -> Option<u8> {
+        self.last.filter(|_| at + 1 == self.end)
+    }
+
+    /// Nothing is in it and it holds much memory.
+    pub(crate) fn idles_large(&self) -> bool {
+        self.base == self.end && self.ring.is_large()
+    }
+
+    /// Gives memory back that was idle since the last call.
+    pub(crate) fn release_idle(&mut self) {
+        if self.base == self.end {
+            self.ring.release_idle();
+        }
+    }
+
+    /// Acknowledged bytes that are only kept because some subflow still carries them.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.una - self.base
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Copies bytes of the acknowledged, still held part for a subflow that keeps them itself from now on.
+    pub(crate) fn copy_out(&self, range: Range<Offset>) -> Box<[u8]> {
+        let mut bytes = alloc::vec![0; (range.end - range.start) as usize].into_boxed_slice();
+        self.ring.read(range.start.0, &mut bytes);
+        bytes
+    }
+
+    /// The ring still holds this position.
+    pub(crate) fn holds(&self, at: Offset) -> bool {
+        at >= self.base
+    }
+
+    /// Copies payload into a packet; with a sum where somebody needs one.
+    pub(crate) fn payload(&self, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+        if sum {
+            return self.ring.read_and_sum(at.0, out);
+        }
+        self.ring.read(at.0, out);
+        Sum::ZERO
+    }
+
+    /// Payload where it lies, for a device that fetches it itself; with its sum where somebody needs one.
+    pub(crate) fn lent(&self, at: Offset, len: usize, sum: bool) -> ([&[u8]; 2], Sum) {
+        let (a, b) = self.ring.slices(at.0, len);
+        let sum = if sum {
+            self.ring.sum(at.0, len)
+        } else {
+            Sum::ZERO
+        };
+        ([a, b], sum)
+    }
+
+    /// Asks that a part be sent again on another subflow than `avoid`.
+    pub(crate) fn reinject(&mut self, range: Range<Offset>, avoid: Option<SubflowId>) {
+        let from = range.start.max(self.una);
+        if from >= range.end {
+            return;
+        }
+        // The oldest first: it is what the reader waits for.
+        let at = self.reinjections.partition_point(|r| r.from <= from);
+        // Mappings come in order, so a run of them becomes one entry.
+        let mut before = self.reinjections.range_mut(..at).rev().take(MOST_LOOKED_AT);
+        if let Some(part) = before.find(|r| r.avoid == avoid && r.to >= from) {
+            part.to = part.to.max(range.end);
+        } else if self.reinjections.len() < MOST_REINJECTIONS {
+            let part = Reinjection {
+                from,
+                to: range.end,
+                avoid,
+            };
+            self.reinjections.insert(at, part);
+        }
+    }
+
+    /// What should be sent again next: the oldest part for which another subflow can be found than the one to be avoided.
+    pub(crate) fn reinjection(
+        &self,
+        possible: impl Fn(Option<SubflowId>) -> bool,
+    ) -> Option<Reinjection> {
+        if self.reinjections.is_empty() {
+            return None;
+        }
+        let looked_at = self.reinjections.iter().take(MOST_LOOKED_AT);
+        looked_at.copied().find(|r| possible(r.avoid))
+    }
+
+    /// The first bytes of a reinjection from here on are on their way.
+    pub(crate) fn reinjected(&mut self, from: Offset, bytes: u32) {
+        self.note_repeated(from + u64::from(bytes));
+        self.bytes_reinjected += u64::from(bytes);
+        let known = self.reinjections.iter().take(MOST_LOOKED_AT);
+        if let Some(at) = known.clone().position(|r| r.from == from) {
+            let part = &mut self.reinjections[at];
+            part.from += u64::from(bytes);
+            let from = part.from;
+            if from >= part.to {
+                self.reinjections.remove(at);
+                return;
+            }
+            // They stay in order.
+            let ahead = self.reinjections.range(at + 1..);
+            let ahead = ahead.take_while(|r| r.from < from).count();
+            for i in at..at + ahead {
+                self.reinjections.swap(i, i + 1);
+            }
+        }
+    }
+
+    /// Bytes before this went a second time, on another subflow or under other numbers.
+    pub(crate) fn note_repeated(&mut self, to: Offset) {
+        self.repeated_to = self.repeated_to.max(to);
+    }
+
+    /// Data that ends here may be wholly old where it arrives: the peer acknowledged it, or it went another way as well.
+    pub(crate) fn may_be_old(&self, to: Offset) -> bool {
+        to <= self.una || to <= self.repeated_to
+    }
+
+    /// What waits to be sent elsewhere because this subflow was silent need not be: it was only late.
+    pub(crate) fn forget_reinjections_from(&mut self, late: SubflowId) {
+        self.reinjections.retain(|r| r.avoid != Some(late));
+    }
+
+    /// A subflow is gone: nobody has to avoid it any more.
+    pub(crate) fn unavoid(&mut self, gone: SubflowId) {
+        for r in &mut self.reinjections {
+            if r.avoid == Some(gone) {
+                r.avoid = None;
+            }
+        }
+    }
+
+    /// Nothing is sent a second time above the subflows any more.
+    pub(crate) fn forget_all_reinjections(&mut self) {
+        self.reinjections.clear();
+    }
+
+    fn forget_reinjections(&mut self) {
+        let una = self.una;
+        let behind = self.reinjections.partition_point(|r| r.from < una);
+        let mut left = 0;
+        for _ in 0..behind {
+            let Some(part) = self.reinjections.pop_front() else {
+                break;
+            };
+            if part.to > una {
+                self.reinjections
+                    .push_back(Reinjection { from: una, ..part });
+                left += 1;
+            }
+        }
+        self.reinjections.rotate_right(left);
+    }
+
+    /// Forgets what was never sent. What is in flight stays, because its subflow may have to repeat it before it ends.
+    pub(crate) fn cut(&mut self) {
+        if self.next < self.end {
+            // What was sent is not the whole stream, which therefore has no end.
+            self.fin = FinState::Open;
+        }
+        self.end = self.next;
+        self.reinjections.clear();
+    }
+
+    /// The stream has no end: a DATA_FIN that never left does not leave any more.
+    pub(crate) fn withdraw_fin(&mut self) {
+        if self.fin == FinState::Queued {
+            self.fin = FinState::Open;
+        }
+    }
+
+    /// Frees all memory at the end of the connection.
+    pub(crate) fn clear(&mut self) {
+        self.ring.clear();
+        self.base = self.end;
+        self.una = self.end;
+        self.next = self.end;
+        self.last = None;
+        self.reinjections.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(bytes: usize) -> SendQueue {
+        let mut q = SendQueue::new(1000);
+        q.data_ack(Offset::ZERO, 10_000);
+        assert_eq!(q.write(&alloc::vec![7; bytes]), bytes.min(1000));
+        q
+    }
+
+    #[test]
+    fn bytes_are_freed_only_when_both_levels_acknowledged_them() {
+        // rfc8684:D21,R2,D24
+        let mut q = filled(600);
+        q.sent(600);
+        assert_eq!(q.room(), 400);
+        assert_eq!(q.data_ack(Offset(300), 10_000).bytes, 300);
+        q.free(Some(Offset(100)));
+        assert_eq!(q.pinned(), 200);
+        assert!(q.holds(Offset(100)) && !q.holds(Offset(99)));
+        assert_eq!(
+            q.room(),
+            700,
+            "what the peer has does not count against the application"
+        );
+        q.free(None);
+        assert_eq!(q.pinned(), 0);
+    }
+
+    #[test]
+    fn a_data_fin_that_all_data_was_acknowledged_without_is_lost() {
+        // rfc8684:F2
+        let at = Instant::from_millis;
+        let round_trip = Duration::from_millis(30);
+        let mut q = filled(600);
+        q.fin = FinState::Queued;
+        q.sent(600);
+        q.note_fin_said(at(100));
+        q.data_ack(Offset(300), 10_000);
+        q.miss_fin(at(500), round_trip);
+        assert!(!q.fin_lost, "data is missing as well");
+        q.data_ack(Offset(600), 10_000);
+        q.miss_fin(at(120), round_trip);
+        assert!(!q.fin_lost, "its answer is on its way");
+        q.miss_fin(at(131), round_trip);
+        assert!(q.fin_lost && q.owes_fin());
+        q.note_fin_said(at(131));
+        assert!(!q.fin_lost);
+    }
+
+    #[test]
+    fn a_data_fin_is_unheard_after_two_time_outs_whatever_data_is_acknowledged_between() {
+        // rfc8684:F2
+        let mut q = filled(600);
+        q.fin = FinState::Queued;
+        q.sent(600);
+        q.note_fin_unheard();
+        q.note_fin_said(Instant::from_millis(100));
+        q.note_fin_unheard();
+        assert!(!q.fin_is_unheard(), "once before it was said");
+        q.data_ack(Offset(600), 10_000);
+        q.note_fin_unheard();
+        assert!(q.fin_is_unheard());
+        q.data_ack(Offset(601), 10_000);
+        assert!(!q.fin_is_unheard());
+    }
+
+    #[test]
+    fn writes_wait_for_each_other_only_while_acknowledgements_are_on_their_way() {
+        let mut q = SendQueue::new(4 << 20);
+        q.data_ack(Offset::ZERO, 4 << 20);
+        let write = |q: &mut SendQueue, bytes: usize| {
+            assert_eq!(q.write(&alloc::vec![7; bytes]), bytes);
+        };
+        write(&mut q, 1000);
+        assert!(!q.may_gather(), "nothing would ever send it");
+        q.sent(1000);
+        write(&mut q, 1000);
+        assert!(q.may_gather());
+        write(&mut q, SHORT_QUEUE as usize - 2000);
+        q.sent(SHORT_QUEUE as u32 - 1000);
+        write(&mut q, TRAIN as usize - 1);
+        assert!(q.may_gather());
+        write(&mut q, 1);
+        assert!(!q.may_gather(), "a full train");
+        q.sent(TRAIN as u32);
+        write(&mut q, 1000);
+        q.fin = FinState::Queued;
+        assert!(!q.may_gather(), "nothing follows");
+        q.fin = FinState::Open;
+        q.data_ack(q.next(), 4 << 20);
+        assert!(!q.may_gather(), "everything is acknowledged");
+    }
+
+    #[test]
+    fn the_right_edge_never_moves_left() {
+        // rfc8684:W1,W5,W6
+        let mut q = filled(1000);
+        q.sent(100);
+        assert!(!q.data_ack(Offset(50), 100).window_grew);
+        assert_eq!(q.edge(), Some(Offset(10_000)));
+        assert!(q.data_ack(Offset(60), 20_000).window_grew);
+        assert_eq!(q.edge(), Some(Offset(20_060)));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_unsent_data_is_refused() {
+        let mut q = filled(100);
+        q.sent(50);
+        assert!(q.data_ack(Offset(51), 1 << 30).impossible);
+        assert_eq!((q.una(), q.edge()), (Offset::ZERO, Some(Offset(10_000))));
+    }
+
+    #[test]
+    fn what_is_written_last_is_known_once_the_writer_ended() {
+        let mut q = filled(30);
+        assert!(!q.ends_behind(30), "more may be written");
+        q.fin = FinState::Queued;
+        assert!(q.ends_behind(30) && !q.ends_behind(20));
+        q.sent(20);
+        assert!(q.ends_behind(10));
+    }
+
+    #[test]
+    fn a_data_fin_takes_one_place_and_is_acknowledged_by_it() {
+        // rfc8684:F1,F3
+        let mut q = filled(10);
+        q.sent(10);
+        assert!(q.data_ack(Offset(11), 0).impossible, "not sent yet");
+        q.fin = FinState::Sent;
+        let done = q.data_ack(Offset(11), 0);
+        assert!(done.fin && done.bytes == 10 && q.queued() == 0);
+        assert_eq!(q.fin, FinState::Acked);
+    }
+
+    #[test]
+    fn reinjections_merge_shrink_and_go_away() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let bad = Some(SubflowId(1));
+        q.reinject(Offset(100)..Offset(200), bad);
+        q.reinject(Offset(200)..Offset(300), bad);
+        q.reinject(Offset(150)..Offset(250), bad);
+        assert_eq!(
+            q.reinjection(|_| true),
+            Some(Reinjection {
+                from: Offset(100),
+                to: Offset(300),
+                avoid: bad
+            })
+        );
+        q.reinjected(Offset(100), 50);
+        q.data_ack(Offset(180), 10_000);
+        assert_eq!(q.reinjection(|_| true).map(|r| r.from), Some(Offset(180)));
+        q.unavoid(SubflowId(1));
+        assert_eq!(q.reinjection(|_| true).and_then(|r| r.avoid), None);
+        q.data_ack(Offset(300), 10_000);
+        assert_eq!(q.reinjection(|_| true), None);
+        assert_eq!(q.bytes_reinjected, 50);
+    }
+
+    #[test]
+    fn reinjections_that_meet_stay_in_order() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let (one, two) = (Some(SubflowId(1)), Some(SubflowId(2)));
+        q.reinject(Offset(100)..Offset(300), one);
+        q.reinject(Offset(200)..Offset(400), two);
+        q.reinject(Offset(250)..Offset(500), one);
+        q.reinject(Offset(600)..Offset(700), two);
+        q.reinjected(Offset(100), 150);
+        let first = |q: &SendQueue| q.reinjection(|_| true).map(|r| (r.from, r.to, r.avoid));
+        assert_eq!(first(&q), Some((Offset(200), Offset(400), two)));
+        // Both have begun by then, and both go on there.
+        q.data_ack(Offset(300), 10_000);
+        assert_eq!(first(&q), Some((Offset(300), Offset(400), two)));
+        q.reinjected(Offset(300), 100);
+        assert_eq!(first(&q), Some((Offset(300), Offset(500), one)));
+        q.data_ack(Offset(650), 10_000);
+        assert_eq!(first(&q), Some((Offset(650), Offset(700), two)));
+        q.data_ack(Offset(700), 10_000);
+        assert_eq!(first(&q), None);
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_what_has_no_way_holds_nothing_back() {
+        let mut q = filled(1000);
+        q.sent(1000);
+        let (one, two) = (Some(SubflowId(1)), Some(SubflowId(2)));
+        q.reinject(Offset(500)..Offset(600), one);
+        q.reinject(Offset(100)..Offset(200), two);
+        q.reinject(Offset(300)..Offset(400), one);
+        let first = |q: &SendQueue, not| q.reinjection(|avoid| avoid != not).map(|r| r.from);
+        assert_eq!(first(&q, None), Some(Offset(100)));
+        assert_eq!(first(&q, two), Some(Offset(300)));
+        q.reinjected(Offset(300), 40);
+        assert_eq!(first(&q, two), Some(Offset(340)));
+        q.reinjected(Offset(340), 60);
+        assert_eq!(first(&q, two), Some(Offset(500)));
+        q.forget_reinjections_from(SubflowId(1));
+        assert_eq!(first(&q, two), None);
+        assert_eq!(first(&q, None), Some(Offset(100)));
+    }
+}

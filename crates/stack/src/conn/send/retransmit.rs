@@ -1,0 +1,56 @@
+//! Data-level retransmission: what the subflows think has arrived and the connection at the other end does not have
+//! (RFC 8684 section 3.3.6).
+//!
+//! Owns which part is repeated; when, the data timer says. Must never repeat what a working subflow still carries.
+
+use crate::conn::Conn;
+use crate::conn::subflow::Subflow;
+use crate::ids::SubflowId;
+
+/// Bytes that are repeated before the peer has shown that it lacks them.
+pub(in crate::conn) const REPEATED_AT_ONCE: u64 = 64 * 1024;
+
+impl Conn {
+    /// Repeats at most so many bytes from the first one without Data ACK on. // rfc8684:R3
+    pub(in crate::conn) fn repeat_missing(&mut self, most: u64) {
+        let una = self.send.una();
+        // A silent subflow repeats for itself alone what others were to carry in its place.
+        let silent_too = !self.has_healthy();
+        let moving = self.subflows.iter();
+        let moving = moving.filter(|sf| silent_too || sf.answers());
+        let in_flight = moving.flat_map(|sf| sf.tx.iter());
+        let behind = in_flight.filter(|m| m.at + u64::from(m.len) > una);
+        let upto = behind
+            .map(|m| m.at)
+            .chain([una + most.max(1), self.send.next()])
+            .min()
+            .unwrap_or(una);
+        self.repeated_to = (una < upto).then_some(upto);
+        if una < upto {
+            let avoid = self.swallowed_by();
+            self.send.reinject(una..upto, avoid);
+        }
+    }
+
+    /// New data has its Data ACK. If that is all that was repeated and no byte more, what follows is missing as well.
+    pub(in crate::conn) fn repeat_next(&mut self) {
+        let (una, upto) = (self.send.una(), self.repeated_to);
+        if upto.is_some_and(|upto| una >= upto) {
+            self.repeated_to = None;
+        }
+        if upto == Some(una) {
+            self.repeat_missing(REPEATED_AT_ONCE);
+        }
+    }
+
+    /// The subflow that acknowledged what the connection at the other end does not have, where another one can carry it.
+    fn swallowed_by(&self) -> Option<SubflowId> {
+        let una = self.send.una();
+        let swallowed = |sf: &Subflow| sf.has_swallowed(una);
+        let found = self.subflows.iter().find(|sf| swallowed(sf))?;
+        // A backup carries data only where nothing better is left. // rfc8684:P1
+        let takes = |sf: &Subflow| sf.answers() && (found.is_backup() || !sf.is_backup());
+        let mut others = self.subflows.iter().filter(|sf| !swallowed(sf));
+        others.any(takes).then(|| found.id())
+    }
+}

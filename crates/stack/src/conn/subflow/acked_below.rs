@@ -1,0 +1,105 @@
+//! Parts of the stream that one subflow acknowledged and that have no Data ACK.
+//!
+//! Most wait at the other end for what comes on other subflows. But where options stop passing, or something changes payload,
+//! the other end has thrown them away, and only the connection above can send them again (RFC 8684 section 3.3.6).
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use crate::conn::dss::offset::Offset;
+
+/// Parts that are remembered; of more, the data-level timer takes care.
+const MOST: usize = 64;
+
+/// What one subflow swallowed, in the order in which it did.
+#[derive(Debug, Default)]
+pub(crate) struct Swallowed(VecDeque<Range<Offset>>);
+
+impl Swallowed {
+    /// The subflow acknowledged this part, and there is no Data ACK beyond `una`.
+    pub(crate) fn note(&mut self, part: Range<Offset>, una: Offset) {
+        if part.end <= una {
+            return;
+        }
+        let room = self.0.len() < MOST;
+        match self.0.back_mut() {
+            Some(last) if last.end == part.start => last.end = part.end,
+            _ if room => self.0.push_back(part),
+            _ => {}
+        }
+    }
+
+    /// There are Data ACKs up to here. (What is behind a later part goes with it: nobody asks for it.)
+    pub(crate) fn acked(&mut self, una: Offset) {
+        while self.0.front().is_some_and(|part| part.end <= una) {
+            self.0.pop_front();
+        }
+    }
+
+    /// This byte is among them.
+    pub(crate) fn contains(&self, at: Offset) -> bool {
+        self.0.iter().any(|part| part.contains(&at))
+    }
+
+    /// The first of them that ends behind `from`.
+    pub(in crate::conn) fn first_behind(&self, from: Offset) -> Option<&Range<Offset>> {
+        self.0
+            .iter()
+            .filter(|part| part.end > from)
+            .min_by_key(|part| part.start)
+    }
+
+    /// All of them, which are none then.
+    pub(crate) fn take(&mut self) -> VecDeque<Range<Offset>> {
+        core::mem::take(&mut self.0)
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Range<Offset>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(from: u64, to: u64) -> Range<Offset> {
+        Offset(from)..Offset(to)
+    }
+
+    #[test]
+    fn neighbours_become_one_part() {
+        let mut all = Swallowed::default();
+        all.note(part(10, 20), Offset(0));
+        all.note(part(20, 30), Offset(0));
+        all.note(part(50, 60), Offset(0));
+        all.note(part(30, 40), Offset(0));
+        assert_eq!(all.take(), [part(10, 30), part(50, 60), part(30, 40)]);
+        assert!(all.take().is_empty());
+    }
+
+    #[test]
+    fn a_data_ack_takes_parts_away() {
+        let mut all = Swallowed::default();
+        all.note(part(0, 10), Offset(10));
+        assert!(!all.contains(Offset(5)), "acknowledged before");
+        all.note(part(20, 30), Offset(10));
+        all.note(part(50, 60), Offset(10));
+        assert!(all.contains(Offset(20)) && all.contains(Offset(59)));
+        all.acked(Offset(30));
+        assert!(!all.contains(Offset(29)) && all.contains(Offset(50)));
+        all.acked(Offset(60));
+        assert!(all.take().is_empty());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut all = Swallowed::default();
+        for i in 0..10_000 {
+            all.note(part(10 * i + 1, 10 * i + 5), Offset(0));
+        }
+        assert!(all.memory() <= 2 * MOST * size_of::<Range<Offset>>());
+        assert!(all.contains(Offset(1)), "the oldest are kept");
+    }
+}

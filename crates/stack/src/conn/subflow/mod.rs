@@ -1,0 +1,610 @@
+//! One subflow as the connection sees it: a TCP machine, its mappings, and how far it has been introduced.
+//!
+//! Owns no stream bytes, save those that the connection no longer keeps while this subflow still has to be able
+//! to repeat them.
+
+pub(in crate::conn) mod acked_below;
+pub(in crate::conn) mod admission;
+pub(in crate::conn) mod dirty;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use manypath_tcp::cc::PathSample;
+use manypath_tcp::machine::{Kind, Machine, Plan, State};
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::checksum::Sum;
+use manypath_wire::ids::{AddrId, FourTuple, Nonce};
+use manypath_wire::seq::Ssn;
+use manypath_wire::tcp::header::Header;
+use manypath_wire::tcp::mptcp::MptcpOption;
+
+use crate::api::{
+    EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
+};
+use crate::conn::close::LastAck;
+use crate::conn::dss::mapping::{RxMaps, TxMaps};
+use crate::conn::dss::offset::Offset;
+use crate::conn::failover::pep::AnsweredBy;
+use crate::conn::failover::receiver_probe::Quiet;
+use crate::conn::failover::stale::Question;
+use crate::conn::fallback::option_loss::{Bareness, Told};
+use crate::conn::fallback::unmapped::Unexplained;
+use crate::conn::handshake::first_data::BareQuestion;
+use crate::conn::pull::data_ack_delay::Lag;
+use crate::conn::pull::redundant::Copies;
+use crate::conn::subflow::acked_below::Swallowed;
+use crate::conn::subflow::dirty::Watched;
+use crate::ids::SubflowId;
+
+/// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
+const SIGNALS_IN_A_ROW: u8 = 2;
+
+/// How much sooner than its handshake its data is acknowledged on a subflow of which something nearer than the peer must do it. (A
+/// very long queue that is gone since looks the same, which only costs a preference.)
+const MUCH_SOONER: u64 = 4;
+
+/// How far a subflow has been introduced to the connection at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// First subflow, we opened: our SYN offers Multipath TCP.
+    CapableSyn,
+    /// First subflow, we opened: keys are exchanged, but the peer has not shown that it has ours. // rfc8684:C10
+    CapableAck,
+    /// First subflow, the peer opened: our SYN/ACK has our key.
+    CapableSynAck,
+    /// First subflow, the peer opened: keys are here, no DSS yet.
+    CapableKeys,
+    /// Additional subflow, we opened.
+    JoinSyn { nonce: Nonce },
+    /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
+    JoinAck {
+        proof: [u8; 20],
+        /// When it was sent, as long as that was once.
+        sent_at: Option<Instant>,
+        repeat_at: Instant,
+        repeats: u8,
+    },
+    /// Additional subflow, the peer opened: our SYN/ACK has our proof.
+    JoinSynAck { local: Nonce, remote: Nonce },
+    /// Both ends know each other.
+    Done,
+    /// No Multipath TCP on this subflow.
+    Plain,
+}
+
+/// The option that explains a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Explanation(pub(crate) Option<MptcpOption>);
+
+/// Whether packets of a subflow can leave the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uplink {
+    /// As far as is known.
+    Works,
+    /// The link has no carrier, or there is no route.
+    Stalled,
+    /// The host does not have the address any more.
+    NoAddress,
+}
+
+/// What a new subflow starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) id: SubflowId,
+    pub(crate) iface: IfaceId,
+    pub(crate) offload: Offload,
+    pub(crate) tuple: FourTuple,
+    pub(crate) origin: SubflowOrigin,
+    pub(crate) local_id: AddrId,
+    pub(crate) remote_id: AddrId,
+    pub(crate) backup_here: bool,
+    pub(crate) backup_there: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Subflow {
+    pub(crate) seat: Seat,
+    pub(crate) tcp: Watched<Machine>,
+    pub(crate) greeting: Greeting,
+    pub(crate) tx: TxMaps,
+    pub(crate) rx: RxMaps,
+    /// What it copies of other subflows' data.
+    pub(crate) copies: Copies,
+    /// Options that wait for a bare acknowledgement.
+    pub(crate) signals: VecDeque<MptcpOption>,
+    /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
+    pub(crate) bare_signals: u8,
+    /// When two of them in a row are forgotten although the peer did not move.
+    pub(crate) signals_again: Option<Instant>,
+    /// Since when a retransmission time-out is pending; its data was reinjected.
+    pub(crate) stale_since: Option<Instant>,
+    /// Nothing was acknowledged on it for two round trips.
+    pub(crate) suspect: bool,
+    /// Whether its packets can leave the host.
+    pub(crate) uplink: Uplink,
+    /// The path manager knows that it is silent.
+    pub(crate) silence_told: bool,
+    /// It answers again, but a join in its place may still be quicker.
+    pub(crate) disputed: bool,
+    /// The subflow in whose place this one was made, and which ends when options are seen to pass here.
+    pub(crate) replaces: Option<SubflowId>,
+    /// What is mapped before this number was put up for other subflows since it last answered.
+    pub(crate) rescued: Option<Ssn>,
+    /// The end of what it carries that another one repeated because the window was full.
+    pub(crate) repeated: Offset,
+    /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
+    pub(crate) penalised: Option<Ssn>,
+    /// How often it was tried again after it had rested.
+    pub(crate) trials: u32,
+    /// What its silence means while it has nothing in flight.
+    pub(crate) quiet: Quiet,
+    /// When it was last tried at once because of a sign of life.
+    pub(crate) hinted: Option<Instant>,
+    /// Send FIN when all that was mapped is sent.
+    pub(crate) finish: bool,
+    /// The peer sent its FIN.
+    pub(crate) peer_finished: bool,
+    /// Until when that is not answered: the peer may have fallen to TCP, and what says so may be late.
+    pub(in crate::conn) fin_waits: Option<Instant>,
+    /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
+    pub(crate) data_came_mapped: bool,
+    /// Mappings that came, and those that had come before the segment at hand.
+    pub(crate) mappings: u64,
+    pub(crate) mappings_before: u64,
+    /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
+    pub(crate) data_was_acked: bool,
+    /// Who acknowledges its data.
+    pub(crate) answered_by: AnsweredBy,
+    /// Where the first data that it carried ends in the stream.
+    pub(crate) first_end: Option<Offset>,
+    /// What it shows about options that do not pass.
+    pub(crate) bareness: Bareness,
+    /// What the peer's mappings told, in its own numbers.
+    pub(crate) told: Told,
+    /// Numbers on which a peer that did not notice our fall repeats what came before. // rfc8684:R3
+    pub(in crate::conn) repeated_after_fall: Option<Range<Ssn>>,
+    /// The peer stands behind data that did not get here.
+    pub(crate) behind: bool,
+    /// Payload that waits for its mapping. // rfc8684:D11
+    pub(crate) unexplained: Option<Unexplained>,
+    /// Payload without mapping since the last mapped byte, and since when.
+    pub(crate) unmapped: u64,
+    pub(crate) unmapped_since: Option<Instant>,
+    /// The last mapping did not count, though the subflow acknowledged it.
+    pub(crate) lacks: bool,
+    /// When the peer was told last, by MP_FAIL, that the order of this subflow is the stream's. It falls when it hears that, even
+    /// if a mapping has explained by then what it was told about.
+    pub(in crate::conn) told_to_go_on: Option<Instant>,
+    /// What it acknowledged and that has no Data ACK.
+    pub(crate) swallowed: Swallowed,
+    /// How much later than it the connection at the other end acknowledges.
+    pub(crate) lag: Lag,
+    /// Why it is being reset, and with which option.
+    pub(crate) reset_with: Option<Explanation>,
+    /// The cause to report when it is gone.
+    pub(crate) end: Option<SubflowEnd>,
+    pub(crate) opened: Instant,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_reinjected: u64,
+    pub(crate) bytes_received: u64,
+    /// When an unanswered liveness probe ends it. // rfc8684:A17
+    pub(crate) probe_until: Option<Instant>,
+    /// The handshake goes on without options, a join without the one of no standard: a box may drop packets that have them.
+    pub(crate) plain: bool,
+    /// When that is tried, unless an answer comes before.
+    pub(crate) plain_at: Option<Instant>,
+    /// Whether the path carries what has no options.
+    pub(crate) bare_question: BareQuestion,
+    /// Bare segments alternate between what introduces us and what closes.
+    pub(crate) greet_next: bool,
+    up_since: Option<Instant>,
+    /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
+    pub(crate) handshake_rtt: Option<Duration>,
+    /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
+    retained: Vec<(Offset, Box<[u8]>)>,
+}
+
+/// Whether data is acknowledged so much sooner than a handshake was that something nearer than the peer must do it. Pure.
+fn answered_on_the_way(handshake: Option<Duration>, data: Option<Duration>) -> bool {
+    let both = handshake.zip(data);
+    both.is_some_and(|(handshake, data)| data.times(MUCH_SOONER) < handshake)
+}
+
+impl Subflow {
+    pub(crate) fn new(seat: Seat, tcp: Machine, greeting: Greeting, now: Instant) -> Self {
+        Self {
+            seat,
+            tcp: Watched::new(tcp),
+            greeting,
+            tx: TxMaps::default(),
+            rx: RxMaps::default(),
+            copies: Copies::default(),
+            signals: VecDeque::new(),
+            bare_signals: 0,
+            signals_again: None,
+            stale_since: None,
+            suspect: false,
+            uplink: Uplink::Works,
+            silence_told: false,
+            disputed: false,
+            replaces: None,
+            rescued: None,
+            repeated: Offset::ZERO,
+            penalised: None,
+            trials: 0,
+            plain: false,
+            plain_at: None,
+            bare_question: BareQuestion::None,
+            quiet: Quiet::new(now),
+            hinted: None,
+            finish: false,
+            peer_finished: false,
+            fin_waits: None,
+            data_came_mapped: false,
+            mappings: 0,
+            mappings_before: 0,
+            data_was_acked: false,
+            answered_by: AnsweredBy::Peer,
+            first_end: None,
+            bareness: Bareness::default(),
+            told: Told::default(),
+            repeated_after_fall: None,
+            behind: false,
+            unexplained: None,
+            unmapped: 0,
+            unmapped_since: None,
+            lacks: false,
+            told_to_go_on: None,
+            swallowed: Swallowed::default(),
+            lag: Lag::default(),
+            reset_with: None,
+            end: None,
+            opened: now,
+            bytes_sent: 0,
+            bytes_reinjected: 0,
+            bytes_received: 0,
+            probe_until: None,
+            greet_next: true,
+            up_since: None,
+            handshake_rtt: None,
+            retained: Vec::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> SubflowId {
+        self.seat.id
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.seat.origin == SubflowOrigin::First
+    }
+
+    /// Its place in the life of a subflow.
+    pub(crate) fn phase(&self) -> SubflowPhase {
+        if self.reset_with.is_some() || self.finish || self.peer_finished {
+            return SubflowPhase::Closing;
+        }
+        match self.greeting {
+            Greeting::JoinAck { .. } => SubflowPhase::PreEstablished,
+            Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => SubflowPhase::Handshake,
+            Greeting::CapableSynAck | Greeting::Plain if self.tcp.is_open_early() => {
+                SubflowPhase::Established
+            }
+            Greeting::CapableSyn | Greeting::CapableSynAck => SubflowPhase::Handshake,
+            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => {
+                SubflowPhase::Established
+            }
+            Greeting::Plain if matches!(self.tcp.state(), State::SynSent | State::SynReceived) => {
+                SubflowPhase::Handshake
+            }
+            Greeting::Plain => SubflowPhase::Established,
+        }
+    }
+
+    /// Stream data may be sent on it. // rfc8684:J12
+    pub(crate) fn carries_data(&self) -> bool {
+        let introduced = match self.greeting {
+            Greeting::JoinAck { .. } | Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => {
+                false
+            }
+            Greeting::CapableSyn | Greeting::CapableSynAck => false,
+            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done | Greeting::Plain => true,
+        };
+        let open = matches!(self.tcp.state(), State::Established | State::CloseWait);
+        (introduced && open || self.tcp.is_open_early())
+            && self.reset_with.is_none()
+            && !self.finish
+    }
+
+    /// What it asks its path at present.
+    pub(crate) fn question(&self) -> Question {
+        let joining = matches!(
+            self.greeting,
+            Greeting::JoinSyn { .. } | Greeting::JoinAck { .. }
+        );
+        if joining && self.reset_with.is_none() && self.seat.origin == SubflowOrigin::Recreated {
+            Question::Rejoin
+        } else if self.is_stale() {
+            Question::Stale
+        } else {
+            Question::None
+        }
+    }
+
+    /// A retransmission time-out is pending.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale_since.is_some()
+    }
+
+    /// It carries data and nothing speaks against its path.
+    pub(crate) fn answers(&self) -> bool {
+        self.carries_data() && !self.is_potentially_failed()
+    }
+
+    /// Something speaks against its path: a time-out is pending, nothing was acknowledged for two round trips, or its packets
+    /// cannot leave the host. Others carry its data, backups too.
+    pub(crate) fn is_potentially_failed(&self) -> bool {
+        self.is_stale() || self.suspect || self.uplink != Uplink::Works
+    }
+
+    /// Its peer was asked where what has no mapping belongs.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.unexplained
+            .as_ref()
+            .is_some_and(Unexplained::was_asked)
+    }
+
+    /// Something is held of which the peer has not said yet where it belongs.
+    pub(in crate::conn) fn awaits_its_place(&self) -> bool {
+        let held = self.unexplained.as_ref();
+        held.is_some_and(|held| held.was_asked() && !held.is_needless())
+    }
+
+    /// What came last on it, data or acknowledgements, had no options where it should.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.bareness.acks > 0 || self.drops() || self.unexplained.is_some()
+    }
+
+    /// Something of what came last on it was acknowledged and does not count: its order is not the stream's.
+    pub(crate) fn drops(&self) -> bool {
+        self.unmapped > 0 || self.lacks
+    }
+
+    /// It acknowledged this byte, and the connection at the other end does not have it.
+    pub(crate) fn has_swallowed(&self, at: Offset) -> bool {
+        self.swallowed.contains(at)
+    }
+
+    /// It is for when nothing better is left: the peer wants that, or we do, or somebody near by answers for its data. What the flag
+    /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
+    // rfc8684:P1,P2
+    pub(crate) fn is_backup(&self) -> bool {
+        let flagged = self.seat.backup_here || self.seat.backup_there;
+        let answered = match self.answered_by {
+            AnsweredBy::Peer => false,
+            AnsweredBy::Somebody { .. } => true,
+            AnsweredBy::Proxy => self.handshake_rtt.is_none() || self.is_answered_on_the_way(),
+        };
+        flagged || answered
+    }
+
+    /// Bytes a second that its congestion window lets go now.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate_of(self.tcp.cwnd())
+    }
+
+    /// A proxy acknowledges, and what it has need not arrive.
+    pub(crate) fn is_answered_on_the_way(&self) -> bool {
+        answered_on_the_way(self.handshake_rtt, self.tcp.min_rtt())
+    }
+
+    /// A proxy near by answers for its data, and behind it is the peer.
+    pub(crate) fn is_behind_a_proxy(&self) -> bool {
+        self.answered_by == AnsweredBy::Proxy && self.is_answered_on_the_way()
+    }
+
+    /// Bytes a second that a congestion window would let go.
+    pub(crate) fn rate_of(&self, cwnd: u32) -> u64 {
+        let round_trip = self.tcp.srtt().map_or(0, Duration::as_micros).max(1);
+        u64::from(cwnd) * 1_000_000 / round_trip
+    }
+
+    /// What it is to the congestion control of the others. One that is for when nothing else is left takes no part of any bottleneck
+    /// before that, and its window is no reason for the others to grow less.
+    pub(crate) fn sample(&self) -> PathSample {
+        let mut sample = self.tcp.path_sample();
+        sample.usable &= self.answers() && (!self.is_backup() || self.tcp.awaits_ack());
+        sample
+    }
+
+    /// True the first time it is asked after the subflow became able to carry data.
+    pub(crate) fn take_up(&mut self, now: Instant) -> bool {
+        let up = self.up_since.is_none() && self.carries_data();
+        if up {
+            self.up_since = Some(now);
+            self.handshake_rtt = self.tcp.srtt();
+        }
+        up
+    }
+
+    pub(crate) fn was_up(&self) -> bool {
+        self.up_since.is_some()
+    }
+
+    /// Keeps acknowledged bytes that only this subflow still needs.
+    pub(crate) fn retain(&mut self, at: Offset, bytes: Box<[u8]>) {
+        self.retained.push((at, bytes));
+    }
+
+    fn retained_bytes(&self) -> usize {
+        self.retained.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Bytes of memory held beyond itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.tcp.memory()
+            + self.tx.memory()
+            + self.rx.memory()
+            + self.copies.memory()
+            + self.signals.capacity() * size_of::<MptcpOption>()
+            + self.retained_bytes()
+            + self.unexplained.as_ref().map_or(0, Unexplained::memory)
+            + self.swallowed.memory()
+            + self.lag.memory()
+    }
+
+    /// Forgets what it no longer has to repeat.
+    pub(crate) fn release_retained(&mut self) {
+        if self.retained.is_empty() {
+            return;
+        }
+        let tx = &self.tx;
+        self.retained.retain(|(at, bytes)| {
+            let end = *at + bytes.len() as u64;
+            tx.iter()
+                .any(|m| m.at < end && *at < m.at + u64::from(m.len))
+        });
+    }
+
+    /// Payload that only this subflow keeps; false when it does not have it.
+    pub(crate) fn retained_payload(&self, at: Offset, out: &mut [u8]) -> Option<Sum> {
+        let end = at + out.len() as u64;
+        let (start, bytes) = self
+            .retained
+            .iter()
+            .find(|(start, bytes)| *start <= at && end <= *start + bytes.len() as u64)?;
+        let from = (at - *start) as usize;
+        out.copy_from_slice(&bytes[from..from + out.len()]);
+        Some(Sum::of(out))
+    }
+
+    /// An acknowledgement for the sake of an option left. // rfc8684:G2
+    pub(crate) fn signal_left(&mut self, now: Instant) {
+        self.bare_signals = self.bare_signals.saturating_add(1);
+        if self.bare_signals >= SIGNALS_IN_A_ROW {
+            self.signals_again = Some(now + self.tcp.rto());
+        }
+    }
+
+    /// The peer moved on, or enough time passed: options may have acknowledgements of their own again.
+    pub(crate) fn signals_welcome(&mut self) {
+        self.bare_signals = 0;
+        self.signals_again = None;
+    }
+
+    /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
+    pub(crate) fn signal_ready(&self) -> bool {
+        !self.signals.is_empty()
+            && self.bare_signals < SIGNALS_IN_A_ROW
+            && matches!(
+                self.greeting,
+                Greeting::CapableKeys | Greeting::Done | Greeting::Plain
+            )
+            && self.reset_with.is_none()
+    }
+
+    /// When the next waiting option may go by itself.
+    pub(crate) fn signal_deadline(&self) -> Option<Instant> {
+        self.signals_again.filter(|_| !self.signals.is_empty())
+    }
+
+    /// Begins a reset that explains itself.
+    pub(crate) fn reset(&mut self, end: SubflowEnd, why: Option<MptcpOption>) {
+        if self.reset_with.is_none() {
+            self.reset_with = Some(Explanation(why));
+            self.end.get_or_insert(end);
+            self.tcp.abort();
+        }
+    }
+
+    /// What TIME-WAIT has to repeat of it.
+    pub(crate) fn last_ack(&self, now: Instant) -> Option<LastAck> {
+        if self.tcp.state() != State::TimeWait {
+            return None;
+        }
+        let plan = Plan {
+            kind: Kind::Ack,
+            seq: self.tcp.snd_nxt(),
+            ssn: self.tcp.snd_nxt_ssn(),
+            len: 0,
+            fin: false,
+            syn: false,
+            push: false,
+            mss: self.tcp.mss(),
+        };
+        let (header, options) = self.tcp.header(now, &plan);
+        let tuple = self.seat.tuple;
+        let header = Header {
+            src_port: tuple.local.port(),
+            dst_port: tuple.remote.port(),
+            ..header
+        };
+        Some(LastAck {
+            iface: self.seat.iface,
+            header,
+            timestamps: options.timestamps,
+        })
+    }
+
+    pub(crate) fn info(&self) -> SubflowInfo {
+        SubflowInfo {
+            id: self.seat.id,
+            iface: self.seat.iface,
+            tuple: self.seat.tuple,
+            local_id: self.seat.local_id,
+            remote_id: self.seat.remote_id,
+            origin: self.seat.origin,
+            phase: self.phase(),
+            backup_here: self.seat.backup_here,
+            backup_there: self.seat.backup_there,
+            stale: self.is_stale() || self.quiet.deaf || self.uplink != Uplink::Works,
+            opened: self.opened,
+            bytes_sent: self.bytes_sent,
+            bytes_reinjected: self.bytes_reinjected,
+            bytes_received: self.bytes_received,
+            tcp: self.tcp.info(),
+        }
+    }
+
+    pub(crate) fn ended(&self, end: SubflowEnd, now: Instant) -> EndedSubflow {
+        EndedSubflow {
+            id: self.seat.id,
+            tuple: self.seat.tuple,
+            origin: self.seat.origin,
+            end,
+            at: now,
+            lived: lived(self.opened, now),
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+        }
+    }
+}
+
+fn lived(from: Instant, to: Instant) -> Duration {
+    to.since(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_known_by_its_quick_answers() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        for (handshake, data, proxied) in [
+            (ms(45), ms(0), true),
+            (ms(600), ms(30), true),
+            (ms(45), ms(45), false),
+            (ms(45), ms(12), false),
+            (ms(45), ms(200), false),
+            (ms(45), None, false),
+            (None, ms(0), false),
+        ] {
+            let is = answered_on_the_way(handshake, data);
+            assert_eq!(is, proxied, "{handshake:?} {data:?}");
+        }
+    }
+}
