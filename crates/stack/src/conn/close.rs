@@ -11,7 +11,7 @@ use crate::api::{CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowE
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::Greeting;
+use crate::conn::subflow::HandshakeState;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
@@ -50,7 +50,7 @@ pub(crate) struct LastAck {
 
 /// A subflow that the stack has to take out of its tables.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Departed {
+pub(crate) struct RemovedSubflow {
     pub(crate) subflow: SubflowId,
     pub(crate) tuple: FourTuple,
     /// Its last acknowledgement, where it is in TIME-WAIT.
@@ -131,11 +131,11 @@ impl Conn {
         cx.count.conn_aborted += 1;
         let option = self
             .fast_close_option()
-            .filter(|_| self.lattice.speaks_multipath() && self.established);
+            .filter(|_| self.fallback.is_multipath() && self.established);
         let introduced = |i: &usize| {
             matches!(
-                self.subflows[*i].greeting,
-                Greeting::Done | Greeting::CapableKeys
+                self.subflows[*i].handshake,
+                HandshakeState::Done | HandshakeState::CapableKeys
             )
         };
         let chosen = option.and_then(|_| self.best_subflow()).filter(introduced);
@@ -143,7 +143,7 @@ impl Conn {
             transient: false,
             reason: ResetReason::Unspecified,
         });
-        let why = option.or(Some(unspecified).filter(|_| self.lattice.speaks_multipath()));
+        let why = option.or(Some(unspecified).filter(|_| self.fallback.is_multipath()));
         for i in 0..self.subflows.len() {
             if Some(i) != chosen {
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
@@ -238,29 +238,29 @@ impl Conn {
             return;
         }
         cx.count.subflow_reset_by_us += 1;
-        self.unsettled = true;
+        self.dirty = true;
         self.reinject_all(i);
         if end.is_by_middlebox() {
-            self.doubt_others(i, cx);
+            self.probe_others(i, cx);
         }
         self.subflows[i].reset(end, why);
         self.refresh_sample(i);
     }
 
     /// Takes a dead subflow out.
-    pub(crate) fn bury(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
+    pub(crate) fn remove_ended(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].end.unwrap_or(end);
         let by_the_path = matches!(
             end,
             SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
         );
-        if by_the_path && self.subflows[i].greeting == Greeting::Done {
+        if by_the_path && self.subflows[i].handshake == HandshakeState::Done {
             // The peer has our keys, and data will prove no more here: other paths carry on. // rfc8684:C13,F10
             self.proof_overdue(i, cx);
         }
         // Where acknowledgements lose their options, so does the reset that would say why.
-        if end.is_by_middlebox() || self.subflows[i].bareness.acks > 0 {
-            self.reinject_swallowed(i);
+        if end.is_by_middlebox() || self.subflows[i].option_loss.acks > 0 {
+            self.reinject_subflow_acked(i);
         }
         self.reinject_all(i);
         let sf = self.subflows.remove(i);
@@ -271,20 +271,20 @@ impl Conn {
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
         );
         // Our proof may have arrived: then there was another subflow for the peer.
-        self.joined |= silently && matches!(sf.greeting, Greeting::JoinAck { .. });
+        self.joined |= silently && matches!(sf.handshake, HandshakeState::JoinAck { .. });
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
-            .failing
-            .is_some_and(|failing| failing.subflow() == sf.id())
+            .checksum_failure
+            .is_some_and(|checksum_failure| checksum_failure.subflow() == sf.id())
         {
-            self.failing = None;
+            self.checksum_failure = None;
         }
         self.recv.discard(sf.id());
         self.send.unavoid(sf.id());
         cx.count.subflow_closed += 1;
-        self.departed.push(Departed {
+        self.removed.push(RemovedSubflow {
             subflow: sf.id(),
-            tuple: sf.seat.tuple,
+            tuple: sf.endpoint.tuple,
             last_ack: sf.last_ack(cx.now),
         });
         if self.ended.len() == MOST_ENDED {
@@ -293,7 +293,7 @@ impl Conn {
         self.ended.push_back(sf.ended(end, cx.now));
         self.push_event(EventKind::SubflowDown {
             subflow: sf.id(),
-            tuple: sf.seat.tuple,
+            tuple: sf.endpoint.tuple,
             end,
         });
         self.tell_manager(
@@ -314,9 +314,9 @@ impl Conn {
         );
         if refused && !sf.was_up() {
             let unknown_token = Some(ResetReason::MptcpSpecific);
-            let disowned =
+            let token_unknown =
                 matches!(end, SubflowEnd::ResetByPeer { reason, .. } if reason == unknown_token);
-            self.doubt_after_refusal(sf.opened, disowned, cx.now);
+            self.probe_after_refusal(sf.opened, token_unknown, cx.now);
         }
         if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);
@@ -330,13 +330,13 @@ impl Conn {
         }
         let both_done = self.recv.finished() && matches!(self.send.fin, FinState::Acked);
         let plain_done =
-            !self.lattice.speaks_multipath() && end == SubflowEnd::Finished && self.recv.finished();
+            !self.fallback.is_multipath() && end == SubflowEnd::Finished && self.recv.finished();
         if both_done || plain_done {
             self.finish(CloseCause::Finished, cx);
             return;
         }
         // Of a DATA_FIN without Data ACK the peer may not know, and it waits for a join. // rfc8684:F2
-        let plain = !self.lattice.speaks_multipath();
+        let plain = !self.fallback.is_multipath();
         let all_said = matches!(self.send.fin, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
         if self.may_join() && !(self.released && all_said) {
@@ -387,7 +387,7 @@ impl Conn {
             // Neither FIN nor DATA_FIN: the peer's reader must not take what came before for the whole (RFC 8684 section 3.5).
             return;
         }
-        if self.lattice.speaks_multipath() {
+        if self.fallback.is_multipath() {
             // FINs go when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
             if done {
@@ -400,7 +400,9 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin == FinState::Queued && self.send.all_sent() && !self.takes_leave(cx)
+        } else if self.send.fin == FinState::Queued
+            && self.send.all_sent()
+            && !self.sends_final_byte(cx)
         {
             for sf in &mut self.subflows {
                 sf.finish = true;
@@ -428,10 +430,10 @@ impl Conn {
     }
 
     /// Lets go of the subflows that are over. The end of one may be that of others, which stand before it.
-    pub(in crate::conn) fn bury_closed(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
         while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
             let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
-            self.bury(i, end, cx);
+            self.remove_ended(i, end, cx);
         }
     }
 
@@ -471,12 +473,15 @@ impl Conn {
     /// when nothing has to go to the peer any more. // rfc8684:F4,F7
     pub(in crate::conn) fn answer_fins(&mut self) {
         // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
-        if !self.lattice.speaks_multipath() || self.failing.is_some() || self.fast_close.is_some() {
+        if !self.fallback.is_multipath()
+            || self.checksum_failure.is_some()
+            || self.fast_close.is_some()
+        {
             return;
         }
         for i in 0..self.subflows.len() {
             let sf = &self.subflows[i];
-            if sf.was_asked() || sf.fin_waits.is_some() {
+            if sf.was_queried() || sf.fin_waits.is_some() {
                 continue;
             }
             if sf.peer_finished && sf.tx.is_empty() && (self.owes_nothing() || self.has_other(i)) {
@@ -510,7 +515,7 @@ impl Conn {
 
     /// What waits for the peer at data level.
     pub(crate) fn data_outstanding(&self) -> Outstanding {
-        if !self.lattice.speaks_multipath() || self.closed.is_some() || !self.established {
+        if !self.fallback.is_multipath() || self.closed.is_some() || !self.established {
             return Outstanding::Nothing;
         }
         let fin = match self.send.fin {
@@ -558,7 +563,7 @@ impl Conn {
     /// The peer has the end of our stream: it acknowledged the DATA_FIN or, where there is none, the FIN.
     pub(crate) fn end_is_acked(&self) -> bool {
         let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
-        let plain = !self.lattice.speaks_multipath() && self.send.fin != FinState::Open;
+        let plain = !self.fallback.is_multipath() && self.send.fin != FinState::Open;
         self.send.fin == FinState::Acked || plain && self.subflows.iter().any(fin_acked)
     }
 
@@ -581,7 +586,7 @@ impl Conn {
         let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
         // The last one carries what is left. // rfc8684:F4
         let needed = !self.has_other(i) && !self.owes_nothing();
-        if needed || !self.lattice.speaks_multipath() {
+        if needed || !self.fallback.is_multipath() {
             return Err(StackError::InvalidState);
         }
         match self.subflows[i].phase() {

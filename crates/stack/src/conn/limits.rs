@@ -222,7 +222,7 @@ impl Conn {
             transient: true,
             reason: ResetReason::LackOfResources,
         });
-        let why = Some(why).filter(|_| self.lattice.speaks_multipath());
+        let why = Some(why).filter(|_| self.fallback.is_multipath());
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }

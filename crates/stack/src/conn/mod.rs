@@ -39,19 +39,19 @@ use crate::ids::{ConnId, SubflowId};
 use crate::pm;
 use crate::stats::Counters;
 
-pub(crate) use close::Departed;
 use close::FastCloseWait;
+pub(crate) use close::RemovedSubflow;
 use dss::offset::{Numbering, Offset};
-use fallback::Lattice;
-use fallback::infinite::Failing;
-use fallback::unmapped::{RecentAcks, Unheard};
+use fallback::Fallback;
+use fallback::infinite::ChecksumFailure;
+use fallback::unmapped::{RecentAcks, UnconfirmedFallback};
 use fallback::withhold::Withheld;
 pub(crate) use handshake::fast_open::Learnt;
 pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
 use limits::Advance;
 use paths::addresses::Announcements;
-use paths::controller::Steering;
+use paths::controller::PathController;
 pub(crate) use pipeline::output::Progress;
 pub(crate) use pipeline::packet::HOP_LIMIT;
 use recv::autotune::Arrivals;
@@ -59,8 +59,8 @@ use recv::queue::ReceiveQueue;
 use send::data_rto::DataTimer;
 use send::queue::{FinState, SendQueue};
 use subflow::Subflow;
-pub(crate) use subflow::admission::Place;
-pub(crate) use subflow::{Greeting, Seat};
+pub(crate) use subflow::admission::JoinVerdict;
+pub(crate) use subflow::{Endpoint, HandshakeState};
 
 /// Idle queues keep their memory for so long.
 const IDLE: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ pub(crate) struct Conn {
     opened: Instant,
     /// Addresses and ports of the first subflow, for ever. // rfc8684:S2
     first: FourTuple,
-    lattice: Lattice,
+    fallback: Fallback,
     local: Option<KeyMaterial>,
     remote: Option<KeyMaterial>,
     tx_numbers: Option<Numbering>,
@@ -112,10 +112,10 @@ pub(crate) struct Conn {
     samples: Vec<PathSample>,
     next_subflow: u8,
     ended: VecDeque<EndedSubflow>,
-    departed: Vec<Departed>,
+    removed: Vec<RemovedSubflow>,
     pub(crate) manager: Option<pm::Manager>,
     /// What judges how subflows do, where the policy is of that kind.
-    steering: Steering,
+    controller: PathController,
     announcements: Announcements,
     /// What is translated on its way out: our address, and the one that the peer may be told.
     outside: Vec<(IpAddr, IpAddr)>,
@@ -127,7 +127,7 @@ pub(crate) struct Conn {
     /// How long a caller that has sent its keys may take to send more before other paths are looked for.
     proof_until: Option<Instant>,
     /// Who was asked for a place.
-    places: subflow::admission::Places,
+    admission: subflow::admission::Admission,
     /// The caller's first data came before its keys.
     keyless_data: bool,
     /// It was asked for its keys once more, beside what timers do.
@@ -150,34 +150,34 @@ pub(crate) struct Conn {
     /// When anything moved last.
     advance: Advance,
     /// Something may follow for other subflows than that of the segment at hand.
-    pub(crate) unsettled: bool,
+    pub(crate) dirty: bool,
     /// A subflow ended of whose data nothing was ever acknowledged at data level.
     new_one_lost: bool,
     fast_close: Option<FastCloseWait>,
-    failing: Option<Failing>,
+    checksum_failure: Option<ChecksumFailure>,
     /// Mappings that were lost on the way while others passed.
-    gaps: u8,
+    lost_mappings: u8,
     recent_acks: RecentAcks,
     /// We fell to TCP, and the peer may not know.
-    unheard: Option<Unheard>,
+    unheard: Option<UnconfirmedFallback>,
     /// What is not acknowledged although it is here.
     withheld: Option<Withheld>,
     /// Another subflow came up once.
     joined: bool,
     /// A DSS of ours left: the peer may have seen that options pass.
-    spoke: bool,
+    dss_sent: bool,
     /// The last byte said once more that we fell.
-    took_leave: bool,
+    final_byte_sent: bool,
     /// A peer that did not notice our fall said DATA_FIN.
-    late_fin: bool,
+    data_fin_after_fallback: bool,
     /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
     /// What was not acknowledged is sent anew from this number of the subflow on. // rfc8684:B9
-    again_from: Option<Ssn>,
+    resend_from: Option<Ssn>,
     /// The peer does so: what comes before the number is not the stream, and of the rest so much is here.
-    peer_again: Option<(Ssn, u64)>,
+    peer_resends: Option<(Ssn, u64)>,
     /// We asked by MP_FAIL where bytes belong: that of the peer is the answer.
-    asked_first: bool,
+    query_sent: bool,
     /// An infinite mapping left, if only with data that was sent before.
     infinite_said: bool,
     /// The infinite mapping goes on segments without data, too, until data has carried it.
@@ -185,9 +185,9 @@ pub(crate) struct Conn {
     data_timer: DataTimer,
     /// End of what was last repeated at data level, while the peer does not have it.
     repeated_to: Option<Offset>,
-    readable_told: bool,
+    readable_reported: bool,
     /// The application was told that the peer has everything.
-    delivered_told: bool,
+    delivered_reported: bool,
     write_blocked: bool,
     /// Its last write did not fit: it will write more as soon as it may.
     writer_has_more: bool,
@@ -196,9 +196,9 @@ pub(crate) struct Conn {
     /// The same, whether it is in order or not.
     segment_ssn: Option<Ssn>,
     /// When payload last arrived on any subflow.
-    fed: Instant,
+    last_payload: Instant,
     /// Some subflow is not looked at any more until payload arrives.
-    resting: bool,
+    probes_paused: bool,
     /// Payload that arrived lately, for the size of the receive window.
     arrivals: Arrivals,
     /// Nobody has to accept it any more.
@@ -211,12 +211,12 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// A connection whose first subflow is this one.
-    pub(crate) fn new(birth: Birth, seat: Seat, tcp: Machine, now: Instant) -> Self {
+    pub(crate) fn new(birth: Birth, endpoint: Endpoint, tcp: Machine, now: Instant) -> Self {
         let multipath = birth.local.is_some();
-        let greeting = match (multipath, birth.role) {
-            (false, _) => Greeting::Plain,
-            (true, Role::Initiator) => Greeting::CapableSyn,
-            (true, Role::Responder) => Greeting::CapableSynAck,
+        let handshake = match (multipath, birth.role) {
+            (false, _) => HandshakeState::Plain,
+            (true, Role::Initiator) => HandshakeState::CapableSyn,
+            (true, Role::Responder) => HandshakeState::CapableSynAck,
         };
         // An offer that we would have taken up did not come, or did not come with its keys.
         let plain = match (multipath, birth.role) {
@@ -226,9 +226,9 @@ impl Conn {
             }
             (false, _) => Some(FallbackCause::NotWanted),
         };
-        let steering = match birth.manager {
-            Some(_) => Steering::new(birth.opts.path_manager),
-            None => Steering::default(),
+        let controller = match birth.manager {
+            Some(_) => PathController::new(birth.opts.path_manager),
+            None => PathController::default(),
         };
         let opts = ConnOptions {
             recv_buffer: birth.opts.recv_buffer.min(LARGEST_BUFFER),
@@ -238,8 +238,8 @@ impl Conn {
             id: birth.id,
             role: birth.role,
             opened: now,
-            first: seat.tuple,
-            lattice: Lattice::new(plain),
+            first: endpoint.tuple,
+            fallback: Fallback::new(plain),
             tx_numbers: birth.local.as_ref().map(|local| Numbering::new(local.idsn)),
             local: birth.local,
             remote: None,
@@ -256,8 +256,8 @@ impl Conn {
             samples: Vec::new(),
             next_subflow: 0,
             ended: VecDeque::new(),
-            departed: Vec::new(),
-            steering,
+            removed: Vec::new(),
+            controller,
             manager: birth.manager,
             announcements: Announcements::default(),
             outside: Vec::new(),
@@ -266,7 +266,7 @@ impl Conn {
             established: false,
             fully_established: false,
             proof_until: None,
-            places: subflow::admission::Places::default(),
+            admission: subflow::admission::Admission::default(),
             keyless_data: false,
             keys_asked: false,
             no_joins_to_first: birth.no_joins_to_first,
@@ -280,44 +280,44 @@ impl Conn {
             lonely_until: None,
             memory_check: None,
             advance: Advance::new(now),
-            unsettled: true,
+            dirty: true,
             new_one_lost: false,
             fast_close: None,
-            failing: None,
+            checksum_failure: None,
             withheld: None,
             joined: false,
-            spoke: false,
-            took_leave: false,
-            late_fin: false,
-            gaps: 0,
+            dss_sent: false,
+            final_byte_sent: false,
+            data_fin_after_fallback: false,
+            lost_mappings: 0,
             recent_acks: RecentAcks::default(),
             unheard: None,
             infinite_from: None,
-            again_from: None,
-            peer_again: None,
-            asked_first: false,
+            resend_from: None,
+            peer_resends: None,
+            query_sent: false,
             infinite_said: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),
             repeated_to: None,
-            readable_told: false,
-            delivered_told: false,
+            readable_reported: false,
+            delivered_reported: false,
             write_blocked: false,
             writer_has_more: false,
             delivered_ssn: None,
             segment_ssn: None,
-            fed: now,
-            resting: false,
+            last_payload: now,
+            probes_paused: false,
             arrivals: Arrivals::new(now),
             accepted: true,
             window_permitted: u32::MAX,
             schedule: pull::path_view::Schedule::default(),
         };
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
-        let first = Subflow::new(seat, tcp, greeting, now);
+        let first = Subflow::new(endpoint, tcp, handshake, now);
         conn.samples.push(first.sample());
         conn.subflows.push(first);
-        conn.next_subflow = seat.id.0.wrapping_add(1);
+        conn.next_subflow = endpoint.id.0.wrapping_add(1);
         if conn.role == Role::Initiator {
             conn.push_event(EventKind::Opening {
                 tuple: conn.first,
@@ -332,7 +332,7 @@ impl Conn {
     }
 
     fn push_event(&mut self, kind: EventKind) {
-        self.steering.hear(&kind);
+        self.controller.hear(&kind);
         self.outbox.push_back(kind);
     }
 
@@ -350,21 +350,21 @@ impl Conn {
     }
 
     /// Subflows that are gone since the last call.
-    pub(crate) fn take_departed(&mut self) -> Vec<Departed> {
-        core::mem::take(&mut self.departed)
+    pub(crate) fn take_removed(&mut self) -> Vec<RemovedSubflow> {
+        core::mem::take(&mut self.removed)
     }
 
-    pub(crate) fn has_departed(&self) -> bool {
-        !self.departed.is_empty()
+    pub(crate) fn was_removed(&self) -> bool {
+        !self.removed.is_empty()
     }
 
     /// The stack has nothing to take from it: no event, no subflow that is gone or wanted, nothing learnt.
     pub(crate) fn is_settled(&self) -> bool {
         self.outbox.is_empty()
-            && self.departed.is_empty()
+            && self.removed.is_empty()
             && self.wanted.is_empty()
             && self.learnt.is_none()
-            && !self.steering.has_orders()
+            && !self.controller.has_orders()
     }
 
     /// However it ended.
@@ -404,7 +404,7 @@ impl Conn {
     }
 
     /// Something may be sent at this moment that the last turn did not see.
-    pub(crate) fn wants_turn(&self, now: Instant) -> bool {
+    pub(crate) fn wants_poll(&self, now: Instant) -> bool {
         (0..self.subflows.len()).any(|i| {
             self.subflows[i].tcp.needs_send(now)
                 || self.subflows[i].signal_ready()
@@ -458,7 +458,7 @@ impl Conn {
 
     /// Settles everything that an input may have set in motion.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
-        self.unsettled = true;
+        self.dirty = true;
         self.after_data(cx);
     }
 
@@ -467,11 +467,11 @@ impl Conn {
     pub(crate) fn after_data(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx.now);
         self.advance_end(cx);
-        if core::mem::take(&mut self.unsettled) {
+        if core::mem::take(&mut self.dirty) {
             self.answer_fins();
-            self.bury_closed(cx);
-            self.watch_silence(cx);
-            self.pardon_the_last();
+            self.remove_closed(cx);
+            self.update_probe_intervals(cx);
+            self.undo_last_penalty();
         }
         debug_assert!(!self.has_closed(cx.now), "a subflow ended by data");
         self.free_sent(cx);
@@ -481,8 +481,8 @@ impl Conn {
             self.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
-        if !self.delivered_told && self.end_is_acked() {
-            self.delivered_told = true;
+        if !self.delivered_reported && self.end_is_acked() {
+            self.delivered_reported = true;
             self.push_event(EventKind::Delivered);
         }
         self.arm_data_timer(cx.now);
@@ -556,11 +556,11 @@ impl Conn {
         let n = self.recv.read(out);
         if n > 0 {
             if self.recv.readable() == 0 {
-                self.readable_told = false;
+                self.readable_reported = false;
             }
             return Ok(Some(n));
         }
-        self.readable_told = false;
+        self.readable_reported = false;
         if self.recv.finished() {
             return Ok(None);
         }
@@ -573,10 +573,10 @@ impl Conn {
 
     /// The application has read. True if something follows from it: a window so much larger that the peer should hear of
     /// it, or memory that is idle from now on.
-    pub(crate) fn reading_stirs(&mut self, now: Instant) -> bool {
+    pub(crate) fn reading_marks_dirty(&mut self, now: Instant) -> bool {
         self.note_advance(now);
-        self.tell_window();
-        self.wants_turn(now) || (self.memory_check.is_none() && self.recv.idles_large())
+        self.advertise_window();
+        self.wants_poll(now) || (self.memory_check.is_none() && self.recv.idles_large())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::conn::failover::stale::REPLACED_AFTER;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
-use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
@@ -40,11 +40,11 @@ impl Conn {
     /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long, nor does it keep
     /// a DATA_FIN to itself, which TCP would repeat as soon. (Where acknowledgements come without options, that is to be looked
     /// into first.)
-    fn swallowed_data_rto(&self) -> Duration {
+    fn subflow_acked_data_rto(&self) -> Duration {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
         let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
-        let sure = at_once && !carrying().any(|sf| sf.bareness.heard);
+        let sure = at_once && !carrying().any(|sf| sf.option_loss.heard);
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
@@ -67,16 +67,16 @@ impl Conn {
     pub(crate) fn arm_data_timer(&mut self, now: Instant) {
         let outstanding = self.data_outstanding();
         let idle = || !self.paths_for_data().any(|sf| sf.tcp.awaits_ack());
-        let swallowed = outstanding == Outstanding::Data && idle();
+        let subflow_acked_only = outstanding == Outstanding::Data && idle();
         if self.data_timer.follow(outstanding) {
-            let rto = match swallowed {
-                true => self.swallowed_data_rto(),
+            let rto = match subflow_acked_only {
+                true => self.subflow_acked_data_rto(),
                 false => self.awaited_data_rto(),
             };
             self.data_timer.start(now, rto);
-        } else if swallowed {
+        } else if subflow_acked_only {
             self.data_timer
-                .start_at_latest(now, self.swallowed_data_rto());
+                .start_at_latest(now, self.subflow_acked_data_rto());
         }
     }
 
@@ -87,25 +87,28 @@ impl Conn {
         let announcing = self.announcements.deadline();
         soonest.consider(announcing.filter(|_| self.may_announce()));
         soonest.consider(self.manager.as_ref().and_then(pm::Manager::deadline));
-        soonest.consider(self.steering.deadline());
+        soonest.consider(self.controller.deadline());
         soonest.consider(self.orphan_until);
         soonest.consider(self.lonely_until);
         soonest.consider(self.memory_check);
         soonest.consider(self.proof_until);
-        soonest.consider(self.places.deadline());
+        soonest.consider(self.admission.deadline());
         soonest.consider(self.fast_close.map(|wait| wait.deadline()));
-        soonest.consider(self.failing.map(|failing| failing.deadline()));
+        soonest.consider(
+            self.checksum_failure
+                .map(|checksum_failure| checksum_failure.deadline()),
+        );
         for sf in &self.subflows {
-            soonest.consider(sf.unexplained.as_ref().map(|held| held.deadline()));
+            soonest.consider(sf.held_unmapped.as_ref().map(|held| held.deadline()));
             soonest.consider(sf.tcp.deadline());
             soonest.consider(sf.probe_until);
-            soonest.consider(sf.plain_at);
-            soonest.consider(sf.bare_question.deadline());
+            soonest.consider(sf.option_retry_at);
+            soonest.consider(sf.plain_probe.deadline());
             soonest.consider(sf.fin_waits);
-            soonest.consider(sf.answered_by.deadline());
-            soonest.consider(sf.quiet.deadline());
+            soonest.consider(sf.acked_by.deadline());
+            soonest.consider(sf.receiver_probe.deadline());
             soonest.consider(sf.signal_deadline());
-            if let Greeting::JoinAck { repeat_at, .. } = sf.greeting {
+            if let HandshakeState::JoinAck { repeat_at, .. } = sf.handshake {
                 soonest.consider(Some(repeat_at));
             }
         }
@@ -127,19 +130,19 @@ impl Conn {
             if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
                 sf.signals_welcome();
             }
-            self.unsettled |= sf.fin_waits.take_if(|at| *at <= cx.now).is_some();
+            self.dirty |= sf.fin_waits.take_if(|at| *at <= cx.now).is_some();
         }
         self.proof_due(cx);
-        self.plain_due(cx);
-        self.bare_questions_due(cx);
+        self.option_retry_due(cx);
+        self.plain_probes_due(cx);
         self.repeat_proofs(cx);
         self.probes_due(cx);
-        self.places_due(cx);
-        self.quiet_due(cx);
+        self.admission_due(cx);
+        self.receiver_probes_due(cx);
         self.fast_close_due(cx);
-        self.fail_due(cx);
+        self.mp_fail_due(cx);
         self.unmapped_due(cx);
-        self.answered_due(cx);
+        self.pep_due(cx);
         if self.data_timer.is_due(cx.now) {
             // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
             // for as long as a path is silent.
@@ -168,26 +171,26 @@ impl Conn {
     fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
         if outcome.late {
-            self.repeats_end(i, cx);
+            self.reinjects_last_segment(i, cx);
         }
         if outcome.silent {
-            self.becomes_suspect(i, cx);
+            self.becomes_potentially_failed(i, cx);
         }
         if outcome.rto_fired {
             cx.count.rto += 1;
             self.becomes_stale(i, cx);
             self.proof_overdue(i, cx);
-            self.nothing_came_back(i, cx);
+            self.on_handshake_timeout(i, cx);
             // Where nothing ever got through, a path may refuse data with options, which a join does not change.
             let worked = self.send.una() > self.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
-            self.wants_bare_answer(i, cx);
+            self.sends_plain_probe(i, cx);
             self.withheld_unanswered(i, outcome.backoffs, cx);
-            self.outlived(i, cx);
+            self.nat_expired(i, cx);
             let sf = &self.subflows[i];
-            let (subflow, tuple, rto) = (sf.id(), sf.seat.tuple, sf.tcp.rto());
+            let (subflow, tuple, rto) = (sf.id(), sf.endpoint.tuple, sf.tcp.rto());
             self.push_event(EventKind::Timeout {
                 subflow,
                 tuple,
@@ -211,7 +214,7 @@ impl Conn {
     /// The peer was heard on a subflow that carries data since the data-level timer was started.
     fn was_heard_meanwhile(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let since = sf.quiet.heard_at();
+        let since = sf.receiver_probe.last_received();
         sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
     }
 
@@ -223,11 +226,11 @@ impl Conn {
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
         // While the peer's data comes, the Data ACK may be in a queue behind it, and the peer would go on without this subflow
         // as soon as it has another.
-        let fed = self
+        let last_payload = self
             .data_timer
             .began()
-            .is_some_and(|began| self.fed > began);
-        let last = last.filter(|_| self.recv.finished() || !fed);
+            .is_some_and(|began| self.last_payload > began);
+        let last = last.filter(|_| self.recv.finished() || !last_payload);
         // Where there were others, or may be for the peer by a proof of ours, it cannot take the FIN for the end of the stream. Nothing
         // could follow it: neither data, nor our answer if the peer goes on as TCP.
         let sent = self.send.end() > self.tx_start;
@@ -236,7 +239,10 @@ impl Conn {
         // A peer that does not know us yet would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
-        if let Some(i) = last.filter(known).filter(|_| self.failing.is_none()) {
+        if let Some(i) = last
+            .filter(known)
+            .filter(|_| self.checksum_failure.is_none())
+        {
             self.subflows[i].finish = true;
         }
     }
@@ -245,11 +251,16 @@ impl Conn {
     /// ends by a FIN, which has a peer look again that noted the DATA_FIN and did not act on it, as Linux (6.18) may. It is said by
     /// itself beside that. // rfc8684:F2,F4
     fn finish_for_unheard_fin(&mut self) {
-        let fed = || self.data_timer.began().is_some_and(|at| self.fed > at);
+        let last_payload = || {
+            self.data_timer
+                .began()
+                .is_some_and(|at| self.last_payload > at)
+        };
         let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
-        let settled = self.failing.is_none() && !self.holds_something() && !self.is_proving();
+        let settled =
+            self.checksum_failure.is_none() && !self.fallback_undecided() && !self.is_proving();
         // The other direction goes on while the peer's data comes.
-        let receiving = !self.recv.finished() && fed();
+        let receiving = !self.recv.finished() && last_payload();
         if !due || !settled || receiving {
             return;
         }
@@ -263,7 +274,7 @@ impl Conn {
     /// A DATA_FIN that was said by itself has no Data ACK: where there were other subflows, each is asked, so that the next time it is
     /// known where the peer is heard. // rfc8684:F2
     fn ask_where_fin_is_unheard(&mut self, now: Instant) {
-        let others = self.joined && !self.holds_something();
+        let others = self.joined && !self.fallback_undecided();
         if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
             self.ask_all(now);
         }
@@ -280,7 +291,7 @@ impl Conn {
         let patience = self.opts.user_timeout.unwrap_or(PATIENCE);
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            let silent = cx.now.since(since.max(sf.quiet.heard_at()));
+            let silent = cx.now.since(since.max(sf.receiver_probe.last_received()));
             if !(sf.carries_data() && self.send.lacks_fin_only()) {
                 continue;
             }
@@ -297,14 +308,14 @@ impl Conn {
     /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, for as long as it takes, and one that
     /// did not answer the last question has to answer the next ones, or another subflow is made.
     fn ask_all(&mut self, now: Instant) {
-        let silent_too = !self.has_healthy();
+        let silent_too = !self.has_responsive();
         let again = self.data_timer.repeats();
         let began = self.data_timer.began().unwrap_or(now);
         let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
         for sf in self.subflows.iter_mut().filter(asked) {
             sf.tcp.probe_liveness(now);
-            if again && sf.quiet.heard_at() < began {
-                sf.quiet.doubt(now);
+            if again && sf.receiver_probe.last_received() < began {
+                sf.receiver_probe.probe_now(now);
             }
         }
     }
@@ -313,7 +324,7 @@ impl Conn {
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         self.send.note_fin_unheard();
-        if self.falls_for_want_of_data_acks(cx) {
+        if self.fall_back_without_data_acks(cx) {
             return;
         }
         // Where segments are joined and mappings get lost by it, one alone gets through.

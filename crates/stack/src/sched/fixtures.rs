@@ -26,7 +26,7 @@ pub(super) fn path(subflow: u8, srtt_ms: u64) -> PathView {
         cwnd_room: 14_000,
         inflight: 0,
         oldest: None,
-        copies: 0,
+        duplicates: 0,
         window: u32::MAX,
         can_send: 14_000,
         mss: 1_400,

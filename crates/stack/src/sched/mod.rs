@@ -23,7 +23,7 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
 pub(crate) use guard::{hold_back, shun_queues};
-pub(crate) use redundant::may_copy;
+pub(crate) use redundant::may_duplicate;
 pub(crate) use sooner::leave_to_quicker;
 
 /// What a scheduler may know about one subflow.
@@ -67,8 +67,8 @@ pub struct PathView {
     pub inflight: u32,
     /// When the oldest of these left; `None` where there are none, or losses are being repaired.
     pub oldest: Option<Instant>,
-    /// Of these, copies of what another subflow carries.
-    pub copies: u32,
+    /// Of these, duplicates of what another subflow carries.
+    pub duplicates: u32,
     /// Bytes that the peer's last segment lets be under way on this subflow. It says the same on all of them, unless something on
     /// this path says less.
     pub window: u32,
@@ -101,7 +101,7 @@ pub enum Purpose {
     /// Again: the subflows that carried them gain nothing by carrying them again.
     Reinjection(SubflowSet),
     /// As a copy, in case that the subflow which carries them is late. These subflows have none to send.
-    Copy(SubflowSet),
+    Duplicate(SubflowSet),
 }
 
 /// What a connection keeps between two questions. A policy that needs none of it leaves it alone, so that it survives
@@ -143,7 +143,9 @@ impl Need {
     fn avoids(&self, subflow: SubflowId) -> bool {
         match self.purpose {
             Purpose::Fresh => false,
-            Purpose::Reinjection(without) | Purpose::Copy(without) => without.contains(subflow),
+            Purpose::Reinjection(without) | Purpose::Duplicate(without) => {
+                without.contains(subflow)
+            }
         }
     }
 }
@@ -210,15 +212,15 @@ impl Scheduler {
             Self::Guarded => "lowest round trip, behind the guard if that mechanism is on",
             Self::LowestRtt => "lowest round trip, nothing else",
             Self::RoundRobin => "each in turn, nothing else",
-            Self::Redundant => "lowest round trip, and copies on the others",
+            Self::Redundant => "lowest round trip, and duplicates on the others",
             Self::Blest => "blocking estimation, nothing else",
             Self::Ecf => "earliest completion, nothing else",
             Self::Backup => "one path while it works",
         }
     }
 
-    /// It has copies sent of what is in flight ([`Purpose::Copy`]).
-    pub const fn copies(self) -> bool {
+    /// It has duplicates sent of what is in flight ([`Purpose::Duplicate`]).
+    pub const fn duplicates(self) -> bool {
         matches!(self, Self::Redundant)
     }
 
@@ -233,7 +235,7 @@ impl Scheduler {
             return Choice::Wait;
         }
         match need.purpose {
-            Purpose::Copy(_) => return redundant::pick_copy(paths, need),
+            Purpose::Duplicate(_) => return redundant::pick_copy(paths, need),
             Purpose::Reinjection(_) => return lowest_rtt::pick_soonest(paths, need),
             Purpose::Fresh => {}
         }

@@ -74,7 +74,7 @@ impl Stack {
             None => return Ok(ReadOutcome::End),
         };
         // Most reads change nothing that anybody else has to know.
-        if conn.reading_stirs(self.now) {
+        if conn.reading_marks_dirty(self.now) {
             self.stir(id.0.index());
         }
         Ok(read)

@@ -321,7 +321,7 @@ impl Stack {
     /// A connection was changed, and what follows from that is left to its next turn.
     fn stir(&mut self, slot: u32) {
         if let Some(entry) = self.conns.at_mut(slot) {
-            (entry.stirred, entry.conn.unsettled) = (true, true);
+            (entry.stirred, entry.conn.dirty) = (true, true);
             self.enqueue(slot);
         }
     }
@@ -394,10 +394,10 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return;
         };
-        if !entry.conn.has_departed() {
+        if !entry.conn.was_removed() {
             return;
         }
-        for gone in entry.conn.take_departed() {
+        for gone in entry.conn.take_removed() {
             let target = Target {
                 conn: slot,
                 subflow: gone.subflow,
@@ -464,7 +464,7 @@ impl Stack {
                     rng: &mut self.rng,
                 };
                 entry.conn.release_and_abort(&mut cx);
-                (entry.stirred, entry.conn.unsettled) = (true, true);
+                (entry.stirred, entry.conn.dirty) = (true, true);
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
     SubflowOrigin, is_of_a_host, meant, zone_of,
 };
-use crate::conn::{Birth, Conn, Cx, Greeting, Place, Seat};
+use crate::conn::{Birth, Conn, Cx, Endpoint, HandshakeState, JoinVerdict};
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
@@ -184,7 +184,7 @@ impl Stack {
         listener: Option<ListenerId>,
     ) -> Result<ConnId, StackError> {
         let subflow = SubflowId(0);
-        let seat = Seat {
+        let endpoint = Endpoint {
             id: subflow,
             iface: path.iface,
             offload: path.offload,
@@ -212,7 +212,7 @@ impl Stack {
                 manager,
             };
             Entry {
-                conn: Box::new(Conn::new(birth, seat, tcp, now)),
+                conn: Box::new(Conn::new(birth, endpoint, tcp, now)),
                 listener,
                 cost: Cost::default(),
                 assessed: true,
@@ -247,12 +247,12 @@ impl Stack {
                 Some(bytes) => conn.restrict_window(bytes),
                 None => conn.heed_permitted_window(),
             }
-            conn.tell_opening(&seat, cx);
+            conn.tell_opening(&endpoint, cx);
             for path in &paths {
                 conn.local_up(path, cx);
             }
             // Its own address serves although another one of the link is preferred.
-            let own = |path: &&Path| path.iface == seat.iface && path.addr == tuple.local.ip();
+            let own = |path: &&Path| path.iface == endpoint.iface && path.addr == tuple.local.ip();
             for path in others.iter().filter(|path| !own(path)) {
                 conn.local_passive(path, cx);
             }
@@ -306,8 +306,8 @@ impl Stack {
         self.assess();
         let joins = self.permits().joins;
         let taken = match joins {
-            true => self.place_for_join(slot),
-            false => Place::None,
+            true => self.admit_join(slot),
+            false => JoinVerdict::None,
         };
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
@@ -326,7 +326,7 @@ impl Stack {
             self.reset_reply(iface, seg, Some(ResetReason::LackOfResources)); // rfc8684:T3
             return;
         }
-        if taken == Place::Waits {
+        if taken == JoinVerdict::Waits {
             self.counters.join_refused += 1;
             return;
         }
@@ -335,7 +335,7 @@ impl Stack {
             .as_mut()
             .and_then(|manager| manager.local_id(iface, path.addr));
         let subflow = match taken {
-            Place::Beyond => conn.free_name(),
+            JoinVerdict::Beyond => conn.free_name(),
             _ => conn.free_subflow(),
         };
         let (Some(subflow), Some(local_id)) = (subflow, local_id) else {
@@ -349,7 +349,7 @@ impl Stack {
         let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
         let tcp = Machine::accept(self.machine_config(&opts, &path, stamp), self.now, isn, seg);
-        let seat = Seat {
+        let endpoint = Endpoint {
             id: subflow,
             iface,
             offload: path.offload,
@@ -360,38 +360,40 @@ impl Stack {
             backup_here: path.backup,
             backup_there: offer.backup, // rfc8684:J6
         };
-        let greeting = Greeting::JoinSynAck {
+        let handshake = HandshakeState::JoinSynAck {
             local: nonce,
             remote: offer.nonce,
         };
-        self.seat(slot, seat, tcp, greeting);
+        self.endpoint(slot, endpoint, tcp, handshake);
     }
 
     /// Whether a connection has a place for a join. One that an unproven join has held for long is given to the next one: tokens may
     /// be overheard, and sources made up. The connection is only touched where that helps: a turn of it costs as much as all its
     /// subflows.
-    fn place_for_join(&mut self, slot: u32) -> Place {
+    fn admit_join(&mut self, slot: u32) -> JoinVerdict {
         let mut place = self.look_for_place(slot);
-        if let Place::Of(_) = place {
+        if let JoinVerdict::Of(_) = place {
             self.with_conn(slot, Conn::make_room);
             // It may have been the one beyond the limit.
             place = self.look_for_place(slot);
         }
         match place {
-            Place::Ask => {
+            JoinVerdict::Ask => {
                 self.with_conn(slot, Conn::make_room);
-                Place::Waits
+                JoinVerdict::Waits
             }
             // One for each SYN.
-            Place::Of(_) => Place::Waits,
-            Place::Free | Place::Beyond | Place::Waits | Place::None => place,
+            JoinVerdict::Of(_) => JoinVerdict::Waits,
+            JoinVerdict::Free | JoinVerdict::Beyond | JoinVerdict::Waits | JoinVerdict::None => {
+                place
+            }
         }
     }
 
-    fn look_for_place(&self, slot: u32) -> Place {
+    fn look_for_place(&self, slot: u32) -> JoinVerdict {
         let entry = self.conns.at(slot);
         let entry = entry.filter(|entry| entry.conn.accepts_joins());
-        entry.map_or(Place::None, |entry| entry.conn.place_for_join(self.now))
+        entry.map_or(JoinVerdict::None, |entry| entry.conn.admit_join(self.now))
     }
 
     /// A subflow that the path manager wants.
@@ -441,7 +443,7 @@ impl Stack {
         }
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let opts = entry.conn.opts.clone();
-        if !entry.conn.may_join() || entry.conn.was_told_to_go_on(self.now) {
+        if !entry.conn.may_join() || entry.conn.awaits_fallback_of_peer(self.now) {
             return Err(pm::NotCreated::NotNow);
         }
         let subflow = entry
@@ -470,7 +472,7 @@ impl Stack {
             config.syn_retries = REJOIN_SYNS;
         }
         let tcp = Machine::connect(config, self.now, isn);
-        let seat = Seat {
+        let endpoint = Endpoint {
             id: subflow,
             iface: path.iface,
             offload: path.offload,
@@ -481,32 +483,32 @@ impl Stack {
             backup_here: create.backup,
             backup_there: false,
         };
-        self.seat(slot, seat, tcp, Greeting::JoinSyn { nonce });
+        self.endpoint(slot, endpoint, tcp, HandshakeState::JoinSyn { nonce });
         Ok(subflow)
     }
 
-    fn seat(&mut self, slot: u32, seat: Seat, tcp: Machine, greeting: Greeting) {
+    fn endpoint(&mut self, slot: u32, endpoint: Endpoint, tcp: Machine, handshake: HandshakeState) {
         if self
             .demux
             .add_subflow(
-                &seat.tuple,
+                &endpoint.tuple,
                 Target {
                     conn: slot,
-                    subflow: seat.id,
+                    subflow: endpoint.id,
                 },
             )
             .is_err()
         {
             return;
         }
-        self.leave_time_wait(&seat.tuple);
+        self.leave_time_wait(&endpoint.tuple);
         if let Some(entry) = self.conns.at_mut(slot) {
             let mut cx = Cx {
                 now: self.now,
                 count: &mut self.counters,
                 rng: &mut self.rng,
             };
-            entry.conn.add_subflow(seat, tcp, greeting, &mut cx);
+            entry.conn.add_subflow(endpoint, tcp, handshake, &mut cx);
             self.stir(slot);
         }
     }

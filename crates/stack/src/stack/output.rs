@@ -103,7 +103,7 @@ impl Stack {
             if stirred {
                 entry.conn.after_data(&mut cx);
             }
-            entry.conn.begin_turn();
+            entry.conn.begin_poll();
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
                     Progress::Sent => *sent += 1,
@@ -123,7 +123,7 @@ impl Stack {
             if entry.conn.moved_in_turn() {
                 entry.conn.after_input(&mut cx);
                 // What was just settled may have made something due; it keeps its place in the queue.
-                if matches!(turn, Turn::Done) && entry.conn.wants_turn(cx.now) {
+                if matches!(turn, Turn::Done) && entry.conn.wants_poll(cx.now) {
                     turn = Turn::More;
                 }
             }

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Conn {
     /// A subflow was asked once more in vain: it ends if its path works all the same.
-    pub(crate) fn outlived(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if !self.lattice.speaks_multipath() || !self.is_outlived(i, cx.now) {
+    pub(crate) fn nat_expired(&mut self, i: usize, cx: &mut Cx<'_>) {
+        if !self.fallback.is_multipath() || !self.is_nat_expired(i, cx.now) {
             return;
         }
         let why = MptcpOption::Reset(Reset {
@@ -28,7 +28,7 @@ impl Conn {
         self.reset_subflow(i, SubflowEnd::Replaced, Some(why), cx);
     }
 
-    fn is_outlived(&self, i: usize, now: Instant) -> bool {
+    fn is_nat_expired(&self, i: usize, now: Instant) -> bool {
         let old = &self.subflows[i];
         let Some(since) = old.stale_since.filter(|_| old.carries_data()) else {
             return false;
@@ -45,8 +45,12 @@ impl Conn {
 /// The address by which a NAT lets the peer appear may have changed, and its ports; the identifier is that of its own address.
 fn same_path(one: &Subflow, other: &Subflow) -> bool {
     let of = |sf: &Subflow| {
-        let seat = &sf.seat;
-        (seat.iface, seat.tuple.local.ip(), seat.remote_id)
+        let endpoint = &sf.endpoint;
+        (
+            endpoint.iface,
+            endpoint.tuple.local.ip(),
+            endpoint.remote_id,
+        )
     };
     of(one) == of(other)
 }

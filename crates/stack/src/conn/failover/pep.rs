@@ -17,7 +17,7 @@ use crate::conn::{Conn, Cx};
 
 /// Who answers for the data of a subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AnsweredBy {
+pub(crate) enum AckedBy {
     /// The peer, as far as is known.
     #[default]
     Peer,
@@ -32,7 +32,7 @@ pub(crate) enum AnsweredBy {
     Proxy,
 }
 
-impl AnsweredBy {
+impl AckedBy {
     /// When more is known.
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
@@ -60,31 +60,31 @@ impl AnsweredBy {
 
 impl Conn {
     /// First data of a joined subflow was acknowledged without a Data ACK.
-    pub(crate) fn answered_by_somebody(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_ack_without_data_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.data_rto();
         let sf = &mut self.subflows[i];
-        if sf.answered_by == AnsweredBy::Peer {
+        if sf.acked_by == AckedBy::Peer {
             let heard = false;
-            sf.answered_by = AnsweredBy::Somebody { until, heard };
+            sf.acked_by = AckedBy::Somebody { until, heard };
         }
     }
 
     /// Looks who it was. // rfc8684:B3
-    pub(crate) fn answered_due(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            if sf.answered_by.deadline().is_none_or(|at| at > cx.now) {
+            if sf.acked_by.deadline().is_none_or(|at| at > cx.now) {
                 continue;
             }
             let una = self.send.una();
             let arrived = sf.first_end.is_some_and(|end| una >= end);
-            match sf.answered_by.at_the_end(arrived) {
+            match sf.acked_by.at_the_end(arrived) {
                 Some(proxy) => {
-                    sf.answered_by = proxy;
+                    sf.acked_by = proxy;
                     cx.count.subflow_proxied += 1;
                 }
                 None => {
-                    sf.answered_by = AnsweredBy::Peer;
+                    sf.acked_by = AckedBy::Peer;
                     if self.is_left(i) {
                         // No other carries what it would lose.
                         self.options_stopped(i, FallbackCause::OptionsLost, cx);
@@ -105,7 +105,7 @@ mod tests {
     fn a_proxy_is_told_from_a_path_without_options() {
         // rfc8684:B3
         let until = Instant::from_secs(1);
-        let mut bare = AnsweredBy::Somebody {
+        let mut bare = AckedBy::Somebody {
             until,
             heard: false,
         };
@@ -114,10 +114,10 @@ mod tests {
         assert_eq!(bare.at_the_end(true), None);
         bare.heard();
         assert_eq!(bare.at_the_end(false), None, "its data never arrived");
-        assert_eq!(bare.at_the_end(true), Some(AnsweredBy::Proxy));
-        let mut peer = AnsweredBy::Peer;
+        assert_eq!(bare.at_the_end(true), Some(AckedBy::Proxy));
+        let mut peer = AckedBy::Peer;
         peer.heard();
-        assert_eq!(peer, AnsweredBy::Peer);
+        assert_eq!(peer, AckedBy::Peer);
         assert_eq!(peer.deadline(), None);
     }
 }

@@ -32,7 +32,7 @@ const JOIN_ROUND_TRIPS: u32 = 2;
 
 /// What a subflow asks its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum PathProbe {
     /// Nothing in particular.
     None,
     /// Whether what was lost gets through now.
@@ -46,14 +46,14 @@ pub(crate) enum Question {
 /// is small, and stands for the SYNs of new attempts that could be made as often. Who only reads, and heard nothing `since` then
 /// where the join is made, asks later and later. Pure.
 pub(crate) fn probe_interval(
-    question: Question,
+    question: PathProbe,
     another_answers: bool,
     reads_since: Option<Duration>,
 ) -> Option<Duration> {
     match question {
-        Question::None => None,
-        Question::Stale => another_answers.then_some(PROBE_INTERVAL),
-        Question::Rejoin => Some(match reads_since {
+        PathProbe::None => None,
+        PathProbe::Stale => another_answers.then_some(PROBE_INTERVAL),
+        PathProbe::Rejoin => Some(match reads_since {
             Some(silence) if silence >= OFTEN => silence.over(PART).min(SELDOM),
             Some(_) | None => PROBE_INTERVAL,
         }),
@@ -63,19 +63,19 @@ pub(crate) fn probe_interval(
 /// A silent subflow answers while a join beside it is under way. It stays the one if the join would not be sooner with new
 /// data than it is with repeating `backlog` bytes, when its window begins with `initial` bytes and doubles each round
 /// trip. Pure.
-pub(crate) fn keeps_its_place(backlog: u32, initial: u32) -> bool {
+pub(crate) fn is_quicker_than_join(backlog: u32, initial: u32) -> bool {
     backlog <= initial.saturating_mul((1 << JOIN_ROUND_TRIPS) - 1)
 }
 
 impl Conn {
     /// Some subflow carries data and answers.
-    pub(crate) fn has_healthy(&self) -> bool {
+    pub(crate) fn has_responsive(&self) -> bool {
         self.subflows.iter().any(crate::conn::Subflow::answers)
     }
 
     /// Another subflow than `avoid` can carry what that one has in flight: one that answers, where there is one.
-    pub(crate) fn can_rescue(&self, avoid: Option<SubflowId>) -> bool {
-        let healthy = self.has_healthy();
+    pub(crate) fn can_reinject(&self, avoid: Option<SubflowId>) -> bool {
+        let healthy = self.has_responsive();
         self.subflows
             .iter()
             .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
@@ -83,7 +83,7 @@ impl Conn {
 
     /// Where nothing goes that is sent again: not where it was lost. And where a new subflow has lost what it was given, not on
     /// others of which nothing is known, as long as options are known to pass on one.
-    pub(in crate::conn) fn not_again_on(&self, lost_on: Option<SubflowId>) -> SubflowSet {
+    pub(in crate::conn) fn excluded_for(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
         let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
@@ -98,22 +98,22 @@ impl Conn {
     /// Nothing was heard for two round trips. That is too little to call the path dead, but the reader will soon wait for
     /// what is under way there. Another path begins to carry it; what it has not come to when the answer arrives after
     /// all stays where it is. // rfc8684:R4
-    pub(crate) fn becomes_suspect(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn becomes_potentially_failed(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if !sf.carries_data() || sf.is_stale() || sf.suspect {
+        if !sf.carries_data() || sf.is_stale() || sf.potentially_failed {
             return;
         }
-        sf.suspect = true;
+        sf.potentially_failed = true;
         cx.count.subflow_suspect += 1;
         self.refresh_sample(i);
-        if self.has_healthy() {
+        if self.has_responsive() {
             self.reinject_all(i);
         }
     }
 
     /// The acknowledgement of the only segment in flight is later than any lately, but earlier than a peer that holds it back
     /// would have to send it. Another path repeats the segment, nothing else: readers wait for the end of what was written.
-    pub(crate) fn repeats_end(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn reinjects_last_segment(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
         let another =
@@ -133,7 +133,7 @@ impl Conn {
         sf.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
         self.refresh_sample(i);
-        if self.has_healthy() {
+        if self.has_responsive() {
             self.reinject_all(i);
         }
     }
@@ -148,13 +148,13 @@ impl Conn {
     }
 
     /// What was sent on a silent path is acknowledged: it is a path like any other again.
-    pub(crate) fn answers_again(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let healthy = self.has_healthy();
+    pub(crate) fn recovers(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let healthy = self.has_responsive();
         let sf = &mut self.subflows[i];
         let was_stale = sf.is_stale();
-        (sf.stale_since, sf.suspect, sf.rescued) = (None, false, None);
+        (sf.stale_since, sf.potentially_failed, sf.reinjected_below) = (None, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
-        let told = core::mem::take(&mut sf.silence_told);
+        let told = core::mem::take(&mut sf.reported_unresponsive);
         let only_late = !sf.tcp.in_recovery();
         let subflow = sf.id();
         cx.count.subflow_recovered += u64::from(was_stale);
@@ -165,55 +165,55 @@ impl Conn {
         if told {
             let silent = false;
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
-            self.defends_its_place(i, cx);
+            self.keeps_subflow_or_join(i, cx);
         }
         if was_stale {
             if !healthy {
-                self.rescue_from_stale(i);
+                self.reinject_from_stale(i);
             }
-            self.try_siblings_at_once(i, cx);
+            self.retransmit_siblings_now(i, cx);
         }
     }
 
     /// A subflow answers: who shares its interface probably works as well.
-    pub(crate) fn try_siblings_at_once(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let iface = self.subflows[i].seat.iface;
+    pub(crate) fn retransmit_siblings_now(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let iface = self.subflows[i].endpoint.iface;
         for j in 0..self.subflows.len() {
-            if j != i && self.subflows[j].seat.iface == iface {
-                self.try_at_once(j, cx);
+            if j != i && self.subflows[j].endpoint.iface == iface {
+                self.retransmit_now(j, cx);
             }
         }
     }
 
     /// The peer was heard on a subflow: if that is silent in our direction, it is tried at once. But a path may work in the
     /// other direction alone, so this happens no more often than by its timer.
-    pub(crate) fn on_sign_of_life(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_peer_alive(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let lately = sf.hinted.is_some_and(|at| cx.now < at + sf.tcp.rto());
+        let lately = sf.retried_at.is_some_and(|at| cx.now < at + sf.tcp.rto());
         if sf.is_stale() && !lately {
-            self.try_at_once(i, cx);
+            self.retransmit_now(i, cx);
         }
     }
 
     /// The path of a subflow may work again: if it was silent, it is asked now and not when its timer expires.
-    pub(crate) fn try_at_once(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn retransmit_now(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_hint(cx.now) {
-            sf.hinted = Some(cx.now);
+            sf.retried_at = Some(cx.now);
             cx.count.subflow_hinted += 1;
         }
     }
 
     /// Keeps the questions to silent paths as frequent as they should be.
-    pub(crate) fn watch_silence(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn update_probe_intervals(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let question = self.subflows[i].question();
-            if question != Question::None {
+            if question != PathProbe::None {
                 let reads_since = self.reads_since(i, cx);
-                let interval = probe_interval(question, self.has_healthy(), reads_since);
+                let interval = probe_interval(question, self.has_responsive(), reads_since);
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
-            if self.subflows[i].silence_told {
+            if self.subflows[i].reported_unresponsive {
                 self.watch_replacement(i, cx);
             }
         }
@@ -221,8 +221,10 @@ impl Conn {
 
     /// Nothing of ours waits for an answer, and how long nothing was heard between the addresses of a subflow.
     fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
-        let heard = |j: usize| self.subflows[j].quiet.heard_at();
-        let up = self.twins(i).filter(|j| self.subflows[*j].was_up());
+        let heard = |j: usize| self.subflows[j].receiver_probe.last_received();
+        let up = self
+            .same_addresses(i)
+            .filter(|j| self.subflows[*j].was_up());
         let last = up.map(heard).max().unwrap_or_else(|| heard(i));
         let waits = self.send.una() < self.send.end();
         (!waits).then(|| cx.now.since(last))
@@ -231,9 +233,10 @@ impl Conn {
     /// A subflow that is silent no more needs no other in its place, unless that is being made already.
     fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let joining = |j: usize| self.subflows[j].question() == Question::Rejoin;
-        if !sf.is_stale() && !sf.quiet.deaf && !self.twins(i).any(joining) {
-            self.subflows[i].silence_told = false;
+        let joining = |j: usize| self.subflows[j].question() == PathProbe::Rejoin;
+        if !sf.is_stale() && !sf.receiver_probe.unresponsive && !self.same_addresses(i).any(joining)
+        {
+            self.subflows[i].reported_unresponsive = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
@@ -243,34 +246,38 @@ impl Conn {
     /// path works again, and which carries new data at once when it does.
     pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.carries_data() && !sf.silence_told {
-            sf.silence_told = true;
+        if sf.carries_data() && !sf.reported_unresponsive {
+            sf.reported_unresponsive = true;
             let (subflow, silent) = (sf.id(), true);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 
     /// The other subflows between the same addresses.
-    fn twins(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.subflows.len()).filter(move |&j| j != i && self.are_twins(i, j))
+    fn same_addresses(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.subflows.len()).filter(move |&j| j != i && self.have_same_addresses(i, j))
     }
 
     /// Two subflows are between the same addresses.
-    pub(in crate::conn) fn are_twins(&self, i: usize, j: usize) -> bool {
+    pub(in crate::conn) fn have_same_addresses(&self, i: usize, j: usize) -> bool {
         let of = |j: usize| {
-            let seat = &self.subflows[j].seat;
-            (seat.iface, seat.tuple.local.ip(), seat.tuple.remote)
+            let endpoint = &self.subflows[j].endpoint;
+            (
+                endpoint.iface,
+                endpoint.tuple.local.ip(),
+                endpoint.tuple.remote,
+            )
         };
         of(i) == of(j)
     }
 
     /// A silent subflow answers: a join that was begun in its place is given up, unless it is the quicker one.
-    fn defends_its_place(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn keeps_subflow_or_join(&mut self, i: usize, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
-        let stays = keeps_its_place(backlog, tcp.cwnd());
-        let joining = |&j: &usize| self.subflows[j].question() == Question::Rejoin;
-        let rival = self.twins(i).find(joining);
+        let stays = is_quicker_than_join(backlog, tcp.cwnd());
+        let joining = |&j: &usize| self.subflows[j].question() == PathProbe::Rejoin;
+        let rival = self.same_addresses(i).find(joining);
         match rival {
             Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
             Some(_) => self.subflows[i].disputed = true,
@@ -283,15 +290,15 @@ impl Conn {
     pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
         let silent = |&j: &usize| {
             let old = &self.subflows[j];
-            old.carries_data() && (old.silence_told || old.disputed)
+            old.carries_data() && (old.reported_unresponsive || old.disputed)
         };
-        let Some(j) = self.twins(i).find(silent) else {
+        let Some(j) = self.same_addresses(i).find(silent) else {
             return;
         };
         let old = &mut self.subflows[j];
         // A receiver cannot see how much the sender has to repeat on the old one.
         let sender = core::mem::take(&mut old.disputed);
-        if sender && !old.silence_told && !old.tcp.in_recovery() {
+        if sender && !old.reported_unresponsive && !old.tcp.in_recovery() {
             self.finish_subflow(i, SubflowEnd::Replaced);
             return;
         }
@@ -319,11 +326,11 @@ impl Conn {
     /// Everything that a subflow has in flight, and that was not put up before, shall also travel elsewhere.
     // rfc8684:R1
     pub(crate) fn reinject_all(&mut self, i: usize) {
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             return;
         }
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        let from = sf.rescued.replace(sf.tcp.snd_nxt_ssn());
+        let from = sf.reinjected_below.replace(sf.tcp.snd_nxt_ssn());
         let avoid = Some(sf.id());
         let put_up =
             |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
@@ -338,18 +345,18 @@ impl Conn {
     }
 
     /// Options do not pass on a subflow: what it acknowledged is not there either, unless there is a Data ACK. // rfc8684:M2
-    pub(crate) fn reinject_swallowed(&mut self, i: usize) {
-        if !self.lattice.speaks_multipath() {
+    pub(crate) fn reinject_subflow_acked(&mut self, i: usize) {
+        if !self.fallback.is_multipath() {
             return;
         }
         let avoid = Some(self.subflows[i].id());
-        for part in self.subflows[i].swallowed.take() {
+        for part in self.subflows[i].subflow_acked_only.take() {
             self.send.reinject(part, avoid);
         }
     }
 
     /// What waits on paths that went silent can travel here.
-    pub(crate) fn rescue_from_stale(&mut self, i: usize) {
+    pub(crate) fn reinject_from_stale(&mut self, i: usize) {
         for j in 0..self.subflows.len() {
             if self.subflows[j].is_stale() && j != i {
                 self.reinject_all(j);
@@ -366,12 +373,12 @@ mod tests {
     fn only_a_silent_path_beside_a_working_one_is_asked_often() {
         let often = Some(PROBE_INTERVAL);
         for (question, another, expected) in [
-            (Question::None, false, None),
-            (Question::None, true, None),
-            (Question::Stale, false, None),
-            (Question::Stale, true, often),
-            (Question::Rejoin, false, often),
-            (Question::Rejoin, true, often),
+            (PathProbe::None, false, None),
+            (PathProbe::None, true, None),
+            (PathProbe::Stale, false, None),
+            (PathProbe::Stale, true, often),
+            (PathProbe::Rejoin, false, often),
+            (PathProbe::Rejoin, true, often),
         ] {
             let interval = probe_interval(question, another, None);
             assert_eq!(interval, expected, "{question:?} {another}");
@@ -388,7 +395,7 @@ mod tests {
             (900, 60_000),
         ] {
             let reads_since = Some(Duration::from_secs(silence));
-            let interval = probe_interval(Question::Rejoin, false, reads_since);
+            let interval = probe_interval(PathProbe::Rejoin, false, reads_since);
             assert_eq!(interval, Some(Duration::from_millis(expected)), "{silence}");
         }
     }
@@ -401,7 +408,7 @@ mod tests {
             (42_001, 14_000, false),
             (u32::MAX, u32::MAX, true),
         ] {
-            assert_eq!(keeps_its_place(backlog, initial), stays, "{backlog}");
+            assert_eq!(is_quicker_than_join(backlog, initial), stays, "{backlog}");
         }
     }
 }

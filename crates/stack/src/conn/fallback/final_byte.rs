@@ -14,14 +14,14 @@ use crate::conn::{Conn, Cx};
 
 impl Conn {
     /// Whether the last byte has to say that we fell, before the FIN. // rfc8684:B4,B13
-    pub(in crate::conn) fn owes_farewell(&self) -> bool {
+    pub(in crate::conn) fn owes_final_byte(&self) -> bool {
         let mut living = self.subflows.iter().filter(|sf| sf.reset_with.is_none());
         let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
         let last = self.send.fin == FinState::Queued && self.send.all_sent();
         let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
-        let unsaid = self.lattice.infinite_due() && !(self.infinite_said || self.took_leave);
+        let unsaid = self.fallback.infinite_due() && !(self.infinite_said || self.final_byte_sent);
         let known = self.remote.is_some() && !self.joined;
         self.alone_knows() && known && unsaid && last && arrived
     }
@@ -29,14 +29,14 @@ impl Conn {
     /// The peer may not know that we fell: else it was the peer who said so.
     pub(in crate::conn) fn alone_knows(&self) -> bool {
         matches!(
-            self.lattice.cause(),
+            self.fallback.cause(),
             Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
         )
     }
 
     /// Has it sent. True: the FIN waits for that.
-    pub(in crate::conn) fn takes_leave(&mut self, cx: &Cx<'_>) -> bool {
-        if !self.owes_farewell() {
+    pub(in crate::conn) fn sends_final_byte(&mut self, cx: &Cx<'_>) -> bool {
+        if !self.owes_final_byte() {
             return false;
         }
         for sf in &mut self.subflows {

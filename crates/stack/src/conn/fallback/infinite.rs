@@ -15,11 +15,11 @@ use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Offset;
-use crate::conn::failover::pep::AnsweredBy;
+use crate::conn::failover::pep::AckedBy;
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::recv::queue::Placed;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -32,7 +32,7 @@ const PROOFS_IN_VAIN: u8 = 2;
 
 /// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failing {
+pub(crate) struct ChecksumFailure {
     subflow: SubflowId,
     /// Where the mapping that failed starts: nothing from here on was acknowledged above the subflow.
     at: Offset,
@@ -54,7 +54,7 @@ pub(crate) struct Failing {
     answered: bool,
 }
 
-impl Failing {
+impl ChecksumFailure {
     pub(crate) fn deadline(&self) -> Instant {
         self.again_at
     }
@@ -117,7 +117,7 @@ impl Conn {
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
         if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
-            self.fail_subflow(i, m.at, cx);
+            self.reset_with_mp_fail(i, m.at, cx);
             return;
         }
         // The subflow has acknowledged these bytes: nobody will send them again below.
@@ -125,7 +125,7 @@ impl Conn {
         // What is rewritten may be longer. If this is the stream, the FIN of the subflow tells where it ends; else the peer
         // says its DATA_FIN again. // rfc8684:B13
         self.recv.forget_end();
-        self.failing = Some(Failing {
+        self.checksum_failure = Some(ChecksumFailure {
             subflow: self.subflows[i].id(),
             at: m.at,
             ssn: m.ssn,
@@ -139,69 +139,75 @@ impl Conn {
             heard: false,
             answered: false,
         });
-        self.fail_due(cx);
+        self.mp_fail_due(cx);
     }
 
     /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
-    pub(in crate::conn) fn fail_subflow(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn reset_with_mp_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
         cx.count.fail_sent += 1;
-        let option = self.fail_option(at);
+        let option = self.mp_fail_option(at);
         self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
     }
 
     /// MP_FAIL has 64 bits always. // rfc8684:B6
-    fn fail_option(&self, at: Offset) -> Option<MptcpOption> {
+    fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
         let dsn = self.rx_numbers?.dsn(at);
         Some(MptcpOption::Fail(Fail { dsn }))
     }
 
     /// Sends MP_FAIL until it is answered; an acknowledgement that carries it may be lost. // rfc8684:B9
-    pub(crate) fn fail_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(failing) = self.failing.filter(|f| f.again_at <= cx.now) else {
+    pub(crate) fn mp_fail_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(checksum_failure) = self.checksum_failure.filter(|f| f.again_at <= cx.now) else {
             return;
         };
-        let Some(i) = self.position(failing.subflow) else {
+        let Some(i) = self.position(checksum_failure.subflow) else {
             return;
         };
         let rto = self.subflows[i].tcp.rto();
         // It does not hear options, or does not say them any more, or is not heard at all: then it goes on as TCP.
-        let bare = self.subflows[i].bareness.heard && !self.joined;
-        let bare = bare || failing.answered;
-        let unheard = failing.sent >= UNHEARD_FAILS && !failing.heard;
-        if failing.sent > 0 && bare || unheard {
-            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+        let bare = self.subflows[i].option_loss.heard && !self.joined;
+        let bare = bare || checksum_failure.answered;
+        let unheard = checksum_failure.sent >= UNHEARD_FAILS && !checksum_failure.heard;
+        if checksum_failure.sent > 0 && bare || unheard {
+            self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
-        if failing.sent >= MOST_FAILS {
-            self.give_up_held(i, &failing, cx);
+        if checksum_failure.sent >= MOST_FAILS {
+            self.give_up_held(i, &checksum_failure, cx);
             return;
         }
         // Those that decide whether anybody hears them are a time-out apart: one that is silent keeps a reader waiting.
-        let pause = rto.times(1 << failing.sent.saturating_sub(UNHEARD_FAILS - 1));
-        self.failing = Some(Failing {
+        let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNHEARD_FAILS - 1));
+        self.checksum_failure = Some(ChecksumFailure {
             again_at: cx.now + pause,
-            sent: (failing.sent + 1).min(MOST_FAILS),
-            ..failing
+            sent: (checksum_failure.sent + 1).min(MOST_FAILS),
+            ..checksum_failure
         });
-        self.say_fail(i, failing.at, cx);
+        self.send_mp_fail(i, checksum_failure.at, cx);
     }
 
     /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
     /// what was under way has not refused to answer: its path is down. Nor has one that repeats what is acknowledged: it does not
     /// hear that either.
-    pub(crate) fn heard_while_failing(&mut self, i: usize, again: bool, now: Instant) {
+    pub(crate) fn received_while_failing(&mut self, i: usize, again: bool, now: Instant) {
         let sf = &self.subflows[i];
-        if let Some(failing) = self.failing.as_mut().filter(|f| f.subflow == sf.id()) {
-            failing.heard |= !again && now > failing.since + sf.tcp.rto();
+        if let Some(checksum_failure) = self
+            .checksum_failure
+            .as_mut()
+            .filter(|f| f.subflow == sf.id())
+        {
+            checksum_failure.heard |= !again && now > checksum_failure.since + sf.tcp.rto();
         }
     }
 
     /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
     /// heard of the failure, who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
-        let Some(failing) = self.failing else { return };
-        if let Some(i) = self.position(failing.subflow) {
-            self.give_up_held(i, &failing, cx);
+        let Some(checksum_failure) = self.checksum_failure else {
+            return;
+        };
+        if let Some(i) = self.position(checksum_failure.subflow) {
+            self.give_up_held(i, &checksum_failure, cx);
         }
     }
 
@@ -210,16 +216,18 @@ impl Conn {
     pub(in crate::conn) fn works_beside_failing(
         &self,
         i: usize,
-        failing: &Failing,
+        checksum_failure: &ChecksumFailure,
         now: Instant,
     ) -> bool {
-        let other = self.position(failing.subflow).filter(|failed| *failed != i);
-        let late = |failed: usize| now > failing.since + self.subflows[failed].tcp.rto();
-        other.is_some_and(late) && !failing.answered
+        let other = self
+            .position(checksum_failure.subflow)
+            .filter(|failed| *failed != i);
+        let late = |failed: usize| now > checksum_failure.since + self.subflows[failed].tcp.rto();
+        other.is_some_and(late) && !checksum_failure.answered
     }
 
-    pub(crate) fn say_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
-        let Some(option) = self.fail_option(at) else {
+    pub(crate) fn send_mp_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+        let Some(option) = self.mp_fail_option(at) else {
             return;
         };
         cx.count.fail_sent += 1;
@@ -232,51 +240,62 @@ impl Conn {
     }
 
     /// What was held back never was. // rfc8684:B8,B11
-    fn give_up_held(&mut self, i: usize, failing: &Failing, cx: &mut Cx<'_>) {
-        self.failing = None;
-        self.recv.discard(failing.subflow);
-        self.fail_subflow(i, failing.at, cx);
+    fn give_up_held(&mut self, i: usize, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
+        self.checksum_failure = None;
+        self.recv.discard(checksum_failure.subflow);
+        self.reset_with_mp_fail(i, checksum_failure.at, cx);
     }
 
     /// Holds bytes of the subflow whose checksum failed, in its own order.
-    pub(crate) fn hold(&mut self, i: usize, failing: Failing, bytes: &[u8], cx: &mut Cx<'_>) {
-        let (placed, _) = self.recv.place(failing.subflow, failing.end(), bytes, None);
+    pub(crate) fn hold(
+        &mut self,
+        i: usize,
+        checksum_failure: ChecksumFailure,
+        bytes: &[u8],
+        cx: &mut Cx<'_>,
+    ) {
+        let (placed, _) = self.recv.place(
+            checksum_failure.subflow,
+            checksum_failure.end(),
+            bytes,
+            None,
+        );
         self.placed(placed, bytes.len(), cx);
         if placed == Placed::Stored {
-            let more = failing.with(bytes.len() as u64, self.delivered_ssn);
-            let again_at = match failing.answered {
+            let more = checksum_failure.with(bytes.len() as u64, self.delivered_ssn);
+            let again_at = match checksum_failure.answered {
                 true => cx.now + self.subflows[i].tcp.rto(),
-                false => failing.again_at,
+                false => checksum_failure.again_at,
             };
-            self.failing = Some(Failing { again_at, ..more });
+            self.checksum_failure = Some(ChecksumFailure { again_at, ..more });
         } else {
-            self.give_up_held(i, &failing, cx);
+            self.give_up_held(i, &checksum_failure, cx);
         }
     }
 
     /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
-    pub(crate) fn on_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
+    pub(crate) fn on_mp_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        if self.subflows[i].was_asked() {
-            self.falls_as_asked(i, cx);
+        if self.subflows[i].was_queried() {
+            self.fall_back_as_queried(i, cx);
             return;
         }
-        if self.subflows[i].unexplained.is_some() {
+        if self.subflows[i].held_unmapped.is_some() {
             // The answer, or the same the other way round.
             self.settle_unmapped(i, cx);
             return;
         }
-        if self.failing.is_some() && self.awaits_proof() {
+        if self.checksum_failure.is_some() && self.awaits_proof() {
             // Who takes the proof up will go on elsewhere, and so shall we.
             return;
         }
-        if self.failing.is_some() && self.joined {
-            self.fail_is_answered(i, cx);
+        if self.checksum_failure.is_some() && self.joined {
+            self.on_mp_fail_answered(i, cx);
             return;
         }
-        if self.failing.is_some() {
+        if self.checksum_failure.is_some() {
             // The answer: from here on bytes count as they come.
-            self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
         let Some(from) = self
@@ -297,24 +316,24 @@ impl Conn {
         let straight = self.is_straight(i);
         if self.has_gaps(i) || !(straight || self.joined) {
             // Its order is not the stream's. // rfc8684:B11
-            self.fail_subflow(i, at, cx);
+            self.reset_with_mp_fail(i, at, cx);
             return;
         }
         let dropped = self.subflows[i].drops();
         if straight && !(dropped && self.joined) {
-            self.fall_to_infinite(i, FallbackCause::PeerFailed, cx);
+            self.fall_back_to_infinite(i, FallbackCause::PeerFailed, cx);
         } else {
-            self.begin_again(i, FallbackCause::PeerFailed, cx);
+            self.resend_from_data_ack(i, FallbackCause::PeerFailed, cx);
         }
-        self.say_fail(i, at, cx); // rfc8684:B10
+        self.send_mp_fail(i, at, cx); // rfc8684:B10
         if self.joined {
-            self.say_where_it_goes_on(i);
-            self.asks_at_need(i, cx);
+            self.send_infinite_mapping(i);
+            self.query_if_needed(i, cx);
         }
     }
 
     /// Says the infinite mapping on a segment of its own, where data may lose it.
-    pub(in crate::conn) fn say_where_it_goes_on(&mut self, i: usize) {
+    pub(in crate::conn) fn send_infinite_mapping(&mut self, i: usize) {
         let option = self.bare_infinite_mapping(i);
         let sf = &mut self.subflows[i];
         sf.signals.retain(|waiting| *waiting != option);
@@ -327,18 +346,22 @@ impl Conn {
     /// what failed. Then only the latter count; and an infinite mapping that names them has them go on, and does not begin behind
     /// them. // rfc8684:B9,R3
     pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
-        let (Some(numbers), Some(failing)) = (self.rx_numbers, &mut self.failing) else {
+        let (Some(numbers), Some(checksum_failure)) = (self.rx_numbers, &mut self.checksum_failure)
+        else {
             return;
         };
-        if failing.subflow != self.subflows[i].id() {
+        if checksum_failure.subflow != self.subflows[i].id() {
             return;
         }
-        (failing.bare, failing.mapped_at) = (0, self.delivered_ssn);
+        (checksum_failure.bare, checksum_failure.mapped_at) = (0, self.delivered_ssn);
         let at = numbers.place(mapping.dsn, self.recv.next());
-        let new = self.delivered_ssn.is_some() && mapping.ssn.after(failing.ssn);
-        if new && at == Some(failing.at) && failing.subflow == self.subflows[i].id() {
-            (failing.ssn, failing.held) = (mapping.ssn, 0);
-            self.recv.discard(failing.subflow);
+        let new = self.delivered_ssn.is_some() && mapping.ssn.after(checksum_failure.ssn);
+        if new
+            && at == Some(checksum_failure.at)
+            && checksum_failure.subflow == self.subflows[i].id()
+        {
+            (checksum_failure.ssn, checksum_failure.held) = (mapping.ssn, 0);
+            self.recv.discard(checksum_failure.subflow);
         }
         let len = mapping.len.saturating_sub(u16::from(fin));
         if let Some(at) = at.filter(|_| self.delivered_ssn.is_some() && len > 0) {
@@ -348,45 +371,50 @@ impl Conn {
 
     /// The peer has heard our MP_FAIL. It once had other subflows, so it may go on with this one or begin again on it, which
     /// its infinite mapping says.
-    fn fail_is_answered(&mut self, i: usize, cx: &Cx<'_>) {
+    fn on_mp_fail_answered(&mut self, i: usize, cx: &Cx<'_>) {
         let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
-        if let Some(failing) = &mut self.failing {
-            (failing.answered, failing.again_at) = (true, again_at);
+        if let Some(checksum_failure) = &mut self.checksum_failure {
+            (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
         }
     }
 
     /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
-    pub(crate) fn on_fail_again(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_mp_fail_repeated(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        let peer_failed = self.lattice.cause() == Some(FallbackCause::PeerFailed);
-        let answers = peer_failed && !self.joined && !self.asked_first;
+        let peer_failed = self.fallback.cause() == Some(FallbackCause::PeerFailed);
+        let answers = peer_failed && !self.joined && !self.query_sent;
         if answers {
             let at = self.recv.next();
-            self.say_fail(i, at, cx);
+            self.send_mp_fail(i, at, cx);
         }
         // Nor where this subflow goes on, for which there is no room beside. One that had begun a join asks for that, too, and
         // the data on its way may lose it.
         if self.joined || answers && self.subflows[i].tcp.awaits_ack() {
-            self.say_where_it_goes_on(i);
+            self.send_infinite_mapping(i);
         }
-        self.fall_was_heard();
+        self.fallback_confirmed();
     }
 
     /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
-    pub(crate) fn fall_to_infinite(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+    pub(crate) fn fall_back_to_infinite(
+        &mut self,
+        i: usize,
+        cause: FallbackCause,
+        cx: &mut Cx<'_>,
+    ) {
         let start = self.straight(i);
         if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
             // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
-        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
+        if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
-            self.rest_is_plain(i, cx);
+            self.become_plain(i, cx);
             if self.joined {
                 // A peer that does not know says again, as new bytes of this subflow, what others brought.
-                self.asks_at_need(i, cx);
+                self.query_if_needed(i, cx);
             }
         }
     }
@@ -397,17 +425,20 @@ impl Conn {
             self.reset_for_fast_close(i, cx);
             return;
         }
-        if self.joined && self.failing.is_some() && self.segment_ssn.is_none() {
+        if self.joined && self.checksum_failure.is_some() && self.segment_ssn.is_none() {
             // Where numbers differ, only a segment with data tells where it begins.
-            self.fail_is_answered(i, cx);
+            self.on_mp_fail_answered(i, cx);
             return;
         }
-        if let Some(failing) = self.failing.filter(|f| self.is_unplaced(i, f, mapping.ssn)) {
-            self.give_up_held(i, &failing, cx);
+        if let Some(checksum_failure) = self
+            .checksum_failure
+            .filter(|f| self.is_unplaced(i, f, mapping.ssn))
+        {
+            self.give_up_held(i, &checksum_failure, cx);
             return;
         }
-        if self.peer_begins_again(i, mapping) {
-            self.follow_again(i, cx);
+        if self.on_peer_resend(i, mapping) {
+            self.follow_resend(i, cx);
             return;
         }
         if !self.is_left(i) {
@@ -417,31 +448,31 @@ impl Conn {
         if self.subflows[i].drops() || self.has_gaps(i) || !self.is_straight(i) {
             // Some of what it speaks of is gone already, or belongs elsewhere.
             let at = self.recv.next();
-            self.fail_subflow(i, at, cx);
+            self.reset_with_mp_fail(i, at, cx);
             return;
         }
-        let cause = if self.failing.is_some() {
+        let cause = if self.checksum_failure.is_some() {
             FallbackCause::Checksum
         } else {
             FallbackCause::PeerInfinite
         };
-        if self.subflows[i].was_asked() {
+        if self.subflows[i].was_queried() {
             self.place_held(i, cx);
         }
         let start = self.straight(i);
-        if self.lattice.descend(self.level_of_answer(), cause) {
+        if self.fallback.descend(self.level_of_answer(), cause) {
             self.infinite_from = start;
             self.count_fallback(cause, cx);
-            self.rest_is_plain(i, cx);
-            self.fall_was_heard();
+            self.become_plain(i, cx);
+            self.fallback_confirmed();
         }
     }
 
     /// The peer begins again on the subflow that failed, and nobody knows at which of the bytes that came.
-    fn is_unplaced(&self, i: usize, failing: &Failing, said: Ssn) -> bool {
+    fn is_unplaced(&self, i: usize, checksum_failure: &ChecksumFailure, said: Ssn) -> bool {
         let sf = &self.subflows[i];
-        let again = failing.subflow == sf.id() && sf.told.ends_before(said);
-        let unknown = |here: Ssn| failing.begins(said, here).is_none();
+        let again = checksum_failure.subflow == sf.id() && sf.told.ends_before(said);
+        let unknown = |here: Ssn| checksum_failure.begins(said, here).is_none();
         again && self.segment_ssn.is_some_and(unknown)
     }
 
@@ -461,7 +492,7 @@ impl Conn {
         let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
             return;
         };
-        let known = self.remote.is_some() && self.lattice.speaks_multipath();
+        let known = self.remote.is_some() && self.fallback.is_multipath();
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
         let whole = !self.subflows[i].drops() && !self.has_gaps(i) && self.is_straight(i);
         if known && acks && whole && self.is_certainly_alone(i) {
@@ -503,8 +534,8 @@ impl Conn {
     }
 
     fn proves_within(&self, most: u8) -> bool {
-        let under_way = |sf: &Subflow| match sf.greeting {
-            Greeting::JoinAck { repeats, .. } => repeats < most && sf.reset_with.is_none(),
+        let under_way = |sf: &Subflow| match sf.handshake {
+            HandshakeState::JoinAck { repeats, .. } => repeats < most && sf.reset_with.is_none(),
             _ => false,
         };
         self.subflows.iter().any(under_way)
@@ -541,7 +572,7 @@ impl Conn {
     }
 
     /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
-    pub(crate) fn rest_is_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn become_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.leave_others(i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);
@@ -551,8 +582,8 @@ impl Conn {
         }
         self.withholds_until_answered(i);
         let sf = &mut self.subflows[i];
-        sf.greeting = Greeting::Plain;
-        sf.answered_by = AnsweredBy::Peer;
+        sf.handshake = HandshakeState::Plain;
+        sf.acked_by = AckedBy::Peer;
         sf.rx.clear();
         sf.signals.clear();
         let peer_finished = sf.peer_finished;
@@ -561,7 +592,7 @@ impl Conn {
         self.send.open_window();
         self.send.forget_all_reinjections();
         // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
-        if self.again_from.is_none() {
+        if self.resend_from.is_none() {
             let upto = self.subflows[i].tx.lowest();
             self.send
                 .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
@@ -580,7 +611,7 @@ impl Conn {
     pub(crate) fn ends_with_subflow(&mut self, i: usize) {
         if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
-            self.tell_readable();
+            self.report_readable();
         }
     }
 
@@ -588,17 +619,17 @@ impl Conn {
     /// asked about when it says where they belong.
     fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
-        if self.subflows[i].was_asked() {
+        if self.subflows[i].was_queried() {
             return;
         }
-        if let Some(held) = self.subflows[i].unexplained.take() {
+        if let Some(held) = self.subflows[i].held_unmapped.take() {
             let bytes = held.into_bytes();
             let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
             self.advanced(advanced, cx);
             return;
         }
-        let waiting = match (self.failing.take(), self.subflows[i].rx.partial()) {
-            (Some(failing), _) => Some(failing.at..failing.end()),
+        let waiting = match (self.checksum_failure.take(), self.subflows[i].rx.partial()) {
+            (Some(checksum_failure), _) => Some(checksum_failure.at..checksum_failure.end()),
             (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {
                 Some(m.at..m.at + u64::from(m.taken))
             }

@@ -13,14 +13,14 @@ pub(in crate::conn) mod withhold;
 use crate::api::{FallbackCause, ProtocolLevel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lattice {
+pub(crate) struct Fallback {
     level: ProtocolLevel,
     cause: Option<FallbackCause>,
     /// One infinite mapping is owed to the peer on the next new data. // rfc8684:B4
     infinite_due: bool,
 }
 
-impl Lattice {
+impl Fallback {
     /// Multipath TCP, or plain TCP from the start where there is a cause for it.
     pub(crate) fn new(plain: Option<FallbackCause>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Lattice {
     }
 
     /// Mappings, Data ACKs and the other options are in use.
-    pub(crate) fn speaks_multipath(&self) -> bool {
+    pub(crate) fn is_multipath(&self) -> bool {
         self.level <= ProtocolLevel::NoMoreJoins
     }
 
@@ -98,7 +98,7 @@ pub(crate) struct Standing {
 
 /// The way on from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WayDown {
+pub(crate) enum FallbackAction {
     /// Another subflow carries the data. // rfc8684:B3
     Reset,
     /// Whether another one does turns out soon.
@@ -110,12 +110,12 @@ pub(crate) enum WayDown {
 }
 
 /// The rule for a subflow on which options do not pass, be it from its first data on. Pure.
-pub(crate) fn way_down(standing: Standing) -> WayDown {
+pub(crate) fn decide(standing: Standing) -> FallbackAction {
     match (standing.others, standing.waited, standing.straight) {
-        (Others::Proven, _, _) => WayDown::Reset,
-        (Others::Unproven, false, _) => WayDown::Wait,
-        (Others::Unproven | Others::None, _, true) => WayDown::GoOn,
-        (Others::Unproven | Others::None, _, false) => WayDown::Again,
+        (Others::Proven, _, _) => FallbackAction::Reset,
+        (Others::Unproven, false, _) => FallbackAction::Wait,
+        (Others::Unproven | Others::None, _, true) => FallbackAction::GoOn,
+        (Others::Unproven | Others::None, _, false) => FallbackAction::Again,
     }
 }
 
@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn the_lattice_only_goes_down() {
         // rfc8684:B16
-        let mut l = Lattice::new(None);
-        assert!(l.may_join() && l.speaks_multipath());
+        let mut l = Fallback::new(None);
+        assert!(l.may_join() && l.is_multipath());
         assert!(l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerFailed));
-        assert!(!l.may_join() && l.speaks_multipath());
+        assert!(!l.may_join() && l.is_multipath());
         assert!(l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::Checksum));
         assert!(!l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerWithout));
         assert!(!l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::PeerWithout));
@@ -144,13 +144,13 @@ mod tests {
     fn one_subflow_is_left_and_goes_on_from_the_last_data_ack() {
         // rfc8684:B3,B4,B9
         let ways = [
-            (Others::Proven, true, true, WayDown::Reset),
-            (Others::Proven, false, false, WayDown::Reset),
-            (Others::Unproven, false, true, WayDown::Wait),
-            (Others::Unproven, true, true, WayDown::GoOn),
-            (Others::Unproven, true, false, WayDown::Again),
-            (Others::None, false, true, WayDown::GoOn),
-            (Others::None, false, false, WayDown::Again),
+            (Others::Proven, true, true, FallbackAction::Reset),
+            (Others::Proven, false, false, FallbackAction::Reset),
+            (Others::Unproven, false, true, FallbackAction::Wait),
+            (Others::Unproven, true, true, FallbackAction::GoOn),
+            (Others::Unproven, true, false, FallbackAction::Again),
+            (Others::None, false, true, FallbackAction::GoOn),
+            (Others::None, false, false, FallbackAction::Again),
         ];
         for (others, waited, straight, way) in ways {
             let standing = Standing {
@@ -158,7 +158,7 @@ mod tests {
                 waited,
                 straight,
             };
-            assert_eq!(way_down(standing), way, "{standing:?}");
+            assert_eq!(decide(standing), way, "{standing:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What passed on a subflow, and what follows when options stop passing.
 //!
-//! Owns what was seen on a subflow. The decision is [`way_down`]'s. Must never change what was recorded by guessing.
+//! Owns what was seen on a subflow. The decision is [`decide`]'s. Must never change what was recorded by guessing.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
 
 use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::dss::offset::Offset;
-use crate::conn::fallback::{Others, Standing, WayDown, way_down};
+use crate::conn::fallback::{FallbackAction, Others, Standing, decide};
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::{Conn, Cx};
@@ -21,7 +21,7 @@ const MOST_PATIENCE: Duration = Duration::from_millis(800);
 
 /// What a subflow shows about options that do not pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bareness {
+pub(crate) struct OptionLoss {
     /// The peer spoke without options since it last did with some.
     pub(in crate::conn) heard: bool,
     /// It once did.
@@ -36,7 +36,7 @@ pub(crate) struct Bareness {
     pub(in crate::conn) repeated: Option<Instant>,
 }
 
-impl Bareness {
+impl OptionLoss {
     /// What came says as little as a segment without options.
     pub(in crate::conn) fn note(&mut self) {
         (self.heard, self.ever) = (true, true);
@@ -50,11 +50,11 @@ impl Bareness {
 
 /// How far the peer's mappings on a subflow went, in its own numbers, which nothing on the way changes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct MappingEdge {
     ends: Option<(Ssn, Offset)>,
 }
 
-impl Told {
+impl MappingEdge {
     /// A mapping came.
     pub(crate) fn note(&mut self, ssn: Ssn, at: Offset, len: u16) {
         let (end, upto) = (ssn + u32::from(len), at + u64::from(len));
@@ -77,49 +77,51 @@ impl Told {
 
 impl Conn {
     /// A subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
-    pub(crate) fn note_bare_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_ack_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        sf.bareness.acks = sf.bareness.acks.saturating_add(1);
-        if sf.bareness.since.is_none() {
-            sf.bareness.since = Some(cx.now);
+        sf.option_loss.acks = sf.option_loss.acks.saturating_add(1);
+        if sf.option_loss.since.is_none() {
+            sf.option_loss.since = Some(cx.now);
         }
-        if sf.bareness.is_rule(cx.now, sf.tcp.rto()) {
+        if sf.option_loss.is_rule(cx.now, sf.tcp.rto()) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
     }
 
     /// Options do not pass on a subflow, or not any more.
     pub(crate) fn options_stopped(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.subflows[i].was_asked() {
+        if self.subflows[i].was_queried() {
             // The peer's answer decides about both directions.
             return;
         }
-        if self.subflows[i].unexplained.is_some() && !self.goes_on_with_stream(i) {
+        if self.subflows[i].held_unmapped.is_some() && !self.goes_on_with_stream(i) {
             // What is held need not be the stream, so the peer has to be asked.
             self.settle_unmapped(i, cx);
             return;
         }
-        match way_down(self.standing_of_bare(i, cx)) {
-            WayDown::Reset => self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx),
-            WayDown::Wait => self.try_others(i),
-            WayDown::GoOn => self.fall_to_infinite(i, cause, cx),
-            WayDown::Again => self.begin_again(i, cause, cx),
+        match decide(self.evidence_of_loss(i, cx)) {
+            FallbackAction::Reset => {
+                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
+            }
+            FallbackAction::Wait => self.try_others(i),
+            FallbackAction::GoOn => self.fall_back_to_infinite(i, cause, cx),
+            FallbackAction::Again => self.resend_from_data_ack(i, cause, cx),
         }
     }
 
     /// Lets the other subflows show whether options pass on them, by what has no Data ACK.
     fn try_others(&mut self, i: usize) {
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        if !core::mem::replace(&mut sf.bareness.others_tried, true) {
+        if !core::mem::replace(&mut sf.option_loss.others_tried, true) {
             let avoid = Some(sf.id());
             let upto = self.send.next().min(una + REPEATED_AT_ONCE);
             self.send.reinject(una..upto, avoid);
         }
     }
 
-    fn standing_of_bare(&mut self, i: usize, cx: &Cx<'_>) -> Standing {
+    fn evidence_of_loss(&mut self, i: usize, cx: &Cx<'_>) -> Standing {
         let patience = self.patience(i);
-        let since = *self.subflows[i].bareness.since.get_or_insert(cx.now);
+        let since = *self.subflows[i].option_loss.since.get_or_insert(cx.now);
         Standing {
             others: self.others(i),
             waited: cx.now.since(since) >= patience,
@@ -139,10 +141,11 @@ impl Conn {
     /// one counts as good, so that both ends leave the same one.
     pub(crate) fn others(&self, i: usize) -> Others {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
-        let passes = |j: usize| match self.is_proven(j) && (j < i || !self.subflows[j].is_bare()) {
-            true => Others::Proven,
-            false => Others::Unproven,
-        };
+        let passes =
+            |j: usize| match self.is_proven(j) && (j < i || !self.subflows[j].lost_options()) {
+                true => Others::Proven,
+                false => Others::Unproven,
+            };
         let carrying = others.filter(|j| self.subflows[*j].carries_data());
         let most = carrying.map(passes).max().unwrap_or(Others::None);
         match self.awaits_proof() {
@@ -154,9 +157,9 @@ impl Conn {
     /// Options are known to pass on another subflow, but none of those was heard about the time from which on bytes without a
     /// mapping are held, or after: they may have died unnoticed.
     pub(in crate::conn) fn proof_is_old(&self, i: usize, others: Others, now: Instant) -> bool {
-        let held = self.subflows[i].unexplained.as_ref();
+        let held = self.subflows[i].held_unmapped.as_ref();
         let since = held.map_or(now, |held| held.since);
-        let lately = |j: usize| j != i && self.is_proven(j) && self.heard_lately(j, since);
+        let lately = |j: usize| j != i && self.is_proven(j) && self.received_lately(j, since);
         others == Others::Proven && !(0..self.subflows.len()).any(lately)
     }
 
@@ -167,8 +170,8 @@ impl Conn {
     }
 
     /// A segment without options came.
-    pub(crate) fn heard_bare(&mut self, i: usize) {
-        self.subflows[i].bareness.note();
+    pub(crate) fn on_segment_without_options(&mut self, i: usize) {
+        self.subflows[i].option_loss.note();
         if self.is_certainly_alone(i) {
             // What seemed to be missing may have its Data ACK, which did not pass: to send it again would be to say it twice.
             // When the data-level timer fires next, that is decided.
@@ -180,8 +183,8 @@ impl Conn {
     /// is missing but the Data ACKs, and to send it again would be to say it twice; or the DATA_FIN is, which no data
     /// carries. True if the connection went down.
     // rfc8684:B5,R3
-    pub(crate) fn falls_for_want_of_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
-        if !self.lattice.speaks_multipath() {
+    pub(crate) fn fall_back_without_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.fallback.is_multipath() {
             return false;
         }
         let una = self.send.una();
@@ -189,21 +192,23 @@ impl Conn {
             let sf = &self.subflows[i];
             // Where there were others, what is missing may have gone with them.
             let only = self.is_alone(i) && self.is_straight(i);
-            let rule = sf.bareness.is_rule(cx.now, sf.tcp.rto());
-            sf.bareness.heard && sf.carries_data() && (sf.has_swallowed(una) || only || rule)
+            let rule = sf.option_loss.is_rule(cx.now, sf.tcp.rto());
+            sf.option_loss.heard
+                && sf.carries_data()
+                && (sf.has_subflow_acked_only(una) || only || rule)
         };
         if let Some(i) = (0..self.subflows.len()).find(|i| bare(*i)) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
-        !self.lattice.speaks_multipath()
+        !self.fallback.is_multipath()
     }
 
     /// Options pass, on what this one came with.
     pub(crate) fn options_pass(&mut self, i: usize) {
-        let ever = self.subflows[i].bareness.ever;
-        self.subflows[i].bareness = Bareness {
+        let ever = self.subflows[i].option_loss.ever;
+        self.subflows[i].option_loss = OptionLoss {
             ever,
-            ..Bareness::default()
+            ..OptionLoss::default()
         };
     }
 }
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_follows_the_last_mapping_was_never_mapped() {
-        let mut told = Told::default();
+        let mut told = MappingEdge::default();
         assert!(!told.ends_before(Ssn::new(1)), "nothing was told");
         told.note(Ssn::new(1), Offset::ZERO, 724);
         // A peer that begins again has said nothing but this so far.

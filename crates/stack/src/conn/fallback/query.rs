@@ -6,24 +6,24 @@
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::fallback::unmapped::SHORT_WAIT;
-use crate::conn::fallback::{Standing, WayDown, way_down};
+use crate::conn::fallback::{FallbackAction, Standing, decide};
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
 impl Conn {
     /// As `settle_unmapped` where there are or were other subflows: what comes on this one need not be the stream.
-    pub(in crate::conn) fn settle_beside(&mut self, i: usize, lost: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn settle_with_others(&mut self, i: usize, lost: usize, cx: &mut Cx<'_>) {
         let mapped = self.subflows[i].data_came_mapped;
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
         let proof_is_old = self.proof_is_old(i, others, cx.now);
-        if !mapped && self.subflows[i].bareness.awaits_option {
+        if !mapped && self.subflows[i].option_loss.awaits_option {
             // rfc8684:B3
-            self.subflows[i].unexplained = None;
+            self.subflows[i].held_unmapped = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
-        let Some(held) = &mut self.subflows[i].unexplained else {
+        let Some(held) = &mut self.subflows[i].held_unmapped else {
             return;
         };
         let standing = Standing {
@@ -31,39 +31,39 @@ impl Conn {
             waited: cx.now.since(held.since) >= patience,
             straight: false,
         };
-        match way_down(standing) {
-            WayDown::Reset if proof_is_old && !held.is_full => {
+        match decide(standing) {
+            FallbackAction::Reset if proof_is_old && !held.is_full => {
                 held.until = cx.now + SHORT_WAIT.0;
-                self.doubt_others(i, cx);
+                self.probe_others(i, cx);
             }
-            WayDown::Reset => {
-                self.subflows[i].unexplained = None;
+            FallbackAction::Reset => {
+                self.subflows[i].held_unmapped = None;
                 self.subflows[i].unmapped_since.get_or_insert(cx.now);
                 self.withhold_no_more();
                 self.unmapped(i, lost, cx);
-                if !mapped && self.lattice.speaks_multipath() {
+                if !mapped && self.fallback.is_multipath() {
                     // Nor did anything come with one before. // rfc8684:B3
                     self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
                 }
             }
-            WayDown::Wait => held.until = cx.now + SHORT_WAIT.0,
-            WayDown::GoOn | WayDown::Again if held.asked => {
+            FallbackAction::Wait => held.until = cx.now + SHORT_WAIT.0,
+            FallbackAction::GoOn | FallbackAction::Again if held.asked => {
                 // No option passes any more. What the bytes are like would only be a guess.
-                self.subflows[i].unexplained = None;
+                self.subflows[i].held_unmapped = None;
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             }
-            WayDown::GoOn | WayDown::Again => {
+            FallbackAction::GoOn | FallbackAction::Again => {
                 // Nobody but the peer knows what of it is missing here. Its infinite mapping says where it begins.
                 held.asked = true;
                 held.until = cx.now + patience.times(2);
                 // The others' resets may come there later than this.
                 held.tell = Some(cx.now + SHORT_WAIT.0);
                 let cause = FallbackCause::OptionsLost;
-                self.lattice.descend(ProtocolLevel::NoMoreJoins, cause);
+                self.fallback.descend(ProtocolLevel::NoMoreJoins, cause);
                 for other in (0..self.subflows.len()).filter(|other| *other != i) {
                     self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
                 }
-                self.say_fail(i, at, cx);
+                self.send_mp_fail(i, at, cx);
             }
         }
     }

@@ -8,7 +8,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
-use crate::conn::fallback::unmapped::Unexplained;
+use crate::conn::fallback::unmapped::HeldUnmapped;
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
@@ -23,7 +23,7 @@ fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
 impl Conn {
     /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
     /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
-    pub(crate) fn begin_again(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+    pub(crate) fn resend_from_data_ack(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.has_gaps(i) {
             // Nor is what comes.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
@@ -31,25 +31,25 @@ impl Conn {
         }
         if self.subflows[i].drops() {
             // Something of what came was dropped: the peer has to begin again as well.
-            self.asks_from_here(i, cx);
+            self.query_from_here(i, cx);
         }
-        if self.lattice.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.sends_again(i);
+        if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.rewinds_to_data_ack(i);
             self.count_fallback(cause, cx);
-            self.rest_is_plain(i, cx);
+            self.become_plain(i, cx);
             if self.joined {
                 // A peer that does not know goes on with what it took for the next part, or says again what others brought.
-                self.asks_at_need(i, cx);
+                self.query_if_needed(i, cx);
             }
         }
     }
 
     /// Holds what comes from here on until the peer says where it belongs.
-    fn asks_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn query_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
         sf.has_mappings_again();
-        sf.unexplained = Some(Unexplained::asked_about(
+        sf.held_unmapped = Some(HeldUnmapped::queried_about(
             sf.tcp.rcv_nxt_ssn(),
             cx.now,
             until,
@@ -58,17 +58,17 @@ impl Conn {
 
     /// Holds what may come until the peer says where it belongs: one that does not hear that we fell goes on with mappings, of
     /// which not every piece need have one.
-    pub(in crate::conn) fn asks_at_need(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(in crate::conn) fn query_if_needed(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.unexplained.is_none() && !sf.peer_finished {
-            let held = Unexplained::asked_at_need(sf.tcp.rcv_nxt_ssn(), cx.now);
-            sf.unexplained = Some(held);
+        if sf.held_unmapped.is_none() && !sf.peer_finished {
+            let held = HeldUnmapped::queried_if_needed(sf.tcp.rcv_nxt_ssn(), cx.now);
+            sf.held_unmapped = Some(held);
         }
     }
 
-    fn sends_again(&mut self, i: usize) {
+    fn rewinds_to_data_ack(&mut self, i: usize) {
         let from = self.subflows[i].tcp.snd_nxt_ssn();
-        self.again_from = Some(from);
+        self.resend_from = Some(from);
         self.infinite_from = Some((from, self.send.una()));
         self.send.rewind();
     }
@@ -76,50 +76,50 @@ impl Conn {
     /// What an infinite mapping says: from its number on, the subflow is the stream from its position on. Some of that may be
     /// here, and what comes before the number may not be the stream: data that another subflow carried and that was put
     /// up here, or what was in flight when the peer began to send everything anew. True if so. // rfc8684:B9,D18
-    pub(crate) fn peer_begins_again(&mut self, i: usize, mapping: &Mapping) -> bool {
+    pub(crate) fn on_peer_resend(&mut self, i: usize, mapping: &Mapping) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
         let at = self
             .rx_numbers
             .and_then(|numbers| numbers.place(mapping.dsn, next));
-        let Some(at) = at.filter(|at| *at <= next && self.peer_again.is_none()) else {
+        let Some(at) = at.filter(|at| *at <= next && self.peer_resends.is_none()) else {
             return false;
         };
         // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment, or with
         // pieces before it that came without a mapping. What failed was mapped before its number, and starts no earlier than its
         // position: the peer does not go on there.
-        if let Some(failing) = self.failing.filter(|f| f.subflow() == sf.id()) {
+        if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
             let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
                 return false;
             };
-            let Some((from, before)) = failing.begins(mapping.ssn, here) else {
+            let Some((from, before)) = checksum_failure.begins(mapping.ssn, here) else {
                 return false;
             };
             if !before.is_empty() {
                 let bytes = self.recv.copied(before);
-                let held = Unexplained::pieces(from, bytes, failing.since);
-                self.subflows[i].unexplained = Some(held);
+                let held = HeldUnmapped::pieces(from, bytes, checksum_failure.since);
+                self.subflows[i].held_unmapped = Some(held);
             }
-            self.peer_again = Some((from, next - at));
+            self.peer_resends = Some((from, next - at));
             return true;
         }
-        let held = sf.unexplained.as_ref().map(Unexplained::ssn);
+        let held = sf.held_unmapped.as_ref().map(HeldUnmapped::ssn);
         let came = held.or(self.delivered_ssn);
         let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
         let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
         // Or it goes on, and another subflow was quicker with some of what came here.
         let here = at + u64::from(came.since(mapping.ssn));
         if later {
-            self.peer_again = Some((mapping.ssn, next - at));
-        } else if self.joined && sf.unexplained.is_some() && here < next {
-            self.peer_again = Some((came, next - here));
+            self.peer_resends = Some((mapping.ssn, next - at));
+        } else if self.joined && sf.held_unmapped.is_some() && here < next {
+            self.peer_resends = Some((came, next - here));
         }
-        self.peer_again.is_some()
+        self.peer_resends.is_some()
     }
 
     /// What was asked about belongs behind the end of what is here, as the peer's infinite mapping has it.
     pub(in crate::conn) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
-        let held = self.subflows[i].unexplained.as_ref();
+        let held = self.subflows[i].held_unmapped.as_ref();
         let Some((held, numbers)) = held.zip(self.rx_numbers) else {
             return false;
         };
@@ -129,16 +129,19 @@ impl Conn {
     }
 
     /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.
-    pub(in crate::conn) fn follow_again(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let cause = if self.failing.take().is_some() {
+    pub(in crate::conn) fn follow_resend(&mut self, i: usize, cx: &mut Cx<'_>) {
+        let cause = if self.checksum_failure.take().is_some() {
             FallbackCause::Checksum
         } else {
             FallbackCause::PeerInfinite
         };
-        (self.subflows[i].unmapped, self.subflows[i].lacks) = (0, false);
+        (
+            self.subflows[i].unmapped,
+            self.subflows[i].discarded_mapping,
+        ) = (0, false);
         self.withhold_no_more();
         self.place_held(i, cx);
-        self.goes_on_or_begins_again(i, self.level_of_answer(), cause, cx);
+        self.continue_or_resend(i, self.level_of_answer(), cause, cx);
     }
 
     /// The peer has said where it begins again, or that it goes on. What was held belongs there; what arrived beyond comes once
@@ -147,13 +150,13 @@ impl Conn {
         self.subflows[i].rx.clear();
         self.recv.discard(self.subflows[i].id());
         self.recv.arrived.clear();
-        if let Some(held) = self.subflows[i].unexplained.take() {
+        if let Some(held) = self.subflows[i].held_unmapped.take() {
             let ssn = held.ssn();
             self.take_plain(i, ssn, &held.into_bytes(), cx);
         }
     }
 
-    fn goes_on_or_begins_again(
+    fn continue_or_resend(
         &mut self,
         i: usize,
         level: ProtocolLevel,
@@ -161,13 +164,13 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         let straight = self.straight(i);
-        if self.lattice.descend(level, cause) {
+        if self.fallback.descend(level, cause) {
             match straight {
                 Some(_) => self.infinite_from = straight,
-                None => self.sends_again(i),
+                None => self.rewinds_to_data_ack(i),
             }
             self.count_fallback(cause, cx);
-            self.rest_is_plain(i, cx);
+            self.become_plain(i, cx);
         }
     }
 
@@ -175,16 +178,16 @@ impl Conn {
     /// we send without mappings from now on, and has to hear where that begins. Where its own goes on, its infinite mapping
     /// will say, and until then what it sends is held. It is not answered by another MP_FAIL, or there were no end of them.
     // rfc8684:B10
-    pub(in crate::conn) fn falls_as_asked(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn fall_back_as_queried(&mut self, i: usize, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
-        self.goes_on_or_begins_again(i, level, FallbackCause::PeerFailed, cx);
-        self.asked_first = true;
-        self.say_where_it_goes_on(i);
+        self.continue_or_resend(i, level, FallbackCause::PeerFailed, cx);
+        self.query_sent = true;
+        self.send_infinite_mapping(i);
     }
 
     /// These numbers bring what came before. The peer repeats in order, so whatever lies between two such parts does, too.
-    pub(in crate::conn) fn comes_again(&mut self, i: usize, part: Range<Ssn>) {
-        let known = &mut self.subflows[i].repeated_after_fall;
+    pub(in crate::conn) fn note_retransmitted(&mut self, i: usize, part: Range<Ssn>) {
+        let known = &mut self.subflows[i].retransmitted_after_fallback;
         match known {
             Some(known) if part.end.after(known.end) => known.end = part.end,
             Some(_) => {}
@@ -201,7 +204,7 @@ impl Conn {
         bytes: &'a [u8],
     ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
         let sf = &mut self.subflows[i];
-        let Some(known) = &sf.repeated_after_fall else {
+        let Some(known) = &sf.retransmitted_after_fallback else {
             return (bytes, None);
         };
         let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
@@ -209,13 +212,13 @@ impl Conn {
             return (&bytes[..begin], None);
         }
         // Numbers come round.
-        sf.repeated_after_fall = None;
+        sf.retransmitted_after_fallback = None;
         (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
     }
 
     /// What of in-order bytes after the fall did not come before.
     pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
-        let Some((from, known)) = &mut self.peer_again else {
+        let Some((from, known)) = &mut self.peer_resends else {
             return bytes;
         };
         let before = if ssn.before(*from) {
@@ -229,7 +232,7 @@ impl Conn {
         *known -= again as u64;
         if reached && *known == 0 {
             // Numbers come round.
-            self.peer_again = None;
+            self.peer_resends = None;
         }
         &bytes[again..]
     }

@@ -53,7 +53,7 @@ const MAPPINGS_A_GAP: u64 = 8;
 
 /// Bytes that wait for a mapping.
 #[derive(Debug)]
-pub(crate) struct Unexplained {
+pub(crate) struct HeldUnmapped {
     pub(in crate::conn) ssn: Ssn,
     pub(in crate::conn) bytes: Vec<u8>,
     /// Where segments begin in them.
@@ -70,9 +70,9 @@ pub(crate) struct Unexplained {
     pub(in crate::conn) is_full: bool,
 }
 
-impl Unexplained {
+impl HeldUnmapped {
     /// Nothing yet, but what comes from this number on is asked about.
-    pub(in crate::conn) fn asked_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
+    pub(in crate::conn) fn queried_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
         Self {
             ssn,
             bytes: Vec::new(),
@@ -101,20 +101,20 @@ impl Unexplained {
     }
 
     /// The peer was asked to begin anew.
-    pub(crate) fn was_asked(&self) -> bool {
+    pub(crate) fn was_queried(&self) -> bool {
         self.asked
     }
 
     /// As `asked_about`, but the peer may have nothing more to say.
-    pub(in crate::conn) fn asked_at_need(ssn: Ssn, now: Instant) -> Self {
+    pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
         let tell = None;
-        let all = Self::asked_about(ssn, now, Instant::MAX);
+        let all = Self::queried_about(ssn, now, Instant::MAX);
         Self { tell, ..all }
     }
 
     /// Pieces of a segment of which the last one says where they belong.
     pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
-        let all = Self::asked_at_need(ssn, now);
+        let all = Self::queried_if_needed(ssn, now);
         Self { bytes, ..all }
     }
 
@@ -130,7 +130,7 @@ impl Unexplained {
 
 /// We fell to TCP, and the peer may not know: it is told what arrived, and by MP_FAIL where that is not mapped any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unheard {
+pub(crate) struct UnconfirmedFallback {
     at: Offset,
     again_at: Instant,
 }
@@ -192,14 +192,14 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
 
 /// So many single mappings were lost, and so many came: it is no chance any more. What is dropped to be repaired is missing
 /// for good if the peer falls to TCP meanwhile, for to its subflow it has arrived. Pure.
-fn are_too_many(gaps: u8, came: u64) -> bool {
-    gaps >= GAPS || came < u64::from(gaps) * MAPPINGS_A_GAP
+fn are_too_many(lost_mappings: u8, came: u64) -> bool {
+    lost_mappings >= GAPS || came < u64::from(lost_mappings) * MAPPINGS_A_GAP
 }
 
 impl Subflow {
     /// A mapping came, or none is expected any more.
     pub(in crate::conn) fn has_mappings_again(&mut self) {
-        (self.unmapped, self.unmapped_since, self.lacks) = (0, None, false);
+        (self.unmapped, self.unmapped_since, self.discarded_mapping) = (0, None, false);
     }
 }
 
@@ -210,8 +210,8 @@ impl Conn {
     }
 
     /// Whether the connection stays one of Multipath TCP is in the balance.
-    pub(crate) fn holds_something(&self) -> bool {
-        self.failing.is_some() || self.subflows.iter().any(|sf| sf.unexplained.is_some())
+    pub(crate) fn fallback_undecided(&self) -> bool {
+        self.checksum_failure.is_some() || self.subflows.iter().any(|sf| sf.held_unmapped.is_some())
     }
 
     /// Payload without a mapping may be held. Where some was dropped it is no part of the stream, but where nothing else has come
@@ -219,9 +219,9 @@ impl Conn {
     /// piece of its segment like that one: without the pieces before it, it could not count either, nor any after it.
     pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
         let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
-        let nothing_lost = sf.unmapped == 0 && !(sf.lacks && only);
+        let nothing_lost = sf.unmapped == 0 && !(sf.discarded_mapping && only);
         let stopped = self.mappings_stopped(i, now) && !only;
-        self.failing.is_none() && (nothing_lost || stopped)
+        self.checksum_failure.is_none() && (nothing_lost || stopped)
     }
 
     /// Mappings that are lost one by one leave others. Where none came for so long, none will.
@@ -235,10 +235,10 @@ impl Conn {
     /// ends all others, by a word that may not get through where they are: with another one up, we could not tell any more that
     /// nothing of the stream went that way. So none comes up.
     /// But a peer that has not fallen so long after did not hear it.
-    pub(crate) fn was_told_to_go_on(&self, now: Instant) -> bool {
+    pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
         let lately = |sf: &Subflow| {
             let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_HEAR);
-            sf.told_to_go_on.is_some_and(|told| now < heard_by(told))
+            sf.mp_fail_sent_at.is_some_and(|told| now < heard_by(told))
         };
         self.subflows.iter().any(lately)
     }
@@ -267,14 +267,14 @@ impl Conn {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
         } else if others != Others::None
-            || !sf.data_came_mapped && (only || sf.bareness.awaits_option)
+            || !sf.data_came_mapped && (only || sf.option_loss.awaits_option)
         {
             (None, short)
         } else {
             // The peer may say it once more, with a mapping.
             (None, (sf.tcp.rto() + MARGIN).times(2))
         };
-        let held = sf.unexplained.get_or_insert_with(|| Unexplained {
+        let held = sf.held_unmapped.get_or_insert_with(|| HeldUnmapped {
             ssn,
             bytes: Vec::new(),
             starts: Vec::new(),
@@ -305,7 +305,7 @@ impl Conn {
         self.settle_unmapped(i, cx);
         if self.subflows[i].reset_with.is_some() {
             // What was held is lost, and this has no place without it.
-        } else if self.lattice.speaks_multipath() {
+        } else if self.fallback.is_multipath() {
             self.unmapped(i, bytes.len(), cx);
         } else {
             self.take_plain(i, ssn, bytes, cx);
@@ -314,14 +314,14 @@ impl Conn {
 
     /// Looks whether a mapping explains what is held, or shows that options pass and this was lost. True if nothing is
     /// held any more.
-    pub(crate) fn explain(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn match_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let sf = &mut self.subflows[i];
-        let Some(held) = &sf.unexplained else {
+        let Some(held) = &sf.held_unmapped else {
             return true;
         };
         let ssn = held.ssn;
         let passed_since = sf.mappings > held.mappings;
-        let (told, asked) = (sf.told_to_go_on.is_some(), held.asked);
+        let (told, asked) = (sf.mp_fail_sent_at.is_some(), held.asked);
         let covered = sf.rx.current(ssn).is_some();
         // While something before the next mapping is missing, it may bring the mapping of what is held.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
@@ -332,9 +332,9 @@ impl Conn {
         }
         if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
             if !self.checksum {
-                let held = self.subflows[i].unexplained.take();
+                let held = self.subflows[i].held_unmapped.take();
                 self.withhold_no_more();
-                let bytes = held.map(Unexplained::into_bytes).unwrap_or_default();
+                let bytes = held.map(HeldUnmapped::into_bytes).unwrap_or_default();
                 let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
                 self.advanced(advanced, cx);
                 return true;
@@ -343,9 +343,9 @@ impl Conn {
                 // The answer is on its way, and places it.
                 return false;
             }
-            self.gaps = self.gaps.saturating_add(1);
+            self.lost_mappings = self.lost_mappings.saturating_add(1);
             let first = self.recv.next() == self.rx_start;
-            if first || told || are_too_many(self.gaps, self.subflows[i].mappings) {
+            if first || told || are_too_many(self.lost_mappings, self.subflows[i].mappings) {
                 // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
                 self.settle_unmapped(i, cx);
                 return true;
@@ -356,12 +356,12 @@ impl Conn {
             self.subflows[i].unmapped = 1;
         }
         self.take_held(i, cx);
-        self.subflows[i].unexplained.is_none()
+        self.subflows[i].held_unmapped.is_none()
     }
 
     /// What was held is taken by the mappings that are known by now.
     fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Some(held) = self.subflows[i].unexplained.take() {
+        if let Some(held) = self.subflows[i].held_unmapped.take() {
             self.withhold_no_more();
             let ssn = held.ssn;
             self.take_payload(i, ssn, &held.into_bytes(), None, cx);
@@ -385,7 +385,7 @@ impl Conn {
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
-            let Some(held) = &mut self.subflows[i].unexplained else {
+            let Some(held) = &mut self.subflows[i].held_unmapped else {
                 continue;
             };
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
@@ -403,8 +403,8 @@ impl Conn {
                 self.settle_unmapped(i, cx);
             } else if tell && (asked || self.goes_on_with_stream(i)) {
                 // A peer that hears this falls to TCP and sends nothing twice.
-                self.say_fail(i, self.recv.next(), cx);
-                self.subflows[i].told_to_go_on = Some(cx.now);
+                self.send_mp_fail(i, self.recv.next(), cx);
+                self.subflows[i].mp_fail_sent_at = Some(cx.now);
             }
         }
     }
@@ -413,7 +413,7 @@ impl Conn {
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
         let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
-        let Some(held) = &self.subflows[i].unexplained else {
+        let Some(held) = &self.subflows[i].held_unmapped else {
             return;
         };
         // What the peer was asked about is placed by its answer alone.
@@ -425,7 +425,7 @@ impl Conn {
             return;
         }
         if !only {
-            self.settle_beside(i, lost, cx);
+            self.settle_with_others(i, lost, cx);
             return;
         }
         let again = {
@@ -433,7 +433,7 @@ impl Conn {
             mapped && are_repeated(&held.bytes, &held.starts, back)
         };
         if again {
-            self.subflows[i].unexplained = None;
+            self.subflows[i].held_unmapped = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
@@ -443,18 +443,23 @@ impl Conn {
             FallbackCause::FirstDataWithout
         };
         // The last that came had options: the peer does not know that this data came without.
-        let speaks = !self.subflows[i].bareness.heard;
+        let speaks = !self.subflows[i].option_loss.heard;
         if !(mapped || speaks) {
             self.withhold_no_more();
         }
-        self.fall_to_infinite(i, cause, cx);
+        self.fall_back_to_infinite(i, cause, cx);
         let again_at = cx.now + self.subflows[i].tcp.rto();
-        self.unheard = Some(Unheard { at, again_at });
-        self.say_fail(i, at, cx);
+        self.unheard = Some(UnconfirmedFallback { at, again_at });
+        self.send_mp_fail(i, at, cx);
     }
 
     /// After the fall, the peer still says Data ACKs: it has not heard of it, or misses our Data ACKs. // rfc8684:B4
-    pub(crate) fn still_spoken_to(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn on_options_after_fallback(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        cx: &mut Cx<'_>,
+    ) {
         let speaks = seg.options.mptcp.iter().any(|option| match option {
             MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
             _ => false,
@@ -470,14 +475,14 @@ impl Conn {
             Some(unheard) if unheard.again_at <= cx.now => {
                 unheard.again_at = cx.now + self.subflows[i].tcp.rto();
                 let at = unheard.at;
-                self.say_fail(i, at, cx);
+                self.send_mp_fail(i, at, cx);
             }
             Some(_) => {}
         }
     }
 
     /// The peer has fallen, too.
-    pub(crate) fn fall_was_heard(&mut self) {
+    pub(crate) fn fallback_confirmed(&mut self) {
         self.unheard = None;
         self.withhold_no_more();
     }
@@ -495,53 +500,53 @@ impl Conn {
             return;
         }
         if !seg.options.mptcp.is_empty() {
-            let bareness = &mut self.subflows[i].bareness;
-            (bareness.repeats, bareness.repeated) = (0, None);
+            let option_loss = &mut self.subflows[i].option_loss;
+            (option_loss.repeats, option_loss.repeated) = (0, None);
             return;
         }
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
         // Pieces of one segment, of which the first may have the option, come together.
         let pause = self.subflows[i].tcp.rto().over(2);
-        let bareness = self.subflows[i].bareness;
-        let together = bareness.repeated.is_some_and(|at| cx.now < at + pause);
+        let option_loss = self.subflows[i].option_loss;
+        let together = option_loss.repeated.is_some_and(|at| cx.now < at + pause);
         if !again || together || !self.is_certainly_alone(i) {
             return;
         }
-        let bareness = &mut self.subflows[i].bareness;
-        bareness.repeated = Some(cx.now);
-        bareness.repeats = bareness.repeats.saturating_add(1);
-        if bareness.repeats < BARE_REPEATS {
+        let option_loss = &mut self.subflows[i].option_loss;
+        option_loss.repeated = Some(cx.now);
+        option_loss.repeats = option_loss.repeats.saturating_add(1);
+        if option_loss.repeats < BARE_REPEATS {
             return;
         }
         self.unheard = None;
         let known = self.remote.is_some() && self.subflows[i].is_first();
-        if known && self.lattice.speaks_multipath() && self.is_straight(i) {
-            self.fall_silently(i, cx);
+        if known && self.fallback.is_multipath() && self.is_straight(i) {
+            self.fall_back_silently(i, cx);
         }
     }
 
     /// Goes on as TCP without telling by an option: no option would arrive.
-    pub(in crate::conn) fn fall_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn fall_back_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self
-            .lattice
+            .fallback
             .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
         {
             self.count_fallback(FallbackCause::OptionsLost, cx);
-            self.rest_is_plain(i, cx);
+            self.become_plain(i, cx);
         }
     }
 
     /// Options of a peer that did not notice that we fell to TCP: its close counts, and what it says about falling.
-    pub(crate) fn take_late_dss(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
+    pub(crate) fn on_dss_after_fallback(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
         let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
             return;
         };
         if mapping.is_infinite() {
-            self.fall_was_heard(); // rfc8684:B14
-            let again = self.peer_begins_again(i, &mapping);
-            if self.subflows[i].was_asked() && !again && self.skips_something(i, &mapping) {
+            self.fallback_confirmed(); // rfc8684:B14
+            let again = self.on_peer_resend(i, &mapping);
+            if self.subflows[i].was_queried() && !again && self.skips_something(i, &mapping) {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-            } else if self.subflows[i].was_asked() {
+            } else if self.subflows[i].was_queried() {
                 self.place_held(i, cx);
                 if self.subflows[i].peer_finished {
                     self.ends_with_subflow(i);
@@ -553,7 +558,7 @@ impl Conn {
         let at = numbers.place(mapping.dsn, self.recv.next());
         if let Some(at) = at.filter(|_| len > 0) {
             if self.subflows[i].told.repeats(ssn, at, len) {
-                self.comes_again(i, ssn..ssn + u32::from(len));
+                self.note_retransmitted(i, ssn..ssn + u32::from(len));
             }
             // What lies behind a hole says nothing about what fills it.
             if self.delivered_ssn.is_some() {
@@ -565,9 +570,9 @@ impl Conn {
         }
         let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);
         if numbers.offset(last, self.recv.next()) == Some(self.recv.next()) {
-            self.late_fin = true;
+            self.data_fin_after_fallback = true;
             self.recv.note_end(self.recv.next());
-            self.tell_readable();
+            self.report_readable();
             self.subflows[i].tcp.force_ack();
         }
     }
@@ -600,7 +605,7 @@ mod tests {
 
     #[test]
     fn mappings_that_are_lost_now_and_then_are_repaired() {
-        for (gaps, came, expected) in [
+        for (lost_mappings, came, expected) in [
             (1, 2, true),
             (1, 7, true),
             (1, 8, false),
@@ -608,7 +613,11 @@ mod tests {
             (2, 16, false),
             (3, 1_000_000, true),
         ] {
-            assert_eq!(are_too_many(gaps, came), expected, "{gaps} of {came}");
+            assert_eq!(
+                are_too_many(lost_mappings, came),
+                expected,
+                "{lost_mappings} of {came}"
+            );
         }
     }
 

@@ -126,7 +126,7 @@ impl Conn {
     pub(crate) fn withheld_unanswered(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
         let sf = &self.subflows[i];
         let fell = self.withheld.is_some_and(|held| held.fell.is_some());
-        let answers = cx.now.since(sf.quiet.heard_at()) < sf.tcp.rto();
+        let answers = cx.now.since(sf.receiver_probe.last_received()) < sf.tcp.rto();
         if fell && answers && timeouts >= ANSWERED_TIMEOUTS {
             self.withhold_no_more();
         }

@@ -11,7 +11,7 @@ use manypath_wire::tcp::options::FastOpen;
 use crate::api::{Role, SubflowEnd};
 use crate::conn::dss::offset::{Numbering, Offset};
 use crate::conn::recv::queue::Placed;
-use crate::conn::subflow::{Greeting, Subflow};
+use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use manypath_tcp::machine::State;
 
@@ -41,7 +41,10 @@ impl Conn {
     /// Bytes that our SYN may take along.
     pub(crate) fn early_bytes(&self, i: usize) -> u64 {
         let sf = &self.subflows[i];
-        let first = matches!(sf.greeting, Greeting::CapableSyn | Greeting::Plain);
+        let first = matches!(
+            sf.handshake,
+            HandshakeState::CapableSyn | HandshakeState::Plain
+        );
         if first && sf.tcp.state() == State::SynSent && sf.tcp.offered_fast_open() {
             self.send.queued()
         } else {

@@ -17,7 +17,7 @@ const SILENT_TIMEOUTS: u8 = 3;
 
 /// Whether a path carries what has no options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BareQuestion {
+pub(crate) enum PlainProbe {
     /// Nobody wants to know.
     #[default]
     None,
@@ -27,7 +27,7 @@ pub(crate) enum BareQuestion {
     Answered(Instant),
 }
 
-impl BareQuestion {
+impl PlainProbe {
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             Self::Asked(until) | Self::Answered(until) => Some(until),
@@ -50,40 +50,40 @@ impl Conn {
             && self.send.una() == self.tx_start
             && self.send.next() > self.tx_start;
         let known = self.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
-        let only = self.is_certainly_alone(i) && self.lattice.speaks_multipath();
+        let only = self.is_certainly_alone(i) && self.fallback.is_multipath();
         silent && known && only && self.is_straight(i)
     }
 
     /// A retransmission timer fired, and the data goes again: behind it goes the question. // rfc8684:B4,H5
-    pub(in crate::conn) fn wants_bare_answer(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(in crate::conn) fn sends_plain_probe(&mut self, i: usize, cx: &Cx<'_>) {
         if self.is_unanswered(i) {
             let sf = &mut self.subflows[i];
-            sf.bare_question = BareQuestion::Asked(cx.now + sf.tcp.base_rto());
+            sf.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
             sf.tcp.probe(cx.now);
         }
     }
 
     /// Something came on a subflow. Without payload, which comes by itself, it is the answer: the path works.
-    pub(in crate::conn) fn bare_question_answered(&mut self, i: usize, seg: &Segment<'_>) {
-        let question = &mut self.subflows[i].bare_question;
-        if let (BareQuestion::Asked(until), true) = (*question, seg.payload.is_empty()) {
-            *question = BareQuestion::Answered(until);
+    pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: usize, seg: &Segment<'_>) {
+        let question = &mut self.subflows[i].plain_probe;
+        if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
+            *question = PlainProbe::Answered(until);
         }
     }
 
     /// The data and the question have had a time-out. If only that was answered, nothing with options gets through.
     // rfc8684:B4,H5
-    pub(in crate::conn) fn bare_questions_due(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            let question = self.subflows[i].bare_question;
+            let question = self.subflows[i].plain_probe;
             if question.deadline().is_none_or(|until| until > cx.now) {
                 continue;
             }
-            self.subflows[i].bare_question = BareQuestion::None;
-            let answered = matches!(question, BareQuestion::Answered(_));
+            self.subflows[i].plain_probe = PlainProbe::None;
+            let answered = matches!(question, PlainProbe::Answered(_));
             if answered && self.is_unanswered(i) {
-                self.fall_silently(i, cx);
-                self.try_at_once(i, cx);
+                self.fall_back_silently(i, cx);
+                self.retransmit_now(i, cx);
             }
         }
     }

@@ -10,7 +10,7 @@ use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
 use crate::api::{EventKind, FallbackCause, ProtocolLevel};
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
-use crate::conn::subflow::Greeting;
+use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
@@ -103,9 +103,9 @@ impl Conn {
     /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.early_answered(i, seg, cx);
-        (self.subflows[i].plain, self.subflows[i].plain_at) = (false, None);
+        (self.subflows[i].plain, self.subflows[i].option_retry_at) = (false, None);
         let answer =
-            capable_of(seg).filter(|_| self.lattice.speaks_multipath() && self.local.is_some());
+            capable_of(seg).filter(|_| self.fallback.is_multipath() && self.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
             (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
             (Err(Unusable::NoCrypto), _) => {
@@ -123,7 +123,7 @@ impl Conn {
                 self.learn_key(key);
                 self.checksum |= capable.checksum_required; // rfc8684:C24
                 self.no_joins_to_first |= capable.no_joins_here;
-                self.subflows[i].greeting = Greeting::CapableAck;
+                self.subflows[i].handshake = HandshakeState::CapableAck;
                 self.ask_for_first_ack(i, cx);
             }
             // rfc8684:C3,C29,B1,M1
@@ -141,7 +141,7 @@ impl Conn {
         let Some(local) = &self.local else {
             return false;
         };
-        let early = self.subflows[i].greeting == Greeting::CapableSynAck
+        let early = self.subflows[i].handshake == HandshakeState::CapableSynAck
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
             && third(seg, local.key()) == Third::Early;
@@ -164,13 +164,13 @@ impl Conn {
         if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
         {
             tcp.repeat_syn();
-            self.unsettled = true;
+            self.dirty = true;
         }
     }
 
     /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?
     pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        if self.subflows[i].greeting == Greeting::CapableSynAck {
+        if self.subflows[i].handshake == HandshakeState::CapableSynAck {
             let own = self.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
                 Third::Keys { peer, .. } => {
@@ -178,8 +178,8 @@ impl Conn {
                     // The third packet confirms what was agreed. // rfc8684:C24
                     self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
                     // It took our answer to an offer, whatever it has asked for since without one. // rfc8684:H5
-                    (self.subflows[i].greeting, self.subflows[i].plain) =
-                        (Greeting::CapableKeys, false);
+                    (self.subflows[i].handshake, self.subflows[i].plain) =
+                        (HandshakeState::CapableKeys, false);
                     self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
                 }
                 Third::WrongKeys => {
@@ -200,8 +200,8 @@ impl Conn {
 
     /// Multipath TCP is over before it began.
     pub(crate) fn go_plain(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        self.subflows[i].greeting = Greeting::Plain;
-        if self.lattice.descend(ProtocolLevel::PlainTcp, cause) {
+        self.subflows[i].handshake = HandshakeState::Plain;
+        if self.fallback.descend(ProtocolLevel::PlainTcp, cause) {
             self.count_fallback(cause, cx);
         }
         self.send.open_window();
@@ -215,11 +215,11 @@ impl Conn {
             self.push_event(EventKind::Created {
                 role: self.role,
                 tuple: self.first,
-                token: self.token().filter(|_| self.lattice.speaks_multipath()),
+                token: self.token().filter(|_| self.fallback.is_multipath()),
             });
         }
         self.established = true;
-        if self.lattice.speaks_multipath() {
+        if self.fallback.is_multipath() {
             self.send.data_ack(
                 self.send.una(),
                 u64::from(self.subflows[i].tcp.peer_window_in_units()),
@@ -246,11 +246,11 @@ impl Conn {
     /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
     pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
         let first = matches!(
-            self.subflows[i].greeting,
-            Greeting::CapableAck | Greeting::CapableKeys
+            self.subflows[i].handshake,
+            HandshakeState::CapableAck | HandshakeState::CapableKeys
         );
         if first {
-            self.subflows[i].greeting = Greeting::Done;
+            self.subflows[i].handshake = HandshakeState::Done;
         }
         if self.fully_established {
             return;
@@ -281,10 +281,10 @@ impl Conn {
     /// Keys are exchanged, so another path may show that it is better.
     pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
         let known = matches!(
-            self.subflows[i].greeting,
-            Greeting::CapableKeys | Greeting::Done
+            self.subflows[i].handshake,
+            HandshakeState::CapableKeys | HandshakeState::Done
         );
-        if known && !self.fully_established && self.lattice.speaks_multipath() {
+        if known && !self.fully_established && self.fallback.is_multipath() {
             self.fully_establish(cx);
         }
     }
@@ -295,7 +295,7 @@ impl Conn {
             self.proof_until = None;
             if !self.subflows.is_empty() {
                 self.proof_overdue(0, cx);
-                self.ask_where_it_stands(cx);
+                self.probe_caller(cx);
             }
         }
     }

@@ -10,7 +10,7 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
 use crate::conn::pipeline::ingest::interference;
-use crate::conn::subflow::{Greeting, Seat, Subflow};
+use crate::conn::subflow::{Endpoint, HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac::{JoinMac, Keys, equal};
 use crate::ids::SubflowId;
@@ -46,10 +46,10 @@ impl Conn {
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
-        self.lattice.may_join()
+        self.fallback.may_join()
             && self.fully_established
             && self.closed.is_none()
-            && !self.holds_something()
+            && !self.fallback_undecided()
             && self.remote.is_some()
     }
 
@@ -60,7 +60,7 @@ impl Conn {
 
     /// What a subflow takes will be there in a moment, as far as is known.
     pub(crate) fn joins_follow(&self) -> bool {
-        self.lattice.may_join() && !self.fully_established && self.closed.is_none()
+        self.fallback.may_join() && !self.fully_established && self.closed.is_none()
     }
 
     /// The peer wants no join there. // rfc8684:C19
@@ -70,17 +70,17 @@ impl Conn {
 
     /// The peer may join now. // rfc8684:C15
     pub(crate) fn accepts_joins(&self) -> bool {
-        self.takes_joins() && !self.holds_something()
+        self.takes_joins() && !self.fallback_undecided()
     }
 
     /// Whether the connection stays one of Multipath TCP is in the balance, and a join has to wait for that. A refusal would be for
     /// good (RFC 8684 section 3.6), and what is held is a matter of a moment as a rule.
     pub(crate) fn keeps_joins_waiting(&self) -> bool {
-        self.takes_joins() && self.holds_something()
+        self.takes_joins() && self.fallback_undecided()
     }
 
     fn takes_joins(&self) -> bool {
-        self.lattice.may_join()
+        self.fallback.may_join()
             && self.established
             && self.closed.is_none()
             && self.remote.is_some()
@@ -103,14 +103,14 @@ impl Conn {
     }
 
     /// The path manager hears of a subflow as soon as its SYN exists.
-    pub(crate) fn tell_opening(&mut self, seat: &Seat, cx: &mut Cx<'_>) {
+    pub(crate) fn tell_opening(&mut self, endpoint: &Endpoint, cx: &mut Cx<'_>) {
         let opening = pm::Event::Opening {
-            subflow: seat.id,
-            local_id: seat.local_id,
-            local: seat.tuple.local,
-            remote_id: seat.remote_id,
-            remote: seat.tuple.remote,
-            origin: seat.origin,
+            subflow: endpoint.id,
+            local_id: endpoint.local_id,
+            local: endpoint.tuple.local,
+            remote_id: endpoint.remote_id,
+            remote: endpoint.tuple.remote,
+            origin: endpoint.origin,
         };
         self.tell_manager(opening, cx);
     }
@@ -118,26 +118,26 @@ impl Conn {
     /// Adds a subflow; its machine says what is sent next.
     pub(crate) fn add_subflow(
         &mut self,
-        seat: Seat,
+        endpoint: Endpoint,
         tcp: Machine,
-        greeting: Greeting,
+        handshake: HandshakeState,
         cx: &mut Cx<'_>,
     ) {
-        self.next_subflow = seat.id.0.wrapping_add(1);
-        self.tell_opening(&seat, cx);
-        match greeting {
-            Greeting::JoinSyn { .. } => cx.count.join_sent += 1,
-            Greeting::JoinSynAck { .. } => cx.count.join_received += 1,
+        self.next_subflow = endpoint.id.0.wrapping_add(1);
+        self.tell_opening(&endpoint, cx);
+        match handshake {
+            HandshakeState::JoinSyn { .. } => cx.count.join_sent += 1,
+            HandshakeState::JoinSynAck { .. } => cx.count.join_received += 1,
             _ => {}
         }
-        let subflow = Subflow::new(seat, tcp, greeting, cx.now);
+        let subflow = Subflow::new(endpoint, tcp, handshake, cx.now);
         self.samples.push(subflow.sample());
         self.subflows.push(subflow);
     }
 
     /// The SYN/ACK of a join that we opened.
     pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSyn { nonce } = self.subflows[i].greeting else {
+        let HandshakeState::JoinSyn { nonce } = self.subflows[i].handshake else {
             return;
         };
         let Some(&Join::SynAck {
@@ -160,16 +160,16 @@ impl Conn {
             self.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
-        if self.was_told_to_go_on(cx.now) {
+        if self.awaits_fallback_of_peer(cx.now) {
             self.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
             return;
         }
         let proof = JoinMac::compute(keys, nonce, theirs).ack();
         let sf = &mut self.subflows[i];
         let repeat_at = cx.now + sf.tcp.rto();
-        sf.seat.remote_id = addr_id; // rfc8684:J4
-        sf.seat.backup_there = backup;
-        sf.greeting = Greeting::JoinAck {
+        sf.endpoint.remote_id = addr_id; // rfc8684:J4
+        sf.endpoint.backup_there = backup;
+        sf.handshake = HandshakeState::JoinAck {
             proof,
             sent_at: Some(cx.now),
             repeat_at,
@@ -180,7 +180,7 @@ impl Conn {
 
     /// The third packet of a join that the peer opened.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let Greeting::JoinSynAck { local, remote } = self.subflows[i].greeting else {
+        let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake else {
             return;
         };
         let Some(keys) = self.keys() else { return };
@@ -191,10 +191,10 @@ impl Conn {
                     hmac,
                 ) =>
             {
-                if !self.takes_its_place(i, cx) {
+                if !self.takes_over_place(i, cx) {
                     return;
                 }
-                self.subflows[i].greeting = Greeting::Done;
+                self.subflows[i].handshake = HandshakeState::Done;
                 self.joined = true;
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
@@ -214,8 +214,8 @@ impl Conn {
 
     /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Greeting::JoinAck { sent_at, .. } = self.subflows[i].greeting {
-            if !self.takes_its_place(i, cx) {
+        if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake {
+            if !self.takes_over_place(i, cx) {
                 return;
             }
             let sf = &mut self.subflows[i];
@@ -223,7 +223,7 @@ impl Conn {
             if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
             }
-            sf.greeting = Greeting::Done;
+            sf.handshake = HandshakeState::Done;
             self.joined = true;
             cx.count.join_established += 1;
             self.better_than_failing(cx);
@@ -234,12 +234,12 @@ impl Conn {
     pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let rto = self.subflows[i].tcp.rto();
-            let Greeting::JoinAck {
+            let HandshakeState::JoinAck {
                 sent_at,
                 repeat_at,
                 repeats,
                 ..
-            } = &mut self.subflows[i].greeting
+            } = &mut self.subflows[i].handshake
             else {
                 continue;
             };
@@ -268,19 +268,24 @@ impl Conn {
             return;
         }
         self.lonely_until = None;
-        let seat = self.subflows[i].seat;
+        let endpoint = self.subflows[i].endpoint;
         self.push_event(EventKind::SubflowUp {
-            subflow: seat.id,
-            tuple: seat.tuple,
-            iface: seat.iface,
-            local_id: seat.local_id,
-            remote_id: seat.remote_id,
-            origin: seat.origin,
-            backup: seat.backup_here || seat.backup_there,
+            subflow: endpoint.id,
+            tuple: endpoint.tuple,
+            iface: endpoint.iface,
+            local_id: endpoint.local_id,
+            remote_id: endpoint.remote_id,
+            origin: endpoint.origin,
+            backup: endpoint.backup_here || endpoint.backup_there,
         });
-        self.tell_manager(pm::Event::Up { subflow: seat.id }, cx);
-        self.rescue_from_stale(i);
-        if seat.origin == SubflowOrigin::Recreated {
+        self.tell_manager(
+            pm::Event::Up {
+                subflow: endpoint.id,
+            },
+            cx,
+        );
+        self.reinject_from_stale(i);
+        if endpoint.origin == SubflowOrigin::Recreated {
             self.replaces(i, cx);
         }
     }

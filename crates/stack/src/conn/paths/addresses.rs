@@ -63,7 +63,7 @@ impl Conn {
             },
             cx,
         );
-        self.steering.hear(&EventKind::LocalUp {
+        self.controller.hear(&EventKind::LocalUp {
             iface: path.iface,
             addr: path.addr,
             backup: path.backup,
@@ -162,7 +162,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
         let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
-        self.subflows[i].seat.backup_here = backup;
+        self.subflows[i].endpoint.backup_here = backup;
         cx.count.prio_sent += 1;
         self.signal(i, MptcpOption::Prio(Prio { backup }));
         Ok(())
@@ -182,7 +182,7 @@ impl Conn {
 
     fn signal(&mut self, i: usize, option: MptcpOption) {
         let signals = &mut self.subflows[i].signals;
-        if signals.len() < MOST_SIGNALS && self.lattice.speaks_multipath() {
+        if signals.len() < MOST_SIGNALS && self.fallback.is_multipath() {
             signals.push_back(option);
         }
     }
@@ -249,7 +249,7 @@ impl Conn {
             return;
         }
         self.proven(i, cx);
-        let carried_port = self.subflows[i].seat.tuple.remote.port();
+        let carried_port = self.subflows[i].endpoint.tuple.remote.port();
         let event = pm::Event::Advertised {
             id: add.addr_id,
             addr: add.addr,
@@ -288,10 +288,10 @@ impl Conn {
     /// The peer changes how we should use this subflow. // rfc8684:P2
     pub(crate) fn on_prio(&mut self, i: usize, backup: bool, cx: &mut Cx<'_>) {
         cx.count.prio_received += 1;
-        let seat = &mut self.subflows[i].seat;
-        if seat.backup_there != backup {
-            seat.backup_there = backup;
-            let subflow = seat.id;
+        let endpoint = &mut self.subflows[i].endpoint;
+        if endpoint.backup_there != backup {
+            endpoint.backup_there = backup;
+            let subflow = endpoint.id;
             self.push_event(EventKind::PriorityChanged { subflow, backup });
         }
     }

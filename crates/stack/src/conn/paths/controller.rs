@@ -17,7 +17,7 @@ use crate::pm::{self, Policy, Reason, Verdict};
 
 /// A controller inside the connection, what it has heard and not judged yet, and what it wants done.
 #[derive(Debug, Default)]
-pub(crate) struct Steering {
+pub(crate) struct PathController {
     controller: Option<Box<Controller>>,
     heard: Vec<EventKind>,
     orders: VecDeque<crate::api::Command>,
@@ -25,7 +25,7 @@ pub(crate) struct Steering {
     early: Vec<NewSubflow>,
 }
 
-impl Steering {
+impl PathController {
     pub(crate) fn new(policy: PathManager) -> Self {
         Self {
             controller: Controller::of(policy).map(Box::new),
@@ -53,18 +53,18 @@ impl Conn {
     /// Lets the controller judge what it has heard. Opening a subflow takes the stack, which asks for
     /// [orders](Conn::poll_order).
     pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
-        let due = self.steering.deadline().is_some_and(|at| at <= cx.now);
-        if self.steering.heard.is_empty() && !due {
+        let due = self.controller.deadline().is_some_and(|at| at <= cx.now);
+        if self.controller.heard.is_empty() && !due {
             return;
         }
         if self.closed.is_some() {
-            self.steering = Steering::default();
+            self.controller = PathController::default();
             return;
         }
-        let Some(mut controller) = self.steering.controller.take() else {
+        let Some(mut controller) = self.controller.controller.take() else {
             return;
         };
-        let heard = core::mem::take(&mut self.steering.heard);
+        let heard = core::mem::take(&mut self.controller.heard);
         let view = View::from(&self.info());
         let mut orders = Vec::new();
         for event in &heard {
@@ -73,17 +73,17 @@ impl Conn {
         if controller.deadline().is_some_and(|at| at <= cx.now) {
             orders.extend(controller.react(cx.now, None, &view));
         }
-        self.steering.controller = Some(controller);
+        self.controller.controller = Some(controller);
         for order in orders {
             let verdict = order.command.map_or(Verdict::Leave, Verdict::Command);
             self.note_decision(verdict, Reason::Controller(order.why), cx);
-            self.steering.orders.extend(order.command);
+            self.controller.orders.extend(order.command);
         }
     }
 
     /// Something that the controller wants done.
     pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
-        self.steering.orders.pop_front()
+        self.controller.orders.pop_front()
     }
 
     /// A subflow is wanted that cannot be made yet. It is made when the connection is fully established, so that a
@@ -91,18 +91,18 @@ impl Conn {
     pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
         self.remote_of(wanted)?;
         let most = usize::from(self.opts.max_subflows);
-        if self.subflows.len() + self.steering.early.len() >= most {
+        if self.subflows.len() + self.controller.early.len() >= most {
             return Err(StackError::TooMany);
         }
-        self.steering.early.push(*wanted);
+        self.controller.early.push(*wanted);
         Ok(())
     }
 
     /// The connection is fully established: what was asked for before is made now.
     pub(crate) fn release_early_orders(&mut self) {
-        let early = core::mem::take(&mut self.steering.early);
+        let early = core::mem::take(&mut self.controller.early);
         let orders = early.into_iter().map(crate::api::Command::Create);
-        self.steering.orders.extend(orders);
+        self.controller.orders.extend(orders);
     }
 
     /// Writes into the decision log.
@@ -114,7 +114,7 @@ impl Conn {
 
     /// A controller could not have the subflow that it wanted.
     pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
-        if let Some(controller) = &mut self.steering.controller {
+        if let Some(controller) = &mut self.controller.controller {
             controller.refused(cx.now, wanted);
         }
         self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
@@ -125,13 +125,13 @@ impl Conn {
         let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
         manager.set_policy(Policy::from(policy));
         self.opts.path_manager = policy;
-        let early = core::mem::take(&mut self.steering.early);
-        self.steering = Steering {
+        let early = core::mem::take(&mut self.controller.early);
+        self.controller = PathController {
             early,
-            ..Steering::new(policy)
+            ..PathController::new(policy)
         };
         if self.fully_established {
-            self.steering.hear(&EventKind::JoinsAllowed);
+            self.controller.hear(&EventKind::JoinsAllowed);
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Conn {
         let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
         // Without the last subflow and without joins there is no connection.
         let needed = !self.has_other(i) && !self.may_join();
-        if needed || !self.lattice.speaks_multipath() {
+        if needed || !self.fallback.is_multipath() {
             return Err(StackError::InvalidState);
         }
         let why = MptcpOption::Reset(Reset {

@@ -27,7 +27,7 @@ impl Conn {
     /// Nothing leaves from an address at present: what lives there is potentially failed. // rfc8684:R4
     pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
-        self.steering.hear(&EventKind::LocalDown { iface, addr });
+        self.controller.hear(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if self.is_at(i, iface, addr) {
                 self.uplink_fails(i, Uplink::Stalled, cx);
@@ -39,7 +39,7 @@ impl Conn {
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.outside.retain(|(inside, _)| *inside != addr);
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
-        self.steering.hear(&EventKind::LocalDown { iface, addr });
+        self.controller.hear(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if !self.is_at(i, iface, addr) {
                 continue;
@@ -60,14 +60,14 @@ impl Conn {
     }
 
     fn is_at(&self, i: usize, iface: IfaceId, addr: IpAddr) -> bool {
-        let seat = &self.subflows[i].seat;
-        seat.iface == iface && seat.tuple.local.ip() == addr
+        let endpoint = &self.subflows[i].endpoint;
+        endpoint.iface == iface && endpoint.tuple.local.ip() == addr
     }
 
     /// Others carry at once what a subflow had in flight.
     fn uplink_fails(&mut self, i: usize, uplink: Uplink, cx: &mut Cx<'_>) {
         self.subflows[i].uplink = uplink;
-        self.unsettled = true;
+        self.dirty = true;
         self.schedule.forget();
         self.becomes_stale(i, cx);
         self.refresh_sample(i);
@@ -78,10 +78,10 @@ impl Conn {
         let (addr, to) = (path.addr, path.iface);
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            let waits = sf.uplink == Uplink::NoAddress && sf.seat.tuple.local.ip() == addr;
-            if waits && sf.seat.iface != to {
-                let from = core::mem::replace(&mut sf.seat.iface, to);
-                sf.seat.offload = path.offload;
+            let waits = sf.uplink == Uplink::NoAddress && sf.endpoint.tuple.local.ip() == addr;
+            if waits && sf.endpoint.iface != to {
+                let from = core::mem::replace(&mut sf.endpoint.iface, to);
+                sf.endpoint.offload = path.offload;
                 self.tell_manager(pm::Event::LocalMoved { from, to, addr }, cx);
             }
         }
@@ -96,7 +96,7 @@ impl Conn {
             let sf = &mut self.subflows[i];
             sf.tcp.set_mss(cx.now, path.mss());
             match core::mem::replace(&mut sf.uplink, Uplink::Works) {
-                Uplink::Works => self.try_at_once(i, cx),
+                Uplink::Works => self.retransmit_now(i, cx),
                 Uplink::Stalled | Uplink::NoAddress => self.goes_on(i, cx),
             }
         }
@@ -106,25 +106,25 @@ impl Conn {
     /// has been sending learns it from an acknowledgement, which tells what arrived besides (of a keepalive, whose number is old,
     /// it takes neither); whether it is there is what the keepalive asks.
     fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.unsettled = true;
+        self.dirty = true;
         self.schedule.forget();
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_restored(cx.now) {
-            sf.hinted = Some(cx.now);
+            sf.retried_at = Some(cx.now);
             cx.count.subflow_hinted += 1;
         } else {
             sf.tcp.force_ack();
             sf.tcp.probe_liveness(cx.now);
-            self.answers_again(i, cx);
+            self.recovers(i, cx);
         }
         self.refresh_sample(i);
     }
 
     /// The neighbours of an interface answer again: what is silent there is sent again.
-    pub(crate) fn try_interface_at_once(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
+    pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            if self.subflows[i].seat.iface == iface {
-                self.try_at_once(i, cx);
+            if self.subflows[i].endpoint.iface == iface {
+                self.retransmit_now(i, cx);
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::fallback::Others;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::recv::queue::Placed;
-use crate::conn::subflow::Greeting;
+use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 
 /// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
@@ -41,9 +41,9 @@ impl Conn {
         outcome: &Outcome,
         cx: &mut Cx<'_>,
     ) {
-        if !self.lattice.speaks_multipath() || self.remote.is_none() {
+        if !self.fallback.is_multipath() || self.remote.is_none() {
             if seg.options.mptcp.fail().is_some() {
-                self.on_fail_again(i, cx);
+                self.on_mp_fail_repeated(i, cx);
             }
             // Its application let go before it heard that we fell. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
@@ -51,9 +51,9 @@ impl Conn {
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {
-                self.take_late_dss(i, dss, cx);
+                self.on_dss_after_fallback(i, dss, cx);
             }
-            self.still_spoken_to(i, seg, cx);
+            self.on_options_after_fallback(i, seg, cx);
             return;
         }
         let mut dss = None;
@@ -64,17 +64,17 @@ impl Conn {
                 MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
                 MptcpOption::RemoveAddr(remove) => self.on_remove_addr(i, remove, cx),
                 MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
-                MptcpOption::Fail(fail) => self.on_fail(i, *fail, cx),
+                MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
                 MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
                 // The fourth packet was lost, before which the peer sends nothing. // rfc8684:J10,J11
-                MptcpOption::Join(_) if self.subflows[i].greeting == Greeting::Done => {
+                MptcpOption::Join(_) if self.subflows[i].handshake == HandshakeState::Done => {
                     self.subflows[i].tcp.force_ack();
                 }
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
                 MptcpOption::Private(_) => {}
             }
         }
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             // It fell by one of them, and where the stream ends is for the FIN to say now. // rfc8684:B13
             return;
         }
@@ -115,22 +115,25 @@ impl Conn {
         // A mapping may have come before its data, on a segment without.
         let unknown = sf.rx.first().is_none();
         // A peer that knows our keys does not end its only subflow without a word. // rfc8684:B13
-        let keys_only = matches!(sf.greeting, Greeting::CapableAck | Greeting::CapableKeys);
+        let keys_only = matches!(
+            sf.handshake,
+            HandshakeState::CapableAck | HandshakeState::CapableKeys
+        );
         let gone = outcome.fin && keys_only;
         let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.data_came_mapped;
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let bareness = self.subflows[i].bareness;
-        let bare_before = bareness.ever || bareness.repeats > 0;
-        self.heard_bare(i);
+        let option_loss = self.subflows[i].option_loss;
+        let bare_before = option_loss.ever || option_loss.repeats > 0;
+        self.on_segment_without_options(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
-            self.fall_to_infinite(i, FallbackCause::OptionsLost, cx);
+            self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);
             return;
         }
         if !(blind || bare) {
             if outcome.acked > 0 {
-                self.note_bare_ack(i, cx);
+                self.on_ack_without_options(i, cx);
             }
             return;
         }
@@ -138,15 +141,15 @@ impl Conn {
         let certain = blind || gone;
         match (self.subflows[i].is_first(), self.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
-            (true, Others::None) if self.spoke && self.subflows.len() == 1 => {}
+            (true, Others::None) if self.dss_sent && self.subflows.len() == 1 => {}
             // The stream may have begun on another subflow. This is held, until a mapping or the peer says what it is.
             (true, Others::None) if !self.is_certainly_alone(i) => {}
             // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
             // sooner both fall back the better.
-            (true, Others::None) => self.fall_to_infinite(i, cause, cx),
-            (false, _) if !bare => self.answered_by_somebody(i, cx),
+            (true, Others::None) => self.fall_back_to_infinite(i, cause, cx),
+            (false, _) if !bare => self.on_ack_without_data_ack(i, cx),
             // A piece of a segment may have come without its option, which then follows.
-            (false, _) if certain && !empty => self.subflows[i].bareness.awaits_option = true,
+            (false, _) if certain && !empty => self.subflows[i].option_loss.awaits_option = true,
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
@@ -159,7 +162,7 @@ impl Conn {
     /// that would say what ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        self.goes_on_with_stream(i) && sf.unexplained.is_none() && self.is_straight(i)
+        self.goes_on_with_stream(i) && sf.held_unmapped.is_none() && self.is_straight(i)
     }
 
     fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
@@ -167,7 +170,7 @@ impl Conn {
             self.proven(i, cx);
         }
         if let Some(ack) = dss.data_ack {
-            self.subflows[i].answered_by.heard();
+            self.subflows[i].acked_by.heard();
             self.on_data_ack(i, ack, window, cx);
         }
         if let Some(mapping) = dss.mapping {
@@ -199,12 +202,12 @@ impl Conn {
             cx.count.data_ack_invalid += 1;
             // It counts the subflow's bytes, of which something on the way makes more: it tells as little as none.
             if self.is_certainly_alone(i) {
-                self.subflows[i].bareness.note();
+                self.subflows[i].option_loss.note();
             }
             return;
         }
         if done.bytes > 0 || done.fin {
-            self.unsettled = true;
+            self.dirty = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
             self.peer_has_more(before, cx);
@@ -227,8 +230,8 @@ impl Conn {
             self.on_infinite(i, mapping, cx);
             return;
         }
-        if let Some(failing) = self.failing {
-            if !self.works_beside_failing(i, &failing, cx.now) {
+        if let Some(checksum_failure) = self.checksum_failure {
+            if !self.works_beside_failing(i, &checksum_failure, cx.now) {
                 self.said_again_while_failing(i, mapping, data_fin);
                 return;
             }
@@ -295,10 +298,10 @@ impl Conn {
 
     fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
-        if end == self.recv.next() && !was_known && self.holds_unexplained(i) {
+        if end == self.recv.next() && !was_known && self.holds_unmapped_bytes(i) {
             // The stream ends here, and yet more of it came: something on the way makes it longer.
             self.settle_unmapped(i, cx);
-            if !self.lattice.speaks_multipath() {
+            if !self.fallback.is_multipath() {
                 return;
             }
         }
@@ -311,16 +314,16 @@ impl Conn {
         if self.recv.finished() || !was_known {
             self.subflows[i].tcp.force_ack();
         }
-        self.unsettled = true;
+        self.dirty = true;
         if self.recv.finished() && !was_finished {
-            self.tell_readable();
+            self.report_readable();
         }
     }
 
     /// Something is held that no mapping explains.
-    fn holds_unexplained(&mut self, i: usize) -> bool {
+    fn holds_unmapped_bytes(&mut self, i: usize) -> bool {
         let sf = &mut self.subflows[i];
-        let held = sf.unexplained.as_ref();
+        let held = sf.held_unmapped.as_ref();
         held.is_some_and(|held| sf.rx.current(held.ssn()).is_none())
     }
 
@@ -332,10 +335,10 @@ impl Conn {
         self.subflows[i]
             .told
             .note(mapping.ssn, mapping.at, mapping.len);
-        let held = &self.subflows[i].unexplained;
+        let held = &self.subflows[i].held_unmapped;
         let held = held
             .as_ref()
-            .map(crate::conn::fallback::unmapped::Unexplained::ssn);
+            .map(crate::conn::fallback::unmapped::HeldUnmapped::ssn);
         let from = held.unwrap_or(from);
         // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
         // shrank meanwhile is no reason to refuse what was allowed.
@@ -365,15 +368,15 @@ impl Conn {
         }
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
-        if !self.lattice.speaks_multipath() && !self.subflows[i].was_asked() {
+        if !self.fallback.is_multipath() && !self.subflows[i].was_queried() {
             self.take_plain(i, ssn, bytes, cx);
             return;
         }
-        if !self.explain(i, cx) {
+        if !self.match_unmapped(i, cx) {
             self.hold_unmapped(i, ssn, bytes, cx);
             return;
         }
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             self.take_plain(i, ssn, bytes, cx);
             return;
         }
@@ -383,9 +386,9 @@ impl Conn {
             if self.subflows[i].reset_with.is_some() {
                 return;
             }
-            if let Some(failing) = self.failing {
-                match failing.subflow() == self.subflows[i].id() {
-                    true => self.hold(i, failing, rest, cx),
+            if let Some(checksum_failure) = self.checksum_failure {
+                match checksum_failure.subflow() == self.subflows[i].id() {
+                    true => self.hold(i, checksum_failure, rest, cx),
                     // What is held is in the order of the other one.
                     false => self.unmapped(i, rest.len(), cx),
                 }
@@ -480,7 +483,10 @@ impl Conn {
         let mut any = false;
         for j in (0..self.subflows.len()).filter(|j| *j != i) {
             let sf = &mut self.subflows[j];
-            let (owner, silent_at) = (sf.id(), sf.quiet.heard_at() + sf.tcp.base_rto());
+            let (owner, silent_at) = (
+                sf.id(),
+                sf.receiver_probe.last_received() + sf.tcp.base_rto(),
+            );
             let claims = self.recv.claims_any(owner, at..at + len as u64);
             if let Some(partial) = sf.rx.partial_mut().filter(|_| claims && now > silent_at) {
                 partial.lost = true;
@@ -494,7 +500,7 @@ impl Conn {
     /// The subflow acknowledged it, and it does not count. What is still missing of it is none of this subflow's any more, which
     /// therefore cannot go on as the stream.
     fn was_dropped(&mut self, i: usize, m: &RxMapping) {
-        self.subflows[i].lacks |= m.at + u64::from(m.len) > self.recv.next();
+        self.subflows[i].discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
     }
 
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
@@ -535,7 +541,7 @@ impl Conn {
 
     pub(crate) fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
         if bytes > 0 {
-            self.tell_readable();
+            self.report_readable();
         }
     }
 
@@ -553,9 +559,9 @@ impl Conn {
     }
 
     /// Tells the application, once until it has read everything.
-    pub(crate) fn tell_readable(&mut self) {
-        if !self.readable_told && self.established {
-            self.readable_told = true;
+    pub(crate) fn report_readable(&mut self) {
+        if !self.readable_reported && self.established {
+            self.readable_reported = true;
             self.push_event(EventKind::Readable);
         }
     }

@@ -7,9 +7,9 @@ use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
-use crate::conn::failover::pep::AnsweredBy;
+use crate::conn::failover::pep::AckedBy;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::Greeting;
+use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -46,10 +46,10 @@ impl Conn {
     /// New payload for which the connection has no room left at all, though its subflow was once told of a window. It is left
     /// to the subflow to send it again: what a subflow acknowledged and the connection dropped would take much longer.
     fn is_full_for(&self, i: usize, seg: &Segment<'_>) -> bool {
-        let established = self.established && self.lattice.speaks_multipath();
+        let established = self.established && self.fallback.is_multipath();
         let new =
             !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
-        established && new && self.failing.is_none() && self.recv.allowance() == 0
+        established && new && self.checksum_failure.is_none() && self.recv.allowance() == 0
     }
 
     fn on_admitted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
@@ -58,8 +58,11 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return false;
         }
-        let greeted = matches!(self.subflows[i].greeting, Greeting::Done | Greeting::Plain);
-        self.unsettled |= !(greeted && self.established);
+        let greeted = matches!(
+            self.subflows[i].handshake,
+            HandshakeState::Done | HandshakeState::Plain
+        );
+        self.dirty |= !(greeted && self.established);
         let tcp = &self.subflows[i].tcp;
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
@@ -68,7 +71,7 @@ impl Conn {
         }
         // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
-        self.greeted_again(i, seg, cx);
+        self.on_handshake_repeated(i, seg, cx);
         self.subflows[i].mappings_before = self.subflows[i].mappings;
         let ctx = Context {
             group: GroupView {
@@ -84,7 +87,7 @@ impl Conn {
         cx.count.challenge_ack += after.0 - before.0;
         cx.count.reply_limited += after.1 - before.1;
         if outcome.reset {
-            self.unsettled = true;
+            self.dirty = true;
             self.on_reset(i, seg, cx);
             return false;
         }
@@ -92,7 +95,7 @@ impl Conn {
             cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
             if why == Reject::Reset {
-                self.doubt_after_reset(i, cx.now);
+                self.probe_after_reset(i, cx.now);
             }
             return why == Reject::Handshake;
         }
@@ -106,15 +109,15 @@ impl Conn {
         if outcome.acked > 0 || outcome.fin_acked {
             self.on_subflow_acked(i, has_data_ack(seg), cx);
         } else if outcome.acceptable() {
-            self.on_sign_of_life(i, cx);
+            self.on_peer_alive(i, cx);
         }
         if outcome.verdict == Verdict::OldDuplicate {
             self.take_repeated_infinite(i, seg, cx);
         }
-        self.note_heard(i, outcome.in_order.is_some(), cx);
-        self.bare_question_answered(i, seg);
+        self.on_received(i, outcome.in_order.is_some(), cx);
+        self.on_plain_probe_answer(i, seg);
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
-        self.heard_while_failing(i, again, cx.now);
+        self.received_while_failing(i, again, cx.now);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
         self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
         let tcp = &self.subflows[i].tcp;
@@ -139,18 +142,21 @@ impl Conn {
                 self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
             }
         }
-        self.explain(i, cx);
+        self.match_unmapped(i, cx);
         if outcome.fin {
             let bare = !seg.header.flags.fin() || seg.options.mptcp.is_empty();
             self.on_subflow_fin(i, bare, cx);
             self.withhold_no_more();
             // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
             // has fallen to TCP already. // rfc8684:B13
-            if !self.subflows[i].was_asked() {
+            if !self.subflows[i].was_queried() {
                 self.settle_unmapped(i, cx);
             }
-            if self.failing.is_some_and(|failing| failing.subflow() == id) {
-                self.fall_to_infinite(i, FallbackCause::Checksum, cx);
+            if self
+                .checksum_failure
+                .is_some_and(|checksum_failure| checksum_failure.subflow() == id)
+            {
+                self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             }
         }
         // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
@@ -159,26 +165,25 @@ impl Conn {
         }
         self.refresh_sample(i);
         self.take_up(i, cx);
-        self.unsettled |=
-            outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
+        self.dirty |= outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
         false
     }
 
     fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        match (self.subflows[i].greeting.clone(), self.role) {
-            (Greeting::CapableSyn, _) | (Greeting::Plain, Role::Initiator) => {
+        match (self.subflows[i].handshake.clone(), self.role) {
+            (HandshakeState::CapableSyn, _) | (HandshakeState::Plain, Role::Initiator) => {
                 self.called_back(i, seg, cx)
             }
-            (Greeting::CapableSynAck, _) | (Greeting::Plain, Role::Responder) => {
+            (HandshakeState::CapableSynAck, _) | (HandshakeState::Plain, Role::Responder) => {
                 self.call_accepted(i, seg, cx)
             }
-            (Greeting::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
-            (Greeting::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
+            (HandshakeState::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
+            (HandshakeState::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
             (
-                Greeting::CapableAck
-                | Greeting::CapableKeys
-                | Greeting::JoinAck { .. }
-                | Greeting::Done,
+                HandshakeState::CapableAck
+                | HandshakeState::CapableKeys
+                | HandshakeState::JoinAck { .. }
+                | HandshakeState::Done,
                 _,
             ) => {}
         }
@@ -186,30 +191,31 @@ impl Conn {
 
     fn on_subflow_acked(&mut self, i: usize, says_data_ack: bool, cx: &mut Cx<'_>) {
         let una = self.send.una();
-        self.subflows[i].swallowed.acked(una);
+        self.subflows[i].subflow_acked_only.acked(una);
         let sf = &mut self.subflows[i];
-        let (swallowed, lag) = (&mut sf.swallowed, &mut sf.lag);
+        let (subflow_acked_only, data_ack_delay) =
+            (&mut sf.subflow_acked_only, &mut sf.data_ack_delay);
         // Of who lost its options nobody knows what it waits for.
-        let counts = says_data_ack || sf.answered_by != AnsweredBy::Peer;
+        let counts = says_data_ack || sf.acked_by != AckedBy::Peer;
         sf.tx.acked(sf.tcp.snd_una_ssn(), |part| {
             if counts && part.end > una {
-                lag.acknowledged(part.clone(), cx.now);
+                data_ack_delay.acknowledged(part.clone(), cx.now);
             }
-            swallowed.note(part, una);
+            subflow_acked_only.note(part, una);
         });
         let subflow_una = sf.tcp.snd_una_ssn();
-        sf.copies.acked(subflow_una);
+        sf.duplicates.acked(subflow_una);
         // Numbers come round.
         sf.penalised.take_if(|upto| upto.before_eq(subflow_una));
         sf.release_retained();
-        if (sf.is_stale() || sf.suspect) && sf.tcp.backoffs() == 0 {
-            self.answers_again(i, cx);
+        if (sf.is_stale() || sf.potentially_failed) && sf.tcp.backoffs() == 0 {
+            self.recovers(i, cx);
         }
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             self.withheld_answered(i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
-            let counts = self.again_from.is_none_or(|from| !una.before(from));
+            let counts = self.resend_from.is_none_or(|from| !una.before(from));
             let upto = self.subflows[i]
                 .tx
                 .first_unacked(una)
@@ -218,7 +224,7 @@ impl Conn {
                 self.send.subflow_acked(upto);
             }
             // Numbers come round.
-            self.again_from.take_if(|from| una.after(*from));
+            self.resend_from.take_if(|from| una.after(*from));
         }
     }
 
@@ -257,7 +263,7 @@ impl Conn {
         self.subflows[i].end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
-        } else if !self.lattice.speaks_multipath() && self.closed.is_none() && !handshake {
+        } else if !self.fallback.is_multipath() && self.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
     }
@@ -267,10 +273,10 @@ impl Conn {
         let sf = &mut self.subflows[i];
         sf.peer_finished = true;
         // Of who fell to TCP it ends the stream, and ours would end what the application has not written yet.
-        let may_be_plain = bare && self.lattice.speaks_multipath() && !self.joined;
+        let may_be_plain = bare && self.fallback.is_multipath() && !self.joined;
         let open = self.send.fin == FinState::Open && !self.recv.finished();
         sf.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             self.ends_with_subflow(i);
         } else if self.fast_close.is_some() {
             // Our own end is not one in order.
@@ -279,7 +285,7 @@ impl Conn {
             self.finish_with_data_fin();
         } else if !self.recv.finished() {
             // The stream is to go on elsewhere: a path that has died there unnoticed would leave the reader waiting for ever.
-            self.doubt_others(i, cx);
+            self.probe_others(i, cx);
         }
     }
 }

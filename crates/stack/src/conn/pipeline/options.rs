@@ -14,7 +14,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 use crate::conn::Conn;
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::{Explanation, Greeting, Subflow};
+use crate::conn::subflow::{Explanation, HandshakeState, Subflow};
 
 /// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
@@ -25,14 +25,14 @@ fn add(list: &mut MptcpOptions, option: MptcpOption) {
 }
 
 /// The last byte goes once more, to say what the FIN behind it means.
-fn says_farewell(plan: &Plan) -> bool {
+fn sends_final_mapping(plan: &Plan) -> bool {
     plan.kind == Kind::KeepAlive && plan.len > 0
 }
 
 impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
-        if self.lattice.speaks_multipath() {
+        if self.fallback.is_multipath() {
             // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
             return if self.long_numbers() { 28 } else { 24 };
         }
@@ -41,7 +41,7 @@ impl Conn {
             let mut subflows = self.subflows.iter();
             subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
         };
-        let infinite = self.lattice.infinite_due() || self.again_from.is_some_and(unsaid);
+        let infinite = self.fallback.infinite_due() || self.resend_from.is_some_and(unsaid);
         match (infinite, self.unheard.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
@@ -64,7 +64,7 @@ impl Conn {
             }
             return;
         }
-        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.bare_question.is_asked() {
+        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.plain_probe.is_asked() {
             return;
         }
         if self.says_fast_close(sf, plan) {
@@ -75,13 +75,16 @@ impl Conn {
             add(list, self.dss_with(None, false));
             return;
         }
-        match &sf.greeting {
-            Greeting::Plain => match (mapping, sf.signals.front()) {
+        match &sf.handshake {
+            HandshakeState::Plain => match (mapping, sf.signals.front()) {
                 (Some(mapping), _) if self.wants_infinite(mapping) => {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.unheard.is_some() && !sf.tcp.reports_holes() && !says_farewell(plan) {
+                    if self.unheard.is_some()
+                        && !sf.tcp.reports_holes()
+                        && !sends_final_mapping(plan)
+                    {
                         add(list, self.late_dss());
                     } else if mapping.is_none()
                         && (self.infinite_on_bare || self.says_end_as_tcp(plan))
@@ -97,7 +100,7 @@ impl Conn {
                 }
             },
             // rfc8684:C1,C4,C16,C17,C20,C28
-            Greeting::CapableSyn => {
+            HandshakeState::CapableSyn => {
                 if plan.kind == Kind::Syn && !sf.plain {
                     add(
                         list,
@@ -105,7 +108,7 @@ impl Conn {
                     );
                 }
             }
-            Greeting::CapableSynAck => {
+            HandshakeState::CapableSynAck => {
                 // Data that leaves before the keys are here has a mapping and no Data ACK. // rfc8684:O5
                 if let Some(m) = mapping {
                     add(list, self.dss(Some(m)));
@@ -117,29 +120,29 @@ impl Conn {
                     add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
                 }
             }
-            Greeting::CapableAck => self.unproven_options(i, mapping, list),
-            Greeting::JoinSyn { nonce } => {
+            HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
+            HandshakeState::JoinSyn { nonce } => {
                 if let Some(remote) = &self.remote {
                     // rfc8684:J1,J2,J3,J5
                     add(
                         list,
                         MptcpOption::Join(Join::Syn {
-                            backup: sf.seat.backup_here,
-                            addr_id: sf.seat.local_id,
+                            backup: sf.endpoint.backup_here,
+                            addr_id: sf.endpoint.local_id,
                             token: remote.token,
                             nonce: *nonce,
                         }),
                     );
                 }
             }
-            Greeting::JoinSynAck { local, remote } => {
+            HandshakeState::JoinSynAck { local, remote } => {
                 if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
                 {
                     add(
                         list,
                         MptcpOption::Join(Join::SynAck {
-                            backup: sf.seat.backup_here,
-                            addr_id: sf.seat.local_id,
+                            backup: sf.endpoint.backup_here,
+                            addr_id: sf.endpoint.local_id,
                             hmac,
                             nonce: *local,
                         }),
@@ -147,16 +150,18 @@ impl Conn {
                 }
             }
             // rfc8684:J11
-            Greeting::JoinAck { proof, .. } => {
+            HandshakeState::JoinAck { proof, .. } => {
                 add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
             }
             // What only asks the caller where it stands, or goes without on purpose, must not prove that options pass.
-            Greeting::CapableKeys | Greeting::Done
-                if self.was_told_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
-            Greeting::CapableKeys | Greeting::Done if self.is_plain_fin(plan) => {
+            HandshakeState::CapableKeys | HandshakeState::Done
+                if self.sent_caller_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
+            HandshakeState::CapableKeys | HandshakeState::Done if self.is_plain_fin(plan) => {
                 add(list, self.dss_with(None, false));
             }
-            Greeting::CapableKeys | Greeting::Done => self.established_options(i, mapping, list),
+            HandshakeState::CapableKeys | HandshakeState::Done => {
+                self.established_options(i, mapping, list)
+            }
         }
     }
 
@@ -178,7 +183,7 @@ impl Conn {
             // A box may have dropped the option's packets so far: this once without.
             None if self.subflows[i].plain => {}
             // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
-            None if self.data_fin_due() && !self.subflows[i].greet_next => {
+            None if self.data_fin_due() && !self.subflows[i].handshake_next => {
                 add(list, self.dss(None))
             }
             None => add(
@@ -250,8 +255,8 @@ impl Conn {
         let last = self.send.fin != FinState::Open && self.send.all_sent();
         let mapping = self
             .bare_data_fin()
-            .filter(|_| last && self.lattice.infinite_due() && !self.infinite_said);
-        let at = self.recv.next() + u64::from(self.late_fin);
+            .filter(|_| last && self.fallback.infinite_due() && !self.infinite_said);
+        let at = self.recv.next() + u64::from(self.data_fin_after_fallback);
         MptcpOption::Dss(Dss {
             data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),
             mapping,
@@ -322,16 +327,16 @@ impl Conn {
         // The farewell may be lost, and the FIN is repeated.
         let alone_knows = self.alone_knows() && self.remote.is_some();
         let fin = plan.fin && (self.joined || alone_knows);
-        (fin || says_farewell(plan)) && self.lattice.infinite_due()
+        (fin || sends_final_mapping(plan)) && self.fallback.infinite_due()
     }
 
     /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before
     /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
     fn wants_infinite(&self, mapping: &TxMapping) -> bool {
-        match self.again_from {
+        match self.resend_from {
             Some(from) if mapping.ssn == from => true,
-            Some(from) => self.lattice.infinite_due() && mapping.ssn.after(from),
-            None => self.lattice.infinite_due(),
+            Some(from) => self.fallback.infinite_due() && mapping.ssn.after(from),
+            None => self.fallback.infinite_due(),
         }
     }
 
@@ -364,7 +369,10 @@ impl Conn {
 
     /// Our MP_FASTCLOSE has no answer yet: it goes with whatever is said without data.
     fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
-        let introduced = matches!(sf.greeting, Greeting::CapableKeys | Greeting::Done);
+        let introduced = matches!(
+            sf.handshake,
+            HandshakeState::CapableKeys | HandshakeState::Done
+        );
         self.fast_close.is_some() && introduced && plan.len == 0
     }
 

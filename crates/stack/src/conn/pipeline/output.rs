@@ -12,9 +12,9 @@ use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::dss::offset::Offset;
 use crate::conn::pipeline::packet;
-use crate::conn::pull::path_view::Copy;
+use crate::conn::pull::path_view::Duplicate;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::Greeting;
+use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
@@ -69,12 +69,12 @@ struct Parcel {
 
 impl Conn {
     /// The connection may write some packets now.
-    pub(crate) fn begin_turn(&mut self) {
-        self.schedule.begin_turn();
-        self.tell_window();
+    pub(crate) fn begin_poll(&mut self) {
+        self.schedule.begin_poll();
+        self.advertise_window();
     }
 
-    /// Writes at most one packet. [`begin_turn`](Self::begin_turn) was called since anything arrived or was read.
+    /// Writes at most one packet. [`begin_poll`](Self::begin_turn) was called since anything arrived or was read.
     pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let mut outcome = match self.transmit_data_somewhere(slots, cx) {
             Progress::Sent => return Progress::Sent,
@@ -107,10 +107,10 @@ impl Conn {
     }
 
     /// Lets every subflow offer what the connection can take. // rfc8684:W2
-    pub(crate) fn tell_window(&mut self) {
+    pub(crate) fn advertise_window(&mut self) {
         let step = self.window_step();
         let window = self.recv.window(step);
-        if !self.lattice.speaks_multipath() {
+        if !self.fallback.is_multipath() {
             for sf in &mut self.subflows {
                 sf.tcp.set_recv_window(self.recv.room());
             }
@@ -138,9 +138,9 @@ impl Conn {
     /// The peer has called, and nothing but its keys has come.
     fn awaits_first_data(&self) -> bool {
         let first = self.subflows.first();
-        first.is_some_and(|sf| match sf.greeting {
-            Greeting::CapableKeys => true,
-            Greeting::Done => self.was_told_nothing(),
+        first.is_some_and(|sf| match sf.handshake {
+            HandshakeState::CapableKeys => true,
+            HandshakeState::Done => self.sent_caller_nothing(),
             _ => false,
         })
     }
@@ -153,22 +153,22 @@ impl Conn {
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        sf.finish && !sf.tcp.fin_sent() && !self.owes_farewell()
+        sf.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
     }
 
     /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
     pub(in crate::conn) fn offer(&self, i: usize, available: u64, again: bool) -> Offer {
         let sf = &self.subflows[i];
-        let plain = !self.lattice.speaks_multipath();
+        let plain = !self.fallback.is_multipath();
         let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
         // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
         // delayed.
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.finish || closing) && !self.owes_farewell(),
+            fin: (sf.finish || closing) && !self.owes_final_byte(),
             option_space: self.option_space(),
-            max_burst: sf.seat.offload.max_burst.min(LONGEST_MAPPING),
+            max_burst: sf.endpoint.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
             // What was a whole segment elsewhere is often none here, and nothing will join it; nor what the writer ended with, which
             // goes at once with a FIN as well.
@@ -202,18 +202,21 @@ impl Conn {
     }
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
-        if self.failing.is_some_and(|failing| failing.is_answered()) {
+        if self
+            .checksum_failure
+            .is_some_and(|checksum_failure| checksum_failure.is_answered())
+        {
             return Progress::Nothing;
         }
         self.note_schedule();
-        let trial = self.next_trial(cx);
-        if self.transmit_copy(trial, slots, cx) == Progress::Sent {
+        let trial = self.next_reprobe(cx);
+        if self.transmit_duplicate(trial, slots, cx) == Progress::Sent {
             return Progress::Sent;
         }
-        let reinjection = self.send.reinjection(|avoid| self.can_rescue(avoid));
+        let reinjection = self.send.reinjection(|avoid| self.can_reinject(avoid));
         let (bytes, purpose, source) = match reinjection {
             Some(r) => {
-                let purpose = Purpose::Reinjection(self.not_again_on(r.avoid));
+                let purpose = Purpose::Reinjection(self.excluded_for(r.avoid));
                 (r.to - r.from, purpose, Source::Reinjected(r.from))
             }
             None => {
@@ -222,10 +225,10 @@ impl Conn {
             }
         };
         if bytes == 0 {
-            return match self.rescue_edge(slots, cx) {
+            return match self.reinjection_edge(slots, cx) {
                 Progress::Nothing => {
-                    let copy = self.next_copy(cx);
-                    self.transmit_copy(copy, slots, cx)
+                    let copy = self.next_duplicate(cx);
+                    self.transmit_duplicate(copy, slots, cx)
                 }
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             };
@@ -244,7 +247,7 @@ impl Conn {
             Choice::Wait => Progress::Nothing,
         };
         match sent {
-            Progress::Nothing => match self.rescue_edge(slots, cx) {
+            Progress::Nothing => match self.reinjection_edge(slots, cx) {
                 Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             },
@@ -252,9 +255,9 @@ impl Conn {
         }
     }
 
-    fn transmit_copy(
+    fn transmit_duplicate(
         &mut self,
-        copy: Option<Copy>,
+        copy: Option<Duplicate>,
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
@@ -316,7 +319,7 @@ impl Conn {
 
     /// Settles where a plan's payload comes from and shortens it to one mapping.
     fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
-        if plan.kind == Kind::KeepAlive && self.owes_farewell() {
+        if plan.kind == Kind::KeepAlive && self.owes_final_byte() {
             let at = Offset(self.send.end().0 - 1);
             return Some((Plan { len: 1, ..plan }, Source::Farewell(at)));
         }
@@ -351,7 +354,7 @@ impl Conn {
             );
             return Progress::Nothing;
         };
-        let sums = self.checksum && self.lattice.speaks_multipath();
+        let sums = self.checksum && self.fallback.is_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
                 let new = matches!(source, Source::New(_));
@@ -378,7 +381,7 @@ impl Conn {
         // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
         // such a segment for data of that one. It pushes the end of each burst as well.
         let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
-        plan.push |= self.lattice.speaks_multipath() && mapping.as_ref().is_some_and(ends);
+        plan.push |= self.fallback.is_multipath() && mapping.as_ref().is_some_and(ends);
         let sf = &self.subflows[i];
         let mut draft = packet::Draft::new(sf, &plan);
         draft.compose(sf, &plan, cx.now, |list| {
@@ -397,10 +400,10 @@ impl Conn {
         };
         match self.lend(&mut parcel, &mut draft, slots) {
             Gather::Taken => {}
-            Gather::Full => return Progress::Blocked(sf.seat.iface),
+            Gather::Full => return Progress::Blocked(sf.endpoint.iface),
             Gather::Declined => {
                 if !self.put(&mut parcel, &mut draft, slots) {
-                    return Progress::Blocked(sf.seat.iface);
+                    return Progress::Blocked(sf.endpoint.iface);
                 }
             }
         }
@@ -415,7 +418,7 @@ impl Conn {
         draft: &mut packet::Draft,
         slots: &mut dyn Slots,
     ) -> Gather {
-        let iface = self.subflows[parcel.i].seat.iface;
+        let iface = self.subflows[parcel.i].endpoint.iface;
         let len = parcel.plan.len;
         if len < WORTH_LENDING
             || draft.needs_sum()
@@ -434,7 +437,7 @@ impl Conn {
 
     /// Writes headers and payload into a slot of the device. False: there is none.
     fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
-        let iface = self.subflows[parcel.i].seat.iface;
+        let iface = self.subflows[parcel.i].endpoint.iface;
         let Some(buffer) = slots.slot(iface, draft.room()) else {
             return false;
         };
@@ -474,7 +477,7 @@ impl Conn {
     fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
         let mut others = others.map(|j| &self.subflows[j]);
-        self.lattice.speaks_multipath()
+        self.fallback.is_multipath()
             && self.send.fin == FinState::Queued
             && at + u64::from(len) == self.send.end()
             && at > self.tx_start
@@ -531,14 +534,14 @@ impl Conn {
                 cx.count.copied_bytes += u64::from(plan.len);
                 let range = from..from + u64::from(plan.len);
                 self.send.note_repeated(range.end);
-                sf.copies.sent(&range, plan.ssn + plan.len);
+                sf.duplicates.sent(&range, plan.ssn + plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Farewell(_) => {
                 cx.count.retransmitted += 1;
                 // The FIN waited for this.
-                (self.took_leave, sf.finish) = (true, true);
+                (self.final_byte_sent, sf.finish) = (true, true);
             }
             Source::Empty => {}
         }
@@ -547,8 +550,8 @@ impl Conn {
         {
             sf.tx.push(m);
             sf.first_end.get_or_insert(m.at + u64::from(m.len));
-            if self.lattice.infinite_due() {
-                self.lattice.infinite_sent();
+            if self.fallback.infinite_due() {
+                self.fallback.infinite_sent();
                 self.infinite_on_bare = false;
             }
         }
@@ -560,7 +563,7 @@ impl Conn {
                     // Nothing else is said of a connection that is over: a signal that waits for its turn would have it sent for ever.
                     self.subflows[i].signals.clear();
                 }
-                self.subflows[i].greet_next ^= true;
+                self.subflows[i].handshake_next ^= true;
                 self.subflows[i].plain = false;
             }
             _ => {}
@@ -574,7 +577,7 @@ impl Conn {
         if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
             self.schedule.note_moved();
         }
-        self.spoke |= gone.dss().is_some();
+        self.dss_sent |= gone.dss().is_some();
         if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
             self.recent_acks.note(self.recv.data_ack());
         }
@@ -582,7 +585,7 @@ impl Conn {
         self.infinite_said |= mapping.is_some_and(|mapping| mapping.is_infinite());
         // After a fall it is the FIN that counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
-        if data_fin && self.lattice.speaks_multipath() {
+        if data_fin && self.fallback.is_multipath() {
             self.data_fin_sent(cx);
         }
         self.refresh_sample(i);

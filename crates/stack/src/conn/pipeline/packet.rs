@@ -39,7 +39,7 @@ impl Draft {
     /// Without headers so far.
     pub(crate) fn new(sf: &Subflow, plan: &Plan) -> Self {
         Self {
-            tuple: sf.seat.tuple,
+            tuple: sf.endpoint.tuple,
             header: Header::EMPTY,
             ecn: sf.tcp.ecn(plan),
             header_len: 0,
@@ -50,7 +50,7 @@ impl Draft {
             } else {
                 0
             },
-            partial_checksum: sf.seat.offload.checksum,
+            partial_checksum: sf.endpoint.offload.checksum,
         }
     }
 

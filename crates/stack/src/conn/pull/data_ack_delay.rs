@@ -33,7 +33,7 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// What is known of it on one subflow.
 #[derive(Debug, Default)]
-pub(crate) struct Lag {
+pub(crate) struct DataAckDelay {
     /// Parts that the subflow acknowledged, and when it did.
     awaited: VecDeque<(Range<Offset>, Instant)>,
     smoothed: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct Lag {
     known: Instant,
 }
 
-impl Lag {
+impl DataAckDelay {
     /// The subflow acknowledged this part.
     pub(crate) fn acknowledged(&mut self, part: Range<Offset>, now: Instant) {
         if self.awaited.len() < MOST {
@@ -88,7 +88,7 @@ impl Conn {
         let una = self.send.una();
         let most = self.data_rto();
         for sf in &mut self.subflows {
-            if sf.lag.answered(before, una, most, cx.now) {
+            if sf.data_ack_delay.answered(before, una, most, cx.now) {
                 self.schedule.forget();
             }
         }
@@ -111,55 +111,55 @@ mod tests {
 
     #[test]
     fn the_peer_answers_so_much_later() {
-        let mut lag = Lag::default();
-        lag.acknowledged(part(0, 1_400), ms(2));
-        lag.acknowledged(part(1_400, 2_800), ms(3));
-        assert!(!lag.answered(Offset(0), Offset(1_399), MOST_LAG, ms(10)));
-        assert_eq!(lag.get(), Duration::ZERO);
-        assert!(lag.answered(Offset(1_399), Offset(1_400), MOST_LAG, ms(18)));
-        assert_eq!(lag.get(), Duration::from_millis(2));
-        assert!(lag.answered(Offset(1_400), Offset(9_000), MOST_LAG, ms(83)));
-        assert_eq!(lag.get(), Duration::from_micros(11_750));
-        assert!(!lag.answered(Offset(2_800), Offset(9_000), MOST_LAG, ms(90)));
+        let mut data_ack_delay = DataAckDelay::default();
+        data_ack_delay.acknowledged(part(0, 1_400), ms(2));
+        data_ack_delay.acknowledged(part(1_400, 2_800), ms(3));
+        assert!(!data_ack_delay.answered(Offset(0), Offset(1_399), MOST_LAG, ms(10)));
+        assert_eq!(data_ack_delay.get(), Duration::ZERO);
+        assert!(data_ack_delay.answered(Offset(1_399), Offset(1_400), MOST_LAG, ms(18)));
+        assert_eq!(data_ack_delay.get(), Duration::from_millis(2));
+        assert!(data_ack_delay.answered(Offset(1_400), Offset(9_000), MOST_LAG, ms(83)));
+        assert_eq!(data_ack_delay.get(), Duration::from_micros(11_750));
+        assert!(!data_ack_delay.answered(Offset(2_800), Offset(9_000), MOST_LAG, ms(90)));
         // The next ones come at once.
-        lag.acknowledged(part(9_000, 9_100), ms(90));
-        assert!(lag.answered(Offset(9_000), Offset(9_100), MOST_LAG, ms(90)));
-        assert!(lag.get() < Duration::from_millis(11));
+        data_ack_delay.acknowledged(part(9_000, 9_100), ms(90));
+        assert!(data_ack_delay.answered(Offset(9_000), Offset(9_100), MOST_LAG, ms(90)));
+        assert!(data_ack_delay.get() < Duration::from_millis(11));
         // One that takes for ever counts as so much.
-        lag.acknowledged(part(9_100, 9_200), ms(100));
-        assert!(lag.answered(Offset(9_100), Offset(9_200), Duration::ZERO, ms(90_000)));
-        assert!(lag.get() < Duration::from_millis(11));
+        data_ack_delay.acknowledged(part(9_100, 9_200), ms(100));
+        assert!(data_ack_delay.answered(Offset(9_100), Offset(9_200), Duration::ZERO, ms(90_000)));
+        assert!(data_ack_delay.get() < Duration::from_millis(11));
     }
 
     #[test]
     fn what_waited_for_others_tells_nothing() {
-        let mut lag = Lag::default();
-        lag.acknowledged(part(1_400, 2_800), ms(2));
-        assert!(!lag.answered(Offset(0), Offset(2_800), MOST_LAG, ms(900)));
+        let mut data_ack_delay = DataAckDelay::default();
+        data_ack_delay.acknowledged(part(1_400, 2_800), ms(2));
+        assert!(!data_ack_delay.answered(Offset(0), Offset(2_800), MOST_LAG, ms(900)));
         // What was missing came here, at last, as well: only of that it is known how long it took.
-        lag.acknowledged(part(4_200, 5_600), ms(900));
-        lag.acknowledged(part(2_800, 4_200), ms(1_900));
-        assert!(lag.answered(Offset(2_800), Offset(5_600), MOST_LAG, ms(1_908)));
-        assert_eq!(lag.get(), Duration::from_millis(1));
+        data_ack_delay.acknowledged(part(4_200, 5_600), ms(900));
+        data_ack_delay.acknowledged(part(2_800, 4_200), ms(1_900));
+        assert!(data_ack_delay.answered(Offset(2_800), Offset(5_600), MOST_LAG, ms(1_908)));
+        assert_eq!(data_ack_delay.get(), Duration::from_millis(1));
     }
 
     #[test]
     fn what_was_long_ago_fades() {
-        let mut lag = Lag::default();
-        lag.acknowledged(part(0, 1_400), ms(0));
-        assert!(lag.answered(Offset(0), Offset(1_400), MOST_LAG, ms(800)));
-        assert!(!lag.answered(Offset(1_400), Offset(2_800), MOST_LAG, ms(10_799)));
-        assert!(lag.answered(Offset(2_800), Offset(4_200), MOST_LAG, ms(10_800)));
-        assert!(!lag.answered(Offset(4_200), Offset(5_600), MOST_LAG, ms(10_900)));
-        assert_eq!(lag.get(), Duration::from_millis(50));
+        let mut data_ack_delay = DataAckDelay::default();
+        data_ack_delay.acknowledged(part(0, 1_400), ms(0));
+        assert!(data_ack_delay.answered(Offset(0), Offset(1_400), MOST_LAG, ms(800)));
+        assert!(!data_ack_delay.answered(Offset(1_400), Offset(2_800), MOST_LAG, ms(10_799)));
+        assert!(data_ack_delay.answered(Offset(2_800), Offset(4_200), MOST_LAG, ms(10_800)));
+        assert!(!data_ack_delay.answered(Offset(4_200), Offset(5_600), MOST_LAG, ms(10_900)));
+        assert_eq!(data_ack_delay.get(), Duration::from_millis(50));
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut lag = Lag::default();
+        let mut data_ack_delay = DataAckDelay::default();
         for i in 0..1_000 {
-            lag.acknowledged(part(i, i + 1), ms(i));
+            data_ack_delay.acknowledged(part(i, i + 1), ms(i));
         }
-        assert!(lag.memory() <= 2 * MOST * size_of::<(Range<Offset>, Instant)>());
+        assert!(data_ack_delay.memory() <= 2 * MOST * size_of::<(Range<Offset>, Instant)>());
     }
 }

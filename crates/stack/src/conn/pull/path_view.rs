@@ -14,8 +14,8 @@ use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, History, Need, PathView, Purpose, Scheduler, hold_back, leave_to_quicker, may_copy,
-    shun_queues,
+    Choice, History, Need, PathView, Purpose, Scheduler, hold_back, leave_to_quicker,
+    may_duplicate, shun_queues,
 };
 
 /// What a connection keeps for its scheduler.
@@ -44,7 +44,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// The connection's turn begins: devices may have room again.
-    pub(crate) fn begin_turn(&mut self) {
+    pub(crate) fn begin_poll(&mut self) {
         self.full.clear();
         self.said = 0;
         self.moved = false;
@@ -123,7 +123,7 @@ impl Schedule {
 
 /// A copy that the scheduler chose.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct Duplicate {
     pub(crate) on: SubflowId,
     pub(crate) at: Offset,
     pub(crate) bytes: u64,
@@ -166,7 +166,7 @@ impl Conn {
             sf.tcp.can_send_new(cx.now, &offer)
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
-        let is_full = self.schedule.full.contains(&sf.seat.iface);
+        let is_full = self.schedule.full.contains(&sf.endpoint.iface);
         if congested || !sf.carries_data() || is_full || self.would_hold_up(i) {
             return 0;
         }
@@ -206,7 +206,7 @@ impl Conn {
             }
         }
         let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i]);
-        view.copies = sf.copies.bytes();
+        view.duplicates = sf.duplicates.bytes();
         view.can_send = can_send;
         view.backup = sf.is_backup();
         view.stale = sf.is_potentially_failed();
@@ -219,27 +219,27 @@ impl Conn {
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.pace(i);
         let delivery = delivery(&pace, inflight);
-        let lag = sf.lag.get();
+        let data_ack_delay = sf.data_ack_delay.get();
         PathView {
             subflow: sf.id(),
-            srtt: sf.tcp.srtt().map(|srtt| srtt + lag),
+            srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
             rttvar: sf.tcp.rttvar(),
             rto: sf.tcp.rto(),
             cwnd,
             mss: sf.tcp.data_mss(self.schedule.option_space),
             inflight,
             oldest: sf.tcp.head_sent_at().filter(|_| !sf.tcp.in_recovery()),
-            copies: 0,
+            duplicates: 0,
             cwnd_room: cwnd.saturating_sub(inflight),
             window: sf.tcp.peer_window_field_scaled(),
             can_send: 0,
-            delivery: delivery.queued + lag,
-            least: delivery.empty + lag,
+            delivery: delivery.queued + data_ack_delay,
+            least: delivery.empty + data_ack_delay,
             capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,
             unproven: sf.tcp.is_unproven() && !pace.is_full(),
-            home: sf.seat.tuple.local.ip() == self.first.local.ip(),
+            home: sf.endpoint.tuple.local.ip() == self.first.local.ip(),
             backup: false,
             stale: false,
             established: false,
@@ -301,9 +301,9 @@ impl Conn {
     }
 
     /// What to copy now that nothing new can be sent, if the scheduler is one that copies.
-    pub(crate) fn next_copy(&mut self, cx: &mut Cx<'_>) -> Option<Copy> {
-        let alone = self.subflows.len() < 2 || !self.lattice.speaks_multipath();
-        if !self.opts.scheduler.copies() || alone {
+    pub(crate) fn next_duplicate(&mut self, cx: &mut Cx<'_>) -> Option<Duplicate> {
+        let alone = self.subflows.len() < 2 || !self.fallback.is_multipath();
+        if !self.opts.scheduler.duplicates() || alone {
             return None;
         }
         self.begin_views();
@@ -311,9 +311,13 @@ impl Conn {
         for i in 0..self.subflows.len() {
             // To look for something costs more the more is in flight: only where there is room for it.
             let sf = &self.subflows[i];
-            let may = may_copy(sf.copies.bytes(), sf.tcp.cwnd());
+            let may = may_duplicate(sf.duplicates.bytes(), sf.tcp.cwnd());
             let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
-            let part = if has_room { self.copy_for(i) } else { None };
+            let part = if has_room {
+                self.duplicate_for(i)
+            } else {
+                None
+            };
             let room = match &part {
                 Some(part) => self.room(i, part.end.since(part.start), true, cx),
                 None => 0,
@@ -323,10 +327,10 @@ impl Conn {
             }
             self.view(i, room);
         }
-        match self.pick(u64::MAX, Purpose::Copy(without), cx) {
+        match self.pick(u64::MAX, Purpose::Duplicate(without), cx) {
             Choice::Send(on) => {
-                let part = self.copy_for(self.position(on)?)?;
-                Some(Copy {
+                let part = self.duplicate_for(self.position(on)?)?;
+                Some(Duplicate {
                     on,
                     at: part.start,
                     bytes: part.end.since(part.start),

@@ -14,7 +14,7 @@ use crate::conn::dss::offset::Offset;
 
 /// One subflow's copies.
 #[derive(Debug, Default)]
-pub(crate) struct Copies {
+pub(crate) struct Duplicates {
     /// Everything before was copied, or needs no copy here.
     upto: Offset,
     /// The end and the length of each copy in flight.
@@ -22,7 +22,7 @@ pub(crate) struct Copies {
     bytes: u32,
 }
 
-impl Copies {
+impl Duplicates {
     /// Bytes of copies in flight.
     pub(crate) fn bytes(&self) -> u32 {
         self.bytes
@@ -84,12 +84,12 @@ impl Copies {
 
 impl Conn {
     /// What a subflow could copy.
-    pub(crate) fn copy_for(&mut self, i: usize) -> Option<Range<Offset>> {
+    pub(crate) fn duplicate_for(&mut self, i: usize) -> Option<Range<Offset>> {
         let una = self.send.una();
         let (before, rest) = self.subflows.split_at_mut(i);
         let (sf, after) = rest.split_first_mut()?;
         let others = before.iter().chain(after.iter()).map(|other| &other.tx);
-        sf.copies.next(una, &sf.tx, others)
+        sf.duplicates.next(una, &sf.tx, others)
     }
 }
 
@@ -117,15 +117,15 @@ mod tests {
 
     /// Everything that is copied when nothing is acknowledged, as starts and ends.
     fn all(own: &[(u64, u16)], others: &[&[(u64, u16)]], una: u64) -> alloc::vec::Vec<(u64, u64)> {
-        let mut copies = Copies::default();
+        let mut duplicates = Duplicates::default();
         let own = maps(own);
         let others: alloc::vec::Vec<_> = others.iter().map(|parts| maps(parts)).collect();
         let mut found = alloc::vec::Vec::new();
         let mut ssn = Ssn::new(1);
-        while let Some(part) = copies.next(Offset(una), &own, others.iter()) {
+        while let Some(part) = duplicates.next(Offset(una), &own, others.iter()) {
             found.push((part.start.0, part.end.0));
             ssn += 1;
-            copies.sent(&part, ssn);
+            duplicates.sent(&part, ssn);
         }
         found
     }
@@ -154,15 +154,15 @@ mod tests {
 
     #[test]
     fn copies_in_flight_are_counted_until_acknowledged() {
-        let mut copies = Copies::default();
-        copies.sent(&(Offset(0)..Offset(100)), Ssn::new(101));
-        copies.sent(&(Offset(100)..Offset(300)), Ssn::new(401));
-        assert_eq!(copies.bytes(), 300);
-        copies.acked(Ssn::new(101));
-        assert_eq!(copies.bytes(), 200);
-        copies.acked(Ssn::new(400));
-        assert_eq!(copies.bytes(), 200);
-        copies.acked(Ssn::new(401));
-        assert_eq!(copies.bytes(), 0);
+        let mut duplicates = Duplicates::default();
+        duplicates.sent(&(Offset(0)..Offset(100)), Ssn::new(101));
+        duplicates.sent(&(Offset(100)..Offset(300)), Ssn::new(401));
+        assert_eq!(duplicates.bytes(), 300);
+        duplicates.acked(Ssn::new(101));
+        assert_eq!(duplicates.bytes(), 200);
+        duplicates.acked(Ssn::new(400));
+        assert_eq!(duplicates.bytes(), 200);
+        duplicates.acked(Ssn::new(401));
+        assert_eq!(duplicates.bytes(), 0);
     }
 }

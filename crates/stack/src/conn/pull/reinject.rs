@@ -203,7 +203,7 @@ struct Rescue {
 
 impl Conn {
     /// One subflow alone holds up nobody. One that is only suspect may answer the next moment.
-    pub(in crate::conn) fn pardon_the_last(&mut self) {
+    pub(in crate::conn) fn undo_last_penalty(&mut self) {
         let working = |sf: &&mut Subflow| sf.carries_data() && !sf.is_stale();
         let mut working = self.subflows.iter_mut().filter(working);
         let (only, None) = (working.next(), working.next()) else {
@@ -253,21 +253,21 @@ impl Conn {
     /// How long what is sent on a subflow now needs until it is acknowledged, by the connection at the other end.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
         let sf = &self.subflows[i];
-        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.lag.get()
+        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.data_ack_delay.get()
     }
 
     /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
-    pub(crate) fn rescue_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+    pub(crate) fn reinjection_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let on = self.opts.mechanisms;
         let wanted = (on.opportunistic || on.penalise) && self.opts.scheduler.spreads();
         if self.subflows.len() < 2 || !wanted {
             return Progress::Nothing;
         }
         let stall = stall(self.standing());
-        if stall == Stall::None || !self.lattice.speaks_multipath() {
+        if stall == Stall::None || !self.fallback.is_multipath() {
             return Progress::Nothing;
         }
-        let Some(rescue) = self.next_rescue(stall, cx) else {
+        let Some(rescue) = self.next_reinjected(stall, cx) else {
             return Progress::Nothing;
         };
         if on.penalise && stall == Stall::Full {
@@ -298,7 +298,7 @@ impl Conn {
 
     /// The oldest part of the stream that a slower subflow holds, that was not repeated before, and that would be there
     /// sooner if the quickest subflow with room repeated it.
-    fn next_rescue(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
+    fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
         let quickest = (0..self.subflows.len())
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
@@ -362,9 +362,9 @@ impl Conn {
     /// Two subflows are between the same addresses, whatever the ports: who accepts them sees them differ in the peer's.
     fn in_one_queue(&self, i: usize, j: usize) -> bool {
         let of = |j: usize| {
-            let seat = &self.subflows[j].seat;
-            let tuple = &seat.tuple;
-            (seat.iface, tuple.local.ip(), tuple.remote.ip())
+            let endpoint = &self.subflows[j].endpoint;
+            let tuple = &endpoint.tuple;
+            (endpoint.iface, tuple.local.ip(), tuple.remote.ip())
         };
         of(i) == of(j)
     }
@@ -377,7 +377,7 @@ impl Conn {
         let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
         let parts = proxied.filter_map(|(i, sf)| {
             let from = sf.repeated.max(una);
-            let part = sf.swallowed.first_behind(from)?;
+            let part = sf.subflow_acked_only.first_behind(from)?;
             let part = part.start.max(from)..part.end;
             let own = &self.subflows[carrier].tx;
             (!carries(own, part.start)).then_some((sf.handshake_rtt?, i, part))

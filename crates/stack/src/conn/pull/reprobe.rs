@@ -7,7 +7,7 @@
 
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::conn::pull::path_view::Copy;
+use crate::conn::pull::path_view::Duplicate;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 
@@ -21,34 +21,34 @@ const DOUBLINGS: u32 = 3;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long one rests that was tried so often. Pure.
-fn long_enough(trials: u32) -> Duration {
-    RESTED.times(1 << trials.min(DOUBLINGS))
+fn long_enough(reprobes: u32) -> Duration {
+    RESTED.times(1 << reprobes.min(DOUBLINGS))
 }
 
 /// It could carry data, and has carried none for long.
 fn has_rested(sf: &Subflow, now: Instant) -> bool {
-    let enough = |span| span >= long_enough(sf.trials);
+    let enough = |span| span >= long_enough(sf.reprobes);
     sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
 
 impl Conn {
     /// What to copy to a subflow that rests, if one has rested long enough while the others were busy.
-    pub(in crate::conn) fn next_trial(&mut self, cx: &Cx<'_>) -> Option<Copy> {
+    pub(in crate::conn) fn next_reprobe(&mut self, cx: &Cx<'_>) -> Option<Duplicate> {
         if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
             return None;
         }
-        if !self.is_guarded() || !self.lattice.speaks_multipath() || !self.send.is_busy() {
+        if !self.is_guarded() || !self.fallback.is_multipath() || !self.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);
         let i = self.subflows.iter().position(rested)?;
-        let part = self.copy_for(i)?;
+        let part = self.duplicate_for(i)?;
         let sf = &mut self.subflows[i];
         sf.tcp.forget_path();
-        sf.trials = sf.trials.saturating_add(1);
+        sf.reprobes = sf.reprobes.saturating_add(1);
         let on = sf.id();
         self.refresh_sample(i);
-        Some(Copy {
+        Some(Duplicate {
             on,
             at: part.start,
             bytes: part.end.since(part.start),
@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn each_trial_in_vain_makes_the_next_one_wait_longer() {
-        let seconds = [0, 1, 2, 3, 4, 1_000].map(|trials| long_enough(trials).as_millis() / 1_000);
+        let seconds =
+            [0, 1, 2, 3, 4, 1_000].map(|reprobes| long_enough(reprobes).as_millis() / 1_000);
         assert_eq!(seconds, [10, 20, 40, 80, 80, 80]);
     }
 }

@@ -357,10 +357,13 @@ impl ReceiveQueue {
     ) -> bool {
         self.claims.iter().all(|claim| {
             let common = claim.common(range);
-            self.arrived.gaps(by, &common).into_iter().all(|gap| {
-                let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
-                self.store.has(gap.start.0, part)
-            })
+            self.arrived
+                .lost_mappings(by, &common)
+                .into_iter()
+                .all(|gap| {
+                    let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
+                    self.store.has(gap.start.0, part)
+                })
         })
     }
 
@@ -378,7 +381,7 @@ impl ReceiveQueue {
             self.store.write(range.start.0, part(&range));
             return;
         }
-        for gap in self.arrived.gaps(by, &range) {
+        for gap in self.arrived.lost_mappings(by, &range) {
             self.store.write(gap.start.0, part(&gap));
         }
     }

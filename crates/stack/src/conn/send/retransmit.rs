@@ -15,7 +15,7 @@ impl Conn {
     pub(in crate::conn) fn repeat_missing(&mut self, most: u64) {
         let una = self.send.una();
         // A silent subflow repeats for itself alone what others were to carry in its place.
-        let silent_too = !self.has_healthy();
+        let silent_too = !self.has_responsive();
         let moving = self.subflows.iter();
         let moving = moving.filter(|sf| silent_too || sf.answers());
         let in_flight = moving.flat_map(|sf| sf.tx.iter());
@@ -27,7 +27,7 @@ impl Conn {
             .unwrap_or(una);
         self.repeated_to = (una < upto).then_some(upto);
         if una < upto {
-            let avoid = self.swallowed_by();
+            let avoid = self.subflow_acked_only_by();
             self.send.reinject(una..upto, avoid);
         }
     }
@@ -44,13 +44,13 @@ impl Conn {
     }
 
     /// The subflow that acknowledged what the connection at the other end does not have, where another one can carry it.
-    fn swallowed_by(&self) -> Option<SubflowId> {
+    fn subflow_acked_only_by(&self) -> Option<SubflowId> {
         let una = self.send.una();
-        let swallowed = |sf: &Subflow| sf.has_swallowed(una);
-        let found = self.subflows.iter().find(|sf| swallowed(sf))?;
+        let subflow_acked_only = |sf: &Subflow| sf.has_subflow_acked_only(una);
+        let found = self.subflows.iter().find(|sf| subflow_acked_only(sf))?;
         // A backup carries data only where nothing better is left. // rfc8684:P1
         let takes = |sf: &Subflow| sf.answers() && (found.is_backup() || !sf.is_backup());
-        let mut others = self.subflows.iter().filter(|sf| !swallowed(sf));
+        let mut others = self.subflows.iter().filter(|sf| !subflow_acked_only(sf));
         others.any(takes).then(|| found.id())
     }
 }

@@ -13,9 +13,9 @@ const MOST: usize = 64;
 
 /// What one subflow swallowed, in the order in which it did.
 #[derive(Debug, Default)]
-pub(crate) struct Swallowed(VecDeque<Range<Offset>>);
+pub(crate) struct SubflowAckedOnly(VecDeque<Range<Offset>>);
 
-impl Swallowed {
+impl SubflowAckedOnly {
     /// The subflow acknowledged this part, and there is no Data ACK beyond `una`.
     pub(crate) fn note(&mut self, part: Range<Offset>, una: Offset) {
         if part.end <= una {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_part() {
-        let mut all = Swallowed::default();
+        let mut all = SubflowAckedOnly::default();
         all.note(part(10, 20), Offset(0));
         all.note(part(20, 30), Offset(0));
         all.note(part(50, 60), Offset(0));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_data_ack_takes_parts_away() {
-        let mut all = Swallowed::default();
+        let mut all = SubflowAckedOnly::default();
         all.note(part(0, 10), Offset(10));
         assert!(!all.contains(Offset(5)), "acknowledged before");
         all.note(part(20, 30), Offset(10));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut all = Swallowed::default();
+        let mut all = SubflowAckedOnly::default();
         for i in 0..10_000 {
             all.note(part(10 * i + 1, 10 * i + 5), Offset(0));
         }

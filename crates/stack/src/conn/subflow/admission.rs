@@ -11,7 +11,7 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::SubflowEnd;
-use crate::conn::subflow::{Greeting, Subflow, Uplink};
+use crate::conn::subflow::{HandshakeState, Subflow, Uplink};
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 
@@ -52,15 +52,15 @@ impl Round {
 
     /// It was asked and has said nothing since.
     fn has_not_heard(&self, sf: &Subflow) -> bool {
-        self.asked.contains(sf.id()) && sf.quiet.heard_at() <= self.began
+        self.asked.contains(sf.id()) && sf.receiver_probe.last_received() <= self.began
     }
 }
 
 /// The last questions to those that have places.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Option<Round>);
+pub(crate) struct Admission(Option<Round>);
 
-impl Places {
+impl Admission {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.and_then(|round| round.asks_at())
     }
@@ -68,7 +68,7 @@ impl Places {
 
 /// What becomes of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum JoinVerdict {
     /// There is a place.
     Free,
     /// There is if this join is given up, which did not prove itself in time.
@@ -94,45 +94,49 @@ struct Answers {
 }
 
 /// What becomes of a join when all places are taken by subflows that were up. Pure.
-fn decide(answers: Option<Answers>, may_ask: bool) -> Place {
-    let again = if may_ask { Place::Ask } else { Place::None };
+fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
+    let again = if may_ask {
+        JoinVerdict::Ask
+    } else {
+        JoinVerdict::None
+    };
     match answers {
         Some(Answers {
             since,
             ends,
             silent: true,
         }) if since <= ends + COUNTS => match since < ends {
-            true => Place::Waits,
-            false => Place::Beyond,
+            true => JoinVerdict::Waits,
+            false => JoinVerdict::Beyond,
         },
         Some(Answers {
             since,
             silent: false,
             ..
-        }) if since < ASKED_AGAIN => Place::None,
+        }) if since < ASKED_AGAIN => JoinVerdict::None,
         _ => again,
     }
 }
 
 impl Conn {
     /// Whether there is a place for a join.
-    pub(crate) fn place_for_join(&self, now: Instant) -> Place {
+    pub(crate) fn admit_join(&self, now: Instant) -> JoinVerdict {
         if self.free_subflow().is_some() {
-            return Place::Free;
+            return JoinVerdict::Free;
         }
         if let Some(i) = self.stale_join(now) {
-            return Place::Of(i);
+            return JoinVerdict::Of(i);
         }
         // One join at a time may be beyond the limit, ours and the peer's counted together.
         if self.subflows.len() > usize::from(self.opts.max_subflows) {
-            return Place::Waits;
+            return JoinVerdict::Waits;
         }
         // Either is over in a moment.
         let passing = |sf: &Subflow| is_half_open(sf) || sf.reset_with.is_some();
         if self.subflows.iter().any(passing) {
-            return Place::Waits;
+            return JoinVerdict::Waits;
         }
-        let answers = self.places.0.map(|round| Answers {
+        let answers = self.admission.0.map(|round| Answers {
             since: now.since(round.began),
             ends: round.ends().since(round.began),
             silent: self.silent_subflow().is_some(),
@@ -156,7 +160,9 @@ impl Conn {
             return Some((silent, SubflowEnd::TimedOut));
         }
         let backup = |sf: &Subflow| {
-            sf.seat.backup_here && sf.reset_with.is_none() && sf.greeting == Greeting::Done
+            sf.endpoint.backup_here
+                && sf.reset_with.is_none()
+                && sf.handshake == HandshakeState::Done
         };
         let backup = self.subflows.iter().position(backup);
         backup
@@ -167,26 +173,31 @@ impl Conn {
     /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works, or from
     /// which nothing leaves at present.
     fn silent_subflow(&self) -> Option<usize> {
-        let was_asked = |sf: &Subflow| self.places.0.is_some_and(|round| round.has_not_heard(sf));
+        let was_queried = |sf: &Subflow| {
+            self.admission
+                .0
+                .is_some_and(|round| round.has_not_heard(sf))
+        };
         let silent = |(_, sf): &(usize, &Subflow)| {
-            let is_silent = sf.silence_told || sf.uplink != Uplink::Works || was_asked(sf);
+            let is_silent =
+                sf.reported_unresponsive || sf.uplink != Uplink::Works || was_queried(sf);
             is_silent && sf.reset_with.is_none() && !is_half_open(sf)
         };
         let silent = self.subflows.iter().enumerate().filter(silent);
         silent
-            .min_by_key(|(_, sf)| sf.quiet.heard_at())
+            .min_by_key(|(_, sf)| sf.receiver_probe.last_received())
             .map(|(i, _)| i)
     }
 
     /// A join has proved itself and needs a place. Where it was one beyond the limit, that of a subflow which is silent to this
     /// moment, or of a backup. `false` if there is none: then the join is refused for the time being.
-    pub(crate) fn takes_its_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn takes_over_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
         if taken <= usize::from(self.opts.max_subflows) {
             return true;
         }
-        match self.gives_way(self.subflows[i].seat.backup_here) {
+        match self.gives_way(self.subflows[i].endpoint.backup_here) {
             Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
                 // Where it only seemed dead, the peer hears that it is gone.
@@ -215,34 +226,34 @@ impl Conn {
     fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
         let joining = |sf: &Subflow| {
             matches!(
-                sf.greeting,
-                Greeting::JoinSyn { .. } | Greeting::JoinAck { .. }
+                sf.handshake,
+                HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
             )
         };
         self.subflows.iter().filter(move |sf| {
             let open = sf.tcp.state().is_synchronized() && sf.reset_with.is_none();
-            let lately = now.since(sf.quiet.heard_at()) < PATIENCE;
+            let lately = now.since(sf.receiver_probe.last_received()) < PATIENCE;
             open && !joining(sf) && !is_half_open(sf) && !lately
         })
     }
 
     /// Gives up the join that has to make room, or asks those that may have to.
     pub(crate) fn make_room(&mut self, cx: &mut Cx<'_>) {
-        match self.place_for_join(cx.now) {
-            Place::Of(i) => {
+        match self.admit_join(cx.now) {
+            JoinVerdict::Of(i) => {
                 cx.count.join_evicted += 1;
                 let sf = &mut self.subflows[i];
                 sf.end.get_or_insert(SubflowEnd::TimedOut);
                 sf.tcp.forget();
             }
-            Place::Ask => self.ask_for_places(cx),
-            Place::Free | Place::Beyond | Place::Waits | Place::None => {}
+            JoinVerdict::Ask => self.probe_for_admission(cx),
+            JoinVerdict::Free | JoinVerdict::Beyond | JoinVerdict::Waits | JoinVerdict::None => {}
         }
     }
 
-    fn ask_for_places(&mut self, cx: &mut Cx<'_>) {
+    fn probe_for_admission(&mut self, cx: &mut Cx<'_>) {
         let mut unheard: Vec<&Subflow> = self.unheard(cx.now).collect();
-        unheard.sort_by_key(|sf| sf.quiet.heard_at());
+        unheard.sort_by_key(|sf| sf.receiver_probe.last_received());
         unheard.truncate(MOST_ASKED);
         let mut asked = SubflowSet::EMPTY;
         let mut pause = LEAST_PAUSE;
@@ -251,18 +262,18 @@ impl Conn {
             // What an answer takes at most, however often its timer has expired by now.
             pause = pause.max(sf.tcp.base_rto());
         }
-        self.places.0 = Some(Round {
+        self.admission.0 = Some(Round {
             began: cx.now,
             asked,
             pause,
             questions: 0,
         });
-        self.places_due(cx);
+        self.admission_due(cx);
     }
 
     /// Asks those once more that have not answered.
-    pub(crate) fn places_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(round) = &mut self.places.0 else {
+    pub(crate) fn admission_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(round) = &mut self.admission.0 else {
             return;
         };
         if round.asks_at().is_none_or(|at| at > cx.now) {
@@ -288,7 +299,7 @@ fn no_place() -> Option<MptcpOption> {
 
 /// A join of the peer that has not proved itself.
 fn is_half_open(sf: &Subflow) -> bool {
-    matches!(sf.greeting, Greeting::JoinSynAck { .. })
+    matches!(sf.handshake, HandshakeState::JoinSynAck { .. })
 }
 
 #[cfg(test)]
@@ -306,16 +317,16 @@ mod tests {
     #[test]
     fn only_what_was_asked_in_vain_gives_its_place_up() {
         for (answers, may_ask, expected) in [
-            (None, false, Place::None),
-            (None, true, Place::Ask),
-            (after(500, true), true, Place::Waits),
-            (after(500, false), true, Place::None),
-            (after(3_900, false), true, Place::None),
-            (after(4_000, false), true, Place::Ask),
-            (after(4_000, false), false, Place::None),
-            (after(900, true), true, Place::Beyond),
-            (after(10_900, true), false, Place::Beyond),
-            (after(11_000, true), true, Place::Ask),
+            (None, false, JoinVerdict::None),
+            (None, true, JoinVerdict::Ask),
+            (after(500, true), true, JoinVerdict::Waits),
+            (after(500, false), true, JoinVerdict::None),
+            (after(3_900, false), true, JoinVerdict::None),
+            (after(4_000, false), true, JoinVerdict::Ask),
+            (after(4_000, false), false, JoinVerdict::None),
+            (after(900, true), true, JoinVerdict::Beyond),
+            (after(10_900, true), false, JoinVerdict::Beyond),
+            (after(11_000, true), true, JoinVerdict::Ask),
         ] {
             let is = decide(answers, may_ask);
             assert_eq!(is, expected, "{answers:?} {may_ask}");

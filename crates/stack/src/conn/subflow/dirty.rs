@@ -4,12 +4,12 @@ use core::ops::{Deref, DerefMut};
 
 /// Whoever gets it mutably may change it. What is worked out from it holds as long as nobody did.
 #[derive(Debug)]
-pub(crate) struct Watched<T> {
+pub(crate) struct Tracked<T> {
     value: T,
     changed: bool,
 }
 
-impl<T> Watched<T> {
+impl<T> Tracked<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
             value,
@@ -28,7 +28,7 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T> Deref for Watched<T> {
+impl<T> Deref for Tracked<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -36,7 +36,7 @@ impl<T> Deref for Watched<T> {
     }
 }
 
-impl<T> DerefMut for Watched<T> {
+impl<T> DerefMut for Tracked<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.changed = true;
         &mut self.value
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn only_who_may_change_it_is_noticed() {
-        let mut value = Watched::new(1);
+        let mut value = Tracked::new(1);
         assert!(value.take_changed(), "nobody has looked yet");
         let _ = *value;
         *value.unnoticed() = 2;

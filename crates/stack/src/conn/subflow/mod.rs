@@ -27,16 +27,16 @@ use crate::api::{
 use crate::conn::close::LastAck;
 use crate::conn::dss::mapping::{RxMaps, TxMaps};
 use crate::conn::dss::offset::Offset;
-use crate::conn::failover::pep::AnsweredBy;
-use crate::conn::failover::receiver_probe::Quiet;
-use crate::conn::failover::stale::Question;
-use crate::conn::fallback::option_loss::{Bareness, Told};
-use crate::conn::fallback::unmapped::Unexplained;
-use crate::conn::handshake::first_data::BareQuestion;
-use crate::conn::pull::data_ack_delay::Lag;
-use crate::conn::pull::redundant::Copies;
-use crate::conn::subflow::acked_below::Swallowed;
-use crate::conn::subflow::dirty::Watched;
+use crate::conn::failover::pep::AckedBy;
+use crate::conn::failover::receiver_probe::ReceiverProbe;
+use crate::conn::failover::stale::PathProbe;
+use crate::conn::fallback::option_loss::{MappingEdge, OptionLoss};
+use crate::conn::fallback::unmapped::HeldUnmapped;
+use crate::conn::handshake::first_data::PlainProbe;
+use crate::conn::pull::data_ack_delay::DataAckDelay;
+use crate::conn::pull::redundant::Duplicates;
+use crate::conn::subflow::acked_below::SubflowAckedOnly;
+use crate::conn::subflow::dirty::Tracked;
 use crate::ids::SubflowId;
 
 /// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
@@ -48,7 +48,7 @@ const MUCH_SOONER: u64 = 4;
 
 /// How far a subflow has been introduced to the connection at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Greeting {
+pub(crate) enum HandshakeState {
     /// First subflow, we opened: our SYN offers Multipath TCP.
     CapableSyn,
     /// First subflow, we opened: keys are exchanged, but the peer has not shown that it has ours. // rfc8684:C10
@@ -92,7 +92,7 @@ pub(crate) enum Uplink {
 
 /// What a new subflow starts from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Endpoint {
     pub(crate) id: SubflowId,
     pub(crate) iface: IfaceId,
     pub(crate) offload: Offload,
@@ -106,13 +106,13 @@ pub(crate) struct Seat {
 
 #[derive(Debug)]
 pub(crate) struct Subflow {
-    pub(crate) seat: Seat,
-    pub(crate) tcp: Watched<Machine>,
-    pub(crate) greeting: Greeting,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) tcp: Tracked<Machine>,
+    pub(crate) handshake: HandshakeState,
     pub(crate) tx: TxMaps,
     pub(crate) rx: RxMaps,
     /// What it copies of other subflows' data.
-    pub(crate) copies: Copies,
+    pub(crate) duplicates: Duplicates,
     /// Options that wait for a bare acknowledgement.
     pub(crate) signals: VecDeque<MptcpOption>,
     /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
@@ -122,27 +122,27 @@ pub(crate) struct Subflow {
     /// Since when a retransmission time-out is pending; its data was reinjected.
     pub(crate) stale_since: Option<Instant>,
     /// Nothing was acknowledged on it for two round trips.
-    pub(crate) suspect: bool,
+    pub(crate) potentially_failed: bool,
     /// Whether its packets can leave the host.
     pub(crate) uplink: Uplink,
     /// The path manager knows that it is silent.
-    pub(crate) silence_told: bool,
+    pub(crate) reported_unresponsive: bool,
     /// It answers again, but a join in its place may still be quicker.
     pub(crate) disputed: bool,
     /// The subflow in whose place this one was made, and which ends when options are seen to pass here.
     pub(crate) replaces: Option<SubflowId>,
     /// What is mapped before this number was put up for other subflows since it last answered.
-    pub(crate) rescued: Option<Ssn>,
+    pub(crate) reinjected_below: Option<Ssn>,
     /// The end of what it carries that another one repeated because the window was full.
     pub(crate) repeated: Offset,
     /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
     /// How often it was tried again after it had rested.
-    pub(crate) trials: u32,
+    pub(crate) reprobes: u32,
     /// What its silence means while it has nothing in flight.
-    pub(crate) quiet: Quiet,
+    pub(crate) receiver_probe: ReceiverProbe,
     /// When it was last tried at once because of a sign of life.
-    pub(crate) hinted: Option<Instant>,
+    pub(crate) retried_at: Option<Instant>,
     /// Send FIN when all that was mapped is sent.
     pub(crate) finish: bool,
     /// The peer sent its FIN.
@@ -157,31 +157,31 @@ pub(crate) struct Subflow {
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
     pub(crate) data_was_acked: bool,
     /// Who acknowledges its data.
-    pub(crate) answered_by: AnsweredBy,
+    pub(crate) acked_by: AckedBy,
     /// Where the first data that it carried ends in the stream.
     pub(crate) first_end: Option<Offset>,
     /// What it shows about options that do not pass.
-    pub(crate) bareness: Bareness,
+    pub(crate) option_loss: OptionLoss,
     /// What the peer's mappings told, in its own numbers.
-    pub(crate) told: Told,
+    pub(crate) told: MappingEdge,
     /// Numbers on which a peer that did not notice our fall repeats what came before. // rfc8684:R3
-    pub(in crate::conn) repeated_after_fall: Option<Range<Ssn>>,
+    pub(in crate::conn) retransmitted_after_fallback: Option<Range<Ssn>>,
     /// The peer stands behind data that did not get here.
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
-    pub(crate) unexplained: Option<Unexplained>,
+    pub(crate) held_unmapped: Option<HeldUnmapped>,
     /// Payload without mapping since the last mapped byte, and since when.
     pub(crate) unmapped: u64,
     pub(crate) unmapped_since: Option<Instant>,
     /// The last mapping did not count, though the subflow acknowledged it.
-    pub(crate) lacks: bool,
+    pub(crate) discarded_mapping: bool,
     /// When the peer was told last, by MP_FAIL, that the order of this subflow is the stream's. It falls when it hears that, even
     /// if a mapping has explained by then what it was told about.
-    pub(in crate::conn) told_to_go_on: Option<Instant>,
+    pub(in crate::conn) mp_fail_sent_at: Option<Instant>,
     /// What it acknowledged and that has no Data ACK.
-    pub(crate) swallowed: Swallowed,
+    pub(crate) subflow_acked_only: SubflowAckedOnly,
     /// How much later than it the connection at the other end acknowledges.
-    pub(crate) lag: Lag,
+    pub(crate) data_ack_delay: DataAckDelay,
     /// Why it is being reset, and with which option.
     pub(crate) reset_with: Option<Explanation>,
     /// The cause to report when it is gone.
@@ -195,11 +195,11 @@ pub(crate) struct Subflow {
     /// The handshake goes on without options, a join without the one of no standard: a box may drop packets that have them.
     pub(crate) plain: bool,
     /// When that is tried, unless an answer comes before.
-    pub(crate) plain_at: Option<Instant>,
+    pub(crate) option_retry_at: Option<Instant>,
     /// Whether the path carries what has no options.
-    pub(crate) bare_question: BareQuestion,
+    pub(crate) plain_probe: PlainProbe,
     /// Bare segments alternate between what introduces us and what closes.
-    pub(crate) greet_next: bool,
+    pub(crate) handshake_next: bool,
     up_since: Option<Instant>,
     /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
     pub(crate) handshake_rtt: Option<Duration>,
@@ -214,32 +214,37 @@ fn answered_on_the_way(handshake: Option<Duration>, data: Option<Duration>) -> b
 }
 
 impl Subflow {
-    pub(crate) fn new(seat: Seat, tcp: Machine, greeting: Greeting, now: Instant) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        tcp: Machine,
+        handshake: HandshakeState,
+        now: Instant,
+    ) -> Self {
         Self {
-            seat,
-            tcp: Watched::new(tcp),
-            greeting,
+            endpoint,
+            tcp: Tracked::new(tcp),
+            handshake,
             tx: TxMaps::default(),
             rx: RxMaps::default(),
-            copies: Copies::default(),
+            duplicates: Duplicates::default(),
             signals: VecDeque::new(),
             bare_signals: 0,
             signals_again: None,
             stale_since: None,
-            suspect: false,
+            potentially_failed: false,
             uplink: Uplink::Works,
-            silence_told: false,
+            reported_unresponsive: false,
             disputed: false,
             replaces: None,
-            rescued: None,
+            reinjected_below: None,
             repeated: Offset::ZERO,
             penalised: None,
-            trials: 0,
+            reprobes: 0,
             plain: false,
-            plain_at: None,
-            bare_question: BareQuestion::None,
-            quiet: Quiet::new(now),
-            hinted: None,
+            option_retry_at: None,
+            plain_probe: PlainProbe::None,
+            receiver_probe: ReceiverProbe::new(now),
+            retried_at: None,
             finish: false,
             peer_finished: false,
             fin_waits: None,
@@ -247,19 +252,19 @@ impl Subflow {
             mappings: 0,
             mappings_before: 0,
             data_was_acked: false,
-            answered_by: AnsweredBy::Peer,
+            acked_by: AckedBy::Peer,
             first_end: None,
-            bareness: Bareness::default(),
-            told: Told::default(),
-            repeated_after_fall: None,
+            option_loss: OptionLoss::default(),
+            told: MappingEdge::default(),
+            retransmitted_after_fallback: None,
             behind: false,
-            unexplained: None,
+            held_unmapped: None,
             unmapped: 0,
             unmapped_since: None,
-            lacks: false,
-            told_to_go_on: None,
-            swallowed: Swallowed::default(),
-            lag: Lag::default(),
+            discarded_mapping: false,
+            mp_fail_sent_at: None,
+            subflow_acked_only: SubflowAckedOnly::default(),
+            data_ack_delay: DataAckDelay::default(),
             reset_with: None,
             end: None,
             opened: now,
@@ -267,7 +272,7 @@ impl Subflow {
             bytes_reinjected: 0,
             bytes_received: 0,
             probe_until: None,
-            greet_next: true,
+            handshake_next: true,
             up_since: None,
             handshake_rtt: None,
             retained: Vec::new(),
@@ -275,11 +280,11 @@ impl Subflow {
     }
 
     pub(crate) fn id(&self) -> SubflowId {
-        self.seat.id
+        self.endpoint.id
     }
 
     pub(crate) fn is_first(&self) -> bool {
-        self.seat.origin == SubflowOrigin::First
+        self.endpoint.origin == SubflowOrigin::First
     }
 
     /// Its place in the life of a subflow.
@@ -287,31 +292,38 @@ impl Subflow {
         if self.reset_with.is_some() || self.finish || self.peer_finished {
             return SubflowPhase::Closing;
         }
-        match self.greeting {
-            Greeting::JoinAck { .. } => SubflowPhase::PreEstablished,
-            Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => SubflowPhase::Handshake,
-            Greeting::CapableSynAck | Greeting::Plain if self.tcp.is_open_early() => {
-                SubflowPhase::Established
-            }
-            Greeting::CapableSyn | Greeting::CapableSynAck => SubflowPhase::Handshake,
-            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done => {
-                SubflowPhase::Established
-            }
-            Greeting::Plain if matches!(self.tcp.state(), State::SynSent | State::SynReceived) => {
+        match self.handshake {
+            HandshakeState::JoinAck { .. } => SubflowPhase::PreEstablished,
+            HandshakeState::JoinSyn { .. } | HandshakeState::JoinSynAck { .. } => {
                 SubflowPhase::Handshake
             }
-            Greeting::Plain => SubflowPhase::Established,
+            HandshakeState::CapableSynAck | HandshakeState::Plain if self.tcp.is_open_early() => {
+                SubflowPhase::Established
+            }
+            HandshakeState::CapableSyn | HandshakeState::CapableSynAck => SubflowPhase::Handshake,
+            HandshakeState::CapableAck | HandshakeState::CapableKeys | HandshakeState::Done => {
+                SubflowPhase::Established
+            }
+            HandshakeState::Plain
+                if matches!(self.tcp.state(), State::SynSent | State::SynReceived) =>
+            {
+                SubflowPhase::Handshake
+            }
+            HandshakeState::Plain => SubflowPhase::Established,
         }
     }
 
     /// Stream data may be sent on it. // rfc8684:J12
     pub(crate) fn carries_data(&self) -> bool {
-        let introduced = match self.greeting {
-            Greeting::JoinAck { .. } | Greeting::JoinSyn { .. } | Greeting::JoinSynAck { .. } => {
-                false
-            }
-            Greeting::CapableSyn | Greeting::CapableSynAck => false,
-            Greeting::CapableAck | Greeting::CapableKeys | Greeting::Done | Greeting::Plain => true,
+        let introduced = match self.handshake {
+            HandshakeState::JoinAck { .. }
+            | HandshakeState::JoinSyn { .. }
+            | HandshakeState::JoinSynAck { .. } => false,
+            HandshakeState::CapableSyn | HandshakeState::CapableSynAck => false,
+            HandshakeState::CapableAck
+            | HandshakeState::CapableKeys
+            | HandshakeState::Done
+            | HandshakeState::Plain => true,
         };
         let open = matches!(self.tcp.state(), State::Established | State::CloseWait);
         (introduced && open || self.tcp.is_open_early())
@@ -320,17 +332,18 @@ impl Subflow {
     }
 
     /// What it asks its path at present.
-    pub(crate) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> PathProbe {
         let joining = matches!(
-            self.greeting,
-            Greeting::JoinSyn { .. } | Greeting::JoinAck { .. }
+            self.handshake,
+            HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
         );
-        if joining && self.reset_with.is_none() && self.seat.origin == SubflowOrigin::Recreated {
-            Question::Rejoin
+        if joining && self.reset_with.is_none() && self.endpoint.origin == SubflowOrigin::Recreated
+        {
+            PathProbe::Rejoin
         } else if self.is_stale() {
-            Question::Stale
+            PathProbe::Stale
         } else {
-            Question::None
+            PathProbe::None
         }
     }
 
@@ -347,46 +360,46 @@ impl Subflow {
     /// Something speaks against its path: a time-out is pending, nothing was acknowledged for two round trips, or its packets
     /// cannot leave the host. Others carry its data, backups too.
     pub(crate) fn is_potentially_failed(&self) -> bool {
-        self.is_stale() || self.suspect || self.uplink != Uplink::Works
+        self.is_stale() || self.potentially_failed || self.uplink != Uplink::Works
     }
 
     /// Its peer was asked where what has no mapping belongs.
-    pub(crate) fn was_asked(&self) -> bool {
-        self.unexplained
+    pub(crate) fn was_queried(&self) -> bool {
+        self.held_unmapped
             .as_ref()
-            .is_some_and(Unexplained::was_asked)
+            .is_some_and(HeldUnmapped::was_queried)
     }
 
     /// Something is held of which the peer has not said yet where it belongs.
     pub(in crate::conn) fn awaits_its_place(&self) -> bool {
-        let held = self.unexplained.as_ref();
-        held.is_some_and(|held| held.was_asked() && !held.is_needless())
+        let held = self.held_unmapped.as_ref();
+        held.is_some_and(|held| held.was_queried() && !held.is_needless())
     }
 
     /// What came last on it, data or acknowledgements, had no options where it should.
-    pub(crate) fn is_bare(&self) -> bool {
-        self.bareness.acks > 0 || self.drops() || self.unexplained.is_some()
+    pub(crate) fn lost_options(&self) -> bool {
+        self.option_loss.acks > 0 || self.drops() || self.held_unmapped.is_some()
     }
 
     /// Something of what came last on it was acknowledged and does not count: its order is not the stream's.
     pub(crate) fn drops(&self) -> bool {
-        self.unmapped > 0 || self.lacks
+        self.unmapped > 0 || self.discarded_mapping
     }
 
     /// It acknowledged this byte, and the connection at the other end does not have it.
-    pub(crate) fn has_swallowed(&self, at: Offset) -> bool {
-        self.swallowed.contains(at)
+    pub(crate) fn has_subflow_acked_only(&self, at: Offset) -> bool {
+        self.subflow_acked_only.contains(at)
     }
 
     /// It is for when nothing better is left: the peer wants that, or we do, or somebody near by answers for its data. What the flag
     /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
-        let flagged = self.seat.backup_here || self.seat.backup_there;
-        let answered = match self.answered_by {
-            AnsweredBy::Peer => false,
-            AnsweredBy::Somebody { .. } => true,
-            AnsweredBy::Proxy => self.handshake_rtt.is_none() || self.is_answered_on_the_way(),
+        let flagged = self.endpoint.backup_here || self.endpoint.backup_there;
+        let answered = match self.acked_by {
+            AckedBy::Peer => false,
+            AckedBy::Somebody { .. } => true,
+            AckedBy::Proxy => self.handshake_rtt.is_none() || self.is_answered_on_the_way(),
         };
         flagged || answered
     }
@@ -403,7 +416,7 @@ impl Subflow {
 
     /// A proxy near by answers for its data, and behind it is the peer.
     pub(crate) fn is_behind_a_proxy(&self) -> bool {
-        self.answered_by == AnsweredBy::Proxy && self.is_answered_on_the_way()
+        self.acked_by == AckedBy::Proxy && self.is_answered_on_the_way()
     }
 
     /// Bytes a second that a congestion window would let go.
@@ -448,12 +461,12 @@ impl Subflow {
         self.tcp.memory()
             + self.tx.memory()
             + self.rx.memory()
-            + self.copies.memory()
+            + self.duplicates.memory()
             + self.signals.capacity() * size_of::<MptcpOption>()
             + self.retained_bytes()
-            + self.unexplained.as_ref().map_or(0, Unexplained::memory)
-            + self.swallowed.memory()
-            + self.lag.memory()
+            + self.held_unmapped.as_ref().map_or(0, HeldUnmapped::memory)
+            + self.subflow_acked_only.memory()
+            + self.data_ack_delay.memory()
     }
 
     /// Forgets what it no longer has to repeat.
@@ -500,8 +513,8 @@ impl Subflow {
         !self.signals.is_empty()
             && self.bare_signals < SIGNALS_IN_A_ROW
             && matches!(
-                self.greeting,
-                Greeting::CapableKeys | Greeting::Done | Greeting::Plain
+                self.handshake,
+                HandshakeState::CapableKeys | HandshakeState::Done | HandshakeState::Plain
             )
             && self.reset_with.is_none()
     }
@@ -536,14 +549,14 @@ impl Subflow {
             mss: self.tcp.mss(),
         };
         let (header, options) = self.tcp.header(now, &plan);
-        let tuple = self.seat.tuple;
+        let tuple = self.endpoint.tuple;
         let header = Header {
             src_port: tuple.local.port(),
             dst_port: tuple.remote.port(),
             ..header
         };
         Some(LastAck {
-            iface: self.seat.iface,
+            iface: self.endpoint.iface,
             header,
             timestamps: options.timestamps,
         })
@@ -551,16 +564,18 @@ impl Subflow {
 
     pub(crate) fn info(&self) -> SubflowInfo {
         SubflowInfo {
-            id: self.seat.id,
-            iface: self.seat.iface,
-            tuple: self.seat.tuple,
-            local_id: self.seat.local_id,
-            remote_id: self.seat.remote_id,
-            origin: self.seat.origin,
+            id: self.endpoint.id,
+            iface: self.endpoint.iface,
+            tuple: self.endpoint.tuple,
+            local_id: self.endpoint.local_id,
+            remote_id: self.endpoint.remote_id,
+            origin: self.endpoint.origin,
             phase: self.phase(),
-            backup_here: self.seat.backup_here,
-            backup_there: self.seat.backup_there,
-            stale: self.is_stale() || self.quiet.deaf || self.uplink != Uplink::Works,
+            backup_here: self.endpoint.backup_here,
+            backup_there: self.endpoint.backup_there,
+            stale: self.is_stale()
+                || self.receiver_probe.unresponsive
+                || self.uplink != Uplink::Works,
             opened: self.opened,
             bytes_sent: self.bytes_sent,
             bytes_reinjected: self.bytes_reinjected,
@@ -571,9 +586,9 @@ impl Subflow {
 
     pub(crate) fn ended(&self, end: SubflowEnd, now: Instant) -> EndedSubflow {
         EndedSubflow {
-            id: self.seat.id,
-            tuple: self.seat.tuple,
-            origin: self.seat.origin,
+            id: self.endpoint.id,
+            tuple: self.endpoint.tuple,
+            origin: self.endpoint.origin,
             end,
             at: now,
             lived: lived(self.opened, now),

@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 
 /// A place in the list. Stays what it is while the span lives; a place whose span is gone is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct JoinVerdict {
     index: u32,
     /// The span's generation.
     age: u32,
@@ -54,35 +54,35 @@ impl Links {
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
-    fn place(&self, index: u32) -> Option<Place> {
+    fn place(&self, index: u32) -> Option<JoinVerdict> {
         let age = self.nodes.get(index as usize)?.age;
-        Some(Place { index, age })
+        Some(JoinVerdict { index, age })
     }
 
     /// The span at a place, if it still lives.
-    pub(super) fn get(&self, place: Place) -> Option<Span> {
+    pub(super) fn get(&self, place: JoinVerdict) -> Option<Span> {
         let node = self.nodes.get(place.index as usize)?;
         (node.used && node.age == place.age).then_some(node.span)
     }
 
-    pub(super) fn first(&self) -> Option<Place> {
+    pub(super) fn first(&self) -> Option<JoinVerdict> {
         self.place(self.head)
     }
 
-    pub(super) fn last(&self) -> Option<Place> {
+    pub(super) fn last(&self) -> Option<JoinVerdict> {
         self.place(self.tail)
     }
 
-    pub(super) fn after(&self, place: Place) -> Option<Place> {
+    pub(super) fn after(&self, place: JoinVerdict) -> Option<JoinVerdict> {
         self.place(self.nodes.get(place.index as usize)?.after)
     }
 
-    pub(super) fn before(&self, place: Place) -> Option<Place> {
+    pub(super) fn before(&self, place: JoinVerdict) -> Option<JoinVerdict> {
         self.place(self.nodes.get(place.index as usize)?.before)
     }
 
     /// Puts a span behind another one, or at the beginning.
-    pub(super) fn insert_after(&mut self, before: Option<Place>, span: Span) -> Place {
+    pub(super) fn insert_after(&mut self, before: Option<JoinVerdict>, span: Span) -> JoinVerdict {
         let (before, after) = match before {
             Some(place) => (place.index, self.nodes[place.index as usize].after),
             None => (NONE, self.head),
@@ -118,11 +118,11 @@ impl Links {
             _ => self.nodes[after as usize].before = index,
         }
         self.count += 1;
-        Place { index, age }
+        JoinVerdict { index, age }
     }
 
     /// Takes a living span out.
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: JoinVerdict) {
         let Node { before, after, .. } = self.nodes[place.index as usize];
         match before {
             NONE => self.head = after,
@@ -149,7 +149,12 @@ impl Links {
 
     /// The last span that starts at or before `at`, looked for from `from` on, or from the end of the list backwards.
     /// Adds the spans looked at to `steps`.
-    pub(super) fn seek(&self, from: Option<Place>, at: Offset, steps: &mut u64) -> Option<Place> {
+    pub(super) fn seek(
+        &self,
+        from: Option<JoinVerdict>,
+        at: Offset,
+        steps: &mut u64,
+    ) -> Option<JoinVerdict> {
         let mut found = match from {
             Some(place) => Some(place),
             None => self.last(),

@@ -16,7 +16,7 @@ use core::ops::Range;
 use crate::api::{ReceiveAlgorithm, ReceiveSearches};
 use crate::conn::dss::offset::Offset;
 use crate::ids::SubflowId;
-use links::{Links, Place};
+use links::{JoinVerdict, Links};
 use manypath_tcp::ranges::Ranges;
 
 /// A half-open range of the stream.
@@ -45,14 +45,14 @@ enum Store {
 enum Shortcut {
     #[default]
     None,
-    Place(Place),
+    JoinVerdict(JoinVerdict),
     Batch(usize),
 }
 
 impl Shortcut {
-    fn place(self) -> Option<Place> {
+    fn place(self) -> Option<JoinVerdict> {
         match self {
-            Self::Place(place) => Some(place),
+            Self::JoinVerdict(place) => Some(place),
             Self::None | Self::Batch(_) => None,
         }
     }
@@ -60,7 +60,7 @@ impl Shortcut {
     fn batch(self) -> Option<usize> {
         match self {
             Self::Batch(index) => Some(index),
-            Self::None | Self::Place(_) => None,
+            Self::None | Self::JoinVerdict(_) => None,
         }
     }
 }
@@ -194,7 +194,7 @@ impl Order {
     }
 
     /// Where in the list a subflow's segment belongs: behind the span that is returned.
-    fn locate(&mut self, by: Option<SubflowId>, at: Offset) -> Option<Place> {
+    fn locate(&mut self, by: Option<SubflowId>, at: Offset) -> Option<JoinVerdict> {
         let shortcut = self.shortcut(by);
         let Store::List(links) = &self.store else {
             return None;
@@ -203,7 +203,7 @@ impl Order {
             return place.place();
         }
         self.searches.searches += 1;
-        let right = |place: &Place| {
+        let right = |place: &JoinVerdict| {
             let starts = links.get(*place).is_some_and(|span| span.start <= at);
             let next = links.after(*place).and_then(|next| links.get(next));
             starts && next.is_none_or(|next| next.start > at)
@@ -216,7 +216,7 @@ impl Order {
             }
             None => links.seek(None, at, &mut self.searches.steps),
         };
-        self.found = Some((at, place.map_or(Shortcut::None, Shortcut::Place)));
+        self.found = Some((at, place.map_or(Shortcut::None, Shortcut::JoinVerdict)));
         place
     }
 
@@ -300,26 +300,26 @@ impl Order {
     }
 
     /// The parts of a subflow's segment that have not arrived, in order.
-    pub(crate) fn gaps(
+    pub(crate) fn lost_mappings(
         &mut self,
         by: Option<SubflowId>,
         range: &Range<Offset>,
     ) -> Vec<Range<Offset>> {
-        let (mut gaps, mut from) = (Vec::new(), range.start);
+        let (mut lost_mappings, mut from) = (Vec::new(), range.start);
         if range.start >= range.end {
-            return gaps;
+            return lost_mappings;
         }
         self.near(by, range, &mut |span| {
             let until = span.start.min(range.end);
             if from < until {
-                gaps.push(from..until);
+                lost_mappings.push(from..until);
             }
             from = from.max(span.end);
         });
         if from < range.end {
-            gaps.push(from..range.end);
+            lost_mappings.push(from..range.end);
         }
-        gaps
+        lost_mappings
     }
 
     /// Adds a subflow's segment. What of it has arrived before is left as it is.
@@ -339,7 +339,7 @@ impl Order {
             self.searches.steps += u64::from(tree.len().checked_ilog2().unwrap_or(0)) + 1;
         }
         let mut last = self.locate(by, range.start);
-        for gap in self.gaps(by, &range) {
+        for gap in self.lost_mappings(by, &range) {
             self.bytes += gap.end - gap.start;
             let new = span(gap.start.0, gap.end.0);
             match &mut self.store {
@@ -358,7 +358,7 @@ impl Order {
             }
         }
         self.found = None;
-        self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::Place));
+        self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::JoinVerdict));
     }
 
     /// A subflow's segment ends at `next`, and before that nothing is missing any more: takes everything off that continues the
