@@ -201,7 +201,7 @@ impl Conn {
     }
 
     /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
-    /// heard of the failure, who will not answer now (nor do we, see `on_fail`): what failed is sent again there. // rfc8684:B8
+    /// heard of the failure, who will not answer now (nor do we, see `on_mp_fail`): what failed is sent again there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
         let Some(checksum_failure) = self.checksum_failure else {
             return;

@@ -105,7 +105,7 @@ impl HeldUnmapped {
         self.asked
     }
 
-    /// As `asked_about`, but the peer may have nothing more to say.
+    /// As `queried_about`, but the peer may have nothing more to say.
     pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
         let tell = None;
         let all = Self::queried_about(ssn, now, Instant::MAX);

@@ -74,7 +74,7 @@ impl Conn {
         self.advertise_window();
     }
 
-    /// Writes at most one packet. [`begin_poll`](Self::begin_turn) was called since anything arrived or was read.
+    /// Writes at most one packet. [`begin_poll`](Self::begin_poll) was called since anything arrived or was read.
     pub(crate) fn transmit(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let mut outcome = match self.transmit_data_somewhere(slots, cx) {
             Progress::Sent => return Progress::Sent,
