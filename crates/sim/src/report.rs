@@ -44,8 +44,8 @@ pub struct Report {
 
 impl Report {
     /// RFC 8684 section 3.7 has no way on from what happened to each connection that failed: options stopped, or payload was rewritten,
-    /// where several subflows had carried data, so that nobody can tell any more which bytes of the last one are the stream. Then
-    /// the connection has to end for both applications, as far as they have not closed it: by a reset, or when nobody has joined for as
+    /// where several subflows had carried data, so that nobody can tell any more which bytes of the last one are the stream; or they
+    /// pass with data alone, and the DATA_FIN came to be sent when there was none. Then the connection has to end for both applications, as far as they have not closed it: by a reset, or when nobody has joined for as
     /// long as a connection lives without subflow. One that still waits, or that ended by anything else, is none of these.
     #[must_use]
     pub fn has_no_way_on(&self) -> bool {
@@ -53,7 +53,9 @@ impl Report {
             connection.over.is_none() || connection.ends().any(|end| end.failure.is_some())
         };
         let mut failed = self.connections.iter().filter(failed).peekable();
-        failed.peek().is_some() && failed.all(ConnectionReport::has_no_way_on)
+        let stripped = |middlebox: &BoxReport| middlebox.kind == "strip" && middlebox.touched > 0;
+        let stripped = self.boxes.iter().any(stripped);
+        failed.peek().is_some() && failed.all(|connection| connection.has_no_way_on(stripped))
     }
 }
 
@@ -65,13 +67,24 @@ impl ConnectionReport {
             .flatten()
     }
 
-    fn has_no_way_on(&self) -> bool {
+    fn has_no_way_on(&self, stripped: bool) -> bool {
         let as_told = |failure: &str| matches!(failure, "ResetByPeer" | "NoSubflow");
         let mut failures = self.ends().filter_map(|end| end.failure.as_deref());
         self.over.is_some()
             && failures.all(as_told)
             && self.ends().any(EndReport::carried_on_several)
-            && self.ends().any(EndReport::met_a_box)
+            && (self.ends().any(EndReport::met_a_box) || stripped && self.lost_an_end())
+    }
+
+    /// One end read all there was, and its subflows were finished: of the stream nothing but its end is missing.
+    fn lost_an_end(&self) -> bool {
+        let lost = |one: &EndReport, peer: &EndReport| {
+            one.failure.as_deref() == Some("NoSubflow")
+                && one.read == peer.sent
+                && one.subflows.iter().all(SubflowReport::was_finished)
+        };
+        let server = self.server.as_ref();
+        server.is_some_and(|server| lost(&self.client, server) || lost(server, &self.client))
     }
 }
 
@@ -155,6 +168,13 @@ pub struct SubflowReport {
     pub retransmitted: Option<u64>,
     /// Smoothed round trip in seconds, where known.
     pub srtt: Option<f64>,
+}
+
+impl SubflowReport {
+    /// It ended by a FIN, or because another one took its place.
+    fn was_finished(&self) -> bool {
+        matches!(self.end.as_deref(), Some("Finished" | "Replaced"))
+    }
 }
 
 /// A link.
