@@ -1,4 +1,5 @@
-//! How a connection and its subflows end (RFC 8684 sections 3.3.3, 3.5 and 3.6, appendix D).
+//! Close of a connection and of its subflows (RFC 8684 sections 3.3.3, 3.5 and 3.6, appendix D). Owns DATA_FIN, MP_FASTCLOSE and
+//! orphans. Must never let the peer's reader take an abort for the end of the stream.
 
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
@@ -20,14 +21,14 @@ use crate::pm;
 
 /// How often an unanswered MP_FASTCLOSE is repeated. // rfc8684:Z5
 const FAST_CLOSE_REPEATS: u8 = 3;
-/// Bytes after which a subflow carried more than a beginning: what the first windows hold.
+/// Bytes after which a subflow counts as useful: what the first windows hold.
 const USEFUL: u64 = 32 * 1024;
-/// Ended subflows that are remembered.
+/// Ended subflows that are kept for status.
 const MOST_ENDED: usize = 32;
-/// How long a connection that the application let go may go without progress before it is aborted.
+/// How long a connection released by the application may go without progress before it is aborted.
 const ORPHAN: Duration = Duration::from_secs(60);
 
-/// Our MP_FASTCLOSE that the peer has not answered with a reset. // rfc8684:Z1
+/// Our MP_FASTCLOSE that the peer has not answered with a RST. // rfc8684:Z1
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastCloseWait {
     at: Instant,
@@ -48,7 +49,7 @@ pub(crate) struct LastAck {
     pub(crate) timestamps: Option<Timestamps>,
 }
 
-/// A subflow that the stack has to take out of its tables.
+/// A subflow that the stack has to remove from its tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemovedSubflow {
     pub(crate) subflow: SubflowId,
@@ -57,7 +58,7 @@ pub(crate) struct RemovedSubflow {
     pub(crate) last_ack: Option<LastAck>,
 }
 
-/// How much came through on a subflow, either way. Pure.
+/// How much was delivered on a subflow, either way. Pure.
 fn carried(sf: &Subflow) -> pm::Carried {
     if sf.bytes_sent.max(sf.bytes_received) >= USEFUL {
         pm::Carried::Much
@@ -77,8 +78,8 @@ impl Conn {
         }
     }
 
-    /// The application lets go: what it did not read is lost, what it wrote is still delivered. An attempt to connect that nobody
-    /// has answered ends, whatever was written (RFC 9293 section 3.10.4, SYN-SENT).
+    /// The application closes: unread data is lost, written data is still delivered. An attempt to connect without an answer
+    /// so far ends, whatever was written (RFC 9293 section 3.10.4, SYN-SENT).
     pub(crate) fn release(&mut self, cx: &mut Cx<'_>) {
         self.shutdown_write();
         self.let_go(cx.now);
@@ -87,7 +88,7 @@ impl Conn {
         }
     }
 
-    /// The application lets go and wants it over at once: its stream has no end that the peer could take for one.
+    /// The application closes by an abort: its stream has no end that the peer could take for one.
     pub(crate) fn release_and_abort(&mut self, cx: &mut Cx<'_>) {
         self.let_go(cx.now);
         self.abort(cx);
@@ -123,7 +124,7 @@ impl Conn {
         self.acked_at_release = self.send.una();
     }
 
-    /// The application wants it over at once. // rfc8684:Z1,Z2
+    /// The application aborts. // rfc8684:Z1,Z2
     pub(crate) fn abort(&mut self, cx: &mut Cx<'_>) {
         if self.closed.is_some() {
             return;
@@ -178,7 +179,7 @@ impl Conn {
         sf.tcp.force_ack();
     }
 
-    /// No reset came: repeat, and in the end reset with the option. // rfc8684:Z5,Z6
+    /// No RST came: repeats the option, and in the end sends a RST with it. // rfc8684:Z5,Z6
     pub(crate) fn fast_close_due(&mut self, cx: &mut Cx<'_>) {
         let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else {
             return;
@@ -200,7 +201,7 @@ impl Conn {
         }
     }
 
-    /// The peer does not answer an MP_FASTCLOSE, or has fallen to TCP, where a reset is what says the same. // rfc8684:Z5,Z6
+    /// The peer does not answer an MP_FASTCLOSE, or has fallen back, where a RST has the same meaning. // rfc8684:Z5,Z6
     pub(crate) fn reset_for_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.fast_close = None;
         cx.count.fastclose_sent += 1;
@@ -208,7 +209,7 @@ impl Conn {
         self.reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
     }
 
-    /// The peer wants it over at once. // rfc8684:Z3,Z4
+    /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
     pub(crate) fn on_fast_close(&mut self, _i: usize, key: Key, cx: &mut Cx<'_>) {
         let ours = self
             .local
@@ -226,7 +227,7 @@ impl Conn {
         self.finish(CloseCause::ResetByPeer, cx);
     }
 
-    /// Resets one subflow; what it carried travels on the others.
+    /// Resets one subflow; what it carried is reinjected on the others.
     pub(crate) fn reset_subflow(
         &mut self,
         i: usize,
@@ -247,7 +248,7 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// Takes a dead subflow out.
+    /// Removes a dead subflow.
     pub(crate) fn remove_ended(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].end.unwrap_or(end);
         let by_the_path = matches!(
@@ -255,10 +256,10 @@ impl Conn {
             SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
         );
         if by_the_path && self.subflows[i].handshake == HandshakeState::Done {
-            // The peer has our keys, and data will prove no more here: other paths carry on. // rfc8684:C13,F10
+            // The peer has our keys, and no data will prove it here any more: joins are allowed. // rfc8684:C13,F10
             self.proof_overdue(i, cx);
         }
-        // Where acknowledgements lose their options, so does the reset that would say why.
+        // Where acknowledgements lose their options, so does the RST that would give the reason.
         if end.is_by_middlebox() || self.subflows[i].option_loss.acks > 0 {
             self.reinject_subflow_acked(i);
         }
@@ -270,7 +271,7 @@ impl Conn {
             end,
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
         );
-        // Our proof may have arrived: then there was another subflow for the peer.
+        // Our MP_JOIN ACK may have arrived: then the peer had another subflow.
         self.joined |= silently && matches!(sf.handshake, HandshakeState::JoinAck { .. });
         self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
         if self
@@ -323,7 +324,7 @@ impl Conn {
         }
     }
 
-    /// Without subflows that ever worked, a connection that is not closed waits for a new one. // rfc8684:D4,F10
+    /// Without a subflow left that came up, a connection that is not closed waits for a new one. // rfc8684:D4,F10
     fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
         if self.closed.is_some() {
             return;
@@ -335,7 +336,7 @@ impl Conn {
             self.finish(CloseCause::Finished, cx);
             return;
         }
-        // Of a DATA_FIN without Data ACK the peer may not know, and it waits for a join. // rfc8684:F2
+        // A DATA_FIN without Data ACK may not have arrived, and the peer waits for a join. // rfc8684:F2
         let plain = !self.fallback.is_multipath();
         let all_said = matches!(self.send.fin, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
@@ -352,7 +353,7 @@ impl Conn {
             SubflowEnd::Refused => CloseCause::Refused,
             SubflowEnd::TimedOut => CloseCause::TimedOut,
             SubflowEnd::Unreachable => CloseCause::Unreachable,
-            // Nobody reset it: our end of the only path went before another one could be made.
+            // No RST came: our address of the only path went before another path could be made.
             SubflowEnd::AddressGone => CloseCause::NoSubflow,
             SubflowEnd::ConnectionClosed => CloseCause::Aborted,
             // The end of a subflow is not that of the stream, which may lack something. // rfc8684:F10
@@ -362,7 +363,7 @@ impl Conn {
         self.finish(cause, cx);
     }
 
-    /// The connection is over; told once.
+    /// The connection is over; reported once.
     pub(crate) fn finish(&mut self, cause: CloseCause, cx: &mut Cx<'_>) {
         if self.closed.is_some() {
             return;
@@ -381,20 +382,20 @@ impl Conn {
         self.push_event(EventKind::Closed(cause));
     }
 
-    /// Moves closing on after anything that may have brought it nearer.
+    /// Advances the close after anything that may have affected it.
     pub(crate) fn advance_end(&mut self, cx: &mut Cx<'_>) {
         if self.fast_close.is_some() {
             // Neither FIN nor DATA_FIN: the peer's reader must not take what came before for the whole (RFC 8684 section 3.5).
             return;
         }
         if self.fallback.is_multipath() {
-            // FINs go when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
+            // FINs are sent when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);
                 self.finish_subflows(cx);
             } else if self.established && self.send.owes_fin() {
-                // Before the keys are here it has nowhere to go.
+                // Before the keys are here it cannot be sent.
                 let i = self.best_subflow();
                 if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {
                     self.subflows[i].tcp.force_ack();
@@ -408,14 +409,14 @@ impl Conn {
                 sf.finish = true;
             }
         }
-        // A peer that still sends to an application that is gone is told so.
+        // The peer still sends to an application that is gone: abort.
         if self.released && self.closed.is_none() && self.recv.next() > self.bytes_at_release {
             self.abort(cx);
         }
     }
 
-    /// TIME-WAIT is kept by the stack, once the last acknowledgement is on its way, and the peer has said where the last of what
-    /// it sent belongs.
+    /// TIME-WAIT is kept by the stack, once the last acknowledgement is sent and the peer has answered where the last held data
+    /// belongs.
     fn is_closed(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         match sf.tcp.state() {
@@ -429,7 +430,7 @@ impl Conn {
         (0..self.subflows.len()).any(|i| self.is_closed(i, now))
     }
 
-    /// Lets go of the subflows that are over. The end of one may be that of others, which stand before it.
+    /// Removes closed subflows. The end of one may end others, which stand before it.
     pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
         while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
             let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
@@ -437,7 +438,7 @@ impl Conn {
         }
     }
 
-    /// The connection is finished: so are its subflows, and those that never came up are not wanted any more.
+    /// The connection is finished: so are its subflows, and those that never came up are reset.
     fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             match self.subflows[i].phase() {
@@ -449,13 +450,13 @@ impl Conn {
         }
     }
 
-    /// A connection that should be over by now ends: without the application, or with subflows whose path is dead.
+    /// Ends an overdue connection: released by the application, or with subflows whose path is dead.
     pub(crate) fn linger_due(&mut self, cx: &mut Cx<'_>) {
         if self.orphan_until.is_none_or(|until| until > cx.now) {
             return;
         }
         if self.closed.is_none() {
-            // As long as the peer takes what was written, it may finish in peace. An abort looks here again.
+            // While the peer acknowledges what was written, it may finish. After an abort this runs again.
             if self.send.una() > self.acked_at_release {
                 self.watch_orphan(cx.now);
             } else {
@@ -469,10 +470,10 @@ impl Conn {
         }
     }
 
-    /// A subflow that the peer finished is finished from here, too, once it has nothing in flight; the last one only
-    /// when nothing has to go to the peer any more. // rfc8684:F4,F7
+    /// Answers the peer's FIN on a subflow with ours, once it has nothing in flight; on the last one only
+    /// when nothing has to be sent to the peer any more. // rfc8684:F4,F7
     pub(in crate::conn) fn answer_fins(&mut self) {
-        // While an MP_FAIL waits for its answer, the FIN may be that of a stream that goes on as TCP. // rfc8684:B9
+        // While an MP_FAIL is unanswered, the FIN may be that of a stream that continues as TCP. // rfc8684:B9
         if !self.fallback.is_multipath()
             || self.checksum_failure.is_some()
             || self.fast_close.is_some()
@@ -495,8 +496,8 @@ impl Conn {
         (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
     }
 
-    /// Everything is acknowledged above the subflows, our DATA_FIN included if there is one. Where the peer's stream has
-    /// ended and ours has not, more may be written: a peer that fell to TCP waits for it on the one subflow it has.
+    /// Everything has its Data ACK, our DATA_FIN included if there is one. Where the peer's stream has
+    /// ended and ours has not, more may be written: a peer that fell back waits for it on its only subflow.
     fn owes_nothing(&self) -> bool {
         match self.send.fin {
             FinState::Acked => true,
@@ -505,7 +506,7 @@ impl Conn {
         }
     }
 
-    /// The subflow through which a word to the peer gets there soonest.
+    /// The subflow on which a signal reaches the peer soonest.
     pub(crate) fn best_subflow(&self) -> Option<usize> {
         let usable = |i: &usize| self.subflows[*i].carries_data();
         (0..self.subflows.len())
@@ -513,7 +514,7 @@ impl Conn {
             .min_by_key(|&i| (!self.subflows[i].answers(), self.subflows[i].tcp.srtt()))
     }
 
-    /// What waits for the peer at data level.
+    /// What is outstanding at data level.
     pub(crate) fn data_outstanding(&self) -> Outstanding {
         if !self.fallback.is_multipath() || self.closed.is_some() || !self.established {
             return Outstanding::Nothing;
@@ -532,7 +533,7 @@ impl Conn {
         }
     }
 
-    /// The state as appendix D draws it. // rfc8684:F11
+    /// The state of appendix D. // rfc8684:F11
     pub(crate) fn state(&self) -> ConnState {
         if self.fast_close.is_some() {
             return ConnState::FastCloseWait;
@@ -576,7 +577,7 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// The application removes a subflow; one that is not up yet has nothing to finish.
+    /// The application removes a subflow; one that is not up yet is reset.
     pub(crate) fn remove_subflow(
         &mut self,
         id: SubflowId,

@@ -1,4 +1,4 @@
-//! What can be read about a connection, gathered on request.
+//! Snapshots of a connection for status, and options that change while it is open. Must never copy stream data.
 
 use alloc::vec::Vec;
 
@@ -48,7 +48,7 @@ impl Conn {
         }
     }
 
-    /// Room that the peer has beyond what was sent. With plain TCP the subflow alone knows it.
+    /// Room in the peer's window beyond what was sent. With plain TCP only the subflow knows it.
     fn peer_window(&self) -> u64 {
         let next = self.send.next();
         if let Some(edge) = self.send.edge() {
@@ -108,7 +108,7 @@ impl Conn {
         remotes.map(told).collect()
     }
 
-    /// Takes options that can change on a living connection: buffers, scheduler, congestion control, mechanisms, receive algorithm,
+    /// Applies options that can change on an open connection: buffers, scheduler, congestion control, mechanisms, receive algorithm,
     /// no-delay, limits, timeouts.
     pub(crate) fn set_options(&mut self, opts: &ConnOptions, now: Instant) {
         self.opts.scheduler = opts.scheduler;

@@ -1,7 +1,7 @@
-//! What a connection costs in memory, what of it the peer decides, and whether it still gets anywhere.
+//! Memory accounting of a connection, the part of it that the peer controls, and whether the connection makes progress.
 //!
-//! Owns the bounds that hold for the connection as a whole: out-of-order payload and mappings are granted to all
-//! subflows together, so that a peer gains nothing by opening more of them.
+//! Owns the bounds of the connection as a whole: out-of-order payload and mappings are granted to all
+//! subflows together, so that a peer must never gain anything by opening more of them.
 
 use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
 /// The least rate that counts as progress, in bytes a second: half of what a modem of 1998 carried. One tiny acknowledgement
-/// now and then is none.
+/// now and then does not count.
 pub(crate) const LEAST_RATE: u64 = 4096;
 /// Time over which rates are measured.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How far a connection has come and how fast: bytes that the application has read and that the peer has acknowledged for the
+/// Progress of a connection and its rate: bytes that the application has read and that the peer has acknowledged for the
 /// first time. What merely arrived does not count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advance {
     total: u64,
-    /// When anything moved last.
+    /// When any byte last counted.
     moved_at: Instant,
-    /// Until when it moved at the least rate.
+    /// Until when it kept the least rate.
     kept_at: Instant,
-    /// Where the period began over which the rate is measured, and when.
+    /// The total at the beginning of the measured period, and its time.
     mark: u64,
     marked_at: Instant,
     /// Bytes a second in the last whole period.
@@ -48,7 +48,7 @@ impl Advance {
         }
     }
 
-    /// So many bytes have moved since the beginning. While it is idle there is nothing that could move.
+    /// Records the bytes counted since the beginning. An idle connection has nothing to make progress with.
     fn note(&mut self, total: u64, idle: bool, now: Instant) {
         if total != self.total {
             (self.total, self.moved_at) = (total, now);
@@ -75,7 +75,7 @@ impl Advance {
         }
     }
 
-    /// It moves at the least rate that counts.
+    /// It keeps the least rate that counts.
     fn keeps_rate(&self, now: Instant) -> bool {
         self.rate_at(now) >= LEAST_RATE
     }
@@ -104,7 +104,7 @@ impl Conn {
     }
 
     /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share. What is held above them
-    /// takes from the same window.
+    /// uses the same window.
     pub(crate) fn share_reassembly(&mut self, i: usize) {
         let own = self.subflows[i].tcp.reassembly_memory();
         let others = self.reassembly() - own;
@@ -113,7 +113,7 @@ impl Conn {
         self.subflows[i].tcp.grant_reassembly(grant);
     }
 
-    /// Mappings that wait for their bytes on a subflow may be this many more. What is each one's equal part is nobody else's.
+    /// How many more mappings may wait for their bytes on a subflow. Its equal part is reserved for each subflow.
     pub(crate) fn mapping_room(&self, i: usize) -> usize {
         let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].rx.len());
         if part > 0 {
@@ -131,7 +131,7 @@ impl Conn {
         }
     }
 
-    /// Notes how far it has come.
+    /// Records its progress.
     pub(crate) fn note_advance(&mut self, at: Instant) {
         let total = self.recv.bytes_read() + self.send.una().0;
         let idle = self.established && self.send.queued() == 0 && self.recv.held() == 0;
@@ -143,15 +143,15 @@ impl Conn {
         self.advance.rate_at(now)
     }
 
-    /// It moves at the least rate that counts as progress.
+    /// It keeps the least rate that counts as progress.
     pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
         self.advance.keeps_rate(now)
     }
 
-    /// Since when it has been holding memory or a place in a queue without getting anywhere: the peer does not finish its
-    /// handshake, does not take what was written (its window is closed, or it is silent) or leaves a hole open, or the
-    /// application does not read. Nothing for a connection that is idle. Who is `modest` and holds no more than a share gets
-    /// somewhere with every byte, however slowly; who holds more has to keep the least rate.
+    /// Since when it has been holding memory or a place in a queue without progress: the peer does not finish its
+    /// handshake, does not take what was written (its window is closed, or it is unresponsive) or leaves a hole open, or the
+    /// application does not read. `None` for an idle connection. One that is `modest`, which holds no more than a share, makes
+    /// progress with every byte, however slowly; any other has to keep the least rate.
     pub(crate) fn stuck_since(&self, modest: bool, now: Instant) -> Option<Instant> {
         let waits = !self.established
             || self.send.queued() > 0
@@ -169,42 +169,42 @@ impl Conn {
         })
     }
 
-    /// To how many bytes the receive window may grow.
+    /// Sets the limit of the receive window in bytes.
     pub(crate) fn permit_window(&mut self, bytes: u32) {
         self.window_permitted = bytes;
     }
 
-    /// Begins with no larger window than is permitted. Nothing was told yet.
+    /// Begins with no larger window than is permitted. None was advertised yet.
     pub(crate) fn heed_permitted_window(&mut self) {
         self.recv.restrict(self.window_permitted);
     }
 
-    /// Bytes that the receive window has where everything was read.
+    /// Bytes of the receive window when everything was read.
     pub(crate) fn recv_window_size(&self) -> u32 {
         self.recv.capacity()
     }
 
-    /// Nobody has accepted it: until then it is told a small window.
+    /// It is not accepted yet: until then it advertises a small window.
     pub(crate) fn restrict_window(&mut self, bytes: u32) {
         self.accepted = false;
         self.recv.restrict(bytes);
     }
 
-    /// Somebody has accepted it.
+    /// The application accepted it.
     pub(crate) fn lift_restriction(&mut self) {
         self.accepted = true;
         let first = self.first_recv_window().min(self.window_permitted);
         self.recv.set_capacity(first.max(self.recv.capacity()));
     }
 
-    /// The SYN is the one that opened it, and its handshake goes on.
+    /// The SYN is the one that opened it, and its handshake continues.
     pub(crate) fn was_opened_by(&self, seg: &Segment<'_>) -> bool {
         let first = self.subflows.first().filter(|_| !self.established);
         first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
     }
 
-    /// Its peer does not finish the handshake, and others need the place. Not a word is said of it: to a client whose SYN/ACK was
-    /// lost a reset is a refusal, while it would say its SYN again and be let in (RFC 4987 section 3.4).
+    /// Its peer does not finish the handshake, and others need the place. Nothing is sent: to a client whose SYN/ACK was
+    /// lost a RST is a refusal, while it would repeat its SYN and be accepted (RFC 4987 section 3.4).
     pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
         self.let_go(cx.now);
         for sf in &mut self.subflows {
@@ -216,7 +216,7 @@ impl Conn {
         self.finish(CloseCause::TimedOut, cx);
     }
 
-    /// Ends it for want of resources, at once and without waiting for an answer. // rfc8684:T1
+    /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
         let why = MptcpOption::Reset(Reset {
             transient: true,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_idle_begins_to_wait_with_what_comes_then() {
+    fn progress_of_an_idle_connection_is_due_from_the_next_data_on() {
         let mut advance = Advance::new(at(0));
         advance.note(500, true, at(60_000));
         advance.note(500, false, at(60_010));

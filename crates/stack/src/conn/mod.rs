@@ -1,7 +1,7 @@
-//! One Multipath TCP connection: the only mediator between its subflows, its queues and its path manager.
+//! One Multipath TCP connection (RFC 8684): the only mediator between its subflows, its queues and its path manager.
 //!
 //! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
-//! siblings never call each other.
+//! siblings must never call each other.
 
 mod close;
 mod dss;
@@ -62,24 +62,24 @@ use subflow::Subflow;
 pub(crate) use subflow::admission::JoinVerdict;
 pub(crate) use subflow::{Endpoint, HandshakeState};
 
-/// Idle queues keep their memory for so long.
+/// How long idle queues keep their memory.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What every call into a connection gets along.
+/// Context of every call into a connection.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) count: &'a mut Counters,
     pub(crate) rng: &'a mut Rng,
 }
 
-/// What a connection starts from.
+/// Initial parameters of a connection.
 pub(crate) struct Birth {
     pub(crate) id: ConnId,
     pub(crate) role: Role,
     pub(crate) opts: ConnOptions,
-    /// Present when Multipath TCP is to be spoken.
+    /// Present when Multipath TCP is to be used.
     pub(crate) local: Option<KeyMaterial>,
-    /// The peer's offer, for the host that was called.
+    /// The peer's offer, at the responder.
     pub(crate) offered_checksum: bool,
     pub(crate) no_joins_to_first: bool,
     pub(crate) manager: Option<pm::Manager>,
@@ -100,37 +100,37 @@ pub(crate) struct Conn {
     /// Where the streams enter the data sequence space: behind what the SYNs carried. // rfc8684:O3
     tx_start: Offset,
     rx_start: Offset,
-    /// What the handshake told about Fast Open.
+    /// What the handshake showed about Fast Open.
     learnt: Option<Learnt>,
     checksum: bool,
-    /// The peer's last mapping had a 64-bit number. // rfc8684:D19
+    /// The peer's last mapping had a 64-bit DSN. // rfc8684:D19
     peer_long: bool,
     send: SendQueue,
     recv: ReceiveQueue,
     subflows: Vec<Subflow>,
-    /// What coupled congestion control may see, in step with `subflows`.
+    /// Samples for coupled congestion control, in step with `subflows`.
     samples: Vec<PathSample>,
     next_subflow: u8,
     ended: VecDeque<EndedSubflow>,
     removed: Vec<RemovedSubflow>,
     pub(crate) manager: Option<pm::Manager>,
-    /// What judges how subflows do, where the policy is of that kind.
+    /// The controller inside the connection, where the policy has one.
     controller: PathController,
     announcements: Announcements,
-    /// What is translated on its way out: our address, and the one that the peer may be told.
+    /// Addresses behind a NAT: our own, and the one to advertise.
     outside: Vec<(IpAddr, IpAddr)>,
     wanted: VecDeque<pm::Create>,
     outbox: VecDeque<EventKind>,
     established: bool,
     /// Joins may be made. // rfc8684:C15
     fully_established: bool,
-    /// How long a caller that has sent its keys may take to send more before other paths are looked for.
+    /// How long an initiator that has sent its keys may take to send more before joins are allowed.
     proof_until: Option<Instant>,
-    /// Who was asked for a place.
+    /// Subflows probed before one is evicted to admit a join.
     admission: subflow::admission::Admission,
-    /// The caller's first data came before its keys.
+    /// The initiator's first data came before its keys.
     keyless_data: bool,
-    /// It was asked for its keys once more, beside what timers do.
+    /// Our SYN/ACK was repeated once for its keys, beside timers.
     keys_asked: bool,
     /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
     no_joins_to_first: bool,
@@ -142,70 +142,70 @@ pub(crate) struct Conn {
     released: bool,
     bytes_at_release: Offset,
     orphan_until: Option<Instant>,
-    /// What the peer had when the application let go, or when that was last looked at.
+    /// The Data ACK when the application closed, or when that was last checked.
     acked_at_release: Offset,
     lonely_until: Option<Instant>,
-    /// When it is looked whether the queues' memory is idle.
+    /// When the queues are checked for idle memory.
     memory_check: Option<Instant>,
-    /// When anything moved last.
+    /// Progress and its rate.
     advance: Advance,
-    /// Something may follow for other subflows than that of the segment at hand.
+    /// Other subflows than that of the present segment may be affected.
     pub(crate) dirty: bool,
-    /// A subflow ended of whose data nothing was ever acknowledged at data level.
+    /// A subflow ended without any Data ACK of its data.
     new_one_lost: bool,
     fast_close: Option<FastCloseWait>,
     checksum_failure: Option<ChecksumFailure>,
     /// Mappings that were lost on the way while others passed.
     lost_mappings: u8,
     recent_acks: RecentAcks,
-    /// We fell to TCP, and the peer may not know.
+    /// We fell back, and the peer may not know.
     unheard: Option<UnconfirmedFallback>,
-    /// What is not acknowledged although it is here.
+    /// Received data whose acknowledgement is withheld.
     withheld: Option<Withheld>,
     /// Another subflow came up once.
     joined: bool,
-    /// A DSS of ours left: the peer may have seen that options pass.
+    /// A DSS was sent: the peer may have seen that options pass.
     dss_sent: bool,
-    /// The last byte said once more that we fell.
+    /// The final byte was sent with an infinite mapping.
     final_byte_sent: bool,
-    /// A peer that did not notice our fall said DATA_FIN.
+    /// A peer unaware of our fallback sent a DATA_FIN.
     data_fin_after_fallback: bool,
-    /// Where the infinite mapping that we owe the peer starts. // rfc8684:B9
+    /// Where the infinite mapping that we have to send starts. // rfc8684:B9
     infinite_from: Option<(Ssn, Offset)>,
-    /// What was not acknowledged is sent anew from this number of the subflow on. // rfc8684:B9
+    /// Data without Data ACK is resent from this SSN on. // rfc8684:B9
     resend_from: Option<Ssn>,
-    /// The peer does so: what comes before the number is not the stream, and of the rest so much is here.
+    /// The peer resends: what comes before the SSN is not the stream, and of the rest so many bytes are here.
     peer_resends: Option<(Ssn, u64)>,
-    /// We asked by MP_FAIL where bytes belong: that of the peer is the answer.
+    /// We queried by MP_FAIL where bytes belong: that of the peer is the answer.
     query_sent: bool,
-    /// An infinite mapping left, if only with data that was sent before.
+    /// An infinite mapping was sent, if only with retransmitted data.
     infinite_said: bool,
-    /// The infinite mapping goes on segments without data, too, until data has carried it.
+    /// The infinite mapping is sent without data, too, until data has carried it.
     infinite_on_bare: bool,
     data_timer: DataTimer,
-    /// End of what was last repeated at data level, while the peer does not have it.
+    /// End of the last data-level retransmission, while the peer does not have it.
     repeated_to: Option<Offset>,
     readable_reported: bool,
-    /// The application was told that the peer has everything.
+    /// The application was informed that the peer has everything.
     delivered_reported: bool,
     write_blocked: bool,
     /// Its last write did not fit: it will write more as soon as it may.
     writer_has_more: bool,
-    /// Where the payload of the segment at hand starts, while it is being taken in.
+    /// SSN of the in-order payload of the present segment, while that is processed.
     delivered_ssn: Option<Ssn>,
-    /// The same, whether it is in order or not.
+    /// The same, in order or not.
     segment_ssn: Option<Ssn>,
     /// When payload last arrived on any subflow.
     last_payload: Instant,
-    /// Some subflow is not looked at any more until payload arrives.
+    /// Some subflow is not checked until payload arrives.
     probes_paused: bool,
     /// Payload that arrived lately, for the size of the receive window.
     arrivals: Arrivals,
-    /// Nobody has to accept it any more.
+    /// It does not wait to be accepted.
     accepted: bool,
-    /// To how many bytes the receive window may grow while others need memory, too.
+    /// Limit of the receive window while others need memory, too.
     window_permitted: u32,
-    /// What the scheduler is to know at the next question.
+    /// The scheduler's state and its view of the paths.
     schedule: pull::path_view::Schedule,
 }
 
@@ -218,7 +218,7 @@ impl Conn {
             (true, Role::Initiator) => HandshakeState::CapableSyn,
             (true, Role::Responder) => HandshakeState::CapableSynAck,
         };
-        // An offer that we would have taken up did not come, or did not come with its keys.
+        // An offer that we would have accepted did not come, or did not come with its keys.
         let plain = match (multipath, birth.role) {
             (true, _) => None,
             (false, Role::Responder) if birth.opts.mode == Mode::Multipath => {
@@ -336,7 +336,7 @@ impl Conn {
         self.outbox.push_back(kind);
     }
 
-    /// The next thing to tell the application.
+    /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
         self.outbox.pop_front().or_else(|| {
             let number = self.manager.as_mut()?.poll_decision()?;
@@ -349,7 +349,7 @@ impl Conn {
         self.wanted.pop_front()
     }
 
-    /// Subflows that are gone since the last call.
+    /// Subflows removed since the last call.
     pub(crate) fn take_removed(&mut self) -> Vec<RemovedSubflow> {
         core::mem::take(&mut self.removed)
     }
@@ -358,7 +358,7 @@ impl Conn {
         !self.removed.is_empty()
     }
 
-    /// The stack has nothing to take from it: no event, no subflow that is gone or wanted, nothing learnt.
+    /// The stack has nothing to take from it: no event, no subflow removed or wanted, nothing learnt.
     pub(crate) fn is_settled(&self) -> bool {
         self.outbox.is_empty()
             && self.removed.is_empty()
@@ -367,7 +367,7 @@ impl Conn {
             && !self.controller.has_orders()
     }
 
-    /// However it ended.
+    /// It is closed, by whatever cause.
     pub(crate) fn has_ended(&self) -> bool {
         self.closed.is_some()
     }
@@ -393,17 +393,17 @@ impl Conn {
         self.offered = true;
     }
 
-    /// The application let go of it.
+    /// The application closed it.
     pub(crate) fn is_released(&self) -> bool {
         self.released
     }
 
-    /// It ended and nothing of it is on the network any more.
+    /// It ended and has no subflow any more.
     pub(crate) fn is_dead(&self) -> bool {
         self.closed.is_some() && self.subflows.is_empty()
     }
 
-    /// Something may be sent at this moment that the last turn did not see.
+    /// Something may be sent now that the last poll did not see.
     pub(crate) fn wants_poll(&self, now: Instant) -> bool {
         (0..self.subflows.len()).any(|i| {
             self.subflows[i].tcp.needs_send(now)
@@ -412,7 +412,7 @@ impl Conn {
         })
     }
 
-    /// The network says something about a segment of ours.
+    /// An ICMP error reports on a segment of ours.
     pub(crate) fn on_icmp(&mut self, id: SubflowId, error: &icmp::Error, cx: &mut Cx<'_>) {
         let Some(i) = self.position(id) else { return };
         match self.subflows[i].tcp.on_icmp(cx.now, error) {
@@ -456,14 +456,14 @@ impl Conn {
         self.push_event(EventKind::FellBack(cause));
     }
 
-    /// Settles everything that an input may have set in motion.
+    /// Reconciles everything that an input may have affected.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
         self.dirty = true;
         self.after_data(cx);
     }
 
-    /// As `after_input`, where nothing but data may have come: it ends no subflow and says nothing about paths, so that none but
-    /// its own has to be looked at.
+    /// As `after_input`, where nothing but data may have come: it ends no subflow and changes no path, so that only
+    /// its own subflow has to be checked.
     pub(crate) fn after_data(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx.now);
         self.advance_end(cx);
@@ -491,20 +491,20 @@ impl Conn {
         }
     }
 
-    /// A loss is being repaired, which holds up the Data ACK and with it the room in the buffer, and less than a segment of what
-    /// was written is not sent: what room there is must do until then.
+    /// A loss is being repaired, which delays the Data ACK and with it room in the buffer, and less than a segment of the
+    /// written data is unsent: the room that is left must do until then.
     fn is_short_of_data(&self) -> bool {
         let unsent = self.send.end().since(self.send.next());
         let room = self.send.room() as u64;
         self.subflows.iter().any(|sf| {
             let segment = u64::from(sf.tcp.mss());
-            // What a silent one carries was given to the others.
+            // What a stale one carries was reinjected.
             let repairs = sf.tcp.in_recovery() && !sf.is_stale();
             repairs && unsent < segment && unsent + room >= segment
         })
     }
 
-    /// Frees what both levels acknowledged; a subflow that lags keeps its own copy of what the rest is done with.
+    /// Frees what both levels acknowledged; a subflow that is behind keeps its own copy of what the others do not need.
     // rfc8684:D21,R2
     fn free_sent(&mut self, _cx: &mut Cx<'_>) {
         if self.send.pinned() == 0 && self.send.queued() == 0 {
@@ -571,8 +571,8 @@ impl Conn {
         }
     }
 
-    /// The application has read. True if something follows from it: a window so much larger that the peer should hear of
-    /// it, or memory that is idle from now on.
+    /// The application has read. True if something follows from it: a window so much larger that it should be
+    /// advertised, or memory that is idle from now on.
     pub(crate) fn reading_marks_dirty(&mut self, now: Instant) -> bool {
         self.note_advance(now);
         self.advertise_window();
@@ -580,7 +580,7 @@ impl Conn {
     }
 }
 
-/// How the end of a connection looks to a caller.
+/// The error that calls return after the connection ended.
 fn error_of(cause: CloseCause) -> StackError {
     match cause {
         CloseCause::Finished => StackError::InvalidState,

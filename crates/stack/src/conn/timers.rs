@@ -1,4 +1,5 @@
-//! What a connection does because time has passed, and when it next has to.
+//! Timers of a connection: data-level retransmission (RFC 8684 section 3.3.6), and all other deadlines. Whatever is listed in
+//! `deadline` must have its handler in `on_timeout`.
 
 use manypath_tcp::machine::{DeadCause, Machine, State};
 use manypath_tcp::time::{Duration, Instant};
@@ -14,32 +15,32 @@ use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
-/// How much longer than a time-out a peer of ours may keep data to itself.
+/// How much longer than a time-out a peer with this stack may hold unmapped data.
 const HELD_BY_PEER: Duration = Duration::from_millis(250);
 
-/// How long a data-level acknowledgement may take where the subflow's time-out is `rto`. Pure.
+/// How long a Data ACK may take where the subflow's time-out is `rto`. Pure.
 fn data_rto(rto: Option<Duration>) -> Duration {
     let rto = rto.unwrap_or(Duration::from_secs(1));
-    // A peer may hold data for a time-out in the hope for its mapping.
+    // A peer may hold unmapped data for a time-out and wait for its mapping.
     rto.times(2).max(rto + HELD_BY_PEER)
 }
 
 impl Conn {
-    /// How long data-level acknowledgements may take on any path: the slowest usable one decides.
+    /// How long Data ACKs may take on any path: the slowest usable one decides.
     pub(crate) fn data_rto(&self) -> Duration {
         data_rto(self.paths_for_data().map(|sf| sf.tcp.rto()).max())
     }
 
-    /// How long they may take for what is on its way.
+    /// How long they may take for what is in flight.
     fn awaited_data_rto(&self) -> Duration {
         let fastest = || self.fastest_rto();
         data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
     }
 
-    /// How long they may take where the subflows have acknowledged everything. Nothing that is slow is waited for: what the peer
-    /// lacks now has no other to miss it. And beside another subflow a peer does not hope for a mapping for so long, nor does it keep
-    /// a DATA_FIN to itself, which TCP would repeat as soon. (Where acknowledgements come without options, that is to be looked
-    /// into first.)
+    /// How long they may take where the subflows have acknowledged everything. Slow paths do not count: nothing is in flight that
+    /// the Data ACK could wait for. And beside another subflow a peer does not wait for a mapping for so long, nor does it delay the
+    /// Data ACK of a DATA_FIN; TCP would retransmit a FIN as soon. (Where acknowledgements came without options, the longer time
+    /// applies.)
     fn subflow_acked_data_rto(&self) -> Duration {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
@@ -52,7 +53,7 @@ impl Conn {
         self.paths_for_data().map(|sf| sf.tcp.rto()).min()
     }
 
-    /// The longest time-out, as `rto` has it, of those subflows that wait for an acknowledgement.
+    /// The longest time-out, by `rto`, of those subflows that wait for an acknowledgement.
     fn slowest_on_the_way(&self, rto: impl Fn(&Machine) -> Duration) -> Option<Duration> {
         let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
         on_the_way.map(|sf| rto(&sf.tcp)).max()
@@ -63,7 +64,7 @@ impl Conn {
         self.subflows.iter().filter(usable)
     }
 
-    /// Lets the data-level timer run exactly while something is outstanding.
+    /// Runs the data-level timer exactly while something is outstanding.
     pub(crate) fn arm_data_timer(&mut self, now: Instant) {
         let outstanding = self.data_outstanding();
         let idle = || !self.paths_for_data().any(|sf| sf.tcp.awaits_ack());
@@ -80,7 +81,7 @@ impl Conn {
         }
     }
 
-    /// The earliest moment at which something happens by itself.
+    /// The earliest deadline of any timer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = Soonest::default();
         soonest.consider(self.data_timer.deadline());
@@ -115,7 +116,7 @@ impl Conn {
         soonest.get()
     }
 
-    /// Time has passed.
+    /// Handles expired timers.
     pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             if self.subflows[i]
@@ -144,8 +145,8 @@ impl Conn {
         self.unmapped_due(cx);
         self.pep_due(cx);
         if self.data_timer.is_due(cx.now) {
-            // Something may have gone a slower way since it was started. Time-outs that have doubled since then would put it off
-            // for as long as a path is silent.
+            // Data may have been sent on a slower path since it was started. The RTOs are taken without back-off, which would
+            // postpone it for as long as a path is unresponsive.
             let slowest = self.slowest_on_the_way(Machine::base_rto);
             let rto = slowest.map_or(Duration::ZERO, |rto| data_rto(Some(rto)));
             if self.data_timer.fire(cx.now, rto) {
@@ -160,7 +161,7 @@ impl Conn {
         if self.lonely_until.is_some_and(|until| until <= cx.now) {
             self.lonely_until = None;
             self.finish(CloseCause::NoSubflow, cx);
-            // Those that were being made come too late.
+            // Joins that are under way come too late.
             for i in 0..self.subflows.len() {
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
             }
@@ -181,7 +182,7 @@ impl Conn {
             self.becomes_stale(i, cx);
             self.proof_overdue(i, cx);
             self.on_handshake_timeout(i, cx);
-            // Where nothing ever got through, a path may refuse data with options, which a join does not change.
+            // Where nothing was ever acknowledged, the path may drop data with options, which a join does not change.
             let worked = self.send.una() > self.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
@@ -211,7 +212,7 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// The peer was heard on a subflow that carries data since the data-level timer was started.
+    /// A segment arrived on a subflow that carries data since the data-level timer was started.
     fn was_heard_meanwhile(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let since = sf.receiver_probe.last_received();
@@ -219,24 +220,24 @@ impl Conn {
     }
 
     /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
-    /// last subflow says as much. Nothing would be sent after it. // rfc8684:F4,B13
+    /// last subflow serves for it. Nothing would be sent after it. // rfc8684:F4,B13
     pub(in crate::conn) fn finish_with_data_fin(&mut self) {
         let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
         let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
-        // While the peer's data comes, the Data ACK may be in a queue behind it, and the peer would go on without this subflow
+        // While the peer's data arrives, the Data ACK may be queued behind it, and the peer would continue without this subflow
         // as soon as it has another.
         let last_payload = self
             .data_timer
             .began()
             .is_some_and(|began| self.last_payload > began);
         let last = last.filter(|_| self.recv.finished() || !last_payload);
-        // Where there were others, or may be for the peer by a proof of ours, it cannot take the FIN for the end of the stream. Nothing
-        // could follow it: neither data, nor our answer if the peer goes on as TCP.
+        // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
+        // could follow it: neither data, nor our answer if the peer falls back.
         let sent = self.send.end() > self.tx_start;
         let others = self.joined || self.is_proving();
         let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
-        // A peer that does not know us yet would take it for the end of a TCP connection.
+        // A peer that may lack our keys would take it for the end of a TCP connection.
         let known =
             |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
         if let Some(i) = last
@@ -247,9 +248,9 @@ impl Conn {
         }
     }
 
-    /// The peer is heard and has everything but the DATA_FIN, which was said for two time-outs. Each subflow on which it is heard
-    /// ends by a FIN, which has a peer look again that noted the DATA_FIN and did not act on it, as Linux (6.18) may. It is said by
-    /// itself beside that. // rfc8684:F2,F4
+    /// The peer responds and lacks only the DATA_FIN, which was sent for two time-outs. Each subflow on which it responds ends
+    /// by a FIN, which makes a peer act on a DATA_FIN that it recorded and did not act on, as Linux (6.18) may. The DATA_FIN is
+    /// repeated by itself as well. // rfc8684:F2,F4
     fn finish_for_unheard_fin(&mut self) {
         let last_payload = || {
             self.data_timer
@@ -259,20 +260,20 @@ impl Conn {
         let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
         let settled =
             self.checksum_failure.is_none() && !self.fallback_undecided() && !self.is_proving();
-        // The other direction goes on while the peer's data comes.
+        // The other direction continues while the peer's data arrives.
         let receiving = !self.recv.finished() && last_payload();
         if !due || !settled || receiving {
             return;
         }
         for i in 0..self.subflows.len() {
-            // One that does not know us yet would take it for the end of a TCP connection.
+            // A peer that may lack our keys would take it for the end of a TCP connection.
             let known = self.subflows[i].data_was_acked || self.subflows[i].data_came_mapped;
             self.subflows[i].finish |= (known || self.joined) && self.was_heard_meanwhile(i);
         }
     }
 
-    /// A DATA_FIN that was said by itself has no Data ACK: where there were other subflows, each is asked, so that the next time it is
-    /// known where the peer is heard. // rfc8684:F2
+    /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
+    /// shows on which ones the peer responds. // rfc8684:F2
     fn ask_where_fin_is_unheard(&mut self, now: Instant) {
         let others = self.joined && !self.fallback_undecided();
         if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
@@ -280,9 +281,9 @@ impl Conn {
         }
     }
 
-    /// A bare DATA_FIN is no data of a subflow, whose own time-outs would end it. A subflow on which the peer answered nothing for as long
-    /// as data is repeated ends, as one with a FIN of TCP does: it may be behind a NAT that has forgotten it, for ever. From half that
-    /// time on it is probed, which a peer answers that the DATA_FIN's option does not reach.
+    /// A bare DATA_FIN is no subflow data, whose time-outs would end the subflow. A subflow on which nothing arrived for as long as
+    /// data is retransmitted ends, as one with a TCP FIN does: its NAT binding may have expired for good. From half that time
+    /// on it is probed, which a peer answers that the DATA_FIN's option does not reach.
     // rfc8684:F2; RFC 9293 section 3.8.3; RFC 5482
     fn give_up_unanswered_fin(&mut self, cx: &mut Cx<'_>) {
         let Some(since) = self.data_timer.unanswered_since() else {
@@ -304,9 +305,9 @@ impl Conn {
         }
     }
 
-    /// Every subflow tells of the one window (RFC 8684 section 3.3.1). But what told of its opening may have been lost with its
-    /// path, and a path on which nothing is outstanding may have died unnoticed: all are asked, for as long as it takes, and one that
-    /// did not answer the last question has to answer the next ones, or another subflow is made.
+    /// All subflows advertise one window (RFC 8684 section 3.3.1). But the update that opened it may have been lost with its path, and
+    /// a path with nothing outstanding may have died unnoticed: all are probed, for as long as it takes, and one that did not
+    /// answer the last probe has to answer the next ones, or is replaced.
     fn ask_all(&mut self, now: Instant) {
         let silent_too = !self.has_responsive();
         let again = self.data_timer.repeats();
@@ -320,21 +321,21 @@ impl Conn {
         }
     }
 
-    /// Nothing new was acknowledged at data level for long. // rfc8684:R3
+    /// No Data ACK advanced for a data-level time-out. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         self.send.note_fin_unheard();
         if self.fall_back_without_data_acks(cx) {
             return;
         }
-        // Where segments are joined and mappings get lost by it, one alone gets through.
+        // Where a middlebox joins segments and loses mappings, a single one gets through.
         let most = match self.data_timer.repeats() {
             true => u64::from(self.window_step() / 2),
             false => REPEATED_AT_ONCE,
         };
         self.repeat_missing(most);
         if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
-            // A bare DATA_FIN is no data of the subflow, which therefore cannot know that its path is dead: say it on all.
+            // A bare DATA_FIN is no subflow data, so a subflow cannot detect that its path is dead: it is sent on all.
             // rfc8684:F2
             let half_closed = |sf: &Subflow| {
                 let sent = matches!(sf.tcp.state(), State::FinWait1 | State::FinWait2);

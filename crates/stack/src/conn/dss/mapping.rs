@@ -1,7 +1,6 @@
-//! Which part of the data sequence travels at which part of a subflow (RFC 8684 section 3.3.1).
+//! Data sequence mappings onto the sequence numbers of a subflow (RFC 8684 section 3.3.1).
 //!
-//! Owns the notes of both directions; never a payload byte. A mapping is never changed once made, but for the DATA_FIN that rode
-//! on it.
+//! Owns the mappings of both directions; never a payload byte. A mapping never changes once made, except that its DATA_FIN may be removed.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -11,15 +10,15 @@ use manypath_wire::seq::Ssn;
 
 use crate::conn::dss::offset::Offset;
 
-/// A mapping that we sent and that the subflow has not wholly acknowledged.
+/// A mapping that we sent and that is not wholly acknowledged at subflow level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TxMapping {
     pub(crate) ssn: Ssn,
     pub(crate) at: Offset,
     pub(crate) len: u16,
-    /// As it went on the wire: a retransmitted part repeats the whole mapping and its checksum.
+    /// As sent: a retransmitted part repeats the whole mapping and its checksum.
     pub(crate) checksum: Option<u16>,
-    /// The DATA_FIN rides on its end and is counted in the data-level length. // rfc8684:F1
+    /// The DATA_FIN is at its end and counted in the data-level length. // rfc8684:F1
     pub(crate) fin: bool,
 }
 
@@ -34,8 +33,8 @@ impl TxMapping {
         self.ssn + u32::from(self.len)
     }
 
-    /// The same without the DATA_FIN. The checksum covers the data-level length (RFC 8684 section 3.3.1): the sum under it loses
-    /// one, so its complement gains one (RFC 1624).
+    /// The same without the DATA_FIN. The checksum covers the data-level length (RFC 8684 section 3.3.1): the sum decreases by one, so its
+    /// complement increases by one (RFC 1624).
     pub(crate) fn without_fin(self) -> Self {
         let shorter = |checksum: u16| {
             let (sum, carry) = checksum.overflowing_add(u16::from(self.fin));
@@ -53,13 +52,13 @@ impl TxMapping {
     }
 }
 
-/// What a subflow has in flight, in its own order.
+/// A subflow's mappings in flight, in subflow order.
 #[derive(Debug, Default)]
 pub(crate) struct TxMaps {
     queue: VecDeque<TxMapping>,
-    /// The least stream position still in flight, kept as a monotone queue so that it costs nothing to know.
+    /// The lowest stream position in flight, kept as a monotone queue so that reading it is free.
     minima: VecDeque<Offset>,
-    /// Where the last run of mappings began that has the stream's order, and what follows it.
+    /// Where the last run of mappings in stream order began, and what follows it.
     straight: Option<Straight>,
 }
 
@@ -89,7 +88,7 @@ impl TxMaps {
         self.queue.push_back(mapping);
     }
 
-    /// Forgets what the subflow acknowledged wholly, and gives those parts of the stream away.
+    /// Drops what is wholly acknowledged at subflow level, and passes its stream ranges to `each`.
     pub(crate) fn acked(&mut self, una: Ssn, mut each: impl FnMut(Range<Offset>)) {
         while let Some(front) = self.queue.front().copied() {
             if !front.end().before_eq(una) {
@@ -103,14 +102,14 @@ impl TxMaps {
         }
     }
 
-    /// The mapping that a sent byte belongs to.
+    /// The mapping of a sent byte.
     pub(crate) fn find(&self, ssn: Ssn) -> Option<&TxMapping> {
         let after = self.queue.partition_point(|m| m.ssn.before_eq(ssn));
         let found = self.queue.get(after.checked_sub(1)?)?;
         ssn.within(found.ssn, u32::from(found.len)).then_some(found)
     }
 
-    /// The stream position of the first byte that the subflow has not acknowledged.
+    /// The stream position of the first byte not acknowledged at subflow level.
     pub(crate) fn first_unacked(&self, una: Ssn) -> Option<Offset> {
         self.queue.front().map(|m| {
             if m.ssn.before(una) {
@@ -121,8 +120,8 @@ impl TxMaps {
         })
     }
 
-    /// The subflow number of a position of the stream, if everything from there up to `end`, where new data starts, went
-    /// in the order of the stream, once. // rfc8684:B9,B11
+    /// The subflow sequence number of a stream position, if everything from there up to `end`, where new data starts, was sent once and in
+    /// stream order. // rfc8684:B9,B11
     pub(crate) fn straight(&self, at: Offset, end: Offset) -> Option<Ssn> {
         match self.straight {
             _ if at > end => None,
@@ -133,7 +132,7 @@ impl TxMaps {
         }
     }
 
-    /// The least position in flight: nothing from here on may be freed. // rfc8684:D21,R2
+    /// The lowest position in flight: nothing from here on may be freed. // rfc8684:D21,R2
     pub(crate) fn lowest(&self) -> Option<Offset> {
         self.minima.front().copied()
     }
@@ -158,17 +157,17 @@ impl TxMaps {
 pub(crate) struct RxMapping {
     pub(crate) ssn: Ssn,
     pub(crate) at: Offset,
-    /// Payload bytes; a DATA_FIN counted in the mapping's length is taken off.
+    /// Payload bytes, without a DATA_FIN that the mapping's length counts.
     pub(crate) len: u16,
-    /// The data-level length as it was on the wire, for the checksum.
+    /// The data-level length on the wire, for the checksum.
     pub(crate) wire_len: u16,
     pub(crate) checksum: Option<u16>,
     /// Payload taken so far, always a prefix, and its sum.
     pub(crate) taken: u16,
     pub(crate) sum: Sum,
-    /// Some of its bytes could not be placed: the window ended before them, or other unverified bytes were there.
+    /// Some of its bytes could not be stored: beyond the window, or in conflict with other unverified bytes.
     pub(crate) lost: bool,
-    /// Some of its bytes went by before it was known, so its checksum cannot be computed.
+    /// Some of its bytes passed before it was known, so its checksum cannot be computed.
     pub(crate) incomplete: bool,
 }
 
@@ -194,14 +193,14 @@ impl RxMapping {
     }
 }
 
-/// What became of a received mapping.
+/// Result of noting a received mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
     /// New.
     New,
-    /// Already known, or its data has long arrived: segmentation offload repeats mappings.
+    /// Already known, or its data has long arrived: segmentation offload duplicates mappings.
     Known,
-    /// Overlaps a known mapping and says something else; the first one stays. // rfc8684:D5
+    /// Overlaps a known mapping and contradicts it; the first one stays. // rfc8684:D5
     Conflict,
     /// More mappings than data could need, or farther ahead than data may be; ignored.
     TooMany,
@@ -214,7 +213,7 @@ pub(crate) struct RxMaps {
 }
 
 impl RxMaps {
-    /// Mappings that may wait on all subflows of a connection. A window of 8 MB in segments of 536 bytes needs 15,650.
+    /// Maximum waiting mappings, all subflows together. A window of 8 MB in segments of 536 bytes needs 15,650.
     pub(crate) const MOST: usize = 16 * 1024;
 
     /// How many wait.
@@ -227,8 +226,8 @@ impl RxMaps {
         self.queue.capacity() * size_of::<RxMapping>()
     }
 
-    /// Notes a mapping; `next` is the next subflow byte expected, `reach` how far behind that it may begin, and `room` how
-    /// many more mappings may wait.
+    /// Notes a mapping; `next` is the next subflow byte expected, `reach` how far after that it may begin, and `room` how many more
+    /// mappings may wait.
     pub(crate) fn note(&mut self, mapping: RxMapping, next: Ssn, reach: u32, room: usize) -> Noted {
         let end = mapping.ssn + u32::from(mapping.len);
         if end.before_eq(next) {
@@ -261,7 +260,7 @@ impl RxMaps {
         Noted::New
     }
 
-    /// The mapping of the next byte in subflow order, if it is known; older ones are forgotten.
+    /// The mapping of the next byte in subflow order, if it is known; older ones are dropped.
     pub(crate) fn current(&mut self, ssn: Ssn) -> Option<&mut RxMapping> {
         while let Some(front) = self.queue.front() {
             if ssn.before(front.ssn + u32::from(front.len)) {
@@ -277,12 +276,12 @@ impl RxMaps {
         self.queue.front()
     }
 
-    /// Where the next known mapping starts, so that unmapped bytes before it can be told apart.
+    /// Where the next known mapping starts: the bytes before it are unmapped.
     pub(crate) fn next_start(&self) -> Option<Ssn> {
         self.queue.front().map(|m| m.ssn)
     }
 
-    /// The mapping of which some bytes are in place and none counts yet.
+    /// The mapping of which some bytes are stored and none counts yet.
     pub(crate) fn partial(&self) -> Option<&RxMapping> {
         self.queue.front().filter(|m| m.taken > 0)
     }
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_run_ends_where_something_is_sent_again() {
+    fn a_run_in_stream_order_ends_where_something_is_resent() {
         // rfc8684:B9,B11
         let ssn = |n| Some(Ssn::new(n));
         let mut maps = TxMaps::default();

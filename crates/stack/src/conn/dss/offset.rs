@@ -1,7 +1,7 @@
-//! Positions in a connection's byte stream.
+//! Positions in a connection's byte stream (RFC 8684 section 3.3).
 //!
-//! Data sequence numbers start at a random place and wrap; positions start at zero and do not, so they have an
-//! order. Inside the connection everything is a position; `Numbering` translates at the edge to the wire.
+//! Data sequence numbers start at a random value and wrap; positions start at zero and never wrap, so they are ordered. Inside the
+//! connection everything is a position; only `Numbering` converts from and to the wire.
 
 use core::ops::{Add, AddAssign, Sub};
 
@@ -58,12 +58,12 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// The SYN takes the initial number, so the first byte has the next one. // rfc8684:C33
+    /// The SYN takes the initial DSN, so the first byte has the next one. // rfc8684:C33
     pub(crate) fn new(idsn: Dsn) -> Self {
         Self { first: idsn + 1 }
     }
 
-    /// As `new` for a stream of which everything before `start` went along with the SYN, outside of the data sequence.
+    /// As `new` for a stream whose bytes before `start` were sent on the SYN, outside of the data sequence.
     // rfc8684:O3
     pub(crate) fn behind(idsn: Dsn, start: Offset) -> Self {
         Self {
@@ -71,19 +71,19 @@ impl Numbering {
         }
     }
 
-    /// The 64-bit number of a position. // rfc8684:D13
+    /// The 64-bit data sequence number of a position. // rfc8684:D13
     pub(crate) fn dsn(self, at: Offset) -> Dsn {
         self.first + at.0
     }
 
-    /// The position of a number that was received, given a position nearby; `None` before the stream's start.
+    /// The position of a received number, given a position nearby; `None` before the stream's start.
     pub(crate) fn offset(self, dsn: Dsn, near: Offset) -> Option<Offset> {
         near.0
             .checked_add_signed(dsn.diff(self.dsn(near)))
             .map(Offset)
     }
 
-    /// As `offset`, for a number in either form. // rfc8684:D15
+    /// As `offset`, for a number of either width. // rfc8684:D15
     pub(crate) fn place(self, dsn: MapDsn, near: Offset) -> Option<Offset> {
         match dsn {
             MapDsn::Short(low) => self.offset32(low, near),
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_behind_the_payload_of_a_syn_is_the_second_number() {
+    fn the_first_byte_after_the_payload_of_a_syn_has_the_second_number() {
         // rfc8684:O3
         let n = Numbering::behind(Dsn::new(5), Offset(20));
         assert_eq!(n.dsn(Offset(20)), Dsn::new(6));

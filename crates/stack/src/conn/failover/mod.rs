@@ -1,4 +1,4 @@
-//! Subflows whose path is unresponsive, seen by the sender and by the receiver.
+//! Handling of unresponsive paths, as the sender sees them and as the receiver does.
 
 pub(in crate::conn) mod nat_expired;
 pub(in crate::conn) mod pep;

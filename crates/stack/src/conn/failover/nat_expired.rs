@@ -1,8 +1,8 @@
-//! Subflows that something on the path has forgotten.
+//! Ends subflows whose NAT binding has expired, by a RST with MP_TCPRST (RFC 8684 section 3.6).
 //!
-//! A NAT that forgot a subflow drops what the peer sends on it, and the reset that would end it. The path works, as another
-//! subflow made since shows, and so the silent one is not waited for until it has been silent for a quarter of an hour: each would be
-//! asked every second, and there is one more of them after each pause.
+//! Such a NAT drops the peer's packets and the RST that would end the subflow. The path works, as a later subflow shows, so the
+//! unresponsive one is not kept for a quarter of an hour: each is probed every second, and each pause adds one more. Must never end a
+//! subflow whose path is not known to work.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
@@ -11,11 +11,11 @@ use crate::api::SubflowEnd;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 
-/// How long one is asked in vain. A path that was dead and returns answers the next question, and so within a second or two.
+/// How long a subflow is probed without an answer. A path that recovers answers the next probe, so within a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Conn {
-    /// A subflow was asked once more in vain: it ends if its path works all the same.
+    /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
     pub(crate) fn nat_expired(&mut self, i: usize, cx: &mut Cx<'_>) {
         if !self.fallback.is_multipath() || !self.is_nat_expired(i, cx.now) {
             return;
@@ -33,8 +33,8 @@ impl Conn {
         let Some(since) = old.stale_since.filter(|_| old.carries_data()) else {
             return false;
         };
-        // It came up while the other was asked in vain, whether or not it was forgotten in its turn: that may be before it carries
-        // anything.
+        // The newer subflow came up while the old one was stale; whether it is stale itself by now does not matter, for it may be
+        // so before it carries data.
         let proves = |new: &Subflow| {
             new.opened > since && new.was_up() && new.carries_data() && same_path(old, new)
         };
@@ -42,7 +42,7 @@ impl Conn {
     }
 }
 
-/// The address by which a NAT lets the peer appear may have changed, and its ports; the identifier is that of its own address.
+/// A NAT binding may change the peer's apparent address and ports, so the peer's own address ID is compared.
 fn same_path(one: &Subflow, other: &Subflow) -> bool {
     let of = |sf: &Subflow| {
         let endpoint = &sf.endpoint;

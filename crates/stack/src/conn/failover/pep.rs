@@ -1,13 +1,12 @@
-//! Data of a joined subflow that somebody acknowledges without a Data ACK (RFC 8684 section 3.7).
+//! Detects split-TCP proxies: subflow data is acknowledged without a Data ACK (RFC 8684 section 3.7).
 //!
-//! Options do not pass then, and the subflow has to end; or a proxy acknowledges by itself, and what the peer says comes a
-//! round trip later, with its options, under numbers that are known by then. Which of the two it is turns out within a
-//! time-out at data level. A proxy's subflow stays, but as one that is used when nothing better is left: its round trip
-//! is the proxy's and its window the proxy's buffer, so a scheduler would take a slow path for the fastest, and what is lost
-//! behind the proxy only the connection itself finds out, late. Not so behind a proxy at the far end, which answers no sooner than
-//! the peer did in the handshake: its subflow is one like any other (gauntlet 652291, 744586).
+//! Either options do not pass, and the subflow has to end; or a proxy acknowledges on its own, and the peer's segments follow
+//! a round trip later, with options, for sequence numbers that are acknowledged by then. One data-level time-out tells which.
+//! A proxied subflow stays, but as a backup: its round trip is the proxy's and its window the proxy's buffer, so a scheduler
+//! would take a slow path for the fastest, and only the connection detects, late, what is lost behind the proxy. A proxy
+//! at the far end answers no sooner than the peer did in the handshake: its subflow is scheduled like any other.
 //!
-//! Owns what such a subflow is good for. Must never concern the first subflow, which falls to TCP, or rests first.
+//! Owns the proxy state of joined subflows. Must never judge the first subflow, which falls back to TCP or waits first.
 
 use manypath_tcp::time::Instant;
 
@@ -15,25 +14,25 @@ use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
-/// Who answers for the data of a subflow.
+/// Which host acknowledges the data of a subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AckedBy {
     /// The peer, as far as is known.
     #[default]
     Peer,
-    /// Somebody acknowledged the first data without options.
+    /// The first data was acknowledged without options.
     Somebody {
-        /// When it has to be known whether that was a proxy.
+        /// Deadline of the decision whether that was a proxy.
         until: Instant,
-        /// A Data ACK came since.
+        /// A Data ACK arrived since.
         heard: bool,
     },
-    /// A proxy, and behind it the peer.
+    /// A proxy, with the peer behind it.
     Proxy,
 }
 
 impl AckedBy {
-    /// When more is known.
+    /// When the decision is due.
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             Self::Somebody { until, .. } => Some(until),
@@ -41,15 +40,15 @@ impl AckedBy {
         }
     }
 
-    /// A Data ACK came on the subflow.
+    /// A Data ACK arrived on the subflow.
     pub(crate) fn heard(&mut self) {
         if let Self::Somebody { heard, .. } = self {
             *heard = true;
         }
     }
 
-    /// What it is when the time is over. `arrived`: the subflow's first data has its Data ACK by now, by whatever path.
-    /// Nothing: it is of no use. Pure. // rfc8684:B3
+    /// The state after the deadline. `arrived`: the subflow's first data has its Data ACK by now, by whatever path.
+    /// `None`: the subflow is of no use. Pure. // rfc8684:B3
     fn at_the_end(self, arrived: bool) -> Option<Self> {
         match self {
             Self::Somebody { heard, .. } => (heard && arrived).then_some(Self::Proxy),
@@ -69,7 +68,7 @@ impl Conn {
         }
     }
 
-    /// Looks who it was. // rfc8684:B3
+    /// Decides whether it was a proxy. // rfc8684:B3
     pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
@@ -86,7 +85,7 @@ impl Conn {
                 None => {
                     sf.acked_by = AckedBy::Peer;
                     if self.is_left(i) {
-                        // No other carries what it would lose.
+                        // No other carries its data.
                         self.options_stopped(i, FallbackCause::OptionsLost, cx);
                     } else {
                         self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_told_from_a_path_without_options() {
+    fn a_proxy_is_distinguished_from_a_path_that_strips_options() {
         // rfc8684:B3
         let until = Instant::from_secs(1);
         let mut bare = AckedBy::Somebody {
@@ -110,7 +109,7 @@ mod tests {
             heard: false,
         };
         assert_eq!(bare.deadline(), Some(until));
-        // Its data may have arrived elsewhere; options still do not come back.
+        // Its data may have arrived on another subflow; options still do not come back.
         assert_eq!(bare.at_the_end(true), None);
         bare.heard();
         assert_eq!(bare.at_the_end(false), None, "its data never arrived");

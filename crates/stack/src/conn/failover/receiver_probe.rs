@@ -1,7 +1,7 @@
-//! A receiver's view of a path that falls silent.
+//! Detection of dead paths by a receiver, by keepalive probes (RFC 9293 section 3.8.4).
 //!
-//! Who only receives has nothing in flight whose time-out would tell that a path is dead, and cannot make the sender try
-//! again sooner than it wants to. But it can find out by asking, and have a new subflow made when the path answers.
+//! A pure receiver has no retransmission timer to detect a dead path, and cannot make the sender retry sooner. So it probes, and asks
+//! the path manager for a replacement. Owns a subflow's probe state. Must never probe an answering subflow without limit.
 
 use manypath_tcp::time::{Duration, Instant};
 
@@ -9,71 +9,71 @@ use crate::api::{EventKind, PathManager, SubflowEnd};
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 
-/// Questions in a row without an answer that make a path a silent one.
+/// Consecutive unanswered probes that make a subflow unresponsive.
 const UNANSWERED: u8 = 2;
-/// Answered questions after the last payload: a sender that prefers other paths is not asked for ever.
+/// Answered probes after the last payload: a sender that prefers other paths is not probed for ever.
 const ANSWERED: u8 = 6;
-/// The same where nobody delivers and the only reason to ask is that another address is free: what an idle connection costs after
-/// each payload.
+/// The same where no subflow delivers and the only reason to probe is a free pair of addresses: the cost of an idle connection
+/// after each payload.
 const ANSWERED_ALONE: u8 = 2;
-/// The same on the only subflow: a NAT that forgot it leaves the peer no other way to its reader. At a timeout of 200 ms that is after
-/// 0.4, 3.2, 26 and 205 s of silence.
+/// The same on the only subflow: if its NAT binding expires the peer cannot reach the reader otherwise. At a time-out of 200 ms that
+/// is after 0.4, 3.2, 26 and 205 s without a segment.
 const ANSWERED_LONE: u8 = 4;
-/// Timeouts after a handshake until the peer is asked for the first Data ACK, where neither end has anything to say.
+/// Time-outs from a handshake to the probe for the first Data ACK, where neither end sends data.
 const UNSPOKEN: u64 = 2;
-/// How many times longer than the last pause the next one is then: few questions are to cover the pauses of one who writes.
+/// Shift by which each pause exceeds the last one then (8 times): few probes are to cover the pauses of a slow writer.
 const LONGER: u8 = 3;
-/// How long one that answers nothing is asked: as long as a sender repeats data.
+/// How long an unresponsive subflow is probed: as long as a sender retransmits data.
 pub(in crate::conn) const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What is known of a subflow on which payload used to arrive.
+/// Probe state of a subflow on which payload used to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiverProbe {
-    /// When the peer was last heard on it.
+    /// When a segment of the peer last arrived on it.
     heard: Instant,
-    /// Payload came on it.
+    /// Payload arrived on it.
     brought: bool,
-    /// When it is looked at again; never, unless payload arrives.
+    /// When it is checked next; `None` until payload arrives.
     look_at: Option<Instant>,
-    /// When it was last asked whether it works.
+    /// When it was last probed.
     asked_at: Instant,
-    /// Questions since then without an answer.
+    /// Probes since the last segment arrived.
     unanswered: u8,
-    /// Questions answered since the last payload.
+    /// Answered probes since the last payload.
     answered: u8,
-    /// The others count on it, so that it has to answer whatever they deliver.
+    /// Other subflows depend on the result, so it is probed whatever they deliver.
     probe_wanted: bool,
-    /// The peer answered a join that it does not know the connection, and was not heard here since.
+    /// The peer refused a join with an unknown token, and nothing arrived here since.
     token_unknown: bool,
-    /// It answered nothing, and another subflow is to take its place.
+    /// Its probes went unanswered, and another subflow is to replace it.
     pub(crate) unresponsive: bool,
 }
 
-/// Why a subflow is asked on which nothing arrives.
+/// Why a subflow is probed on which nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// Others delivered payload, at last then.
+    /// Other subflows delivered payload, last at this time.
     Elsewhere(Instant),
-    /// A path that is a last resort waits for this one to fail.
+    /// A last-resort path is used only when this one fails.
     LastResort,
-    /// A pair of addresses is free, and nobody delivers.
+    /// A pair of addresses is free, and no subflow delivers.
     FreePair,
-    /// It is the only one, and payload came on it.
+    /// It is the only subflow, and payload arrived on it.
     Lone,
 }
 
 /// What to do about a subflow on which nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Look again then.
+    /// Check again at this time.
     Wait(Instant),
-    /// Ask whether it works, and look again after a time-out.
+    /// Send a probe, and check again after a time-out.
     Ask,
-    /// It does not work.
+    /// Mark it as unresponsive.
     GiveUp,
-    /// It did not work for so long that it is over.
+    /// It was unresponsive for so long that it ends.
     End,
-    /// Nothing speaks for looking again.
+    /// There is no reason to check again.
     Rest,
 }
 
@@ -92,19 +92,19 @@ impl ReceiverProbe {
         }
     }
 
-    /// It is held to be deaf, and asked later and later from now on.
+    /// Marks it as unresponsive: its probes back off from now on.
     fn becomes_unresponsive(&mut self, now: Instant) {
         (self.unresponsive, self.probe_wanted, self.look_at) = (true, false, Some(now));
     }
 
-    /// It is to be asked at once, unless it is being asked.
+    /// Requests a probe at once, unless one was requested already.
     pub(in crate::conn) fn probe_now(&mut self, now: Instant) {
         if !self.probe_wanted {
             (self.probe_wanted, self.look_at) = (true, Some(now));
         }
     }
 
-    /// When the peer was last heard on the subflow.
+    /// When a segment of the peer last arrived on the subflow.
     pub(crate) fn last_received(&self) -> Instant {
         self.heard
     }
@@ -113,7 +113,7 @@ impl ReceiverProbe {
         self.look_at
     }
 
-    /// The peer was heard. True if it was held to be deaf.
+    /// A segment arrived. True if the subflow was unresponsive.
     fn heard(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.answered = self.answered.saturating_add(u8::from(self.unanswered > 0));
@@ -123,8 +123,8 @@ impl ReceiverProbe {
 
     /// What to do at `now`. `rto` is the subflow's time-out. Pure.
     ///
-    /// It is asked when it was silent for two time-outs while others delivered, later and later while it answers, or at once when
-    /// it is doubted; and given up one time-out after the last unanswered question.
+    /// A probe is sent after two time-outs without a segment while others deliver, at growing intervals while it is answered, or at
+    /// once when one is requested; the subflow is given up one time-out after the last unanswered probe.
     fn step(&self, now: Instant, why: Reason, rto: Duration) -> Step {
         if self.unresponsive {
             return self.step_unresponsive(now, rto);
@@ -158,8 +158,8 @@ impl ReceiverProbe {
         }
     }
 
-    /// What to do about one that is deaf: its path may be dead for a while only, and that of a join is not always the same. With each
-    /// question the silence doubles. Pure.
+    /// What to do about an unresponsive subflow: its path may be dead for a while only, and a join need not take the same path.
+    /// The time since the last segment doubles from probe to probe. Pure.
     fn step_unresponsive(&self, now: Instant, rto: Duration) -> Step {
         let asked_after = self.asked_at.since(self.heard);
         let (due, then) = if asked_after >= PATIENCE {
@@ -179,12 +179,12 @@ impl ReceiverProbe {
 }
 
 impl Conn {
-    /// A replacement could be made for a path that is silent.
+    /// A replacement for an unresponsive subflow could be created.
     fn may_replace(&self) -> bool {
         self.opts.path_manager != PathManager::Passive && self.may_join()
     }
 
-    /// The peer was heard on a subflow, perhaps with payload.
+    /// A segment of the peer arrived on a subflow, perhaps with payload.
     pub(crate) fn on_received(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         let revived = sf.receiver_probe.heard(cx.now);
@@ -206,8 +206,8 @@ impl Conn {
         }
     }
 
-    /// Subflows on which payload may come are looked at later. It is a lazy clock: what is heard meanwhile
-    /// moves the moment when it is looked at, not the clock.
+    /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
+    /// moves the moment of the next probe, not the timer.
     fn begin_to_watch(&mut self, now: Instant) {
         self.probes_paused = false;
         for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
@@ -216,8 +216,8 @@ impl Conn {
         }
     }
 
-    /// We opened the connection, and its handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), and where
-    /// neither end has anything to say nothing would bring it: the only subflow would be lost with its NAT's binding. A probe does. //
+    /// The initiator's handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), which nothing would
+    /// elicit while both ends are idle: the only subflow would be lost with its NAT binding. A probe elicits it. //
     /// rfc8684:C10
     pub(crate) fn ask_for_first_ack(&mut self, i: usize, cx: &Cx<'_>) {
         if self.opts.path_manager != PathManager::Passive {
@@ -227,7 +227,7 @@ impl Conn {
         }
     }
 
-    /// Joins are allowed from now on. Payload that came before told nobody to look.
+    /// Joins are allowed from now on. Payload that arrived before did not arm the checks.
     pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
         let came = self.subflows.iter().any(|sf| sf.receiver_probe.brought);
         if came && self.may_replace() {
@@ -235,7 +235,7 @@ impl Conn {
         }
     }
 
-    /// The others shall do without this subflow: they are asked whether they work. Where nothing is in flight, one may have died
+    /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
     /// unnoticed.
     pub(crate) fn probe_others(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.probe_where(cx.now, |_, j| j != i);
@@ -249,17 +249,17 @@ impl Conn {
         }
     }
 
-    /// A reset arrived that may be anybody's (RFC 5961 section 3.2). If it was the peer's last word before its address went, nobody
-    /// answers the challenge, and who only reads would wait for ever: the subflow is asked whether it works.
+    /// A RST arrived that may be forged (RFC 5961 section 3.2). If the peer sent it just before its address went, the challenge ACK
+    /// is not answered, and a pure receiver would wait for ever: the subflow is probed.
     pub(crate) fn probe_after_reset(&mut self, i: usize, now: Instant) {
         if self.subflows[i].carries_data() && self.may_replace() {
             self.subflows[i].receiver_probe.probe_now(now);
         }
     }
 
-    /// A join whose SYN left at `since` was refused for good: the peer may not know the connection any more. Subflows on which it
-    /// was not heard since then are probed, those held to be deaf at once, for the answer to the probe would be a reset. Where the
-    /// refusal said that the token is unknown (`disowned`), the last of them does not stay for ever either if none answers.
+    /// A join whose SYN left at `since` was refused for good: the peer may have closed the connection. Subflows on which nothing
+    /// arrived since then are probed, and unresponsive ones at once, for the answer to the probe would be a RST. If the
+    /// reason was an unknown token (`token_unknown`), even the last subflow ends if none answers.
     pub(crate) fn probe_after_refusal(
         &mut self,
         since: Instant,
@@ -280,13 +280,13 @@ impl Conn {
         others.map(|(_, sf)| sf).any(Subflow::was_up)
     }
 
-    /// The peer was heard on the subflow within a time-out before `since`, or after.
+    /// A segment arrived on the subflow within a time-out before `since`, or after.
     pub(crate) fn received_lately(&self, j: usize, since: Instant) -> bool {
         let sf = &self.subflows[j];
         sf.receiver_probe.heard + sf.tcp.rto() >= since
     }
 
-    /// Why the subflow would be asked. Where another path waits for this one to fail, it is asked although nobody delivers.
+    /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
     fn reason_to_ask(&self, i: usize, now: Instant) -> Reason {
         let nobody_delivers = self.last_payload <= self.subflows[i].receiver_probe.heard;
         match self.manager.as_ref().map(|manager| manager.ledger()) {
@@ -303,7 +303,7 @@ impl Conn {
         }
     }
 
-    /// Nothing else answers but between the same addresses, and there it was heard last: one question says what many would.
+    /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
     fn speaks_for_the_path(&self, i: usize) -> bool {
         let heard = |j: usize| self.subflows[j].receiver_probe.heard;
         let mut others =
@@ -312,7 +312,7 @@ impl Conn {
         self.subflows[i].answers() && others.all(|j| self.have_same_addresses(i, j) && is_behind(j))
     }
 
-    /// Controllers judge by time-outs, and who only reads has none. The others between the same addresses are asked at once.
+    /// Controllers act on time-outs, which a pure receiver has not. The others between the same addresses are probed at once.
     fn reports_unresponsive(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.probe_where(cx.now, |conn, j| j != i && conn.have_same_addresses(i, j));
         let sf = &self.subflows[i];
@@ -324,7 +324,7 @@ impl Conn {
         });
     }
 
-    /// Looks at subflows whose time has come.
+    /// Checks the subflows that are due.
     pub(crate) fn receiver_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
@@ -332,7 +332,7 @@ impl Conn {
                 continue;
             }
             sf.receiver_probe.look_at = None;
-            // What is in flight finds out by itself whether the path works.
+            // Data in flight shows by itself whether the path works.
             if sf.is_stale() || !sf.carries_data() || sf.tcp.has_outstanding() {
                 self.probes_paused = true;
                 continue;
@@ -358,8 +358,8 @@ impl Conn {
                     self.wants_replacement(i, cx);
                     self.reports_unresponsive(i, cx);
                 }
-                // The last one stays: an idle TCP connection outlives an outage of any length, too. Not where the peer said that it
-                // knows the connection no more.
+                // The last one stays: an idle TCP connection survives an outage of any length, too. Not if the peer reported
+                // an unknown token.
                 Step::End
                     if self.fallback.is_multipath()
                         && (self.subflows[i].receiver_probe.token_unknown
@@ -385,7 +385,7 @@ mod tests {
     const RTO: Duration = Duration::from_millis(200);
 
     #[test]
-    fn a_subflow_is_asked_after_two_time_outs_and_given_up_after_two_questions() {
+    fn probes_start_after_two_time_outs_and_two_unanswered_ones_make_a_subflow_unresponsive() {
         let mut receiver_probe = ReceiverProbe::new(at(1_000));
         let elsewhere = Reason::Elsewhere(at(9_000));
         assert_eq!(
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_deaf_is_asked_later_and_later_and_ends_after_a_quarter_of_an_hour() {
+    fn an_unresponsive_subflow_is_probed_with_backoff_and_ends_after_900_s() {
         let mut receiver_probe = ReceiverProbe::new(at(0));
         (receiver_probe.unanswered, receiver_probe.asked_at) = (2, at(600));
         receiver_probe.becomes_unresponsive(at(800));
@@ -432,7 +432,7 @@ mod tests {
             [12, 24, 48, 96, 192, 384, 768, 1_536, 3_072, 6_144, 9_000]
         );
         assert_eq!(now, at(900_200));
-        // A join was refused: it is asked at once, and then when its time comes.
+        // A join was refused: it is probed at once, and then when its time comes.
         (receiver_probe.asked_at, receiver_probe.look_at) = (at(4_800), Some(at(9_600)));
         receiver_probe.probe_now(at(5_000));
         assert_eq!(receiver_probe.deadline(), Some(at(5_000)));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_doubted_is_asked_at_once_although_nobody_delivers() {
+    fn a_requested_probe_is_sent_at_once_although_no_subflow_delivers() {
         let (mut receiver_probe, elsewhere) =
             (ReceiverProbe::new(at(1_000)), Reason::Elsewhere(at(900)));
         receiver_probe.answered = ANSWERED;
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_answers_is_asked_later_and_later_and_then_no_more() {
+    fn an_answering_subflow_is_probed_with_backoff_a_limited_number_of_times() {
         let pauses_for = |why| {
             let mut receiver_probe = ReceiverProbe::new(at(0));
             let (mut now, mut pauses) = (at(0), alloc::vec::Vec::new());

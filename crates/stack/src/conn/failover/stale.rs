@@ -1,8 +1,8 @@
-//! What a silent path means for the others, and what its answer means for it.
+//! Stale path handling by the sender: reinjection, probes, replacement (RFC 8684 sections 3.3.6 and 3.4).
 //!
-//! A subflow whose path falls silent becomes first suspect, then stale. What it carried travels on other subflows from
-//! then on, the oldest first, and nothing new is given to it. It is asked again and again whether it works; the first
-//! answer makes it a subflow like any other.
+//! A subflow whose path is unresponsive becomes first potentially failed, then stale. Its data is reinjected on other subflows,
+//! the oldest first, and it gets no new data. It is probed until it answers, and the first answer restores it. Must never
+//! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
 use manypath_tcp::time::Duration;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
@@ -14,37 +14,37 @@ use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::pm;
 
-/// A silent path is asked at least this often whether it works, while another one carries the data.
+/// A stale path is probed at least this often, while another one carries the data.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// For so long the SYN of a join asks as often where nothing waits to be sent.
+/// How long the SYN of a join is repeated that often where no data waits to be sent.
 const OFTEN: Duration = Duration::from_secs(60);
-/// Then it asks after this part of the silence, at most: a path that returns is found in a fraction of its outage.
+/// Then it is repeated after this fraction of the silence, at most: a path that recovers is found in a fraction of its outage.
 const PART: u64 = 8;
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// Time-outs in a row after which a second subflow is begun beside the first: what was in flight on that one when its path
-/// died must be repeated on it before anything new, however useless, and a join may be quicker.
+/// Consecutive time-outs after which a second subflow is opened beside the first: the old one has to retransmit what was in flight
+/// when its path died before anything new, however useless, and a join may be quicker.
 pub(crate) const REPLACED_AFTER: u8 = 2;
 
 /// Round trips that a join takes before it carries data.
 const JOIN_ROUND_TRIPS: u32 = 2;
 
-/// What a subflow asks its path.
+/// How a subflow probes its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathProbe {
-    /// Nothing in particular.
+    /// It does not.
     None,
-    /// Whether what was lost gets through now.
+    /// By retransmissions of what was lost.
     Stale,
-    /// Whether the peer answers a SYN, where there was a subflow before.
+    /// By the SYN of a join that replaces an earlier subflow.
     Rejoin,
 }
 
-/// The longest time between two questions to a path that is silent. Repeating data is bounded only while nobody waits for
-/// its answer, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN
-/// is small, and stands for the SYNs of new attempts that could be made as often. Who only reads, and heard nothing `since` then
-/// where the join is made, asks later and later. Pure.
+/// The longest time between two probes of an unresponsive path. Back-off of retransmissions is capped only while another subflow
+/// answers, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN is
+/// small, and stands for the SYNs of new attempts, which could be as frequent. Where only the peer sends and nothing arrived for
+/// `reads_since`, SYNs are spaced by the length of the silence. Pure.
 pub(crate) fn probe_interval(
     question: PathProbe,
     another_answers: bool,
@@ -60,20 +60,20 @@ pub(crate) fn probe_interval(
     }
 }
 
-/// A silent subflow answers while a join beside it is under way. It stays the one if the join would not be sooner with new
-/// data than it is with repeating `backlog` bytes, when its window begins with `initial` bytes and doubles each round
-/// trip. Pure.
+/// An unresponsive subflow answers while a join to replace it is under way. The subflow stays if the join would not send new data
+/// sooner than it does after retransmitting `backlog` bytes, with a window that begins at `initial` bytes and doubles each
+/// round trip. Pure.
 pub(crate) fn is_quicker_than_join(backlog: u32, initial: u32) -> bool {
     backlog <= initial.saturating_mul((1 << JOIN_ROUND_TRIPS) - 1)
 }
 
 impl Conn {
-    /// Some subflow carries data and answers.
+    /// Some subflow carries data and is responsive.
     pub(crate) fn has_responsive(&self) -> bool {
         self.subflows.iter().any(crate::conn::Subflow::answers)
     }
 
-    /// Another subflow than `avoid` can carry what that one has in flight: one that answers, where there is one.
+    /// Another subflow than `avoid` can carry what that one has in flight: a responsive one, where there is one.
     pub(crate) fn can_reinject(&self, avoid: Option<SubflowId>) -> bool {
         let healthy = self.has_responsive();
         self.subflows
@@ -81,8 +81,8 @@ impl Conn {
             .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
     }
 
-    /// Where nothing goes that is sent again: not where it was lost. And where a new subflow has lost what it was given, not on
-    /// others of which nothing is known, as long as options are known to pass on one.
+    /// Subflows that must not carry a reinjection: the one that lost the data. And after a new subflow lost its data, every
+    /// subflow without a Data ACK so far, as long as options are known to pass on another one.
     pub(in crate::conn) fn excluded_for(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
         let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
@@ -95,9 +95,9 @@ impl Conn {
         not_on
     }
 
-    /// Nothing was heard for two round trips. That is too little to call the path dead, but the reader will soon wait for
-    /// what is under way there. Another path begins to carry it; what it has not come to when the answer arrives after
-    /// all stays where it is. // rfc8684:R4
+    /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
+    /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
+    /// all are cancelled. // rfc8684:R4
     pub(crate) fn becomes_potentially_failed(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if !sf.carries_data() || sf.is_stale() || sf.potentially_failed {
@@ -111,8 +111,8 @@ impl Conn {
         }
     }
 
-    /// The acknowledgement of the only segment in flight is later than any lately, but earlier than a peer that holds it back
-    /// would have to send it. Another path repeats the segment, nothing else: readers wait for the end of what was written.
+    /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
+    /// Another path carries the segment, too, and no other: readers wait for the end of a write.
     pub(crate) fn reinjects_last_segment(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
@@ -124,7 +124,7 @@ impl Conn {
         }
     }
 
-    /// A time-out is enough to send elsewhere what it carried, and nothing new on it. // rfc8684:R4
+    /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
     pub(crate) fn becomes_stale(&mut self, i: usize, cx: &mut Cx<'_>) {
         if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
             return;
@@ -138,8 +138,8 @@ impl Conn {
         }
     }
 
-    /// A router says that the peer cannot be reached by this path. Anybody who sees or guesses a sequence number can say
-    /// so, and routes flap, hence the subflow lives on; but nobody waits for it. // rfc8684:R4
+    /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so
+    /// the subflow stays open; but it becomes stale if another one answers. // rfc8684:R4
     pub(crate) fn on_unreachable(&mut self, i: usize, cx: &mut Cx<'_>) {
         let another = (0..self.subflows.len()).any(|j| j != i && self.subflows[j].answers());
         if another {
@@ -147,7 +147,7 @@ impl Conn {
         }
     }
 
-    /// What was sent on a silent path is acknowledged: it is a path like any other again.
+    /// Data sent on a stale path is acknowledged: the subflow is restored.
     pub(crate) fn recovers(&mut self, i: usize, cx: &mut Cx<'_>) {
         let healthy = self.has_responsive();
         let sf = &mut self.subflows[i];
@@ -175,7 +175,7 @@ impl Conn {
         }
     }
 
-    /// A subflow answers: who shares its interface probably works as well.
+    /// A subflow answers: others on the same interface probably work as well.
     pub(crate) fn retransmit_siblings_now(&mut self, i: usize, cx: &mut Cx<'_>) {
         let iface = self.subflows[i].endpoint.iface;
         for j in 0..self.subflows.len() {
@@ -185,8 +185,8 @@ impl Conn {
         }
     }
 
-    /// The peer was heard on a subflow: if that is silent in our direction, it is tried at once. But a path may work in the
-    /// other direction alone, so this happens no more often than by its timer.
+    /// A segment of the peer arrived on a subflow: if that is stale, it retransmits at once. But a path may work in the
+    /// other direction alone, so this happens at most once per time-out.
     pub(crate) fn on_peer_alive(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let lately = sf.retried_at.is_some_and(|at| cx.now < at + sf.tcp.rto());
@@ -195,7 +195,7 @@ impl Conn {
         }
     }
 
-    /// The path of a subflow may work again: if it was silent, it is asked now and not when its timer expires.
+    /// The path of a subflow may work again: what timed out is retransmitted now, not when the timer expires.
     pub(crate) fn retransmit_now(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_hint(cx.now) {
@@ -204,7 +204,7 @@ impl Conn {
         }
     }
 
-    /// Keeps the questions to silent paths as frequent as they should be.
+    /// Updates the probe intervals of unresponsive paths.
     pub(crate) fn update_probe_intervals(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let question = self.subflows[i].question();
@@ -219,7 +219,7 @@ impl Conn {
         }
     }
 
-    /// Nothing of ours waits for an answer, and how long nothing was heard between the addresses of a subflow.
+    /// How long nothing arrived between the addresses of a subflow; `None` while written data lacks its Data ACK.
     fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
         let heard = |j: usize| self.subflows[j].receiver_probe.last_received();
         let up = self
@@ -230,7 +230,7 @@ impl Conn {
         (!waits).then(|| cx.now.since(last))
     }
 
-    /// A subflow that is silent no more needs no other in its place, unless that is being made already.
+    /// A subflow that is responsive again needs no replacement, unless one is being made already.
     fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let joining = |j: usize| self.subflows[j].question() == PathProbe::Rejoin;
@@ -242,8 +242,8 @@ impl Conn {
         }
     }
 
-    /// A path has been silent for long: the path manager may have another subflow made there, whose SYN asks whether the
-    /// path works again, and which carries new data at once when it does.
+    /// A path has been unresponsive for long: the path manager may create a replacement there, whose SYN probes the
+    /// path, and which carries new data as soon as it works.
     pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.carries_data() && !sf.reported_unresponsive {
@@ -271,7 +271,7 @@ impl Conn {
         of(i) == of(j)
     }
 
-    /// A silent subflow answers: a join that was begun in its place is given up, unless it is the quicker one.
+    /// An unresponsive subflow answers: a join begun to replace it is reset, unless that is the quicker one.
     fn keeps_subflow_or_join(&mut self, i: usize, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
@@ -285,7 +285,7 @@ impl Conn {
         }
     }
 
-    /// A subflow came up where another one is silent, or still repeats what was lost: that one ends as soon as options are
+    /// A subflow came up beside an unresponsive one, or one that still retransmits: that one ends as soon as options are
     /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
     pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
         let silent = |&j: &usize| {
@@ -296,7 +296,7 @@ impl Conn {
             return;
         };
         let old = &mut self.subflows[j];
-        // A receiver cannot see how much the sender has to repeat on the old one.
+        // A receiver cannot see how much the sender has to retransmit on the old one.
         let sender = core::mem::take(&mut old.disputed);
         if sender && !old.reported_unresponsive && !old.tcp.in_recovery() {
             self.finish_subflow(i, SubflowEnd::Replaced);
@@ -307,7 +307,7 @@ impl Conn {
         self.takes_over(i, cx);
     }
 
-    /// Ends the subflow in whose place this one was made, once this one is known to be of use.
+    /// Ends the subflow that this one replaces, once this one is known to be of use.
     pub(crate) fn takes_over(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         let of_use = sf.data_was_acked || sf.data_came_mapped;
@@ -323,7 +323,7 @@ impl Conn {
         self.reset_subflow(j, SubflowEnd::Replaced, Some(why), cx);
     }
 
-    /// Everything that a subflow has in flight, and that was not put up before, shall also travel elsewhere.
+    /// Reinjects everything that a subflow has in flight and that was not reinjected before.
     // rfc8684:R1
     pub(crate) fn reinject_all(&mut self, i: usize) {
         if !self.fallback.is_multipath() {
@@ -344,7 +344,7 @@ impl Conn {
         self.send.fin_lost |= self.send.fin == FinState::Sent;
     }
 
-    /// Options do not pass on a subflow: what it acknowledged is not there either, unless there is a Data ACK. // rfc8684:M2
+    /// Options do not pass on a subflow: data acked at subflow level only did not reach the connection. // rfc8684:M2
     pub(crate) fn reinject_subflow_acked(&mut self, i: usize) {
         if !self.fallback.is_multipath() {
             return;
@@ -355,7 +355,7 @@ impl Conn {
         }
     }
 
-    /// What waits on paths that went silent can travel here.
+    /// Reinjects here what is in flight on stale subflows.
     pub(crate) fn reinject_from_stale(&mut self, i: usize) {
         for j in 0..self.subflows.len() {
             if self.subflows[j].is_stale() && j != i {
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_silent_path_beside_a_working_one_is_asked_often() {
+    fn a_stale_path_has_a_probe_interval_only_beside_a_responsive_one() {
         let often = Some(PROBE_INTERVAL);
         for (question, another, expected) in [
             (PathProbe::None, false, None),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_asks_a_dead_path_less_and_less() {
+    fn a_pure_receiver_probes_a_dead_path_less_and_less_often() {
         for (silence, expected) in [
             (0, 1_000),
             (59, 1_000),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_repeated_while_a_join_is_made_needs_no_join() {
+    fn a_backlog_sent_within_two_round_trips_makes_a_join_unnecessary() {
         for (backlog, initial, stays) in [
             (0, 14_000, true),
             (42_000, 14_000, true),

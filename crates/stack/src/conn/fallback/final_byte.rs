@@ -1,10 +1,10 @@
-//! The last word of a connection that fell to TCP behind its last data (RFC 8684 section 3.7).
+//! Retransmits the final byte with an infinite mapping when fallback happens after all data was sent (RFC 8684 section 3.7).
 //!
-//! The infinite mapping travels on new data, and there is none. A peer that heard options to the last, because they stopped on
-//! the way from it to us alone or on segments without data, takes the FIN for that of a subflow, and waits for the end of the
-//! stream. So the last byte goes once more, under its own number, and says it: a box that leaves options on data leaves this one,
-//! and where none is left, data that comes again without tells that the FIN is not the first to do so. TCP drops an old byte, and
-//! who looks at its options knows what the FIN means.
+//! The infinite mapping travels on new data, and there is none. A peer that received options to the last, because they were lost only on
+//! the way from it to us or on segments without data, takes the FIN for that of a subflow and waits for the end of the stream. So the last
+//! byte is retransmitted under its own number with the infinite mapping: a middlebox that leaves options on data passes it, and where
+//! options are stripped, a retransmission without them shows that the FIN is not the first segment to lack them. TCP drops an old byte, and
+//! a peer that reads its options learns what the FIN means.
 //!
 //! Owns when that is due. Must never send a byte that the peer could take for a new one.
 
@@ -13,7 +13,7 @@ use crate::conn::send::queue::FinState;
 use crate::conn::{Conn, Cx};
 
 impl Conn {
-    /// Whether the last byte has to say that we fell, before the FIN. // rfc8684:B4,B13
+    /// Whether the last byte has to signal the fallback, before the FIN. // rfc8684:B4,B13
     pub(in crate::conn) fn owes_final_byte(&self) -> bool {
         let mut living = self.subflows.iter().filter(|sf| sf.reset_with.is_none());
         let (Some(sf), None) = (living.next(), living.next()) else {
@@ -26,7 +26,7 @@ impl Conn {
         self.alone_knows() && known && unsaid && last && arrived
     }
 
-    /// The peer may not know that we fell: else it was the peer who said so.
+    /// The peer may not know of the fallback: else it signalled it itself.
     pub(in crate::conn) fn alone_knows(&self) -> bool {
         matches!(
             self.fallback.cause(),
@@ -34,7 +34,7 @@ impl Conn {
         )
     }
 
-    /// Has it sent. True: the FIN waits for that.
+    /// Requests its transmission. True: the FIN waits for it.
     pub(in crate::conn) fn sends_final_byte(&mut self, cx: &Cx<'_>) -> bool {
         if !self.owes_final_byte() {
             return false;

@@ -1,8 +1,8 @@
-//! From Multipath TCP to plain TCP on a living connection: MP_FAIL and the infinite mapping (RFC 8684 section 3.7).
+//! Fallback to plain TCP on a running connection: MP_FAIL and the infinite mapping (RFC 8684 section 3.7).
 //!
-//! Whoever finds a wrong checksum on the only subflow says MP_FAIL and holds the subflow's bytes back, in the order of
-//! the subflow, until the peer answers: by MP_FAIL or by an infinite mapping. From then on the subflow's order is the
-//! stream's order, and what was held is part of it.
+//! After a DSS checksum failure on the only subflow, MP_FAIL is sent and the subflow's bytes are held, in subflow order, until the peer
+//! answers with MP_FAIL or an infinite mapping. From then on the subflow's order is the stream's order, and the held bytes are part of it.
+//! Owns the failure and the switch to raw bytes. Must never count held bytes before the answer or a time-out.
 
 use core::ops::Range;
 
@@ -23,34 +23,34 @@ use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// How often an MP_FAIL is sent before its subflow is given up.
+/// MP_FAILs sent before the subflow is given up.
 const MOST_FAILS: u8 = 5;
-/// How often one that nothing answers is sent before the connection goes on as TCP.
+/// MP_FAILs sent without any response before the connection continues as TCP.
 const UNHEARD_FAILS: u8 = 3;
-/// How often the proof of a join is repeated before nothing waits for its answer.
+/// How often a join's third ACK is repeated before nothing waits for its answer.
 const PROOFS_IN_VAIN: u8 = 2;
 
-/// A wrong checksum on the only subflow that the peer has not answered. // rfc8684:B9
+/// A DSS checksum failure on the only subflow, unanswered by the peer. // rfc8684:B9
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChecksumFailure {
     subflow: SubflowId,
-    /// Where the mapping that failed starts: nothing from here on was acknowledged above the subflow.
+    /// Where the failed mapping starts: no byte from here on has a Data ACK.
     at: Offset,
-    /// Where that mapping began on the subflow, in the peer's numbers.
+    /// The SSN at which that mapping began, as the peer counts.
     ssn: Ssn,
-    /// Bytes of the subflow from there on, in place and not counted yet.
+    /// Subflow bytes from there on, stored and not counted yet.
     held: u64,
-    /// How many of them came last, in order, on segments without a mapping, and where on the subflow those begin.
+    /// How many of them came last, in order, on segments without a mapping, and the SSN at which those begin.
     bare: u64,
     bare_from: Ssn,
-    /// Where the last segment with a mapping began.
+    /// SSN of the last segment with a mapping.
     mapped_at: Option<Ssn>,
     pub(in crate::conn) since: Instant,
     again_at: Instant,
     sent: u8,
-    /// The peer said something since then that was not under way, and that tells nothing against its hearing us.
+    /// The peer has since sent something that was not in flight then and does not suggest that our segments are lost.
     heard: bool,
-    /// The peer, which once had other subflows, said MP_FAIL. Whether it goes on or begins again, its infinite mapping says.
+    /// The peer, which once had other subflows, sent MP_FAIL. Its infinite mapping decides whether it continues or restarts.
     answered: bool,
 }
 
@@ -63,7 +63,7 @@ impl ChecksumFailure {
         self.subflow
     }
 
-    /// The peer has fallen, and where its stream goes on its next data will say. What we send it takes without mappings.
+    /// The peer fell back; its next data shows where its stream continues. It takes what we send without mappings.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered
     }
@@ -72,7 +72,7 @@ impl ChecksumFailure {
         self.at + self.held
     }
 
-    /// So many more bytes are held, which began there if they came in order.
+    /// Adds held bytes, which began at SSN `began` if they came in order.
     fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
         let held = self.held + bytes;
         match began.filter(|_| began != self.mapped_at) {
@@ -94,10 +94,9 @@ impl ChecksumFailure {
         }
     }
 
-    /// Where the stream begins of which an infinite mapping says that it begins with `said`, on a segment that begins at `here`:
-    /// there and the place of what came before, which the mapping covers too if it came on the last piece of its segment. Numbers
-    /// on the way may differ from those in mappings, for something rewrites; where pieces came before that are not its own, who
-    /// knows. Pure.
+    /// Where the stream begins, by an infinite mapping with SSN `said` on a segment with SSN `here`: the SSN, and the range of the bytes
+    /// before, which the mapping covers too if it came on the last piece of its segment. A rewriting middlebox may shift SSNs against those
+    /// in mappings; `None` where the pieces before may not belong to that segment. Pure.
     pub(in crate::conn) fn begins(&self, said: Ssn, here: Ssn) -> Option<(Ssn, Range<Offset>)> {
         match self.bare {
             0 => Some((here, self.end()..self.end())),
@@ -111,7 +110,7 @@ impl ChecksumFailure {
 }
 
 impl Conn {
-    /// A DSS checksum did not match: something rewrites payload on this path. // rfc8684:B6,B8,B9,B11
+    /// A DSS checksum did not match: a middlebox rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
@@ -120,10 +119,10 @@ impl Conn {
             self.reset_with_mp_fail(i, m.at, cx);
             return;
         }
-        // The subflow has acknowledged these bytes: nobody will send them again below.
+        // The subflow acknowledged these bytes: TCP will not retransmit them.
         self.subflows[i].rx.clear();
-        // What is rewritten may be longer. If this is the stream, the FIN of the subflow tells where it ends; else the peer
-        // says its DATA_FIN again. // rfc8684:B13
+        // Rewritten payload may be longer. If this is the stream, the FIN of the subflow marks its end; else the peer repeats its
+        // DATA_FIN. // rfc8684:B13
         self.recv.forget_end();
         self.checksum_failure = Some(ChecksumFailure {
             subflow: self.subflows[i].id(),
@@ -149,13 +148,13 @@ impl Conn {
         self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
     }
 
-    /// MP_FAIL has 64 bits always. // rfc8684:B6
+    /// MP_FAIL always has 64 bits. // rfc8684:B6
     fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
         let dsn = self.rx_numbers?.dsn(at);
         Some(MptcpOption::Fail(Fail { dsn }))
     }
 
-    /// Sends MP_FAIL until it is answered; an acknowledgement that carries it may be lost. // rfc8684:B9
+    /// Repeats MP_FAIL until it is answered; the acknowledgement that carries it may be lost. // rfc8684:B9
     pub(crate) fn mp_fail_due(&mut self, cx: &mut Cx<'_>) {
         let Some(checksum_failure) = self.checksum_failure.filter(|f| f.again_at <= cx.now) else {
             return;
@@ -164,7 +163,7 @@ impl Conn {
             return;
         };
         let rto = self.subflows[i].tcp.rto();
-        // It does not hear options, or does not say them any more, or is not heard at all: then it goes on as TCP.
+        // The peer receives no options, or sends none any more, or is not received at all: continue as TCP.
         let bare = self.subflows[i].option_loss.heard && !self.joined;
         let bare = bare || checksum_failure.answered;
         let unheard = checksum_failure.sent >= UNHEARD_FAILS && !checksum_failure.heard;
@@ -176,7 +175,7 @@ impl Conn {
             self.give_up_held(i, &checksum_failure, cx);
             return;
         }
-        // Those that decide whether anybody hears them are a time-out apart: one that is silent keeps a reader waiting.
+        // Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
         let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNHEARD_FAILS - 1));
         self.checksum_failure = Some(ChecksumFailure {
             again_at: cx.now + pause,
@@ -186,9 +185,9 @@ impl Conn {
         self.send_mp_fail(i, checksum_failure.at, cx);
     }
 
-    /// Something came while an MP_FAIL waits for its answer, data from before once more if `again`. A peer of which nothing came but
-    /// what was under way has not refused to answer: its path is down. Nor has one that repeats what is acknowledged: it does not
-    /// hear that either.
+    /// Notes a segment received while an MP_FAIL is unanswered, old data again if `again`. A peer from which only segments already in
+    /// flight came has not refused to answer: its path is down. Nor has one that retransmits acknowledged data: our acknowledgements do not
+    /// reach it either.
     pub(crate) fn received_while_failing(&mut self, i: usize, again: bool, now: Instant) {
         let sf = &self.subflows[i];
         if let Some(checksum_failure) = self
@@ -200,8 +199,8 @@ impl Conn {
         }
     }
 
-    /// Another subflow came up, or works again, while an MP_FAIL waits for its answer. What is said there was begun before the peer
-    /// heard of the failure, who will not answer now (nor do we, see `on_mp_fail`): what failed is sent again there. // rfc8684:B8
+    /// Another subflow came up, or recovered, while an MP_FAIL is unanswered. The peer began to use it before it received the MP_FAIL, and
+    /// will not answer now (nor do we, see `on_mp_fail`): the failed data is resent there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
         let Some(checksum_failure) = self.checksum_failure else {
             return;
@@ -211,8 +210,7 @@ impl Conn {
         }
     }
 
-    /// Another subflow than the one that failed brings something, and not what was on its way when the peer heard of the failure
-    /// and left it.
+    /// Another subflow than the failed one delivers something that was not in flight when the peer received the MP_FAIL and left it.
     pub(in crate::conn) fn works_beside_failing(
         &self,
         i: usize,
@@ -239,14 +237,14 @@ impl Conn {
         sf.tcp.force_ack();
     }
 
-    /// What was held back never was. // rfc8684:B8,B11
+    /// Drops the held bytes. // rfc8684:B8,B11
     fn give_up_held(&mut self, i: usize, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
         self.checksum_failure = None;
         self.recv.discard(checksum_failure.subflow);
         self.reset_with_mp_fail(i, checksum_failure.at, cx);
     }
 
-    /// Holds bytes of the subflow whose checksum failed, in its own order.
+    /// Holds bytes of the subflow whose checksum failed, in subflow order.
     pub(crate) fn hold(
         &mut self,
         i: usize,
@@ -273,7 +271,7 @@ impl Conn {
         }
     }
 
-    /// The peer could not verify our data, or answers that we could not verify its. // rfc8684:B7,B10,B13
+    /// The peer could not verify our data, or answers our MP_FAIL. // rfc8684:B7,B10,B13
     pub(crate) fn on_mp_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         if self.subflows[i].was_queried() {
@@ -281,12 +279,12 @@ impl Conn {
             return;
         }
         if self.subflows[i].held_unmapped.is_some() {
-            // The answer, or the same the other way round.
+            // The answer, or an MP_FAIL about our data.
             self.settle_unmapped(i, cx);
             return;
         }
         if self.checksum_failure.is_some() && self.awaits_proof() {
-            // Who takes the proof up will go on elsewhere, and so shall we.
+            // A peer that accepts the join continues there, and so do we.
             return;
         }
         if self.checksum_failure.is_some() && self.joined {
@@ -294,7 +292,7 @@ impl Conn {
             return;
         }
         if self.checksum_failure.is_some() {
-            // The answer: from here on bytes count as they come.
+            // The answer: from here on bytes count in subflow order.
             self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
@@ -305,9 +303,9 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return;
         };
-        // What it could not place may have been acknowledged after all when this arrives.
+        // The data it rejects may have been acknowledged by the time this arrives.
         let known = from <= self.send.next();
-        // With a proof of ours under way the peer may have another subflow by now, and will say so by a reset if it has.
+        // With a join's third ACK unanswered the peer may have another subflow by now, and sends a RST here if it has.
         if !self.is_left(i) || self.awaits_proof() || !known {
             cx.count.option_unexpected += 1;
             return;
@@ -315,7 +313,7 @@ impl Conn {
         let at = self.recv.next();
         let straight = self.is_straight(i);
         if self.has_gaps(i) || !(straight || self.joined) {
-            // Its order is not the stream's. // rfc8684:B11
+            // Not in stream order. // rfc8684:B11
             self.reset_with_mp_fail(i, at, cx);
             return;
         }
@@ -332,7 +330,7 @@ impl Conn {
         }
     }
 
-    /// Says the infinite mapping on a segment of its own, where data may lose it.
+    /// Sends the infinite mapping on a segment of its own, as data may lose it.
     pub(in crate::conn) fn send_infinite_mapping(&mut self, i: usize) {
         let option = self.bare_infinite_mapping(i);
         let sf = &mut self.subflows[i];
@@ -342,9 +340,8 @@ impl Conn {
         sf.tcp.force_ack();
     }
 
-    /// A mapping while an MP_FAIL waits for its answer: a peer that has not heard that says again, as new bytes of the subflow,
-    /// what failed. Then only the latter count; and an infinite mapping that names them has them go on, and does not begin behind
-    /// them. // rfc8684:B9,R3
+    /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
+    /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
     pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
         let (Some(numbers), Some(checksum_failure)) = (self.rx_numbers, &mut self.checksum_failure)
         else {
@@ -369,8 +366,8 @@ impl Conn {
         }
     }
 
-    /// The peer has heard our MP_FAIL. It once had other subflows, so it may go on with this one or begin again on it, which
-    /// its infinite mapping says.
+    /// The peer received our MP_FAIL. It once had other subflows, so it may continue on this one or restart on it; its infinite mapping
+    /// shows which.
     fn on_mp_fail_answered(&mut self, i: usize, cx: &Cx<'_>) {
         let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
         if let Some(checksum_failure) = &mut self.checksum_failure {
@@ -378,7 +375,7 @@ impl Conn {
         }
     }
 
-    /// After the fall: a peer whose MP_FAIL comes again has not seen our answer. // rfc8684:B10
+    /// After fallback: a peer that repeats MP_FAIL has not received our answer. // rfc8684:B10
     pub(crate) fn on_mp_fail_repeated(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         let peer_failed = self.fallback.cause() == Some(FallbackCause::PeerFailed);
@@ -387,15 +384,15 @@ impl Conn {
             let at = self.recv.next();
             self.send_mp_fail(i, at, cx);
         }
-        // Nor where this subflow goes on, for which there is no room beside. One that had begun a join asks for that, too, and
-        // the data on its way may lose it.
+        // Nor where this subflow continues, for which that ACK has no room. A peer that had begun a join needs this, too, and data in
+        // flight may lose it.
         if self.joined || answers && self.subflows[i].tcp.awaits_ack() {
             self.send_infinite_mapping(i);
         }
         self.fallback_confirmed();
     }
 
-    /// The subflow is the only one and goes on as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
+    /// The only subflow continues as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_back_to_infinite(
         &mut self,
         i: usize,
@@ -404,7 +401,7 @@ impl Conn {
     ) {
         let start = self.straight(i);
         if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
-            // Some of what came is gone already, or belongs elsewhere, or what we sent did: this cannot be the stream.
+            // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
@@ -413,20 +410,20 @@ impl Conn {
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
             if self.joined {
-                // A peer that does not know says again, as new bytes of this subflow, what others brought.
+                // An unaware peer resends, as new bytes of this subflow, what others delivered.
                 self.query_if_needed(i, cx);
             }
         }
     }
 
-    /// The peer's order on this subflow is the stream's from now on. // rfc8684:B14,B15,D18
+    /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
         if self.fast_close.is_some() {
             self.reset_for_fast_close(i, cx);
             return;
         }
         if self.joined && self.checksum_failure.is_some() && self.segment_ssn.is_none() {
-            // Where numbers differ, only a segment with data tells where it begins.
+            // If SSNs were shifted, only a segment with data shows where it begins.
             self.on_mp_fail_answered(i, cx);
             return;
         }
@@ -446,7 +443,7 @@ impl Conn {
             return;
         }
         if self.subflows[i].drops() || self.has_gaps(i) || !self.is_straight(i) {
-            // Some of what it speaks of is gone already, or belongs elsewhere.
+            // Some of what it covers was dropped, or belongs elsewhere.
             let at = self.recv.next();
             self.reset_with_mp_fail(i, at, cx);
             return;
@@ -468,7 +465,7 @@ impl Conn {
         }
     }
 
-    /// The peer begins again on the subflow that failed, and nobody knows at which of the bytes that came.
+    /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes.
     fn is_unplaced(&self, i: usize, checksum_failure: &ChecksumFailure, said: Ssn) -> bool {
         let sf = &self.subflows[i];
         let again = checksum_failure.subflow == sf.id() && sf.told.ends_before(said);
@@ -476,8 +473,7 @@ impl Conn {
         again && self.segment_ssn.is_some_and(unknown)
     }
 
-    /// With data in flight without Data ACK, the peer is told where it belongs; where there were other subflows, where what
-    /// follows does.
+    /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.
     pub(in crate::conn) fn level_of_answer(&self) -> ProtocolLevel {
         match self.joined || self.send.una() < self.send.next() {
             true => ProtocolLevel::InfiniteMapping,
@@ -485,7 +481,7 @@ impl Conn {
         }
     }
 
-    /// Data that arrived before is sent again, as the beginning of what is not mapped any more: the sender fell to TCP when
+    /// Handles old data that is resent with an infinite mapping, as the beginning of what is no longer mapped: the sender fell back when
     /// nothing was missing here. // rfc8684:B14
     pub(crate) fn take_repeated_infinite(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
@@ -500,8 +496,8 @@ impl Conn {
         }
     }
 
-    /// No other subflow ever came up. Those still in their handshake do not stand in the way of falling back: the peer,
-    /// which may have fallen back already, will refuse them.
+    /// Every other subflow never came up or is being reset. Those in their handshake do not block fallback: the peer, which may have fallen
+    /// back already, will refuse them.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
         let idle = |sf: &Subflow| !sf.was_up() || sf.reset_with.is_some();
         self.subflows
@@ -510,20 +506,20 @@ impl Conn {
             .all(|(other, sf)| other == i || idle(sf))
     }
 
-    /// As `is_alone`, or the others are silent: a peer that goes on with one subflow ends them, but the word may not get through
-    /// where they are.
+    /// As `is_alone`, or the others are potentially failed: a peer that continues with one resets them, but the RST may not get through
+    /// there.
     pub(in crate::conn) fn is_left(&self, i: usize) -> bool {
         let mut others = (0..self.subflows.len()).filter(|other| *other != i);
         self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
     }
 
-    /// As `is_alone`; and no other subflow ever came up, nor can have for the peer by a proof of ours: what either end sends
-    /// on this one is in the order of the stream.
+    /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
+    /// this one.
     pub(crate) fn is_certainly_alone(&self, i: usize) -> bool {
         self.is_alone(i) && !self.joined && !self.is_proving()
     }
 
-    /// A proof of ours is under way, with which another subflow may have come up for the peer.
+    /// A third ACK of ours is unanswered: its subflow may have come up for the peer.
     pub(crate) fn is_proving(&self) -> bool {
         self.proves_within(u8::MAX)
     }
@@ -541,28 +537,28 @@ impl Conn {
         self.subflows.iter().any(under_way)
     }
 
-    /// Where on a subflow the first byte without Data ACK went, if the subflow's order is the stream's from there on.
+    /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
     pub(in crate::conn) fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
         let (una, next) = (self.send.una(), self.send.next());
         let ssn = self.subflows[i].tx.straight(una, next)?;
         Some((ssn, una))
     }
 
-    /// What is in flight on a subflow is in the order of the stream.
+    /// What is in flight on a subflow is in stream order.
     pub(crate) fn is_straight(&self, i: usize) -> bool {
         self.straight(i).is_some()
     }
 
-    /// What the peer sends on this subflow is not the next part of its stream.
+    /// The peer's data on this subflow is not the next part of its stream.
     pub(in crate::conn) fn has_gaps(&self, i: usize) -> bool {
         let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
         self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
     }
 
-    /// Nothing but this subflow is needed any more.
+    /// Resets all subflows but this one.
     pub(in crate::conn) fn leave_others(&mut self, i: usize, cx: &mut Cx<'_>) {
         for other in (0..self.subflows.len()).filter(|other| *other != i) {
-            // Of one that was only asked for, nothing is known that speaks against it.
+            // One that never came up gave no evidence of option loss.
             let end = match self.subflows[other].was_up() {
                 true => SubflowEnd::OptionsLost,
                 false => SubflowEnd::Replaced,
@@ -571,12 +567,12 @@ impl Conn {
         }
     }
 
-    /// Switches the only subflow to raw bytes in both directions; joins that are under way are given up.
+    /// Switches the only subflow to raw bytes in both directions, and gives up joins under way.
     pub(crate) fn become_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.leave_others(i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);
-        // Where the stream is rewritten, it ends somewhere else than the peer said, and its FIN tells. // rfc8684:B13
+        // A rewritten stream ends elsewhere than the peer's DATA_FIN marks, and its FIN shows where. // rfc8684:B13
         if let Some(end) = end.filter(|end| *end == self.recv.next()) {
             self.recv.note_end(end);
         }
@@ -587,18 +583,18 @@ impl Conn {
         sf.rx.clear();
         sf.signals.clear();
         let peer_finished = sf.peer_finished;
-        // From here on its own right edge is all that holds the peer, and what it brings can only be kept or lost.
+        // From here on only the subflow's own right edge limits the peer, and its bytes are stored or lost.
         sf.tcp.confine_recv_window(self.recv.allowance());
         self.send.open_window();
         self.send.forget_all_reinjections();
-        // What the subflow acknowledged has no other acknowledgement any more. // rfc8684:B13
+        // No acknowledgement but the subflow's exists any more. // rfc8684:B13
         if self.resend_from.is_none() {
             let upto = self.subflows[i].tx.lowest();
             self.send
                 .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
         }
-        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was said already is said again as one, and
-        // a FIN that came before we knew counts now.
+        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was sent already is repeated as one, and a FIN received before
+        // fallback counts now.
         if matches!(self.send.fin, FinState::Sent | FinState::Acked) {
             self.send.fin = FinState::Queued;
         }
@@ -607,7 +603,7 @@ impl Conn {
         }
     }
 
-    /// After the fall, the FIN of the subflow ends the stream, behind what waits for the peer to say where it belongs.
+    /// After fallback the FIN of the subflow ends the stream, behind bytes that await the peer's infinite mapping.
     pub(crate) fn ends_with_subflow(&mut self, i: usize) {
         if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
@@ -615,8 +611,8 @@ impl Conn {
         }
     }
 
-    /// Bytes that waited for the rest of their mapping, or for the peer's answer to MP_FAIL, count now; those that the peer was
-    /// asked about when it says where they belong.
+    /// Counts bytes that waited for the rest of their mapping or for the answer to MP_FAIL; queried bytes count when the peer's infinite
+    /// mapping places them.
     fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if self.subflows[i].was_queried() {
@@ -644,7 +640,7 @@ impl Conn {
         }
     }
 
-    /// In-order bytes after the fall: they are the stream.
+    /// In-order bytes after fallback: they are the stream.
     pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let (before, behind) = self.without_repeated(i, ssn, bytes);
         self.take_new(i, ssn, before, cx);
@@ -657,14 +653,14 @@ impl Conn {
         let bytes = self.new_part(ssn, bytes);
         self.withhold_anew(i, bytes.len());
         self.subflows[i].bytes_received += bytes.len() as u64;
-        // The subflow kept to its own window, which is this one.
+        // The subflow enforced its own window, which is this one.
         self.recv.told(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);
     }
 
-    /// Where our infinite mapping starts: it counts from the first byte that the peer may not have. // rfc8684:B9
+    /// Where our infinite mapping starts: at the first byte that the peer may not have. // rfc8684:B9
     pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
         self.infinite_from.unwrap_or((ssn, at))
     }

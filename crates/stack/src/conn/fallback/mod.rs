@@ -1,6 +1,6 @@
-//! The way down from Multipath TCP to TCP (RFC 8684 section 3.7): a lattice that is only ever descended.
+//! Fallback from Multipath TCP to TCP (RFC 8684 section 3.7): protocol levels that are only ever descended.
 //!
-//! Owns the level of a connection and why it fell. Must never go up. // rfc8684:B16
+//! Owns the level of a connection and the cause of its fallback. Must never go up. // rfc8684:B16
 
 pub(in crate::conn) mod final_byte;
 pub(in crate::conn) mod infinite;
@@ -16,7 +16,7 @@ use crate::api::{FallbackCause, ProtocolLevel};
 pub(crate) struct Fallback {
     level: ProtocolLevel,
     cause: Option<FallbackCause>,
-    /// One infinite mapping is owed to the peer on the next new data. // rfc8684:B4
+    /// One infinite mapping is due on the next new data. // rfc8684:B4
     infinite_due: bool,
 }
 
@@ -51,18 +51,18 @@ impl Fallback {
         self.level == ProtocolLevel::Multipath
     }
 
-    /// The next new data has to say that the mapping is infinite.
+    /// The next new data has to carry the infinite mapping.
     pub(crate) fn infinite_due(&self) -> bool {
         self.infinite_due
     }
 
-    /// The infinite mapping is on the wire: from here on it is plain TCP.
+    /// The infinite mapping was sent: from here on it is plain TCP.
     pub(crate) fn infinite_sent(&mut self) {
         self.infinite_due = false;
         self.level = self.level.max(ProtocolLevel::PlainTcp);
     }
 
-    /// Goes down to `level`; false when it was there or lower already. // rfc8684:B16
+    /// Descends to `level`; false if it was there or lower already. // rfc8684:B16
     pub(crate) fn descend(&mut self, level: ProtocolLevel, cause: FallbackCause) -> bool {
         if level <= self.level {
             return false;
@@ -74,42 +74,42 @@ impl Fallback {
     }
 }
 
-/// What is known of the other subflows.
+/// Evidence about the other subflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Others {
-    /// There is none that carries data.
+    /// No other subflow carries data.
     None,
-    /// Options were not seen to pass with data on any, or stopped as they did here; or a proof for another one is under way,
-    /// which the peer may have taken up.
+    /// Options were not seen to pass with data on any, or stopped as they did here; or a join's third ACK is unanswered, and the peer may
+    /// have accepted it.
     Unproven,
     /// Options pass with data on one.
     Proven,
 }
 
-/// How a subflow stands on which options do not pass.
+/// Evidence about a subflow on which options do not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) others: Others,
     /// The others had time to show whether options pass on them.
     pub(crate) waited: bool,
-    /// What it has in flight continues what was acknowledged at data level, in order and once.
+    /// Its data in flight continues what was acknowledged at data level, in order and once.
     pub(crate) straight: bool,
 }
 
-/// The way on from there.
+/// What the connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FallbackAction {
     /// Another subflow carries the data. // rfc8684:B3
     Reset,
-    /// Whether another one does turns out soon.
+    /// Another one may prove soon that it does.
     Wait,
-    /// It goes on as TCP. // rfc8684:B4
+    /// The subflow continues as TCP. // rfc8684:B4
     GoOn,
-    /// It goes on as TCP with everything that has no Data ACK, once more. // rfc8684:B9
+    /// It continues as TCP and resends everything without a Data ACK. // rfc8684:B9
     Again,
 }
 
-/// The rule for a subflow on which options do not pass, be it from its first data on. Pure.
+/// The rule for a subflow on which options do not pass, from its first data on or later. Pure.
 pub(crate) fn decide(standing: Standing) -> FallbackAction {
     match (standing.others, standing.waited, standing.straight) {
         (Others::Proven, _, _) => FallbackAction::Reset,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lattice_only_goes_down() {
+    fn the_level_only_descends() {
         // rfc8684:B16
         let mut l = Fallback::new(None);
         assert!(l.may_join() && l.is_multipath());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_subflow_is_left_and_goes_on_from_the_last_data_ack() {
+    fn fallback_keeps_one_subflow_and_resumes_from_the_last_data_ack() {
         // rfc8684:B3,B4,B9
         let ways = [
             (Others::Proven, true, true, FallbackAction::Reset),

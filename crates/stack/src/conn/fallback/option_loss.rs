@@ -1,6 +1,6 @@
-//! What passed on a subflow, and what follows when options stop passing.
+//! Whether MPTCP options pass on a subflow, and what follows when they stop passing (RFC 8684 section 3.7).
 //!
-//! Owns what was seen on a subflow. The decision is [`decide`]'s. Must never change what was recorded by guessing.
+//! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
@@ -12,23 +12,23 @@ use crate::conn::pipeline::ingest::interference;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::{Conn, Cx};
 
-/// Segments without options in a row, among acknowledgements that advance, that make a rule.
+/// Consecutive advancing acknowledgements without options that establish option loss.
 const BARE: u8 = 3;
 
-/// Round trips and, where those are short, the longest time that other subflows get to show that options pass on them.
+/// Limit of the wait for other subflows to show that options pass: so many round trips or, where those are short, this time.
 const PATIENCE: u64 = 8;
 const MOST_PATIENCE: Duration = Duration::from_millis(800);
 
-/// What a subflow shows about options that do not pass.
+/// Evidence of option loss on a subflow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OptionLoss {
-    /// The peer spoke without options since it last did with some.
+    /// The peer sent without options since it last sent some.
     pub(in crate::conn) heard: bool,
     /// It once did.
     pub(in crate::conn) ever: bool,
-    /// Data came without any, which answered first data of ours: if no other piece of its segment has one, none passes.
+    /// Data without options answered our first data: if no other piece of its segment has one, none passes.
     pub(in crate::conn) awaits_option: bool,
-    /// What has no Data ACK was given to other subflows.
+    /// Data without Data ACK was reinjected elsewhere.
     others_tried: bool,
     pub(in crate::conn) acks: u8,
     pub(in crate::conn) since: Option<Instant>,
@@ -37,25 +37,25 @@ pub(crate) struct OptionLoss {
 }
 
 impl OptionLoss {
-    /// What came says as little as a segment without options.
+    /// Records a segment without options, or one that shows no more.
     pub(in crate::conn) fn note(&mut self) {
         (self.heard, self.ever) = (true, true);
     }
 
-    /// Acknowledgements have come without options for so long that none will come with some.
+    /// Acknowledgements have come without options for so long that none will carry some.
     fn is_rule(&self, now: Instant, rto: Duration) -> bool {
         self.acks >= BARE && self.since.is_some_and(|since| now.since(since) >= rto)
     }
 }
 
-/// How far the peer's mappings on a subflow went, in its own numbers, which nothing on the way changes.
+/// How far the peer's mappings on a subflow reach, in its own SSNs, which no middlebox changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MappingEdge {
     ends: Option<(Ssn, Offset)>,
 }
 
 impl MappingEdge {
-    /// A mapping came.
+    /// Records a mapping.
     pub(crate) fn note(&mut self, ssn: Ssn, at: Offset, len: u16) {
         let (end, upto) = (ssn + u32::from(len), at + u64::from(len));
         let (last, most) = self.ends.unwrap_or((end, upto));
@@ -63,20 +63,20 @@ impl MappingEdge {
         self.ends = Some((last, most.max(upto)));
     }
 
-    /// A mapping says again, as new bytes of the subflow, what was said before.
+    /// A mapping maps data again, as new bytes of the subflow.
     pub(in crate::conn) fn repeats(&self, ssn: Ssn, at: Offset, len: u16) -> bool {
         let again = |(last, most)| !ssn.before(last) && at + u64::from(len) <= most;
         self.ends.is_some_and(again)
     }
 
-    /// Bytes from this number on were never mapped.
+    /// Bytes from this SSN on were never mapped.
     pub(crate) fn ends_before(&self, ssn: Ssn) -> bool {
         self.ends.is_some_and(|(last, _)| !ssn.before(last))
     }
 }
 
 impl Conn {
-    /// A subflow acknowledges, and what it brings has no options any more: neither do Data ACKs come. // rfc8684:B5
+    /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
     pub(crate) fn on_ack_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         sf.option_loss.acks = sf.option_loss.acks.saturating_add(1);
@@ -88,14 +88,14 @@ impl Conn {
         }
     }
 
-    /// Options do not pass on a subflow, or not any more.
+    /// Options do not pass on a subflow, or no longer.
     pub(crate) fn options_stopped(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.subflows[i].was_queried() {
             // The peer's answer decides about both directions.
             return;
         }
         if self.subflows[i].held_unmapped.is_some() && !self.goes_on_with_stream(i) {
-            // What is held need not be the stream, so the peer has to be asked.
+            // Held bytes need not be the stream, so the peer is queried.
             self.settle_unmapped(i, cx);
             return;
         }
@@ -109,7 +109,7 @@ impl Conn {
         }
     }
 
-    /// Lets the other subflows show whether options pass on them, by what has no Data ACK.
+    /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
     fn try_others(&mut self, i: usize) {
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
         if !core::mem::replace(&mut sf.option_loss.others_tried, true) {
@@ -129,16 +129,15 @@ impl Conn {
         }
     }
 
-    /// How long other subflows may take to show that options pass on them. Time-outs that doubled while a path was silent
-    /// say nothing about that.
+    /// How long other subflows get to show that options pass on them. RTOs that backed off on an unresponsive path are no measure of that.
     pub(in crate::conn) fn patience(&self, i: usize) -> Duration {
         let tcp = &self.subflows[i].tcp;
         let round_trips = tcp.srtt().unwrap_or(Duration::ZERO).times(PATIENCE);
         (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
     }
 
-    /// What is known of the other subflows. One that is silent proves nothing. Of several on which options stopped, the first
-    /// one counts as good, so that both ends leave the same one.
+    /// Evidence about the other subflows. An unresponsive one proves nothing. Of several on which options stopped, the first one counts as
+    /// proven, so that both ends reset the same one.
     pub(crate) fn others(&self, i: usize) -> Others {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
         let passes =
@@ -154,8 +153,8 @@ impl Conn {
         }
     }
 
-    /// Options are known to pass on another subflow, but none of those was heard about the time from which on bytes without a
-    /// mapping are held, or after: they may have died unnoticed.
+    /// Options are known to pass on another subflow, but none such received anything about the time from which unmapped bytes are held, or
+    /// after: they may have failed unnoticed.
     pub(in crate::conn) fn proof_is_old(&self, i: usize, others: Others, now: Instant) -> bool {
         let held = self.subflows[i].held_unmapped.as_ref();
         let since = held.map_or(now, |held| held.since);
@@ -163,7 +162,7 @@ impl Conn {
         others == Others::Proven && !(0..self.subflows.len()).any(lately)
     }
 
-    /// Options were seen to pass with data on a subflow, they did not stop, and it is not known to be silent.
+    /// Options were seen to pass with data on a subflow, and it is not potentially failed.
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
         (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
@@ -173,15 +172,15 @@ impl Conn {
     pub(crate) fn on_segment_without_options(&mut self, i: usize) {
         self.subflows[i].option_loss.note();
         if self.is_certainly_alone(i) {
-            // What seemed to be missing may have its Data ACK, which did not pass: to send it again would be to say it twice.
-            // When the data-level timer fires next, that is decided.
+            // The data may have its Data ACK, which was lost with the options: reinjection would send it twice. The next data-level
+            // time-out decides.
             self.send.forget_all_reinjections();
         }
     }
 
-    /// Nothing was acknowledged at data level for long, and what the peer sent meanwhile came without options: not the data
-    /// is missing but the Data ACKs, and to send it again would be to say it twice; or the DATA_FIN is, which no data
-    /// carries. True if the connection went down.
+    /// Nothing was acknowledged at data level for long, and the peer's segments meanwhile came without options: the Data ACKs are missing,
+    /// not the data, and resending would send it twice; or the DATA_FIN is missing, which no data carries. True if the connection fell
+    /// back.
     // rfc8684:B5,R3
     pub(crate) fn fall_back_without_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
         if !self.fallback.is_multipath() {
@@ -190,7 +189,7 @@ impl Conn {
         let una = self.send.una();
         let bare = |i: usize| {
             let sf = &self.subflows[i];
-            // Where there were others, what is missing may have gone with them.
+            // With other subflows, the data may have been lost on those.
             let only = self.is_alone(i) && self.is_straight(i);
             let rule = sf.option_loss.is_rule(cx.now, sf.tcp.rto());
             sf.option_loss.heard
@@ -203,7 +202,7 @@ impl Conn {
         !self.fallback.is_multipath()
     }
 
-    /// Options pass, on what this one came with.
+    /// Options pass: resets the evidence.
     pub(crate) fn options_pass(&mut self, i: usize) {
         let ever = self.subflows[i].option_loss.ever;
         self.subflows[i].option_loss = OptionLoss {
@@ -222,10 +221,10 @@ mod tests {
         let mut told = MappingEdge::default();
         assert!(!told.ends_before(Ssn::new(1)), "nothing was told");
         told.note(Ssn::new(1), Offset::ZERO, 724);
-        // A peer that begins again has said nothing but this so far.
+        // A peer that restarts has sent nothing but this so far.
         assert!(told.ends_before(Ssn::new(725)));
         assert!(!told.ends_before(Ssn::new(724)));
-        // The same again, as new bytes, and then a mapping from before once more.
+        // The same data as new bytes, and then the old mapping once more.
         told.note(Ssn::new(725), Offset::ZERO, 724);
         told.note(Ssn::new(1), Offset::ZERO, 724);
         assert!(!told.ends_before(Ssn::new(725)));

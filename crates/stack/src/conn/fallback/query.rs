@@ -1,8 +1,8 @@
 //! Bytes without a mapping where there are or were other subflows: they need not be the next part of the stream.
 //!
-//! Where options pass on another subflow, that one carries the data. Else the peer is asked by MP_FAIL, and says by an
-//! infinite mapping where the stream goes on (RFC 8684 section 3.7). If no option passes any more, the subflow ends.
-//! Owns the question. Must never count a byte of which the place is not certain.
+//! Where options pass on another subflow, that one carries the data. Else MP_FAIL queries the peer, and its infinite mapping shows where
+//! the stream continues (RFC 8684 section 3.7). If no option passes any more, the subflow is reset. Owns the query. Must never count a byte
+//! whose position is uncertain.
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::fallback::unmapped::SHORT_WAIT;
@@ -11,7 +11,7 @@ use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
 impl Conn {
-    /// As `settle_unmapped` where there are or were other subflows: what comes on this one need not be the stream.
+    /// As `settle_unmapped` where there are or were other subflows: bytes on this one need not be the stream.
     pub(in crate::conn) fn settle_with_others(&mut self, i: usize, lost: usize, cx: &mut Cx<'_>) {
         let mapped = self.subflows[i].data_came_mapped;
         let patience = self.patience(i);
@@ -42,21 +42,21 @@ impl Conn {
                 self.withhold_no_more();
                 self.unmapped(i, lost, cx);
                 if !mapped && self.fallback.is_multipath() {
-                    // Nor did anything come with one before. // rfc8684:B3
+                    // Nor did any mapping come before. // rfc8684:B3
                     self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
                 }
             }
             FallbackAction::Wait => held.until = cx.now + SHORT_WAIT.0,
             FallbackAction::GoOn | FallbackAction::Again if held.asked => {
-                // No option passes any more. What the bytes are like would only be a guess.
+                // No option passes any more. To place the bytes by their content is a guess.
                 self.subflows[i].held_unmapped = None;
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             }
             FallbackAction::GoOn | FallbackAction::Again => {
-                // Nobody but the peer knows what of it is missing here. Its infinite mapping says where it begins.
+                // Only the peer knows what of it is missing here. Its infinite mapping shows where it begins.
                 held.asked = true;
                 held.until = cx.now + patience.times(2);
-                // The others' resets may come there later than this.
+                // The others' RSTs may reach the peer after this.
                 held.tell = Some(cx.now + SHORT_WAIT.0);
                 let cause = FallbackCause::OptionsLost;
                 self.fallback.descend(ProtocolLevel::NoMoreJoins, cause);

@@ -1,6 +1,6 @@
-//! Down to TCP with several subflows: one is left, and what has no Data ACK is sent anew on it (RFC 8684 section 3.7).
+//! Fallback with several subflows: one is left, and data without Data ACK is resent on it (RFC 8684 section 3.7).
 //!
-//! The infinite mapping says where that begins. Owns both sides of it. Must never deliver a byte twice.
+//! The infinite mapping shows where that begins. Owns both sides of it. Must never deliver a byte twice.
 
 use core::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::conn::fallback::unmapped::HeldUnmapped;
 use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
-/// Where this number is among bytes that begin with `ssn`, or the end of them next to it. Pure.
+/// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.
 fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
     match number.after(ssn) {
         true => (number.since(ssn) as usize).min(bytes.len()),
@@ -21,16 +21,16 @@ fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
 }
 
 impl Conn {
-    /// The subflow is the only one left, and what it has in flight is not the stream: everything without Data ACK is sent
-    /// anew on it, with a mapping that has no end, and what is in flight is for nothing. // rfc8684:B4,B9
+    /// The subflow is the only one left, and its data in flight is not the stream: everything without Data ACK is resent on it, with an
+    /// infinite mapping, and the data in flight is void. // rfc8684:B4,B9
     pub(crate) fn resend_from_data_ack(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.has_gaps(i) {
-            // Nor is what comes.
+            // Nor is received data.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
         if self.subflows[i].drops() {
-            // Something of what came was dropped: the peer has to begin again as well.
+            // Some received bytes were dropped: the peer has to resend as well.
             self.query_from_here(i, cx);
         }
         if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
@@ -38,13 +38,13 @@ impl Conn {
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
             if self.joined {
-                // A peer that does not know goes on with what it took for the next part, or says again what others brought.
+                // An unaware peer continues with what it takes for the next part, or resends what others delivered.
                 self.query_if_needed(i, cx);
             }
         }
     }
 
-    /// Holds what comes from here on until the peer says where it belongs.
+    /// Holds bytes from here on until the peer's mapping places them.
     fn query_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
@@ -56,8 +56,8 @@ impl Conn {
         ));
     }
 
-    /// Holds what may come until the peer says where it belongs: one that does not hear that we fell goes on with mappings, of
-    /// which not every piece need have one.
+    /// Holds bytes that may come until the peer's infinite mapping places them: a peer unaware of the fallback keeps sending mappings, and
+    /// not every piece carries one.
     pub(in crate::conn) fn query_if_needed(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.held_unmapped.is_none() && !sf.peer_finished {
@@ -73,9 +73,9 @@ impl Conn {
         self.send.rewind();
     }
 
-    /// What an infinite mapping says: from its number on, the subflow is the stream from its position on. Some of that may be
-    /// here, and what comes before the number may not be the stream: data that another subflow carried and that was put
-    /// up here, or what was in flight when the peer began to send everything anew. True if so. // rfc8684:B9,D18
+    /// Applies an infinite mapping: from its SSN on, the subflow is the stream from its position on. Some of that may be here, and what
+    /// precedes the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began
+    /// to resend everything. True if so. // rfc8684:B9,D18
     pub(crate) fn on_peer_resend(&mut self, i: usize, mapping: &Mapping) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
         let at = self
@@ -84,9 +84,9 @@ impl Conn {
         let Some(at) = at.filter(|at| *at <= next && self.peer_resends.is_none()) else {
             return false;
         };
-        // Where something rewrites, numbers on the way differ from those in mappings: then it begins with this segment, or with
-        // pieces before it that came without a mapping. What failed was mapped before its number, and starts no earlier than its
-        // position: the peer does not go on there.
+        // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment, or with pieces before it
+        // without a mapping. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
+        // there.
         if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
             let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
@@ -107,7 +107,7 @@ impl Conn {
         let came = held.or(self.delivered_ssn);
         let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
         let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
-        // Or it goes on, and another subflow was quicker with some of what came here.
+        // Or it continues, and another subflow delivered some of these bytes first.
         let here = at + u64::from(came.since(mapping.ssn));
         if later {
             self.peer_resends = Some((mapping.ssn, next - at));
@@ -117,7 +117,7 @@ impl Conn {
         self.peer_resends.is_some()
     }
 
-    /// What was asked about belongs behind the end of what is here, as the peer's infinite mapping has it.
+    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
     pub(in crate::conn) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
         let held = self.subflows[i].held_unmapped.as_ref();
         let Some((held, numbers)) = held.zip(self.rx_numbers) else {
@@ -128,7 +128,7 @@ impl Conn {
         at.is_none_or(|at| at + before > self.recv.next())
     }
 
-    /// The peer began again on this subflow: what was held of it was not the stream, nor are there others any more.
+    /// The peer restarted on this subflow: the bytes held of it were not the stream, and no other subflow is left.
     pub(in crate::conn) fn follow_resend(&mut self, i: usize, cx: &mut Cx<'_>) {
         let cause = if self.checksum_failure.take().is_some() {
             FallbackCause::Checksum
@@ -144,8 +144,7 @@ impl Conn {
         self.continue_or_resend(i, self.level_of_answer(), cause, cx);
     }
 
-    /// The peer has said where it begins again, or that it goes on. What was held belongs there; what arrived beyond comes once
-    /// more.
+    /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
     pub(in crate::conn) fn place_held(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.subflows[i].rx.clear();
         self.recv.discard(self.subflows[i].id());
@@ -174,9 +173,9 @@ impl Conn {
         }
     }
 
-    /// MP_FAIL from a peer that was asked where its bytes belong: the answer, or the same question. Either way it takes what
-    /// we send without mappings from now on, and has to hear where that begins. Where its own goes on, its infinite mapping
-    /// will say, and until then what it sends is held. It is not answered by another MP_FAIL, or there were no end of them.
+    /// MP_FAIL from a peer that was queried about its bytes: the answer, or its own query. Either way it takes what we send without
+    /// mappings from now on, and has to learn where that begins. Its infinite mapping will show where its own stream continues, and until
+    /// then its bytes are held. No further MP_FAIL answers it, or the exchange would never end.
     // rfc8684:B10
     pub(in crate::conn) fn fall_back_as_queried(&mut self, i: usize, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
@@ -185,7 +184,7 @@ impl Conn {
         self.send_infinite_mapping(i);
     }
 
-    /// These numbers bring what came before. The peer repeats in order, so whatever lies between two such parts does, too.
+    /// These SSNs repeat old data. The peer repeats in order, so whatever lies between two such ranges is old, too.
     pub(in crate::conn) fn note_retransmitted(&mut self, i: usize, part: Range<Ssn>) {
         let known = &mut self.subflows[i].retransmitted_after_fallback;
         match known {
@@ -195,8 +194,8 @@ impl Conn {
         }
     }
 
-    /// In-order bytes without those that a mapping says to come again, in whatever pieces: a box may have joined them with new ones,
-    /// before them or behind.
+    /// In-order bytes without those that a mapping marks as repeated, in whatever pieces: a middlebox may have joined them with new ones,
+    /// before or behind.
     pub(in crate::conn) fn without_repeated<'a>(
         &mut self,
         i: usize,
@@ -211,12 +210,12 @@ impl Conn {
         if end == bytes.len() {
             return (&bytes[..begin], None);
         }
-        // Numbers come round.
+        // SSNs wrap around.
         sf.retransmitted_after_fallback = None;
         (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
     }
 
-    /// What of in-order bytes after the fall did not come before.
+    /// The part of in-order bytes after fallback that is new.
     pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
         let Some((from, known)) = &mut self.peer_resends else {
             return bytes;
@@ -231,7 +230,7 @@ impl Conn {
         let again = bytes.len().min(*known as usize);
         *known -= again as u64;
         if reached && *known == 0 {
-            // Numbers come round.
+            // SSNs wrap around.
             self.peer_resends = None;
         }
         &bytes[again..]

@@ -1,14 +1,14 @@
 //! Bytes of the only subflow that no mapping covers (RFC 8684 sections 3.3.1 and 3.7).
 //!
-//! They are acknowledged below, so nobody sends them again there, and they may not count above. They are held a while,
-//! in the subflow's order: a mapping may follow that explains them, where something on the path cut a segment and left
-//! the option on its last piece. If none does, options do not pass any more, and the subflow's order is the stream's:
-//! the connection goes on as TCP, and what was held is part of it.
+//! The subflow acknowledged them, so TCP will not retransmit them, and they must not count at data level. They are held for a while, in
+//! subflow order: a mapping may follow that covers them, where a middlebox split a segment and left the option on its last piece. If none
+//! does, options do not pass any more, and subflow order is stream order: the connection falls back, and the held bytes are part of the
+//! stream.
 //!
-//! Middleboxes that strip, cut, join and drop are what this is for. // rfc8684:M2
+//! Handles middleboxes that strip, split, coalesce and drop. // rfc8684:M2
 //!
-//! A peer that does not notice the fall and misses Data ACKs would send old bytes again as new ones. So Data ACKs go on
-//! after such a fall, MP_FAIL says what happened, and bytes that repeat what was held are taken for what they are.
+//! A peer that does not notice the fallback and misses Data ACKs would send old bytes again as new ones. So Data ACKs continue after such a
+//! fallback, MP_FAIL reports it, and bytes that repeat held ones are detected.
 
 use alloc::vec::Vec;
 
@@ -25,30 +25,30 @@ use crate::conn::pipeline::ingest::interference;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 
-/// So long at least the peer's answer to an MP_FAIL may take.
+/// Minimum time that the peer's answer to an MP_FAIL may take.
 const LEAST_TO_HEAR: Duration = Duration::from_secs(2);
 
-/// A mapping that follows comes on the next piece of the same segment; a round trip is enough by far, within these bounds.
-/// Before the first mapping, who sends without is most probably one who speaks TCP.
+/// A late mapping comes on the next piece of the same segment; a round trip is ample, within these bounds. Before the first mapping, a
+/// sender without mappings most probably uses plain TCP.
 pub(in crate::conn) const SHORT_WAIT: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_millis(200));
-/// Beyond our time-out and a round trip: longer than a peer without Data ACKs needs to send again what it misses.
+/// Beyond our RTO and a round trip: longer than a peer without Data ACKs needs to resend what it misses.
 const MARGIN: Duration = Duration::from_millis(100);
-/// Bytes that are held on the only subflow: half a second at a good rate.
+/// Most bytes held on the only subflow: half a second at a good rate.
 const MOST_HELD: usize = 512 * 1024;
-/// Bytes that are held on a subflow that is not the only one: pieces of a few segments.
+/// Most bytes held on a subflow beside others: pieces of a few segments.
 const MOST_BESIDE_OTHERS: usize = 32 * 1024;
-/// Bytes that are held beside no other subflow before the peer is asked about them.
+/// Bytes held, with options proven on no other subflow, before the peer is queried.
 const MUCH: usize = 64 * 1024;
-/// Data ACKs that are remembered.
+/// Data ACKs remembered.
 const RECENT: usize = 16;
-/// Beginnings of held segments that are remembered.
+/// Starts of held segments remembered.
 const STARTS: usize = 256;
-/// Repeated data without options in a row that makes a rule.
+/// Consecutive repeats without options that prove loss.
 const BARE_REPEATS: u8 = 2;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
-/// Mappings that come for each one that is lost, where losses are repaired. Each costs a time-out at data level.
+/// Mappings received for each lost one, where losses are repaired. Each loss costs a data-level time-out.
 const MAPPINGS_A_GAP: u64 = 8;
 
 /// Bytes that wait for a mapping.
@@ -58,20 +58,20 @@ pub(crate) struct HeldUnmapped {
     pub(in crate::conn) bytes: Vec<u8>,
     /// Where segments begin in them.
     pub(in crate::conn) starts: Vec<u64>,
-    /// Mappings that had come before: what was said then tells nothing about whether options still pass.
+    /// Mappings received before: they are no evidence that options still pass.
     mappings: u64,
-    /// When the peer is to be told that this cannot be placed.
+    /// When to send MP_FAIL because no mapping came.
     pub(in crate::conn) tell: Option<Instant>,
     pub(in crate::conn) until: Instant,
     pub(in crate::conn) since: Instant,
-    /// The peer was asked to begin anew.
+    /// The peer was queried by MP_FAIL.
     pub(in crate::conn) asked: bool,
     /// More came than can be held.
     pub(in crate::conn) is_full: bool,
 }
 
 impl HeldUnmapped {
-    /// Nothing yet, but what comes from this number on is asked about.
+    /// Empty so far, but bytes from this SSN on are queried.
     pub(in crate::conn) fn queried_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
         Self {
             ssn,
@@ -95,30 +95,30 @@ impl HeldUnmapped {
         self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
     }
 
-    /// The first of them on the subflow.
+    /// SSN of the first of them.
     pub(crate) fn ssn(&self) -> Ssn {
         self.ssn
     }
 
-    /// The peer was asked to begin anew.
+    /// The peer was queried by MP_FAIL.
     pub(crate) fn was_queried(&self) -> bool {
         self.asked
     }
 
-    /// As `queried_about`, but the peer may have nothing more to say.
+    /// As `queried_about`, without a deadline: nothing more may come.
     pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
         let tell = None;
         let all = Self::queried_about(ssn, now, Instant::MAX);
         Self { tell, ..all }
     }
 
-    /// Pieces of a segment of which the last one says where they belong.
+    /// Pieces of a segment of which the last one has the mapping.
     pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
         let all = Self::queried_if_needed(ssn, now);
         Self { bytes, ..all }
     }
 
-    /// Nothing came that the peer was to be asked about.
+    /// No byte came that was to be queried.
     pub(in crate::conn) fn is_needless(&self) -> bool {
         self.until == Instant::MAX
     }
@@ -128,14 +128,14 @@ impl HeldUnmapped {
     }
 }
 
-/// We fell to TCP, and the peer may not know: it is told what arrived, and by MP_FAIL where that is not mapped any more.
+/// We fell back, and the peer may not know: it gets Data ACKs for what arrived, and MP_FAIL where mappings stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnconfirmedFallback {
     at: Offset,
     again_at: Instant,
 }
 
-/// The latest Data ACKs: a peer that misses some begins again at one of them.
+/// The latest Data ACKs: a peer that misses some restarts at one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentAcks {
     ring: [Offset; RECENT],
@@ -170,13 +170,13 @@ impl RecentAcks {
     }
 }
 
-/// The fewest equal bytes that can be a repetition.
+/// The fewest equal bytes that count as a repetition.
 const FEWEST: usize = 16;
-/// As many equal bytes are no chance; to compare more would only let a peer make us work.
+/// So many equal bytes are no coincidence; comparing more would let a peer make us work.
 const ENOUGH: usize = 4096;
 
-/// Whether a segment among held bytes begins a repetition of them: at a start, as a peer would that goes back to one of the
-/// Data ACKs, `back` bytes before the first held byte, each byte that is there twice being the same. Pure.
+/// Whether a segment among held bytes begins a repetition of them: at a start from which a peer resends from one of the Data ACKs, `back`
+/// bytes before the first held byte, each byte that is there twice being equal. Pure.
 fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + Clone) -> bool {
     let mut begun = starts.iter().copied().filter(|start| *start > 0);
     begun.any(|start| {
@@ -190,8 +190,8 @@ fn are_repeated(held: &[u8], starts: &[u64], back: impl Iterator<Item = u64> + C
     })
 }
 
-/// So many single mappings were lost, and so many came: it is no chance any more. What is dropped to be repaired is missing
-/// for good if the peer falls to TCP meanwhile, for to its subflow it has arrived. Pure.
+/// Too many single mappings were lost, of those that came, for chance. What is dropped to be repaired is missing for good if the peer falls
+/// back meanwhile, because its subflow has delivered it. Pure.
 fn are_too_many(lost_mappings: u8, came: u64) -> bool {
     lost_mappings >= GAPS || came < u64::from(lost_mappings) * MAPPINGS_A_GAP
 }
@@ -204,19 +204,19 @@ impl Subflow {
 }
 
 impl Conn {
-    /// The subflow is the only one and goes on where the stream does.
+    /// The subflow is the only one and continues the stream.
     pub(in crate::conn) fn goes_on_with_stream(&self, i: usize) -> bool {
         self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
     }
 
-    /// Whether the connection stays one of Multipath TCP is in the balance.
+    /// Whether the connection falls back is undecided.
     pub(crate) fn fallback_undecided(&self) -> bool {
         self.checksum_failure.is_some() || self.subflows.iter().any(|sf| sf.held_unmapped.is_some())
     }
 
-    /// Payload without a mapping may be held. Where some was dropped it is no part of the stream, but where nothing else has come
-    /// for long, it shows that no options pass. And where a mapping came whole and did not count, the next one may come on the last
-    /// piece of its segment like that one: without the pieces before it, it could not count either, nor any after it.
+    /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
+    /// that no options pass. And where a complete mapping was discarded, the next one may come on the last piece of its segment like that
+    /// one: without the pieces before it, it could not count either, nor any after it.
     pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
         let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
         let nothing_lost = sf.unmapped == 0 && !(sf.discarded_mapping && only);
@@ -224,17 +224,16 @@ impl Conn {
         self.checksum_failure.is_none() && (nothing_lost || stopped)
     }
 
-    /// Mappings that are lost one by one leave others. Where none came for so long, none will.
+    /// Mappings that are lost one by one leave others. Where none came for an RTO, none will.
     pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
         sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
     }
 
-    /// The peer was told by MP_FAIL that the order of the only subflow is the stream's. When it hears that it goes on there as TCP and
-    /// ends all others, by a word that may not get through where they are: with another one up, we could not tell any more that
-    /// nothing of the stream went that way. So none comes up.
-    /// But a peer that has not fallen so long after did not hear it.
+    /// MP_FAIL reported to the peer that the order of the only subflow is the stream's. On receipt it continues there as TCP and resets all
+    /// others, by RSTs that may not get through there: with another one up, we could not know any more that nothing of the stream went that
+    /// way. So none comes up. But a peer that has not fallen back so long after did not receive it.
     pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
         let lately = |sf: &Subflow| {
             let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_HEAR);
@@ -243,7 +242,7 @@ impl Conn {
         self.subflows.iter().any(lately)
     }
 
-    /// About a round trip of the subflow.
+    /// The SRTT, bounded by `SHORT_WAIT`.
     fn short_wait(&self, i: usize) -> Duration {
         let srtt = self.subflows[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
         srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
@@ -271,7 +270,7 @@ impl Conn {
         {
             (None, short)
         } else {
-            // The peer may say it once more, with a mapping.
+            // The peer may send it again, with a mapping.
             (None, (sf.tcp.rto() + MARGIN).times(2))
         };
         let held = sf.held_unmapped.get_or_insert_with(|| HeldUnmapped {
@@ -294,17 +293,17 @@ impl Conn {
                 held.starts.push(held.bytes.len() as u64);
             }
             held.bytes.extend_from_slice(bytes);
-            // So much is no piece of a segment, nor chance.
+            // This is no piece of a segment, nor chance.
             if !only && !held.asked && held.bytes.len() > MUCH && others != Others::Proven {
                 self.settle_unmapped(i, cx);
             }
             return;
         }
-        // No more can be held. What was, is settled, and this follows from it.
+        // The limit is reached: what was held is settled, and this follows it.
         held.is_full = true;
         self.settle_unmapped(i, cx);
         if self.subflows[i].reset_with.is_some() {
-            // What was held is lost, and this has no place without it.
+            // Held bytes are lost, and these have no place without them.
         } else if self.fallback.is_multipath() {
             self.unmapped(i, bytes.len(), cx);
         } else {
@@ -312,8 +311,7 @@ impl Conn {
         }
     }
 
-    /// Looks whether a mapping explains what is held, or shows that options pass and this was lost. True if nothing is
-    /// held any more.
+    /// Checks whether a mapping covers the held bytes, or shows that options pass and theirs was lost. True if nothing is held any more.
     pub(crate) fn match_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let sf = &mut self.subflows[i];
         let Some(held) = &sf.held_unmapped else {
@@ -323,7 +321,7 @@ impl Conn {
         let passed_since = sf.mappings > held.mappings;
         let (told, asked) = (sf.mp_fail_sent_at.is_some(), held.asked);
         let covered = sf.rx.current(ssn).is_some();
-        // While something before the next mapping is missing, it may bring the mapping of what is held.
+        // While something before the next mapping is missing, it may carry the mapping of held bytes.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
         let reached = |next: Ssn| !next.after(end);
         let skipped = passed_since && sf.rx.next_start().is_some_and(reached);
@@ -346,20 +344,21 @@ impl Conn {
             self.lost_mappings = self.lost_mappings.saturating_add(1);
             let first = self.recv.next() == self.rx_start;
             if first || told || are_too_many(self.lost_mappings, self.subflows[i].mappings) {
-                // The peer falls already, or nobody can verify it, and where mappings are lost one by one, each loss would cost a time-out.
+                // The peer already falls back, or no data was verified before, or mappings are lost one by one, and each would cost a
+                // time-out.
                 self.settle_unmapped(i, cx);
                 return true;
             }
         }
         if !covered {
-            // Mappings come, but not for this: at data level it is missing, and will be sent again.
+            // Mappings come, but not for this: at data level it is missing, and will be resent.
             self.subflows[i].unmapped = 1;
         }
         self.take_held(i, cx);
         self.subflows[i].held_unmapped.is_none()
     }
 
-    /// What was held is taken by the mappings that are known by now.
+    /// Passes the held bytes to the mappings known by now.
     fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
         if let Some(held) = self.subflows[i].held_unmapped.take() {
             self.withhold_no_more();
@@ -368,14 +367,14 @@ impl Conn {
         }
     }
 
-    /// The next mapping is known, and by it what is held from `ssn` on is not the next part of the stream: it came before, or
-    /// something between is missing.
+    /// The next mapping is known and shows that bytes held from `ssn` on are not the next part of the stream: they are old, or something
+    /// between is missing.
     fn is_contradicted(&self, i: usize, ssn: Ssn) -> bool {
         let next = self.subflows[i].rx.next_start();
         next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
     }
 
-    /// The next mapping has the stream go on where it would if what comes before it, from `ssn` on, was its part.
+    /// The next mapping continues the stream as if the bytes before it, from `ssn` on, were its next part.
     fn continues_behind(&self, i: usize, ssn: Ssn) -> bool {
         let next = self.subflows[i].rx.first();
         next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
@@ -391,7 +390,7 @@ impl Conn {
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
             let (asked, over) = (held.asked, held.until <= cx.now);
             if tell {
-                // What says it may be lost, and the peer would say everything again, as new bytes.
+                // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
                 let pause = if asked {
                     rto
                 } else {
@@ -402,21 +401,21 @@ impl Conn {
             if over {
                 self.settle_unmapped(i, cx);
             } else if tell && (asked || self.goes_on_with_stream(i)) {
-                // A peer that hears this falls to TCP and sends nothing twice.
+                // A peer that receives this falls back and resends nothing.
                 self.send_mp_fail(i, self.recv.next(), cx);
                 self.subflows[i].mp_fail_sent_at = Some(cx.now);
             }
         }
     }
 
-    /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is broken.
+    /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is reset.
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
         let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
         let Some(held) = &self.subflows[i].held_unmapped else {
             return;
         };
-        // What the peer was asked about is placed by its answer alone.
+        // Queried bytes are placed by the peer's answer alone.
         let only = self.goes_on_with_stream(i) && !held.asked;
         let lost = held.bytes.len();
         if self.is_contradicted(i, held.ssn) {
@@ -442,7 +441,7 @@ impl Conn {
         } else {
             FallbackCause::FirstDataWithout
         };
-        // The last that came had options: the peer does not know that this data came without.
+        // The last segment had options: the peer does not know that this data came without.
         let speaks = !self.subflows[i].option_loss.heard;
         if !(mapped || speaks) {
             self.withhold_no_more();
@@ -453,7 +452,7 @@ impl Conn {
         self.send_mp_fail(i, at, cx);
     }
 
-    /// After the fall, the peer still says Data ACKs: it has not heard of it, or misses our Data ACKs. // rfc8684:B4
+    /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
     pub(crate) fn on_options_after_fallback(
         &mut self,
         i: usize,
@@ -481,14 +480,14 @@ impl Conn {
         }
     }
 
-    /// The peer has fallen, too.
+    /// The peer has fallen back, too.
     pub(crate) fn fallback_confirmed(&mut self) {
         self.unheard = None;
         self.withhold_no_more();
     }
 
-    /// Old data comes again. Without options from a peer that had them: it has fallen to TCP, because our answers with
-    /// options do not reach it. After a fall of ours: neither do those with Data ACKs.
+    /// Old data comes again. Without options, from a peer that had sent them: it fell back, because our answers with options do not reach
+    /// it. After our fallback: neither do those with Data ACKs.
     pub(crate) fn note_repeated(
         &mut self,
         i: usize,
@@ -525,7 +524,7 @@ impl Conn {
         }
     }
 
-    /// Goes on as TCP without telling by an option: no option would arrive.
+    /// Falls back without sending an option: no option would arrive.
     pub(in crate::conn) fn fall_back_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
         if self
             .fallback
@@ -536,7 +535,7 @@ impl Conn {
         }
     }
 
-    /// Options of a peer that did not notice that we fell to TCP: its close counts, and what it says about falling.
+    /// DSS of a peer that did not notice our fallback: its DATA_FIN, repeated mappings and infinite mapping count.
     pub(crate) fn on_dss_after_fallback(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
         let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
             return;
@@ -560,7 +559,7 @@ impl Conn {
             if self.subflows[i].told.repeats(ssn, at, len) {
                 self.note_retransmitted(i, ssn..ssn + u32::from(len));
             }
-            // What lies behind a hole says nothing about what fills it.
+            // A mapping behind a hole does not describe the data that fills it.
             if self.delivered_ssn.is_some() {
                 self.subflows[i].told.note(ssn, at, len);
             }
@@ -583,11 +582,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repetition_is_seen_wherever_the_peer_goes_back_to() {
+    fn repeated_bytes_are_detected_from_any_recent_data_ack() {
         let stream: Vec<u8> = (0..2000u32)
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
-        // Held from 500 on; then the peer begins again at 480, which it takes for the last Data ACK.
+        // Held from 500 on; then the peer restarts at 480, which it takes for the last Data ACK.
         let mut held = stream[500..1000].to_vec();
         held.extend_from_slice(&stream[480..900]);
         let starts = [0, 300, 500];
@@ -604,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_that_are_lost_now_and_then_are_repaired() {
+    fn rare_mapping_losses_are_repaired() {
         for (lost_mappings, came, expected) in [
             (1, 2, true),
             (1, 7, true),

@@ -1,13 +1,13 @@
-//! Bytes that are here and that are not acknowledged, on purpose.
+//! Received bytes whose subflow-level acknowledgement is withheld on purpose.
 //!
-//! Where options stop passing in the middle of a connection with one subflow, a peer that has not noticed misses its Data
-//! ACKs. With everything acknowledged below and nothing above, it says from the last Data ACK on everything once more, as
-//! new bytes of the subflow (RFC 8684 section 3.3.6; Linux does), and for us, who take the subflow's bytes for the stream by
-//! then, its data would come twice. But a subflow that still waits for an acknowledgement repeats what it waits for, and
-//! that under the same numbers. So a few of the last bytes stay without until the peer has certainly fallen to TCP, too:
-//! when it acknowledges data that we sent after our fall, when it says that it fell, or when it finishes the subflow.
+//! Where options stop passing mid-connection with one subflow, a peer that has not noticed misses its Data ACKs. With everything
+//! acknowledged at subflow level and nothing at data level, it resends everything from the last Data ACK on as new bytes of the subflow
+//! (RFC 8684 section 3.3.6; Linux does), and as we take the subflow's bytes for the stream by then, its data would arrive twice. But a
+//! subflow that still waits for an acknowledgement retransmits what it waits for, under the same sequence numbers. So a few of the last
+//! bytes stay unacknowledged until the peer has certainly fallen back, too: it acknowledges data sent after our fallback, signals its own,
+//! or finishes the subflow.
 //!
-//! Owns when that begins and ends. Must never hold back an acknowledgement for so long that the peer gives up.
+//! Owns when that begins and ends. Must never withhold an acknowledgement so long that the peer gives up.
 
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -15,11 +15,11 @@ use manypath_wire::seq::Ssn;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// Bytes that are withheld: less than one segment, for the peer repeats them while it has nothing new, and after a time-out sends
-/// what follows only when some of a segment is acknowledged.
+/// Bytes withheld: less than one segment, because the peer retransmits them while it has nothing new, and after an RTO sends what follows
+/// only when part of a segment is acknowledged.
 const BYTES: u32 = 512;
 
-/// What is withheld of `bytes` from a peer that sends segments of `len` bytes. Pure.
+/// How much of `bytes` is withheld if the peer sends segments of `len` bytes. Pure.
 fn fewer_than(len: usize, bytes: u32) -> u32 {
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     match len < bytes {
@@ -28,19 +28,19 @@ fn fewer_than(len: usize, bytes: u32) -> u32 {
     }
 }
 
-/// Repetitions of the same bytes after which some of them are acknowledged: the peer's retransmission timer begins anew, long
-/// before it gives up (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the
-/// first bytes, for a peer that repeats them may have lost what follows, and sends that only when they are acknowledged. On a
-/// path of which the queue is full it may lose it more than once.
+/// Retransmissions of the same bytes after which some are acknowledged: the peer's retransmission timer restarts, long before it gives up
+/// (RFC 9293 section 3.8.3). With the usual doubling from 200 ms that is once in 50 s; but soon for the first bytes, as a peer that
+/// retransmits them may have lost what follows, and sends that only when they are acknowledged. On a path whose queue is full it may lose
+/// it more than once.
 const REPEATS: [u8; 7] = [1, 1, 1, 1, 2, 4, 8];
 
-/// So many bytes are given by halves, again and again.
+/// At least so many bytes are acknowledged by halves.
 const MANY: u32 = 64;
 
-/// What is still withheld after some was given. The first time that is half, for a peer whose window is one segment after its
-/// time-out (RFC 5681 section 3.1) counts bytes: what is acknowledged is added to the window and taken off what is in flight, and
-/// only so much makes room for one segment of what follows, which may be lost, and more than once. Then it is a byte at a time, or a
-/// peer that has nothing more to send would have everything soon. Pure.
+/// What is still withheld after some was acknowledged. The first time that is half, as a peer whose window is one segment after its RTO
+/// (RFC 5681 section 3.1) counts bytes: acknowledged bytes are added to the window and subtracted from those in flight, and only so much
+/// makes room for one segment of what follows, which may be lost, and more than once. Then it is a byte at a time, or a peer with nothing
+/// more to send would soon have everything acknowledged. Pure.
 fn after_giving(bytes: u32, given: usize) -> u32 {
     match given == 0 || bytes >= MANY {
         true => bytes / 2,
@@ -49,27 +49,26 @@ fn after_giving(bytes: u32, given: usize) -> u32 {
     .max(1)
 }
 
-/// How often some was given, or there was but one byte left, before that one is given as well: who types has sent no more.
+/// Partial acknowledgements, counted also with one byte left, before that byte is acknowledged: an interactive peer sent no more.
 const GIVEN_BEFORE_ALL: usize = 2;
 
-/// Time-outs in a row of ours, each of which the peer answers without acknowledging what it got, after which it is known to
-/// withhold as well.
+/// Consecutive RTOs of ours that the peer answers without acknowledging the data, after which it is known to withhold as well.
 const ANSWERED_TIMEOUTS: u8 = 2;
 
-/// What is withheld, and how often the peer has asked for it.
+/// Bytes withheld, and how often the peer retransmitted them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Withheld {
     subflow: SubflowId,
     bytes: u32,
     repeats: u8,
-    /// How often some of it was acknowledged after so many repetitions.
+    /// How often some was acknowledged after such retransmissions.
     given: usize,
-    /// What we sent from here on, the peer takes without mappings.
+    /// Our first SSN after fallback, acknowledged only by a peer that fell back.
     fell: Option<Ssn>,
 }
 
 impl Conn {
-    /// The peer may not know that its mappings do not arrive; `len` bytes came without.
+    /// The peer may not know that its mappings are lost; `len` bytes came without.
     pub(crate) fn withhold(&mut self, i: usize, len: usize, cx: &mut Cx<'_>) {
         let subflow = self.subflows[i].id();
         if self.withheld.is_none_or(|held| held.subflow != subflow) {
@@ -85,7 +84,7 @@ impl Conn {
         self.withhold_anew(i, len);
     }
 
-    /// So many new bytes came: the peer got on, and of these as many are withheld as of the first ones.
+    /// `len` new bytes came: the peer made progress, and as many of these are withheld as of the first ones.
     pub(in crate::conn) fn withhold_anew(&mut self, i: usize, len: usize) {
         let sf = &mut self.subflows[i];
         let held = self.withheld.as_mut();
@@ -96,7 +95,7 @@ impl Conn {
         }
     }
 
-    /// Everything is acknowledged again.
+    /// Acknowledges everything again.
     pub(crate) fn withhold_no_more(&mut self) {
         let held = self.withheld.take();
         if let Some(i) = held.and_then(|held| self.position(held.subflow)) {
@@ -104,7 +103,7 @@ impl Conn {
         }
     }
 
-    /// We fell to TCP: the first acknowledgement of what we send from now on tells that the peer did.
+    /// We fell back: the first acknowledgement of what we send from now on shows that the peer did.
     pub(crate) fn withholds_until_answered(&mut self, i: usize) {
         let next = self.subflows[i].tcp.snd_nxt_ssn();
         if let Some(held) = &mut self.withheld {
@@ -121,8 +120,8 @@ impl Conn {
         }
     }
 
-    /// A time-out of ours, one of so many in a row. A peer that goes on answering and acknowledges nothing withholds, too: it
-    /// has fallen itself, and if both waited for the other one, neither would ever hear.
+    /// Our RTO expired, `timeouts` in a row. A peer that keeps responding and acknowledges nothing withholds, too: it has fallen back
+    /// itself, and if each end waited for the other, neither would ever find out.
     pub(crate) fn withheld_unanswered(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
         let sf = &self.subflows[i];
         let fell = self.withheld.is_some_and(|held| held.fell.is_some());
@@ -132,7 +131,7 @@ impl Conn {
         }
     }
 
-    /// The peer repeats what is withheld, as it should. True if so.
+    /// The peer retransmits what is withheld, as it should. True if so.
     pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) -> bool {
         let sf = &mut self.subflows[i];
         let Some(held) = self
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_is_given_by_halves() {
+    fn large_amounts_are_acknowledged_by_halves() {
         for (bytes, given, expected) in [
             (512, 0, 256),
             (256, 1, 128),

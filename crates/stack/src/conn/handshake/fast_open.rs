@@ -1,8 +1,10 @@
 //! TCP Fast Open on a connection (RFC 7413, RFC 8684 appendix B).
 //!
-//! Payload of a SYN belongs to the stream and not to the data sequence space: the SYN has the first data sequence number
-//! and the first byte *behind* that payload the second. Inside, positions go on counting from the very first byte; only
-//! the translation to data sequence numbers begins later.
+//! Payload of a SYN belongs to the stream and not to the data sequence space: the SYN has the first data sequence number and the first byte
+//! *behind* that payload the second. Internal offsets count from the very first byte; only the translation to data sequence numbers begins
+//! later.
+//!
+//! Owns what a handshake revealed about Fast Open. Must never map payload of a SYN.
 
 use manypath_wire::ids::Mss;
 use manypath_wire::segment::Segment;
@@ -15,20 +17,20 @@ use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use manypath_tcp::machine::State;
 
-/// What a handshake of ours told about Fast Open.
+/// What our handshake revealed about Fast Open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learnt {
-    /// A cookie for the next time, and the largest segment that the peer takes.
+    /// A cookie for the next time, and the peer's maximum segment size.
     Cookie { cookie: FastOpen, mss: u16 },
-    /// The SYN with the option stayed unanswered, whether or not one without got through.
+    /// The SYN with the option went unanswered, whether or not one without got through.
     Silence,
-    /// The cookie that was shown counted for nothing.
+    /// The cookie that was sent was not accepted.
     Refusal,
 }
 
-/// Whether the end of a connection whose SYNs nobody answered is silence (RFC 7413 section 4.1.3): not if somebody answered or
-/// our own address went. The application may give up as soon as it likes, after which a SYN without the option (`repeated`)
-/// was silent, too. Pure.
+/// Whether a connection attempt ended because its SYNs went unanswered (RFC 7413 section 4.1.3): not if there was an answer or our own
+/// address went. The application may give up at any time; that counts only if a SYN without the option (`repeated`) went unanswered, too.
+/// Pure.
 fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
     match end {
         SubflowEnd::TimedOut | SubflowEnd::Unreachable => true,
@@ -38,7 +40,7 @@ fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
 }
 
 impl Conn {
-    /// Bytes that our SYN may take along.
+    /// Bytes that our SYN may carry.
     pub(crate) fn early_bytes(&self, i: usize) -> u64 {
         let sf = &self.subflows[i];
         let first = matches!(
@@ -52,7 +54,7 @@ impl Conn {
         }
     }
 
-    /// The peer answered our SYN: what it took of the payload is delivered, the rest was never sent. // rfc8684:O3,O4
+    /// The peer answered our SYN: payload that it took is delivered, the rest was never sent. // rfc8684:O3,O4
     pub(crate) fn early_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         if !tcp.offered_fast_open() {
@@ -85,9 +87,8 @@ impl Conn {
         }
     }
 
-    /// The first subflow ends, perhaps before the peer was heard. There are firewalls that drop all packets between two ports
-    /// between which a SYN with the option came, so that those without get through no more: other ports have to do
-    /// without from the beginning.
+    /// The first subflow ends, perhaps before any answer. Some firewalls drop all packets between two ports between which a SYN with the
+    /// option came, so that those without get through no more: other ports have to do without from the beginning.
     pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
         let opening = self.role == Role::Initiator && !self.established && sf.is_first();
         let repeated = sf.tcp.counters().segs_retrans > 0;
@@ -96,13 +97,13 @@ impl Conn {
         }
     }
 
-    /// What the last handshake told about Fast Open, once.
+    /// What the last handshake revealed about Fast Open, once.
     pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
         self.learnt.take()
     }
 
-    /// The peer's SYN came with a good cookie and with payload, which is the beginning of its stream; the application
-    /// may have it, and may answer, before the handshake is over. // rfc8684:O3,O5
+    /// The peer's SYN came with a valid cookie and with payload, the beginning of its stream; the application may read it, and may answer,
+    /// before the handshake is over. // rfc8684:O3,O5
     pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
         let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
         debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");
@@ -119,8 +120,8 @@ impl Conn {
         self.subflows.iter().any(|sf| sf.tcp.is_open_early())
     }
 
-    /// A DSS of the peer tells that it has our keys, unless it may have been sent before they could arrive: a host that
-    /// took payload of our SYN answers that early, by mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
+    /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
+    /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
     pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
         has_data_ack || self.tx_start == Offset::ZERO
     }

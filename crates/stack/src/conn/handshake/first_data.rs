@@ -1,29 +1,29 @@
-//! First data that nothing answers: it is dropped for its options, or the path is silent.
+//! First data that is never acknowledged: dropped for its options, or the path is unresponsive (RFC 8684 sections 3.7 and 3.9.3).
 //!
-//! There are middleboxes that drop data with options that they do not know, although the handshake passed. Then it goes on as TCP.
-//! But that is for good, and a path that is silent for some seconds right at the beginning drops everything: two ends that fall
-//! each by itself, with data under way, cannot go on at all (gauntlet 1454964). So who has sent its data in vain asks without
-//! options, and falls when that is answered.
+//! Some middleboxes drop data with options that they do not know, although the handshake passed. Then the connection falls back. But that
+//! is for good, and a path that is unresponsive for some seconds right at the beginning drops everything: two ends that fall back
+//! independently, with data in flight, cannot continue at all. So an end whose first data goes unacknowledged sends a probe without
+//! options, and falls back when that is answered.
 //!
-//! Owns the question and what follows from the answer. Must never ask where data was ever acknowledged.
+//! Owns the probe and what follows from the answer. Must never probe where data was ever acknowledged.
 
 use manypath_tcp::time::Instant;
 use manypath_wire::segment::Segment;
 
 use crate::conn::{Conn, Cx};
 
-/// Time-outs without any acknowledgement of first data, after which it is asked without options.
+/// RTOs without any acknowledgement of first data, after which a probe without options is sent.
 const SILENT_TIMEOUTS: u8 = 3;
 
-/// Whether a path carries what has no options.
+/// Whether a path carries segments without options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlainProbe {
-    /// Nobody wants to know.
+    /// No probe is pending.
     #[default]
     None,
-    /// It was asked, together with the data once more; what that leads to is seen then.
+    /// A probe was sent, with a retransmission of the data; the result is evaluated then.
     Asked(Instant),
-    /// Something came since. The answer to the data may be right behind.
+    /// Something came since. The answer to the data may follow.
     Answered(Instant),
 }
 
@@ -35,14 +35,14 @@ impl PlainProbe {
         }
     }
 
-    /// A probe now is that question, and must not have options.
+    /// A probe sent now is this one, and must not have options.
     pub(crate) fn is_asked(self) -> bool {
         self != Self::None
     }
 }
 
 impl Conn {
-    /// First data was sent again and again and nothing of it was ever acknowledged, although the handshake went well.
+    /// First data was retransmitted repeatedly and never acknowledged at all, although the handshake completed.
     fn is_unanswered(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
@@ -54,7 +54,7 @@ impl Conn {
         silent && known && only && self.is_straight(i)
     }
 
-    /// A retransmission timer fired, and the data goes again: behind it goes the question. // rfc8684:B4,H5
+    /// The RTO expired, and the data is retransmitted: the probe follows it. // rfc8684:B4,H5
     pub(in crate::conn) fn sends_plain_probe(&mut self, i: usize, cx: &Cx<'_>) {
         if self.is_unanswered(i) {
             let sf = &mut self.subflows[i];
@@ -63,7 +63,7 @@ impl Conn {
         }
     }
 
-    /// Something came on a subflow. Without payload, which comes by itself, it is the answer: the path works.
+    /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
     pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: usize, seg: &Segment<'_>) {
         let question = &mut self.subflows[i].plain_probe;
         if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
@@ -71,7 +71,7 @@ impl Conn {
         }
     }
 
-    /// The data and the question have had a time-out. If only that was answered, nothing with options gets through.
+    /// The data and the probe have had an RTO. If only the probe was answered, nothing with options gets through.
     // rfc8684:B4,H5
     pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {

@@ -1,4 +1,4 @@
-//! How a connection and its further subflows begin (RFC 8684 sections 3.1 and 3.2, appendix B).
+//! Handshakes of the first and of further subflows (RFC 8684 sections 3.1 and 3.2, appendix B).
 
 pub(in crate::conn) mod fast_open;
 pub(in crate::conn) mod first_data;

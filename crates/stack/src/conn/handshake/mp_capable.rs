@@ -1,7 +1,7 @@
 //! The MP_CAPABLE handshake of the first subflow (RFC 8684 section 3.1).
 //!
-//! Owns the decision whether a connection speaks Multipath TCP. The rules are pure functions; the connection
-//! acts on their answers.
+//! Owns the decision whether a connection uses Multipath TCP. The rules are pure functions; the connection acts on their results. Must
+//! never allow joins before the keys are exchanged.
 
 use manypath_wire::ids::Key;
 use manypath_wire::segment::Segment;
@@ -15,10 +15,10 @@ use crate::conn::{Conn, Cx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
 
-/// Why an MP_CAPABLE is treated as not there.
+/// Why an MP_CAPABLE is treated as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// A version or flag that we do not understand. // rfc8684:C2,C18
+    /// A version or flag that we do not support. // rfc8684:C2,C18
     Unsupported,
     /// No crypto algorithm in common. // rfc8684:C20,C21,C27
     NoCrypto,
@@ -32,7 +32,7 @@ pub(crate) fn capable_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Capable> {
     })
 }
 
-/// Whether an MP_CAPABLE can be spoken with. An offer may be of a higher version, an answer may not.
+/// Whether an MP_CAPABLE is usable. An offer may be of a higher version, an answer may not.
 pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
     let version_ok = if answer {
         capable.version == VERSION
@@ -43,19 +43,19 @@ pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
     if !version_ok || capable.extensibility {
         return Err(Unusable::Unsupported);
     }
-    // An answer names exactly one algorithm. // rfc8684:C20,C21,C26,C27
+    // An answer selects exactly one algorithm. // rfc8684:C20,C21,C26,C27
     if !capable.hmac_sha256 || (answer && capable.other_crypto != 0) {
         return Err(Unusable::NoCrypto);
     }
     Ok(())
 }
 
-/// What the third packet of a handshake, or the first data, says to the host that was called.
+/// What the third packet of a handshake, or the first data, shows the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Third {
     /// Both keys, and ours is right.
     Keys { peer: Key, own: Key },
-    /// Multipath TCP, but the keys are still on their way: it overtook them. Wait for them.
+    /// Multipath TCP, but it overtook the keys, which are still in flight. Wait for them.
     Early,
     /// No Multipath TCP. // rfc8684:C31
     Plain,
@@ -63,7 +63,7 @@ pub(crate) enum Third {
     WrongKeys,
 }
 
-/// Reads the third packet.
+/// Evaluates the third packet.
 pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
     third_of(seg, |echoed| echoed == own)
 }
@@ -100,7 +100,7 @@ pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third
 }
 
 impl Conn {
-    /// The handshake of the first subflow that we opened is complete: Multipath TCP or not?
+    /// The initiator's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.early_answered(i, seg, cx);
         (self.subflows[i].plain, self.subflows[i].option_retry_at) = (false, None);
@@ -133,10 +133,10 @@ impl Conn {
         self.push_event(EventKind::Established);
     }
 
-    /// A segment for a half-open connection that has overtaken the keys: it is not looked at yet. When a peer repeats its
-    /// first data and the keys are not on it, they will not come any more: Linux does so with data whose mapping a
-    /// DATA_FIN has lengthened. First data without keys *and* mapping is no Multipath TCP at all: Linux repeats data so
-    /// that a Fast Open server refused, and its later mappings are wrong by as much. // rfc8684:C14,C31,B4
+    /// A segment for a half-open connection that has overtaken the keys: it is not processed yet. If a peer retransmits its first data
+    /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
+    /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
+    /// wrong by as much. // rfc8684:C14,C31,B4
     pub(crate) fn overtook_keys(&mut self, i: usize, seg: &Segment<'_>) -> bool {
         let Some(local) = &self.local else {
             return false;
@@ -157,8 +157,8 @@ impl Conn {
         mapped && !repeated
     }
 
-    /// The peer speaks as one that has said its keys, and they are not here: they are lost, or a box drops packets that say them.
-    /// Our answer once more has them said again, and in time without, a second before its timer would send it.
+    /// The peer acts as if its keys were sent, and they are not here: they are lost, or a middlebox drops packets with them. Repeating our
+    /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
     fn ask_for_keys(&mut self, i: usize, seg: &Segment<'_>) {
         let tcp = &mut self.subflows[i].tcp;
         if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
@@ -168,16 +168,16 @@ impl Conn {
         }
     }
 
-    /// The handshake of the first subflow that the peer opened is complete: Multipath TCP or not?
+    /// The responder's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         if self.subflows[i].handshake == HandshakeState::CapableSynAck {
             let own = self.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
                 Third::Keys { peer, .. } => {
                     self.learn_key(peer);
-                    // The third packet confirms what was agreed. // rfc8684:C24
+                    // The third packet confirms what was negotiated. // rfc8684:C24
                     self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
-                    // It took our answer to an offer, whatever it has asked for since without one. // rfc8684:H5
+                    // It took our answer to an offer, even if it sent a SYN without one since. // rfc8684:H5
                     (self.subflows[i].handshake, self.subflows[i].plain) =
                         (HandshakeState::CapableKeys, false);
                     self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
@@ -198,7 +198,7 @@ impl Conn {
         self.remote = Some(remote);
     }
 
-    /// Multipath TCP is over before it began.
+    /// Falls back during the handshake.
     pub(crate) fn go_plain(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
         self.subflows[i].handshake = HandshakeState::Plain;
         if self.fallback.descend(ProtocolLevel::PlainTcp, cause) {
@@ -207,8 +207,8 @@ impl Conn {
         self.send.open_window();
     }
 
-    /// The first subflow can carry data; the peer's first window applies. What exceeds it by less than a unit of its scale,
-    /// Linux takes below and drops above, and with a full buffer behind such a hole it stops for ever.
+    /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
+    /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
     pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.conn_established += u64::from(!self.established);
         if !self.established {
@@ -229,7 +229,7 @@ impl Conn {
         }
     }
 
-    /// An MP_CAPABLE that came with data is a mapping of the first bytes. // rfc8684:C11,C12
+    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
     pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
         let CapableKeys::Data { len, checksum, .. } = capable.keys else {
             return None;
@@ -255,8 +255,8 @@ impl Conn {
         if self.fully_established {
             return;
         }
-        // While data is on its way it is the better proof: a path that strips options from data would strip those of
-        // every subflow that is made now, and then there is no falling back to TCP any more.
+        // While data is in flight it is the better proof: a path that strips options from data would strip those of every subflow that is
+        // made now, and then fallback to TCP is impossible.
         let sf = &self.subflows[i];
         let by_data = sf.data_came_mapped || sf.data_was_acked;
         if by_data || self.send.una() == self.send.next() {
@@ -264,7 +264,7 @@ impl Conn {
         }
     }
 
-    /// There may be more subflows.
+    /// Allows further subflows.
     fn fully_establish(&mut self, cx: &mut Cx<'_>) {
         self.fully_established = true;
         self.proof_until = None;
@@ -277,8 +277,8 @@ impl Conn {
         self.release_early_orders();
     }
 
-    /// Data was to prove that the path leaves it its options, and none came through: perhaps the path drops it for them.
-    /// Keys are exchanged, so another path may show that it is better.
+    /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
+    /// another path may prove better.
     pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
         let known = matches!(
             self.subflows[i].handshake,
@@ -289,7 +289,7 @@ impl Conn {
         }
     }
 
-    /// A caller has sent nothing but its keys for a while: it is idle, or its data does not get here.
+    /// The initiator has sent nothing but its keys for a while: it is idle, or its data is lost.
     pub(crate) fn proof_due(&mut self, cx: &mut Cx<'_>) {
         if self.proof_until.is_some_and(|until| until <= cx.now) {
             self.proof_until = None;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_not_understood_turn_the_option_off() {
+    fn unsupported_flags_make_the_option_unusable() {
         // rfc8684:C18,C20,C21,C26,C27
         assert_eq!(
             usable(

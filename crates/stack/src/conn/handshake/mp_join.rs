@@ -1,4 +1,6 @@
 //! Additional subflows: the MP_JOIN handshake from both sides (RFC 8684 section 3.2).
+//!
+//! Owns the HMAC checks. Must never let a subflow carry data before the peer's HMAC is verified.
 
 use core::net::SocketAddr;
 
@@ -27,7 +29,7 @@ pub(crate) fn join_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Join> {
     })
 }
 
-/// The reset reason for everything that is wrong with a join itself. // rfc8684:J16
+/// The reset reason for any error in a join itself. // rfc8684:J16
 pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
     Some(MptcpOption::Reset(Reset {
         transient: false,
@@ -36,7 +38,7 @@ pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
 }
 
 impl Conn {
-    /// Our keys first, as we use them when we prove something. // rfc8684:J9
+    /// Our key first, as in the HMACs that we send. // rfc8684:J9
     pub(crate) fn keys(&self) -> Option<Keys> {
         Some(Keys {
             sender: self.local.as_ref()?.key(),
@@ -53,17 +55,17 @@ impl Conn {
             && self.remote.is_some()
     }
 
-    /// A subflow may be asked for: it is made now, or as soon as the connection is fully established. // rfc8684:C15
+    /// A subflow may be requested: it is made now, or as soon as the connection is fully established. // rfc8684:C15
     pub(crate) fn may_create(&self) -> bool {
         self.may_join() || self.joins_follow()
     }
 
-    /// What a subflow takes will be there in a moment, as far as is known.
+    /// Joins will be possible soon, as far as is known.
     pub(crate) fn joins_follow(&self) -> bool {
         self.fallback.may_join() && !self.fully_established && self.closed.is_none()
     }
 
-    /// The peer wants no join there. // rfc8684:C19
+    /// The peer forbids joins there. // rfc8684:C19
     pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
         self.no_joins_to_first && remote == self.first.remote
     }
@@ -73,8 +75,8 @@ impl Conn {
         self.takes_joins() && !self.fallback_undecided()
     }
 
-    /// Whether the connection stays one of Multipath TCP is in the balance, and a join has to wait for that. A refusal would be for
-    /// good (RFC 8684 section 3.6), and what is held is a matter of a moment as a rule.
+    /// Whether the connection falls back is undecided, and a join has to wait for that. A refusal would be final (RFC 8684 section 3.6),
+    /// and the decision usually takes a moment.
     pub(crate) fn keeps_joins_waiting(&self) -> bool {
         self.takes_joins() && self.fallback_undecided()
     }
@@ -86,7 +88,7 @@ impl Conn {
             && self.remote.is_some()
     }
 
-    /// A free name for one more subflow, within the connection's limit. // rfc8684:J19
+    /// A free ID for one more subflow, within the connection's limit. // rfc8684:J19
     pub(crate) fn free_subflow(&self) -> Option<SubflowId> {
         if self.subflows.len() >= usize::from(self.opts.max_subflows) {
             return None;
@@ -94,15 +96,15 @@ impl Conn {
         self.free_name()
     }
 
-    /// A free name, whatever the limit. There is none beside 256 others.
+    /// A free ID, whatever the limit. There is none beside 256 others.
     pub(crate) fn free_name(&self) -> Option<SubflowId> {
-        // Names are not taken up again at once, so that late events of an ended subflow cannot be mistaken.
+        // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
             .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
             .find(|id| self.position(*id).is_none())
     }
 
-    /// The path manager hears of a subflow as soon as its SYN exists.
+    /// Notifies the path manager of a subflow as soon as its SYN exists.
     pub(crate) fn tell_opening(&mut self, endpoint: &Endpoint, cx: &mut Cx<'_>) {
         let opening = pm::Event::Opening {
             subflow: endpoint.id,
@@ -115,7 +117,7 @@ impl Conn {
         self.tell_manager(opening, cx);
     }
 
-    /// Adds a subflow; its machine says what is sent next.
+    /// Adds a subflow; its TCP machine decides what is sent next.
     pub(crate) fn add_subflow(
         &mut self,
         endpoint: Endpoint,
@@ -135,7 +137,7 @@ impl Conn {
         self.subflows.push(subflow);
     }
 
-    /// The SYN/ACK of a join that we opened.
+    /// The SYN/ACK of a join that we initiated.
     pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let HandshakeState::JoinSyn { nonce } = self.subflows[i].handshake else {
             return;
@@ -178,7 +180,7 @@ impl Conn {
         sf.tcp.force_ack();
     }
 
-    /// The third packet of a join that the peer opened.
+    /// The third packet of a join that the peer initiated.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake else {
             return;
@@ -212,14 +214,14 @@ impl Conn {
         }
     }
 
-    /// Any segment of the peer after our proof is the fourth packet: the subflow is established. // rfc8684:J11
+    /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
         if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake {
             if !self.takes_over_place(i, cx) {
                 return;
             }
             let sf = &mut self.subflows[i];
-            // A SYN that had to be repeated may have measured nothing.
+            // A SYN that was retransmitted may have given no RTT sample.
             if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
             }
@@ -230,7 +232,7 @@ impl Conn {
         }
     }
 
-    /// Repeats the proof until it is answered. // rfc8684:J11
+    /// Repeats the third ACK until it is answered. // rfc8684:J11
     pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let rto = self.subflows[i].tcp.rto();
@@ -257,12 +259,12 @@ impl Conn {
         }
     }
 
-    /// The code with which our SYN/ACK proves that we have the keys. // rfc8684:J7,J9
+    /// The HMAC with which our SYN/ACK proves that we have the keys. // rfc8684:J7,J9
     pub(crate) fn syn_ack_proof(&self, local: Nonce, remote: Nonce) -> Option<[u8; 8]> {
         Some(JoinMac::compute(self.keys()?, local, remote).syn_ack())
     }
 
-    /// Tells once that a subflow carries data, and lets the path manager know.
+    /// Reports once that a subflow carries data, also to the path manager.
     pub(crate) fn take_up(&mut self, i: usize, cx: &mut Cx<'_>) {
         if !self.subflows[i].take_up(cx.now) {
             return;

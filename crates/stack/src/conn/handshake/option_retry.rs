@@ -1,8 +1,8 @@
-//! Getting through where boxes drop packets because of our options.
+//! Handshakes where middleboxes drop packets because of our options (RFC 8684 sections 3.1 and 3.9.3).
 //!
-//! Owns the decision to say something once more without them, while the peer has not proved yet that it hears us. Each
-//! time the version with options goes first and has a chance to be answered, so that a packet lost by chance costs no
-//! Multipath TCP. Must never touch a connection on which options were seen to pass.
+//! Owns the decision to resend something without them, while the peer has not yet proved that it receives us. Each time the version with
+//! options goes first and has a chance to be answered, so that a packet lost by chance costs no Multipath TCP. Must never touch a
+//! connection on which options were seen to pass.
 
 use manypath_tcp::time::Duration;
 use manypath_wire::segment::Segment;
@@ -13,9 +13,9 @@ use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 
-/// Time that the repeated version with options has to be answered. A SYN with the offer goes at each timeout, a SYN without so long after
+/// Time that the repeated version with options has to be answered. A SYN with the offer goes at each time-out, a SYN without so long after
 /// each but the first: at 0, 1, 3, 7 s and 1.3, 3.3, 7.3 s, so the pauses double among those with the offer and among those without
-/// (RFC 6298 section 5.5), and in all there are fewer than two for each of the [`syn_retries`] timeouts. Where a path loses one packet of
+/// (RFC 6298 section 5.5), and in all there are fewer than two for each of the [`syn_retries`] time-outs. Where a path loses one packet of
 /// twenty each way, two offers are lost by chance in one of a hundred handshakes, which are TCP then. // rfc8684:C32
 ///
 /// [`syn_retries`]: manypath_tcp::machine::Config::syn_retries
@@ -28,14 +28,14 @@ impl Conn {
         let told_nothing = self.sent_caller_nothing();
         let sf = &mut self.subflows[i];
         match &mut sf.handshake {
-            // Who asks without gets an answer without; the third packet tells what it understood. // rfc8684:H5
+            // A SYN without options is answered without; the third packet shows what was understood. // rfc8684:H5
             HandshakeState::CapableSynAck if syn && !ack => sf.plain = capable_of(seg).is_none(),
             HandshakeState::CapableAck if syn && ack => {
                 sf.option_retry_at.get_or_insert(cx.now + PATIENCE);
             }
-            // Our proof was lost, and is sent again now.
+            // Our third ACK was lost, and is sent again now.
             HandshakeState::JoinAck { sent_at, .. } if syn && ack => *sent_at = None,
-            // Before it has heard of us, the peer stands behind what it sent and we lack.
+            // Before it receives anything of ours, a higher SEQ shows data that we lack.
             _ if !syn && told_nothing && seg.payload.is_empty() => {
                 sf.behind |= seg.header.seq.after(sf.tcp.rcv_nxt());
             }
@@ -43,7 +43,7 @@ impl Conn {
         }
     }
 
-    /// The peer called, and nothing of ours was ever said to it on a segment without SYN, nor did any data come.
+    /// We are the responder and have sent no DSS on the only subflow, nor did any data come.
     pub(crate) fn sent_caller_nothing(&self) -> bool {
         let nothing_came = |sf: &Subflow| sf.tcp.rcv_nxt_ssn() == Ssn::new(1);
         self.role == Role::Responder
@@ -53,8 +53,8 @@ impl Conn {
             && self.subflows.iter().all(nothing_came)
     }
 
-    /// A caller has sent its keys and nothing else for a while. Whether it is idle or whether its data is dropped on the way
-    /// is to be seen by the number at which it stands, which a segment from before our own makes it say.
+    /// The initiator has sent its keys and nothing else for a while. Whether it is idle or its data is dropped on the way shows in its
+    /// sequence number, which a probe with an old sequence number makes it send.
     pub(crate) fn probe_caller(&mut self, cx: &Cx<'_>) {
         if self.sent_caller_nothing() {
             let sf = &mut self.subflows[0];
@@ -63,7 +63,7 @@ impl Conn {
         }
     }
 
-    /// A retransmission timer fired: the offer goes once more by itself. // rfc8684:C32,H5
+    /// The RTO expired: the offer is repeated by itself. // rfc8684:C32,H5
     pub(crate) fn on_handshake_timeout(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.handshake == HandshakeState::CapableSyn {
@@ -71,7 +71,7 @@ impl Conn {
         }
     }
 
-    /// What was said again with options was not answered either.
+    /// The repetition with options was not answered either.
     pub(crate) fn option_retry_due(&mut self, cx: &Cx<'_>) {
         let told_nothing = self.sent_caller_nothing();
         for sf in &mut self.subflows {
@@ -89,8 +89,8 @@ impl Conn {
                     sf.tcp.force_ack();
                 }
                 HandshakeState::CapableKeys | HandshakeState::Done if told_nothing && sf.behind => {
-                    // It has sent again meanwhile, and that did not get here either. An answer without options is what a peer
-                    // that waits for the first one falls to TCP by. // rfc8684:B1,H5
+                    // Its data was resent meanwhile, and did not arrive either. An answer without options makes a peer that waits for the
+                    // first one fall back. // rfc8684:B1,H5
                     sf.plain = true;
                     sf.tcp.force_ack();
                 }

@@ -1,6 +1,6 @@
-//! Addresses: what the peer says of its own, what we say of ours, and what the path manager wants done.
+//! ADD_ADDR, REMOVE_ADDR and MP_PRIO, in and out, and the path manager's actions (RFC 8684 sections 3.3.8 and 3.4).
 //!
-//! Owns announcements until they are echoed. Which subflows there should be is the path manager's business.
+//! Owns announcements until they are echoed. Which subflows there should be is the path manager's decision, never one of this file.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::pm;
 const ANNOUNCEMENTS: u8 = 5;
 /// Wait between them at first; it doubles.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
-/// Options of one kind that may wait on one subflow.
+/// Options that may wait on one subflow.
 const MOST_SIGNALS: usize = 16;
 
 /// An address that the peer has not echoed yet.
@@ -43,7 +43,7 @@ impl Announcements {
 }
 
 impl Conn {
-    /// Tells the path manager something.
+    /// Reports an event to the path manager.
     pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
         match &mut self.manager {
             Some(manager) => manager.handle(cx.now, event, cx.rng),
@@ -71,7 +71,7 @@ impl Conn {
         self.uplink_works(path, cx);
     }
 
-    /// Does what the path manager wants; openings are left for the stack, which has the ports.
+    /// Executes the path manager's actions; new subflows are left to the stack, which has the ports.
     pub(crate) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
         while let Some(action) = self
             .manager
@@ -83,7 +83,7 @@ impl Conn {
         self.announce_due(cx);
     }
 
-    /// Does one thing for the paths.
+    /// Executes one action on the paths.
     pub(crate) fn carry_out(&mut self, action: pm::Action, cx: &mut Cx<'_>) {
         match action {
             pm::Action::Create(create) => self.wanted.push_back(create),
@@ -93,7 +93,7 @@ impl Conn {
                 }
             }
             pm::Action::Probe { subflow } => self.probe(subflow, cx),
-            // One that ended in the meantime has no priority any more.
+            // A subflow that ended in the meantime has no priority any more.
             pm::Action::Prioritise { subflow, backup } => {
                 let _ = self.set_backup(subflow, backup, cx);
             }
@@ -112,8 +112,8 @@ impl Conn {
         }
     }
 
-    /// What the peer may be told of one of our addresses: never one from behind an address translation, which means nothing to it or
-    /// is some host of its own. A translated one it reaches where we listen, so after a call of ours at no port but a named one.
+    /// The form in which to advertise one of our addresses: never one from behind a NAT, which means nothing to the peer or is that of
+    /// another host. A translated one is reachable where we listen, so the initiator advertises it only with a named port.
     pub(crate) fn as_seen_by_peer(&self, addr: IpAddr, port: Option<u16>) -> Option<IpAddr> {
         let mut translated = self.outside.iter().filter(|(inside, _)| *inside == addr);
         let Some((_, outside)) = translated.next() else {
@@ -131,8 +131,8 @@ impl Conn {
         }
     }
 
-    /// The peer was heard on a subflow. The answer to a keepalive is empty; payload may have been on its way already when
-    /// the address was withdrawn, and counts a time-out later. // rfc8684:A17
+    /// A segment arrived on a subflow. The answer to a keepalive has no payload; payload may have been in flight already when
+    /// the address was withdrawn, and counts only a time-out later. // rfc8684:A17
     pub(crate) fn probe_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         let Some(until) = sf.probe_until else { return };
@@ -141,7 +141,7 @@ impl Conn {
         }
     }
 
-    /// Probes without an answer end their subflows. // rfc8684:A17,A19
+    /// Unanswered probes end their subflows. // rfc8684:A17,A19
     pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             if self.subflows[i]
@@ -154,7 +154,7 @@ impl Conn {
         }
     }
 
-    /// Uses a subflow as a backup and asks the peer to, or no longer. // rfc8684:P2
+    /// Makes a subflow a backup, or no longer, and sends MP_PRIO. // rfc8684:P2
     pub(crate) fn set_backup(
         &mut self,
         subflow: crate::ids::SubflowId,
@@ -187,14 +187,14 @@ impl Conn {
         }
     }
 
-    /// There is somebody to announce addresses to, and a subflow that can carry it.
+    /// Addresses may be announced, and a subflow can carry it.
     pub(crate) fn may_announce(&self) -> bool {
         self.may_join() && self.best_subflow().is_some()
     }
 
     /// Sends announcements, again until they are echoed. // rfc8684:A9
     pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
-        // Asked for every segment, and nearly always in vain.
+        // Called for every segment, and nearly always for nothing.
         if self.announcements.0.is_empty() || !self.may_announce() {
             return;
         }
@@ -285,7 +285,7 @@ impl Conn {
         }
     }
 
-    /// The peer changes how we should use this subflow. // rfc8684:P2
+    /// The peer changes the priority of this subflow. // rfc8684:P2
     pub(crate) fn on_prio(&mut self, i: usize, backup: bool, cx: &mut Cx<'_>) {
         cx.count.prio_received += 1;
         let endpoint = &mut self.subflows[i].endpoint;
@@ -296,7 +296,7 @@ impl Conn {
         }
     }
 
-    /// A bare acknowledgement left with these options: what was on it need not go again.
+    /// An ACK without data was sent with these options: a signal that was among them is done.
     pub(crate) fn signals_sent(
         &mut self,
         i: usize,

@@ -1,4 +1,5 @@
-//! What controllers want done to a connection, whether they live in it or in another process.
+//! Commands of controllers, inside the connection or in another process. Owns the events and commands that wait. A controller
+//! must never do what the limits of the connection or the peer (RFC 8684 section 3.1, flag C) forbid.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -15,13 +16,13 @@ use crate::ids::SubflowId;
 use crate::pm::controllers::{Controller, View};
 use crate::pm::{self, Policy, Reason, Verdict};
 
-/// A controller inside the connection, what it has heard and not judged yet, and what it wants done.
+/// A controller inside the connection, events that it has not processed yet, and its commands.
 #[derive(Debug, Default)]
 pub(crate) struct PathController {
     controller: Option<Box<Controller>>,
     heard: Vec<EventKind>,
     orders: VecDeque<crate::api::Command>,
-    /// Subflows that were asked for before the connection could have any.
+    /// Subflows requested before the connection could have any.
     early: Vec<NewSubflow>,
 }
 
@@ -50,7 +51,7 @@ impl PathController {
 }
 
 impl Conn {
-    /// Lets the controller judge what it has heard. Opening a subflow takes the stack, which asks for
+    /// Lets the controller process its events. Opening a subflow takes the stack, which polls for
     /// [orders](Conn::poll_order).
     pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
         let due = self.controller.deadline().is_some_and(|at| at <= cx.now);
@@ -81,12 +82,12 @@ impl Conn {
         }
     }
 
-    /// Something that the controller wants done.
+    /// The next command of the controller.
     pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
         self.controller.orders.pop_front()
     }
 
-    /// A subflow is wanted that cannot be made yet. It is made when the connection is fully established, so that a
+    /// Requests a subflow that cannot be made yet. It is made when the connection is fully established, so that a
     /// controller outside need not be waited for then.
     pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
         self.remote_of(wanted)?;
@@ -98,7 +99,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The connection is fully established: what was asked for before is made now.
+    /// The connection is fully established: subflows requested before are made now.
     pub(crate) fn release_early_orders(&mut self) {
         let early = core::mem::take(&mut self.controller.early);
         let orders = early.into_iter().map(crate::api::Command::Create);
@@ -112,7 +113,7 @@ impl Conn {
         }
     }
 
-    /// A controller could not have the subflow that it wanted.
+    /// A subflow that the controller requested could not be made.
     pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
         if let Some(controller) = &mut self.controller.controller {
             controller.refused(cx.now, wanted);
@@ -120,7 +121,7 @@ impl Conn {
         self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
     }
 
-    /// Lets another policy decide; subflows that exist stay.
+    /// Changes the policy; subflows that exist stay.
     pub(crate) fn set_policy(&mut self, policy: PathManager) -> Result<(), StackError> {
         let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
         manager.set_policy(Policy::from(policy));
@@ -156,7 +157,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Tells the peer one of our addresses.
+    /// Advertises one of our addresses to the peer.
     pub(crate) fn announce(
         &mut self,
         iface: IfaceId,
@@ -191,7 +192,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Changes bounds of this connection.
+    /// Changes the limits of this connection.
     pub(crate) fn set_limits(&mut self, subflows: Option<u16>, addresses: Option<u8>) {
         self.opts.max_subflows = subflows.unwrap_or(self.opts.max_subflows);
         if let Some(manager) = &mut self.manager {
@@ -199,7 +200,7 @@ impl Conn {
         }
     }
 
-    /// A subflow to be made, with everything filled in that was left to us but for our address and port.
+    /// The remote end of a subflow to be made, with defaults filled in.
     pub(crate) fn remote_of(
         &self,
         wanted: &NewSubflow,

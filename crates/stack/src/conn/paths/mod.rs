@@ -1,4 +1,4 @@
-//! Addresses of both ends, and what controllers want done with them.
+//! Path management: addresses of both ends, and commands of controllers for them.
 
 pub(in crate::conn) mod addresses;
 pub(in crate::conn) mod controller;

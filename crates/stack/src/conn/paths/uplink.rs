@@ -1,11 +1,11 @@
-//! What the host says of a subflow's link and address: no carrier, no address, and back again.
+//! State of a subflow's link and address as the host reports it: no carrier, no address, and back again.
 //!
-//! A host does not end a TCP connection because a link blinks or an address is configured anew (RFC 9293 section 3.9.2.2 leaves
+//! A host does not end a TCP connection because a link flaps or an address is configured anew (RFC 9293 section 3.9.2.2 leaves
 //! what the network reports to the time-outs; RFC 8684 section 3.4.2 has subflows of a removed address closed). So a subflow
-//! that cannot send is *potentially failed* at once: what it carried travels on the others, and it ends by its own time-outs, or
+//! that cannot send is *potentially failed* at once: what it carried is reinjected on the others, and it ends by its own time-outs, or
 //! when its address is gone and another subflow works, which the path manager decides.
 //!
-//! Owns what becomes of subflows when their uplink changes. Must never end the only one that there is.
+//! Owns the reaction of subflows to changes of their uplink. Must never end the only one that there is.
 
 use core::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::conn::{Conn, Cx};
 use crate::pm;
 
 impl Conn {
-    /// An address takes what peers open, and what is there goes on; nothing new is opened from it.
+    /// An address accepts joins of the peer and keeps its subflows; no new subflow is opened from it.
     pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
         self.note_outside(path);
         self.follow_address(path, cx);
@@ -24,7 +24,7 @@ impl Conn {
         self.uplink_works(path, cx);
     }
 
-    /// Nothing leaves from an address at present: what lives there is potentially failed. // rfc8684:R4
+    /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
     pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
         self.controller.hear(&EventKind::LocalDown { iface, addr });
@@ -35,7 +35,7 @@ impl Conn {
         }
     }
 
-    /// A local address is gone: the peer is told, and what lives there ends where another subflow works. // rfc8684:A16,A19
+    /// A local address is gone: it is withdrawn, and its subflows end where another subflow works. // rfc8684:A16,A19
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.outside.retain(|(inside, _)| *inside != addr);
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
@@ -44,7 +44,7 @@ impl Conn {
             if !self.is_at(i, iface, addr) {
                 continue;
             }
-            // A join in its handshake is asked for again from an address that is there.
+            // A join in its handshake is requested again from an address that exists.
             match self.subflows[i].is_first() || self.subflows[i].was_up() {
                 true => self.uplink_fails(i, Uplink::NoAddress, cx),
                 false => self.address_gone(i, cx),
@@ -52,7 +52,7 @@ impl Conn {
         }
     }
 
-    /// Remembers what an address is called beyond a translation.
+    /// Records the public address of one behind a NAT.
     pub(in crate::conn) fn note_outside(&mut self, path: &Path) {
         self.outside.retain(|(inside, _)| *inside != path.addr);
         let translated = path.outside.map(|outside| (path.addr, outside));
@@ -64,7 +64,7 @@ impl Conn {
         endpoint.iface == iface && endpoint.tuple.local.ip() == addr
     }
 
-    /// Others carry at once what a subflow had in flight.
+    /// Reinjects on others at once what a subflow had in flight.
     fn uplink_fails(&mut self, i: usize, uplink: Uplink, cx: &mut Cx<'_>) {
         self.subflows[i].uplink = uplink;
         self.dirty = true;
@@ -73,7 +73,7 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// An address that was gone is back, on whatever interface: the subflows that waited for it leave by that one.
+    /// An address that was gone is back, on whatever interface: the subflows that waited for it send on that one.
     pub(in crate::conn) fn follow_address(&mut self, path: &Path, cx: &mut Cx<'_>) {
         let (addr, to) = (path.addr, path.iface);
         for i in 0..self.subflows.len() {
@@ -87,7 +87,7 @@ impl Conn {
         }
     }
 
-    /// Subflows of an address can send again, or their packets go another way: they try at once.
+    /// Subflows of an address can send again, or their packets take another route: they retransmit at once.
     pub(in crate::conn) fn uplink_works(&mut self, path: &Path, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             if !self.is_at(i, path.iface, path.addr) {
@@ -102,9 +102,9 @@ impl Conn {
         }
     }
 
-    /// What was in flight is held to be lost and sent again now. Where nothing was, the subflow is as good as before. A peer that
-    /// has been sending learns it from an acknowledgement, which tells what arrived besides (of a keepalive, whose number is old,
-    /// it takes neither); whether it is there is what the keepalive asks.
+    /// What was in flight is considered lost and retransmitted now. With nothing in flight, the subflow is restored. A peer that
+    /// has been sending is informed by an ACK, which also reports what arrived (a keepalive, whose sequence number is old, does
+    /// neither for it); the keepalive probes whether the peer is there.
     fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
         self.dirty = true;
         self.schedule.forget();
@@ -120,7 +120,7 @@ impl Conn {
         self.refresh_sample(i);
     }
 
-    /// The neighbours of an interface answer again: what is silent there is sent again.
+    /// The neighbours of an interface answer again: its stale subflows retransmit.
     pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             if self.subflows[i].endpoint.iface == iface {

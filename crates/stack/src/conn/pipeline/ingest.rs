@@ -1,6 +1,6 @@
-//! What a segment means to the connection: options first, then payload.
+//! Takes a segment's MPTCP options, then its payload (RFC 8684 section 3.3).
 //!
-//! The subflow has spoken by then; nothing here changes TCP state except by asking for a reset.
+//! The subflow's TCP was first; nothing here changes TCP state except by forcing an ACK or a reset.
 
 use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use crate::conn::recv::queue::Placed;
 use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 
-/// Unmapped bytes on one subflow after which its options are held to be lost. // rfc8684:D12,B5
+/// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
 const MOST_UNMAPPED: u64 = 64 * 1024;
 
-/// A round trip of which nothing is known yet.
+/// RTT assumed before the first sample.
 const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
-/// The reason for options that disappear on the way.
+/// The MP_TCPRST reason for options lost on the path.
 pub(crate) fn interference() -> Option<MptcpOption> {
     Some(MptcpOption::Reset(Reset {
         transient: false,
@@ -33,7 +33,7 @@ pub(crate) fn interference() -> Option<MptcpOption> {
 }
 
 impl Conn {
-    /// Options of an acceptable segment. // rfc8684:G3
+    /// Takes the options of an acceptable segment. // rfc8684:G3
     pub(crate) fn take_options(
         &mut self,
         i: usize,
@@ -45,7 +45,7 @@ impl Conn {
             if seg.options.mptcp.fail().is_some() {
                 self.on_mp_fail_repeated(i, cx);
             }
-            // Its application let go before it heard that we fell. // rfc8684:Z3
+            // The peer aborted before it learned of our fallback. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
                 self.on_fast_close(i, close.key, cx);
                 return;
@@ -59,14 +59,14 @@ impl Conn {
         let mut dss = None;
         for option in seg.options.mptcp.iter() {
             match option {
-                // Segmentation offload and middleboxes repeat options; the first one counts. // rfc8684:G6
+                // Segmentation offload and middleboxes duplicate options; the first one counts. // rfc8684:G6
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
                 MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
                 MptcpOption::RemoveAddr(remove) => self.on_remove_addr(i, remove, cx),
                 MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
                 MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
                 MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
-                // The fourth packet was lost, before which the peer sends nothing. // rfc8684:J10,J11
+                // The fourth packet was lost; the peer sends nothing before it. // rfc8684:J10,J11
                 MptcpOption::Join(_) if self.subflows[i].handshake == HandshakeState::Done => {
                     self.subflows[i].tcp.force_ack();
                 }
@@ -75,14 +75,14 @@ impl Conn {
             }
         }
         if !self.fallback.is_multipath() {
-            // It fell by one of them, and where the stream ends is for the FIN to say now. // rfc8684:B13
+            // One of them caused fallback, after which only the FIN ends the stream. // rfc8684:B13
             return;
         }
         let mapping = capable_of(seg)
             .filter(|_| self.subflows[i].is_first())
             .and_then(|capable| self.capable_mapping(capable));
         if let Some(mapping) = mapping {
-            // It stands for a DSS. // rfc8684:C11
+            // It replaces a DSS. // rfc8684:C11
             self.subflows[i].data_came_mapped |= !seg.payload.is_empty();
             self.proven(i, cx);
             if self.checksum_as_agreed(i, mapping.checksum, cx) {
@@ -98,7 +98,7 @@ impl Conn {
         }
         match dss {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
-            // Any option of ours proves that options pass: an ADD_ADDR may leave no room for a DSS beside it.
+            // Any MPTCP option shows that options pass: an ADD_ADDR may leave no room for a DSS beside it.
             None if seg.options.mptcp.iter().next().is_none() => {
                 self.without_dss(i, seg.payload.is_empty(), outcome, cx)
             }
@@ -106,15 +106,15 @@ impl Conn {
         }
     }
 
-    /// The peer acknowledged data of ours, or sent data, without any DSS before options were seen to pass that way. An
-    /// option on a segment without data, such as a window update after the handshake, proves nothing: there are
-    /// middleboxes that remove options from data only. `empty`: the segment has no payload.
+    /// The peer acknowledged our data, or sent data, without any DSS before options were seen to pass in that direction. An option on a
+    /// segment without data, such as a window update after the handshake, proves nothing: some middleboxes remove options from data only.
+    /// `empty`: the segment has no payload.
     fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.data_was_acked;
-        // A mapping may have come before its data, on a segment without.
+        // A mapping may have arrived before its data, on a segment without.
         let unknown = sf.rx.first().is_none();
-        // A peer that knows our keys does not end its only subflow without a word. // rfc8684:B13
+        // A peer that has our keys does not close its only subflow without options. // rfc8684:B13
         let keys_only = matches!(
             sf.handshake,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
@@ -142,13 +142,13 @@ impl Conn {
         match (self.subflows[i].is_first(), self.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
             (true, Others::None) if self.dss_sent && self.subflows.len() == 1 => {}
-            // The stream may have begun on another subflow. This is held, until a mapping or the peer says what it is.
+            // The stream may have begun on another subflow. It is held until a mapping or the peer identifies it.
             (true, Others::None) if !self.is_certainly_alone(i) => {}
-            // Nor has the peer seen an option of ours since the handshake, or it may soon use other subflows as well: the
-            // sooner both fall back the better.
+            // The peer has seen no option of ours since the handshake either, or it may soon use other subflows as well: the sooner both
+            // fall back the better.
             (true, Others::None) => self.fall_back_to_infinite(i, cause, cx),
             (false, _) if !bare => self.on_ack_without_data_ack(i, cx),
-            // A piece of a segment may have come without its option, which then follows.
+            // A part of a segment may have arrived without its option, which then follows.
             (false, _) if certain && !empty => self.subflows[i].option_loss.awaits_option = true,
             // rfc8684:B3
             (false, _) if certain => {
@@ -158,8 +158,8 @@ impl Conn {
         }
     }
 
-    /// A FIN without options, as something before it was, on the only subflow there ever was, with nothing missing: the options
-    /// that would say what ends do not pass, at least not on segments without data. // rfc8684:B13
+    /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
+    /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         self.goes_on_with_stream(i) && sf.held_unmapped.is_none() && self.is_straight(i)
@@ -193,14 +193,14 @@ impl Conn {
             cx.count.data_ack_invalid += 1;
             return;
         };
-        // The window counts only beside a Data ACK, and relative to it: the one of this very segment, not the one that
-        // the subflow goes by, which an older segment may have set. // rfc8684:D20,W2
+        // The window counts only with a Data ACK, and relative to it: the one of this very segment, not the subflow's current one, which an
+        // older segment may have set. // rfc8684:D20,W2
         let window = u64::from(self.subflows[i].tcp.peer_window_of(window));
         let before = self.send.una();
         let done = self.send.data_ack(at, window);
         if done.impossible {
             cx.count.data_ack_invalid += 1;
-            // It counts the subflow's bytes, of which something on the way makes more: it tells as little as none.
+            // It counts subflow bytes, and a middlebox adds to these: it proves no more than a missing Data ACK.
             if self.is_certainly_alone(i) {
                 self.subflows[i].option_loss.note();
             }
@@ -235,7 +235,7 @@ impl Conn {
                 self.said_again_while_failing(i, mapping, data_fin);
                 return;
             }
-            // It seemed to be the only one that works, and is not.
+            // The failing one seemed the only one left, and is not.
             self.better_than_failing(cx);
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
@@ -253,7 +253,7 @@ impl Conn {
             return;
         }
         let len = mapping.len - fin.min(mapping.len);
-        // It may explain what is held, which then is not beyond the end.
+        // It may map held bytes, which then are not beyond the end.
         if len > 0 {
             self.note_mapping(
                 i,
@@ -267,7 +267,7 @@ impl Conn {
         }
     }
 
-    /// A mapping has a checksum exactly if that was agreed on; else its subflow is closed. // rfc8684:D2,D3
+    /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
     fn checksum_as_agreed(&mut self, i: usize, checksum: Option<u16>, cx: &mut Cx<'_>) -> bool {
         if checksum.is_some() == self.checksum {
             return true;
@@ -299,7 +299,7 @@ impl Conn {
     fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
         if end == self.recv.next() && !was_known && self.holds_unmapped_bytes(i) {
-            // The stream ends here, and yet more of it came: something on the way makes it longer.
+            // The stream ends here, and yet more bytes arrived: a middlebox lengthens it.
             self.settle_unmapped(i, cx);
             if !self.fallback.is_multipath() {
                 return;
@@ -309,8 +309,8 @@ impl Conn {
             cx.count.dss_mapping_invalid += 1;
             return;
         }
-        // A repeated DATA_FIN wants its acknowledgement again, but only who has everything before it can give one. Two
-        // hosts that both miss data would answer each other's DATA_FIN with their own without end.
+        // A repeated DATA_FIN is acknowledged again, but only once everything before it has arrived. Two hosts that both miss data would
+        // answer each other's DATA_FIN with their own without end.
         if self.recv.finished() || !was_known {
             self.subflows[i].tcp.force_ack();
         }
@@ -320,7 +320,7 @@ impl Conn {
         }
     }
 
-    /// Something is held that no mapping explains.
+    /// Bytes are held that no mapping covers.
     fn holds_unmapped_bytes(&mut self, i: usize) -> bool {
         let sf = &mut self.subflows[i];
         let held = sf.held_unmapped.as_ref();
@@ -329,8 +329,7 @@ impl Conn {
 
     fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {
         let next = self.subflows[i].tcp.rcv_nxt_ssn();
-        // The subflow has not consumed this segment's bytes yet when their mapping is older than its next number,
-        // so look from the segment's own start.
+        // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
         let from = self.delivered_ssn.unwrap_or(next);
         self.subflows[i]
             .told
@@ -340,8 +339,8 @@ impl Conn {
             .as_ref()
             .map(crate::conn::fallback::unmapped::HeldUnmapped::ssn);
         let from = held.unwrap_or(from);
-        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that
-        // shrank meanwhile is no reason to refuse what was allowed.
+        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that has shrunk since must
+        // not refuse what was allowed.
         let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
         let room = self.mapping_room(i);
         match self.subflows[i].rx.note(mapping, from, reach, room) {
@@ -389,7 +388,7 @@ impl Conn {
             if let Some(checksum_failure) = self.checksum_failure {
                 match checksum_failure.subflow() == self.subflows[i].id() {
                     true => self.hold(i, checksum_failure, rest, cx),
-                    // What is held is in the order of the other one.
+                    // Held bytes are in the other one's order.
                     false => self.unmapped(i, rest.len(), cx),
                 }
                 return;
@@ -407,10 +406,10 @@ impl Conn {
                 rest = &rest[gap..];
                 continue;
             };
-            // However many segments it takes, and whichever of them said so. // rfc8684:D17
+            // However many segments the mapping spans, and whichever carried it. // rfc8684:D17
             let into = ssn.since(mapping.ssn);
             let n = rest.len().min((u32::from(mapping.len) - into) as usize);
-            // The whole segment's sum serves when the whole segment is in one mapping.
+            // The whole segment's sum is valid if one mapping covers the whole segment.
             let known = sum.filter(|_| n == bytes.len());
             self.take_mapped(i, mapping, into, &rest[..n], known, cx);
             ssn += n as u32;
@@ -443,12 +442,12 @@ impl Conn {
         }
         let owner = self.subflows[i].id();
         let (mut placed, sum) = self.recv.place(owner, at, bytes, known);
-        // On the copy: what was just written cannot be read again before the payload's bytes have left the store buffer.
+        // On the copy: a read of what was just written waits until the payload's bytes have left the store buffer.
         let mut noted = m;
         noted.sum.append(sum);
         if placed == Placed::Contested {
             if complete && into == 0 && self.is_intact(&noted) {
-                // Whole and verified: it need not wait for what may never be.
+                // Whole and verified: it need not wait for what may never come.
                 self.subflows[i].rx.pop();
                 let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
                 self.advanced(advanced, cx);
@@ -470,15 +469,15 @@ impl Conn {
         }
     }
 
-    /// The sum of its bytes is what the peer said. // rfc8684:D9
+    /// The mapping's checksum matches its bytes. // rfc8684:D9
     fn is_intact(&self, m: &RxMapping) -> bool {
         self.rx_numbers.is_some_and(|numbers| {
             m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
         })
     }
 
-    /// Other subflows were not heard for a time-out: what waits there for the rest of its mapping shall not keep the same bytes
-    /// from being taken elsewhere. The mapping does not count any more if its rest comes after all. True if there was such a one.
+    /// Other subflows that were unresponsive for a time-out: their partial mappings must not keep the same bytes from being taken
+    /// elsewhere. Such a mapping no longer counts if its rest arrives after all. True if there was one.
     fn give_up_claims_of_silent(&mut self, i: usize, at: Offset, len: usize, now: Instant) -> bool {
         let mut any = false;
         for j in (0..self.subflows.len()).filter(|j| *j != i) {
@@ -497,8 +496,8 @@ impl Conn {
         any
     }
 
-    /// The subflow acknowledged it, and it does not count. What is still missing of it is none of this subflow's any more, which
-    /// therefore cannot go on as the stream.
+    /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
+    /// therefore cannot continue as the stream.
     fn was_dropped(&mut self, i: usize, m: &RxMapping) {
         self.subflows[i].discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
     }
@@ -521,7 +520,7 @@ impl Conn {
                 self.advanced(advanced, cx);
                 let tcp = &mut self.subflows[i].tcp;
                 if u32::from(m.len) > tcp.mss() {
-                    // Several segments at once, for whose Data ACK a small window may wait (RFC 9293 section 3.8.6.3).
+                    // Several segments at once, whose Data ACK a small window may wait for (RFC 9293 section 3.8.6.3).
                     tcp.force_ack();
                 }
             }
@@ -545,7 +544,7 @@ impl Conn {
         }
     }
 
-    /// In-order subflow bytes that no mapping covers: acknowledged by the subflow, never at data level. // rfc8684:D11
+    /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
@@ -558,7 +557,7 @@ impl Conn {
         }
     }
 
-    /// Tells the application, once until it has read everything.
+    /// Reports data once, until the application has read all.
     pub(crate) fn report_readable(&mut self) {
         if !self.readable_reported && self.established {
             self.readable_reported = true;

@@ -1,4 +1,4 @@
-//! One segment from the subflow's verdict to everything that follows from it.
+//! Processes one incoming segment: TCP, then options and payload. Rejected segments change no data.
 
 use manypath_tcp::cc::GroupView;
 use manypath_tcp::machine::{Context, Reject, Verdict};
@@ -13,13 +13,13 @@ use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// It has a Data ACK.
+/// The segment carries a Data ACK.
 fn has_data_ack(seg: &Segment<'_>) -> bool {
     let dss = seg.options.mptcp.dss();
     dss.is_some_and(|dss| dss.data_ack.is_some())
 }
 
-/// What else it says.
+/// The segment without payload, FIN and PSH.
 fn without_payload<'a>(seg: &Segment<'a>) -> Segment<'a> {
     let mut bare = *seg;
     bare.payload = &[];
@@ -29,8 +29,8 @@ fn without_payload<'a>(seg: &Segment<'a>) -> Segment<'a> {
 }
 
 impl Conn {
-    /// A segment of one of our subflows. True: its sender takes us for somebody else and has to be told by a reset (RFC
-    /// 9293 section 3.10.7.3).
+    /// Processes a segment of one of our subflows. True: it acknowledges what our handshake never sent, and a RST must be sent (RFC 9293
+    /// section 3.10.7.3).
     pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
         let Some(i) = self.position(id) else {
             return false;
@@ -43,8 +43,8 @@ impl Conn {
         self.on_admitted(i, seg, cx)
     }
 
-    /// New payload for which the connection has no room left at all, though its subflow was once told of a window. It is left
-    /// to the subflow to send it again: what a subflow acknowledged and the connection dropped would take much longer.
+    /// New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
+    /// retransmit it: data that it acknowledged and the connection dropped would take much longer.
     fn is_full_for(&self, i: usize, seg: &Segment<'_>) -> bool {
         let established = self.established && self.fallback.is_multipath();
         let new =
@@ -69,7 +69,7 @@ impl Conn {
         {
             self.share_reassembly(i);
         }
-        // Duplicate acknowledgements that exist for an option say nothing about loss. // rfc8684:G1,A15
+        // Duplicate ACKs that were sent for an option are no sign of loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
         self.on_handshake_repeated(i, seg, cx);
         self.subflows[i].mappings_before = self.subflows[i].mappings;
@@ -147,8 +147,8 @@ impl Conn {
             let bare = !seg.header.flags.fin() || seg.options.mptcp.is_empty();
             self.on_subflow_fin(i, bare, cx);
             self.withhold_no_more();
-            // Nothing more comes that could explain it, and a peer that ends its only subflow without an answer at data level
-            // has fallen to TCP already. // rfc8684:B13
+            // No mapping can follow, and a peer that closes its only subflow without an answer at data level has fallen back
+            // already. // rfc8684:B13
             if !self.subflows[i].was_queried() {
                 self.settle_unmapped(i, cx);
             }
@@ -159,7 +159,7 @@ impl Conn {
                 self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             }
         }
-        // An acknowledgement that moves the peer on makes room for signals again. // rfc8684:G2
+        // In-order data or an ACK that advances allows signals again. // rfc8684:G2
         if outcome.in_order.is_some() || outcome.acked > 0 {
             self.subflows[i].signals_welcome();
         }
@@ -195,7 +195,7 @@ impl Conn {
         let sf = &mut self.subflows[i];
         let (subflow_acked_only, data_ack_delay) =
             (&mut sf.subflow_acked_only, &mut sf.data_ack_delay);
-        // Of who lost its options nobody knows what it waits for.
+        // If an ACK lost its options, the cause of the delay is unknown.
         let counts = says_data_ack || sf.acked_by != AckedBy::Peer;
         sf.tx.acked(sf.tcp.snd_una_ssn(), |part| {
             if counts && part.end > una {
@@ -205,7 +205,7 @@ impl Conn {
         });
         let subflow_una = sf.tcp.snd_una_ssn();
         sf.duplicates.acked(subflow_una);
-        // Numbers come round.
+        // Sequence numbers wrap.
         sf.penalised.take_if(|upto| upto.before_eq(subflow_una));
         sf.release_retained();
         if (sf.is_stale() || sf.potentially_failed) && sf.tcp.backoffs() == 0 {
@@ -223,12 +223,12 @@ impl Conn {
             if counts {
                 self.send.subflow_acked(upto);
             }
-            // Numbers come round.
+            // Sequence numbers wrap.
             self.resend_from.take_if(|from| una.after(*from));
         }
     }
 
-    /// A RST ends this one subflow, unless it says more. // rfc8684:S1
+    /// A RST ends only this subflow, unless it has MP_FASTCLOSE. // rfc8684:S1
     fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         cx.count.subflow_reset_by_peer += 1;
         let handshake = !self.subflows[i].was_up() && !self.established;
@@ -237,7 +237,7 @@ impl Conn {
         for option in seg.options.mptcp.iter() {
             match option {
                 MptcpOption::FastClose(close) => fast_close = Some(close.key),
-                // What it carried travels on the other subflows, or on the next one. // rfc8684:B6,B7
+                // Its data goes to the other subflows, or to the next one. // rfc8684:B6,B7
                 MptcpOption::Fail(_) => {
                     cx.count.fail_received += 1;
                     changed = true;
@@ -268,23 +268,23 @@ impl Conn {
         }
     }
 
-    /// A FIN ends one direction of this one subflow; the stream goes on elsewhere. // rfc8684:S1
+    /// A FIN closes one direction of only this subflow; the stream goes on elsewhere. // rfc8684:S1
     fn on_subflow_fin(&mut self, i: usize, bare: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         sf.peer_finished = true;
-        // Of who fell to TCP it ends the stream, and ours would end what the application has not written yet.
+        // If the peer fell back it ends the stream, and ours would end what the application has not written yet.
         let may_be_plain = bare && self.fallback.is_multipath() && !self.joined;
         let open = self.send.fin == FinState::Open && !self.recv.finished();
         sf.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
         if !self.fallback.is_multipath() {
             self.ends_with_subflow(i);
         } else if self.fast_close.is_some() {
-            // Our own end is not one in order.
+            // We abort, which is no orderly close.
         } else if self.recv.finished() && self.send.lacks_fin_only() {
-            // It has nothing left to say, not even a Data ACK of our DATA_FIN.
+            // The peer has nothing left to send, not even a Data ACK of our DATA_FIN.
             self.finish_with_data_fin();
         } else if !self.recv.finished() {
-            // The stream is to go on elsewhere: a path that has died there unnoticed would leave the reader waiting for ever.
+            // The stream must go on elsewhere: a path that died unnoticed would leave the reader waiting for ever.
             self.probe_others(i, cx);
         }
     }

@@ -1,7 +1,7 @@
-//! Which Multipath TCP options go on a segment.
+//! Chooses the Multipath TCP options of a segment (RFC 8684 section 3).
 //!
-//! A pure look at the connection: it says what a segment of a given kind has to carry. Whether it fits is the
-//! layout's business, and what was left out comes again.
+//! Pure: reads the connection and lists what a segment of a given kind has to carry. Whether it fits is the layout's business; what was
+//! left out is sent later.
 
 use manypath_tcp::machine::{Kind, Plan};
 use manypath_wire::checksum::Sum;
@@ -16,7 +16,7 @@ use crate::conn::dss::mapping::TxMapping;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::{Explanation, HandshakeState, Subflow};
 
-/// Bytes a second with which half of a 32-bit number space lasts for a maximum segment lifetime of two minutes.
+/// Bytes per second at which half of a 32-bit sequence space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
 
 fn add(list: &mut MptcpOptions, option: MptcpOption) {
@@ -24,7 +24,7 @@ fn add(list: &mut MptcpOptions, option: MptcpOption) {
     debug_assert!(taken, "no segment wants more options than it can hold");
 }
 
-/// The last byte goes once more, to say what the FIN behind it means.
+/// The final byte is resent with an infinite mapping, before the FIN.
 fn sends_final_mapping(plan: &Plan) -> bool {
     plan.kind == Kind::KeepAlive && plan.len > 0
 }
@@ -33,10 +33,10 @@ impl Conn {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
     pub(crate) fn option_space(&self) -> u8 {
         if self.fallback.is_multipath() {
-            // DSS with 64-bit numbers and a checksum, which MP_CAPABLE with data does not exceed.
+            // DSS with 64-bit numbers and a checksum; MP_CAPABLE with data is no longer.
             return if self.long_numbers() { 28 } else { 24 };
         }
-        // The one infinite mapping with its Data ACK, also where its segment is sent again.
+        // The one infinite mapping with its Data ACK, also where its segment is retransmitted.
         let unsaid = |from: Ssn| {
             let mut subflows = self.subflows.iter();
             subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
@@ -49,7 +49,7 @@ impl Conn {
         }
     }
 
-    /// Adds the options of a segment, most important first. Keys are in MP_CAPABLE and MP_FASTCLOSE alone. // rfc8684:S4
+    /// Adds the options of a segment, most important first. Only MP_CAPABLE and MP_FASTCLOSE carry keys. // rfc8684:S4
     pub(crate) fn options_for(
         &self,
         i: usize,
@@ -68,7 +68,7 @@ impl Conn {
             return;
         }
         if self.says_fast_close(sf, plan) {
-            // Instead of what the connection would say of its streams: these are over. // rfc8684:Z1,Z2,Z5
+            // Replaces what the connection would send about its streams: these are over. // rfc8684:Z1,Z2,Z5
             if let Some(close) = self.fast_close_option() {
                 add(list, close);
             }
@@ -90,10 +90,10 @@ impl Conn {
                         && (self.infinite_on_bare || self.says_end_as_tcp(plan))
                         && !matches!(fail, Some(MptcpOption::Dss(_)))
                     {
-                        // Nothing new may ever go this way, and the peer must know how its stream ends. // rfc8684:B4
+                        // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
                         add(list, self.bare_infinite_mapping(i));
                     }
-                    // The answer to an MP_FAIL is the last word. // rfc8684:B10
+                    // The answer to an MP_FAIL is the last option. // rfc8684:B10
                     if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
                         add(list, *fail);
                     }
@@ -109,7 +109,7 @@ impl Conn {
                 }
             }
             HandshakeState::CapableSynAck => {
-                // Data that leaves before the keys are here has a mapping and no Data ACK. // rfc8684:O5
+                // Data sent before the peer's keys arrive has a mapping and no Data ACK. // rfc8684:O5
                 if let Some(m) = mapping {
                     add(list, self.dss(Some(m)));
                 }
@@ -153,7 +153,7 @@ impl Conn {
             HandshakeState::JoinAck { proof, .. } => {
                 add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
             }
-            // What only asks the caller where it stands, or goes without on purpose, must not prove that options pass.
+            // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
             HandshakeState::CapableKeys | HandshakeState::Done
                 if self.sent_caller_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
             HandshakeState::CapableKeys | HandshakeState::Done if self.is_plain_fin(plan) => {
@@ -165,14 +165,14 @@ impl Conn {
         }
     }
 
-    /// A FIN that ends a subflow because the DATA_FIN stays unheard does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
-    /// subflow's queue, and looks at what it noted only where that is empty.
+    /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
+    /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
     fn is_plain_fin(&self, plan: &Plan) -> bool {
         let unheard = self.send.lacks_fin_only() && self.send.fin_is_unheard();
         plan.fin && plan.len == 0 && unheard
     }
 
-    /// Before the peer has proved that it has our key: MP_CAPABLE on bare acknowledgements and on the first data.
+    /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
     // rfc8684:C9,C10,C11
     fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
         let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
@@ -180,9 +180,9 @@ impl Conn {
         };
         let (sender, receiver) = (local.key(), remote.key());
         match mapping {
-            // A box may have dropped the option's packets so far: this once without.
+            // A middlebox may have dropped packets with the option: this one without.
             None if self.subflows[i].plain => {}
-            // A close cannot wait for the proof for ever, and the peer may lack either: they take turns.
+            // A close cannot wait for the proof for ever, and the peer may lack either: the two alternate.
             None if self.data_fin_due() && !self.subflows[i].handshake_next => {
                 add(list, self.dss(None))
             }
@@ -207,22 +207,22 @@ impl Conn {
     }
 
     fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
-        // A Data ACK goes with every segment: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
+        // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
         let dss = match mapping {
             None if self.fin_yields_to_holes(i) => self.dss_with(None, false),
             _ => self.dss(mapping),
         };
         add(list, dss);
-        // It may be long, and the Data ACK must not wait for another segment.
+        // A signal may be long, and the Data ACK must not wait for another segment.
         if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
-            // Signals travel on bare acknowledgements, where they have room. // rfc8684:A14
+            // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
             if let Some(signal) = self.subflows[i].signals.front() {
                 add(list, *signal);
             }
         }
     }
 
-    /// DSS with a Data ACK and, where there is payload or a DATA_FIN to tell, a mapping.
+    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
     fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
         let (mapping, data_fin) = match mapping {
             Some(m) => (self.wire_mapping(m), m.fin),
@@ -249,8 +249,8 @@ impl Conn {
         })
     }
 
-    /// What a peer is told that may not have noticed that we fell to TCP: what arrived, and the end of our stream, but
-    /// nothing beside an infinite mapping.
+    /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
+    /// sent.
     fn late_dss(&self) -> MptcpOption {
         let last = self.send.fin != FinState::Open && self.send.all_sent();
         let mapping = self
@@ -264,8 +264,8 @@ impl Conn {
         })
     }
 
-    /// A DATA_FIN leaves no room for the SACK blocks by which the peer sees what is missing, or what it sent for nothing. Once
-    /// told it yields to them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
+    /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
+    /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
     fn fin_yields_to_holes(&self, i: usize) -> bool {
         self.send.fin == FinState::Sent
             && !self.send.fin_lost
@@ -273,7 +273,7 @@ impl Conn {
             && self.subflows[i].tcp.reports_holes()
     }
 
-    /// Our DATA_FIN has to be (or may have to be) told again.
+    /// Our DATA_FIN has to be sent, or may have to be resent.
     fn data_fin_due(&self) -> bool {
         match self.send.fin {
             FinState::Queued => self.send.all_sent(),
@@ -282,8 +282,8 @@ impl Conn {
         }
     }
 
-    /// Mappings name their place in 64 bits, unless the application asked to save four bytes and the connection is
-    /// too slow to come round within the life of a segment. // rfc8684:D15
+    /// Mappings use 64-bit data sequence numbers, unless the application asked to save four bytes and the connection is too slow to wrap
+    /// within the life of a segment. // rfc8684:D15
     fn long_numbers(&self) -> bool {
         self.opts.long_dsn || self.subflows.iter().map(Subflow::rate).sum::<u64>() >= SLOW
     }
@@ -322,16 +322,16 @@ impl Conn {
         })
     }
 
-    /// No new data is left to say by an infinite mapping that this subflow goes on alone, and now it ends the stream.
+    /// No new data is left to carry the infinite mapping, and this segment ends the stream.
     fn says_end_as_tcp(&self, plan: &Plan) -> bool {
-        // The farewell may be lost, and the FIN is repeated.
+        // The final byte may be lost, and the FIN is retransmitted.
         let alone_knows = self.alone_knows() && self.remote.is_some();
         let fin = plan.fin && (self.joined || alone_knows);
         (fin || sends_final_mapping(plan)) && self.fallback.infinite_due()
     }
 
-    /// A segment of this mapping says that the mapping is infinite. Where everything is sent anew, what was in flight before
-    /// does not: where something rewrites, its receiver can tell only by the segment at hand where that begins.
+    /// A segment of this mapping carries the infinite mapping. Where everything is resent, what was in flight before does not: if a
+    /// middlebox rewrites, the receiver can tell only by the segment at hand where the mapping begins.
     fn wants_infinite(&self, mapping: &TxMapping) -> bool {
         match self.resend_from {
             Some(from) if mapping.ssn == from => true,
@@ -340,7 +340,7 @@ impl Conn {
         }
     }
 
-    /// From this byte on the subflow's numbers are the stream's. // rfc8684:B4,B9,D18
+    /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
     fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
         let (ssn, at) = self.infinite_start(m.ssn, m.at);
         let mapping = self.tx_numbers.map(|numbers| Mapping {
@@ -367,7 +367,7 @@ impl Conn {
         })
     }
 
-    /// Our MP_FASTCLOSE has no answer yet: it goes with whatever is said without data.
+    /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
     fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
         let introduced = matches!(
             sf.handshake,
@@ -376,7 +376,7 @@ impl Conn {
         self.fast_close.is_some() && introduced && plan.len == 0
     }
 
-    /// Fast close names the peer's key. // rfc8684:Z1,Z2
+    /// MP_FASTCLOSE carries the peer's key. // rfc8684:Z1,Z2
     pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
         Some(MptcpOption::FastClose(FastClose {
             key: self.remote.as_ref()?.key(),

@@ -1,7 +1,7 @@
-//! From the send queue to a packet.
+//! Sends segments from the send queue (RFC 8684 section 3.3).
 //!
-//! A slot is obtained before anything changes; the same `decide` that answers here answers the deadline. The
-//! scheduler is asked at the moment a segment can leave, never earlier.
+//! A slot is obtained before any state changes; the same `decide` that plans here computes the deadline. The scheduler is queried when a
+//! segment can leave, never earlier.
 
 use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
 use manypath_wire::checksum::{self, Sum};
@@ -19,13 +19,13 @@ use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
 
-/// The longest mapping: its length field has 16 bits and a DATA_FIN may take one.
+/// The longest mapping: its length field has 16 bits and a DATA_FIN may add one.
 const LONGEST_MAPPING: u32 = 65_534;
 
-/// Payload bytes below which a copy costs less than another piece to fetch.
+/// Payload bytes below which a copy costs less than another piece to gather.
 const WORTH_LENDING: u32 = 8192;
 
-/// What one call did.
+/// Result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// A packet was written.
@@ -39,17 +39,17 @@ pub(crate) enum Progress {
 /// Where the payload of a plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conn) enum Source {
-    /// Never sent before, from this position.
+    /// New data, from this position.
     New(Offset),
-    /// Sent on another subflow before.
+    /// Reinjected: sent on another subflow before.
     Reinjected(Offset),
-    /// In flight on another subflow, and sent here as well.
+    /// In flight on another subflow, and duplicated here.
     Copied(Offset),
-    /// Mapped on this subflow before.
+    /// Retransmitted: mapped on this subflow before.
     Mapped(TxMapping),
-    /// The first bytes of the stream, along with our SYN: nothing of them counts before the answer. // rfc8684:O4
+    /// The first bytes of the stream, on our SYN: none of them counts before the answer. // rfc8684:O4
     Early,
-    /// The last byte of all, under its own number, at this position: see `farewell`.
+    /// The final byte, under its own number, at this position: see `final_byte`.
     Farewell(Offset),
     /// No payload.
     Empty,
@@ -57,18 +57,18 @@ pub(in crate::conn) enum Source {
 
 /// A planned segment on its way into a device.
 struct Parcel {
-    /// The subflow's position.
+    /// Position of the subflow.
     i: usize,
     plan: Plan,
     /// Where its payload starts.
     at: Offset,
     mapping: Option<TxMapping>,
-    /// The mapping is new and has to be given its checksum.
+    /// The mapping is new and needs its checksum.
     seals: bool,
 }
 
 impl Conn {
-    /// The connection may write some packets now.
+    /// Starts a poll: some packets may be written now.
     pub(crate) fn begin_poll(&mut self) {
         self.schedule.begin_poll();
         self.advertise_window();
@@ -80,7 +80,7 @@ impl Conn {
             Progress::Sent => return Progress::Sent,
             other => other,
         };
-        // Those before had nothing to say, or have said it.
+        // Those before have nothing to send, or have sent it.
         let from = self.schedule.said().min(self.subflows.len());
         for i in (from..self.subflows.len()).chain(0..from) {
             if !self.subflows[i].tcp.needs_send(cx.now)
@@ -101,12 +101,12 @@ impl Conn {
         outcome
     }
 
-    /// What was sent in this turn may have set more in motion.
+    /// What was sent in this poll may allow more to be sent.
     pub(crate) fn moved_in_turn(&self) -> bool {
         self.schedule.moved()
     }
 
-    /// Lets every subflow offer what the connection can take. // rfc8684:W2
+    /// Lets every subflow advertise what the connection can take. // rfc8684:W2
     pub(crate) fn advertise_window(&mut self) {
         let step = self.window_step();
         let window = self.recv.window(step);
@@ -116,9 +116,9 @@ impl Conn {
             }
             return;
         }
-        // Who called has data to send, or wants none of ours yet. An option that arrives there before the answer to its
-        // first data would hide from it that the path takes options from data: Linux, for one, goes on with mappings
-        // then that we never see, and sends again within the stream what nobody acknowledges.
+        // An initiator has data to send, or wants none of ours yet. An option that arrives there before the ACK of its first data would
+        // hide that the path removes options from data: Linux, for one, then goes on with mappings that we never see, and retransmits
+        // within the stream what is never acknowledged.
         if self.awaits_first_data() {
             for sf in &mut self.subflows {
                 sf.tcp.unnoticed().note_recv_window(window);
@@ -135,7 +135,7 @@ impl Conn {
         }
     }
 
-    /// The peer has called, and nothing but its keys has come.
+    /// The peer initiated, and only its keys have arrived.
     fn awaits_first_data(&self) -> bool {
         let first = self.subflows.first();
         first.is_some_and(|sf| match sf.handshake {
@@ -145,7 +145,7 @@ impl Conn {
         })
     }
 
-    /// The payload of a segment: the smallest change of window worth telling.
+    /// The payload of a segment: the smallest change of window worth advertising.
     pub(in crate::conn) fn window_step(&self) -> u32 {
         self.subflows.first().map_or(1, |sf| sf.tcp.mss())
     }
@@ -156,13 +156,12 @@ impl Conn {
         sf.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
     }
 
-    /// What a subflow may send now of `available` bytes of the stream, which were sent before, or not.
+    /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
     pub(in crate::conn) fn offer(&self, i: usize, available: u64, again: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.fallback.is_multipath();
         let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
-        // An answer on one subflow acknowledges at data level what another one carried, whose own acknowledgement may be
-        // delayed.
+        // A response on one subflow acknowledges at data level what another one carried, whose own ACK may be delayed.
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
@@ -170,24 +169,24 @@ impl Conn {
             option_space: self.option_space(),
             max_burst: sf.endpoint.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
-            // What was a whole segment elsewhere is often none here, and nothing will join it; nor what the writer ended with, which
-            // goes at once with a FIN as well.
+            // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
+            // leave at once with a FIN as well.
             no_nagle: again || idle || self.send.ends_behind(available),
         }
     }
 
-    /// Nothing follows what is offered as far as is known. A writer that found room for all it had may wait for an answer, which
-    /// the rest of a segment must not hold up; Nagle's rule still has one small segment under way at most.
+    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
+    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
     fn pushes(&self) -> bool {
         self.opts.nodelay || self.send.fin != FinState::Open || !self.writer_has_more
     }
 
-    /// A device without room holds up its own paths alone: what it does not take, the scheduler may give to another one.
+    /// A full device blocks only its own paths: what it does not take, the scheduler may give to another one.
     fn transmit_data_somewhere(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         loop {
             match self.transmit_data(slots, cx) {
                 Progress::Sent => return Progress::Sent,
-                // What was full before in this turn is not asked again, and still holds something up.
+                // A device found full in this poll is not tried again, and still blocks something.
                 Progress::Nothing => {
                     let full = self.schedule.a_full_one();
                     return full.map_or(Progress::Nothing, Progress::Blocked);
@@ -236,7 +235,7 @@ impl Conn {
         self.look(bytes, reinjection.as_ref(), cx);
         let sent = match self.pick_guarded(bytes, purpose, cx) {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
-            // A reinjection that has nowhere to go must not hold back new data.
+            // A reinjection that no subflow can take must not hold back new data.
             Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
                 let (at, bytes) = (self.send.next(), self.send.sendable());
                 match self.pick_guarded(bytes, Purpose::Fresh, cx) {
@@ -267,8 +266,8 @@ impl Conn {
         }
     }
 
-    /// No subflow can take anything. One whose window has been closed for long asks the peer: a word that it is open may
-    /// have been lost (RFC 9293 section 3.8.6.1).
+    /// No subflow can send. One whose window has been closed for long sends a window probe: the update that opens it may have been lost
+    /// (RFC 9293 section 3.8.6.1).
     fn ask_about_window(
         &mut self,
         bytes: u64,
@@ -317,7 +316,7 @@ impl Conn {
         }
     }
 
-    /// Settles where a plan's payload comes from and shortens it to one mapping.
+    /// Determines where a plan's payload comes from and shortens it to one mapping.
     fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
         if plan.kind == Kind::KeepAlive && self.owes_final_byte() {
             let at = Offset(self.send.end().0 - 1);
@@ -344,7 +343,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) -> Progress {
         let Some((mut plan, source)) = self.settle(i, plan, offered) else {
-            // The flight and the mappings disagree: that is our fault, and this subflow cannot be repaired.
+            // The flight and the mappings disagree: an internal error, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
             self.reset_subflow(
                 i,
@@ -378,8 +377,8 @@ impl Conn {
             Source::Farewell(at) => (None, at),
             Source::Early | Source::Empty => (None, Offset::ZERO),
         };
-        // Nobody joins what follows to the end of a mapping: of two mappings only one would be left, and Linux takes all of
-        // such a segment for data of that one. It pushes the end of each burst as well.
+        // PSH keeps what follows from being merged with the end of a mapping: of two mappings only one would be left, and Linux takes all
+        // of such a segment for data of that one. Linux pushes the end of each burst as well.
         let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
         plan.push |= self.fallback.is_multipath() && mapping.as_ref().is_some_and(ends);
         let sf = &self.subflows[i];
@@ -411,7 +410,7 @@ impl Conn {
         Progress::Sent
     }
 
-    /// Lets the device fetch large payload from the send queue itself, where it can.
+    /// Lets the device gather large payload from the send queue itself, where it can.
     fn lend(
         &self,
         parcel: &mut Parcel,
@@ -435,7 +434,7 @@ impl Conn {
         slots.gather(iface, meta, headers, payload)
     }
 
-    /// Writes headers and payload into a slot of the device. False: there is none.
+    /// Writes headers and payload into a slot of the device. False: no slot.
     fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
         let iface = self.subflows[parcel.i].endpoint.iface;
         let Some(buffer) = slots.slot(iface, draft.room()) else {
@@ -450,7 +449,7 @@ impl Conn {
         true
     }
 
-    /// Puts the checksum into a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
+    /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
     fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
         let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx_numbers)
         else {
@@ -461,8 +460,7 @@ impl Conn {
         draft.set_checksum(checksum);
     }
 
-    /// A mapping as it goes once more. Where its data may be old to the peer's connection, the DATA_FIN goes by itself: see
-    /// `last_data`.
+    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
     fn as_repeated(&self, m: TxMapping) -> TxMapping {
         let old = m.fin && self.send.may_be_old(m.at + u64::from(m.len));
         match old {
@@ -471,9 +469,9 @@ impl Conn {
         }
     }
 
-    /// The application closed and these bytes are the last ones: the DATA_FIN rides on them, which gets it through where options
-    /// pass with data only. But not where they may come twice: Linux (6.18) notes a DATA_FIN that comes with data it has already,
-    /// does not act on it, and ignores each one that follows. // rfc8684:F1
+    /// The application closed and these bytes are the last ones: the DATA_FIN is in their mapping, which gets it through where options pass
+    /// only with data. But not where they may arrive twice: Linux (6.18) notes a DATA_FIN on data that it has already, does not act on it,
+    /// and ignores each later one. // rfc8684:F1
     fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
         let others = (0..self.subflows.len()).filter(|j| *j != i);
         let mut others = others.map(|j| &self.subflows[j]);
@@ -503,7 +501,7 @@ impl Conn {
         kept.unwrap_or(Sum::ZERO)
     }
 
-    /// Only now, with the packet in the device, does anything count as sent.
+    /// Counts the packet as sent, now that it is in the device, and not before.
     fn record(
         &mut self,
         i: usize,
@@ -540,7 +538,7 @@ impl Conn {
             Source::Early => cx.count.fast_open_sent += 1,
             Source::Farewell(_) => {
                 cx.count.retransmitted += 1;
-                // The FIN waited for this.
+                // The FIN waited for the final byte.
                 (self.final_byte_sent, sf.finish) = (true, true);
             }
             Source::Empty => {}
@@ -560,7 +558,7 @@ impl Conn {
             Kind::Ack => {
                 self.signals_sent(i, gone, cx);
                 if self.fast_close.is_some() {
-                    // Nothing else is said of a connection that is over: a signal that waits for its turn would have it sent for ever.
+                    // Nothing else is sent on a connection that is over: a pending signal would have it sent for ever.
                     self.subflows[i].signals.clear();
                 }
                 self.subflows[i].handshake_next ^= true;
@@ -572,7 +570,7 @@ impl Conn {
             MptcpOption::Dss(dss) => dss.mapping.is_none(),
             _ => false,
         };
-        // The last acknowledgement of a subflow is its end.
+        // The last ACK of a subflow is its end.
         let goes_on = self.subflows[i].tcp.state() == State::Established;
         if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
             self.schedule.note_moved();
@@ -583,7 +581,7 @@ impl Conn {
         }
         let mapping = gone.dss().and_then(|dss| dss.mapping);
         self.infinite_said |= mapping.is_some_and(|mapping| mapping.is_infinite());
-        // After a fall it is the FIN that counts.
+        // After fallback only the FIN counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
         if data_fin && self.fallback.is_multipath() {
             self.data_fin_sent(cx);

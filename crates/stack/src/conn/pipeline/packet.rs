@@ -1,6 +1,6 @@
-//! One packet on its way into a device buffer.
+//! Writes one packet into a device buffer.
 //!
-//! Headers are written after the payload, because the DSS checksum in them comes from the pass that copies it.
+//! Headers are written after the payload, because the DSS checksum in them (RFC 8684 section 3.3.1) comes from the pass that copies it.
 
 use manypath_tcp::machine::Plan;
 use manypath_tcp::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) const HOP_LIMIT: u8 = 64;
 /// Bytes of the largest headers: IPv6 without extensions, TCP with all its options.
 pub(crate) const MOST_HEADERS: usize = 40 + 60;
 
-/// Everything about a packet but its payload.
+/// Everything about a packet except its payload.
 #[derive(Debug)]
 pub(crate) struct Draft {
     tuple: FourTuple,
@@ -30,7 +30,7 @@ pub(crate) struct Draft {
     fitted: Fitted,
     header_len: usize,
     payload_len: usize,
-    /// Payload bytes per wire segment, when the device has to split.
+    /// Payload bytes per wire segment, when the device has to segment.
     gso_size: u16,
     partial_checksum: bool,
 }
@@ -66,7 +66,7 @@ impl Draft {
         self.fitted.fill(40, |options| {
             *header = sf.tcp.header_with(now, plan, options);
             list(&mut options.mptcp);
-            // A bare acknowledgement with a signal exists for the signal. // rfc8684:A14
+            // A pure ACK with a signal is sent for the signal. // rfc8684:A14
             if options.mptcp.has_signal() {
                 Prefer::Signals
             } else {
@@ -101,12 +101,12 @@ impl Draft {
         self.fitted.set_checksum(checksum);
     }
 
-    /// The options that did fit.
+    /// The options that fit.
     pub(crate) fn options(&self) -> &MptcpOptions {
         &self.fitted.options().mptcp
     }
 
-    /// Writes the headers to the front of the buffer; the payload, wherever it is, goes behind them.
+    /// Writes the headers to the front of the buffer; the payload, wherever it is, follows them.
     pub(crate) fn finish(&self, buffer: &mut [u8], sum: Sum) -> TxMeta {
         let out = Outgoing {
             tuple: self.tuple,

@@ -1,15 +1,14 @@
-//! How much later than a subflow the connection at the other end acknowledges.
+//! Measures how much later than the subflow-level ACK the Data ACK for the same data arrives (RFC 8684 section 3.3.2).
 //!
-//! As a rule both is said by one segment. Not so where a proxy acknowledges by itself: the round trips that the subflow shows are
-//! the proxy's. The handshake, which a proxy lets pass, tells no more than how long small packets take: an answer of five segments
-//! may need twenty times as long behind it (gauntlet 1144882: 6.7 s where TCP takes 1.1 s; 1.1 s). And not so where
-//! segments are joined and a mapping gets lost by it: what it was for is repeated a time-out at data level later, and in
-//! requests and answers that may be so each time (gauntlet 1144213: 13.8 s where TCP takes 2.9 s). To a scheduler that goes by
-//! round trips such a path would stay the quickest. So from the subflow's acknowledgement until the Data ACK is how much longer
-//! data takes on it, and that is smoothed as a round trip is.
+//! Normally one segment carries both. Behind a split-TCP proxy it does not: the subflow's round trips are those to the proxy. The
+//! handshake, which a proxy forwards, only shows how long small packets take: a response of five segments may need twenty times as long
+//! behind it (measured: 6.7 s where TCP takes 1.1 s; 1.1 s with this delay). Nor where segments are coalesced and a mapping is lost: its
+//! data is resent one data-level time-out later, with requests and responses possibly each time (measured: 13.8 s where TCP takes 2.9 s).
+//! To a scheduler that uses the RTT such a path would stay the fastest. So the time from the subflow's acknowledgement to the Data ACK is
+//! measured and smoothed like an RTT.
 //!
-//! A Data ACK may also wait for what other subflows carry. So only of the part that was missing it is known that it waited for
-//! nothing else. And it may be missing because acknowledgements lose their options, which says nothing about the data.
+//! A Data ACK may also wait for data on other subflows, so only the part that was missing is known to have waited for nothing else. And it
+//! may be missing because ACKs lose their options, which is no evidence about the data.
 //!
 //! Owns that measurement. Must never know what follows from it.
 
@@ -21,36 +20,36 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::conn::dss::offset::Offset;
 use crate::conn::{Conn, Cx};
 
-/// Parts that are waited for at one time; of more, only these are measured.
+/// Parts awaiting a Data ACK at a time; of more, only these are measured.
 const MOST: usize = 16;
 
-/// This part of what is known is the last measurement (RFC 6298 section 2).
+/// Weight of the last measurement: one part in this many (RFC 6298 section 2).
 const SHARE: u64 = 8;
 
-/// What is not measured again is worth half after this time: who seems late is used little, and could not show that it no
+/// Without a new measurement the delay halves after this time: a subflow that seems late is used little, and could not show that it no
 /// longer is.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// What is known of it on one subflow.
+/// Data ACK delay of one subflow.
 #[derive(Debug, Default)]
 pub(crate) struct DataAckDelay {
-    /// Parts that the subflow acknowledged, and when it did.
+    /// Parts acknowledged at subflow level, and when.
     awaited: VecDeque<(Range<Offset>, Instant)>,
     smoothed: Duration,
-    /// When that was last measured, or halved.
+    /// When `smoothed` was last measured, or halved.
     known: Instant,
 }
 
 impl DataAckDelay {
-    /// The subflow acknowledged this part.
+    /// This part was acknowledged at subflow level.
     pub(crate) fn acknowledged(&mut self, part: Range<Offset>, now: Instant) {
         if self.awaited.len() < MOST {
             self.awaited.push_back((part, now));
         }
     }
 
-    /// There are Data ACKs up to `una`, and were up to `before`. What was missing then is what they waited for; what lies behind
-    /// that waited for it. What took longer than `most` waited for the reader, or was repeated. True if that told something new.
+    /// The Data ACK advanced from `before` to `una`. The part that contains `before` is what it waited for; later parts waited for that
+    /// one. What took longer than `most` waited for the reader, or was resent. True if the delay changed.
     fn answered(&mut self, before: Offset, una: Offset, most: Duration, now: Instant) -> bool {
         let known = self.smoothed;
         if !known.is_zero() && now.since(self.known) >= HALF_LIFE {
@@ -71,7 +70,7 @@ impl DataAckDelay {
         self.smoothed != known
     }
 
-    /// How much later, as far as is known.
+    /// The smoothed delay, as far as is known.
     pub(crate) fn get(&self) -> Duration {
         self.smoothed
     }
@@ -83,7 +82,7 @@ impl DataAckDelay {
 }
 
 impl Conn {
-    /// The Data ACK went on from `before`.
+    /// The Data ACK advanced from `before`.
     pub(in crate::conn) fn peer_has_more(&mut self, before: Offset, cx: &Cx<'_>) {
         let una = self.send.una();
         let most = self.data_rto();
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_answers_so_much_later() {
+    fn the_delay_from_subflow_ack_to_data_ack_is_smoothed() {
         let mut data_ack_delay = DataAckDelay::default();
         data_ack_delay.acknowledged(part(0, 1_400), ms(2));
         data_ack_delay.acknowledged(part(1_400, 2_800), ms(3));
@@ -121,22 +120,22 @@ mod tests {
         assert!(data_ack_delay.answered(Offset(1_400), Offset(9_000), MOST_LAG, ms(83)));
         assert_eq!(data_ack_delay.get(), Duration::from_micros(11_750));
         assert!(!data_ack_delay.answered(Offset(2_800), Offset(9_000), MOST_LAG, ms(90)));
-        // The next ones come at once.
+        // The next Data ACKs come at once.
         data_ack_delay.acknowledged(part(9_000, 9_100), ms(90));
         assert!(data_ack_delay.answered(Offset(9_000), Offset(9_100), MOST_LAG, ms(90)));
         assert!(data_ack_delay.get() < Duration::from_millis(11));
-        // One that takes for ever counts as so much.
+        // A delay beyond `most` counts as `most`.
         data_ack_delay.acknowledged(part(9_100, 9_200), ms(100));
         assert!(data_ack_delay.answered(Offset(9_100), Offset(9_200), Duration::ZERO, ms(90_000)));
         assert!(data_ack_delay.get() < Duration::from_millis(11));
     }
 
     #[test]
-    fn what_waited_for_others_tells_nothing() {
+    fn a_part_that_waited_for_other_subflows_is_not_measured() {
         let mut data_ack_delay = DataAckDelay::default();
         data_ack_delay.acknowledged(part(1_400, 2_800), ms(2));
         assert!(!data_ack_delay.answered(Offset(0), Offset(2_800), MOST_LAG, ms(900)));
-        // What was missing came here, at last, as well: only of that it is known how long it took.
+        // The missing part arrived here, at last, as well: only its delay is known.
         data_ack_delay.acknowledged(part(4_200, 5_600), ms(900));
         data_ack_delay.acknowledged(part(2_800, 4_200), ms(1_900));
         assert!(data_ack_delay.answered(Offset(2_800), Offset(5_600), MOST_LAG, ms(1_908)));
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_fades() {
+    fn an_old_measurement_decays() {
         let mut data_ack_delay = DataAckDelay::default();
         data_ack_delay.acknowledged(part(0, 1_400), ms(0));
         assert!(data_ack_delay.answered(Offset(0), Offset(1_400), MOST_LAG, ms(800)));

@@ -1,4 +1,4 @@
-//! Which bytes a subflow sends next: the question to the scheduler and what it sees of the paths, reinjection, duplicates.
+//! Which bytes a subflow sends next: scheduler queries and their path views, reinjection, duplicates, reprobes.
 
 pub(in crate::conn) mod data_ack_delay;
 pub(in crate::conn) mod path_view;

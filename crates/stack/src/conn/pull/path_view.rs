@@ -1,4 +1,4 @@
-//! The question to the scheduler, and what is kept of its answers.
+//! Queries the scheduler: builds the path views it sees and keeps its state. Never sends.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -18,49 +18,49 @@ use crate::sched::{
     may_duplicate, shun_queues,
 };
 
-/// What a connection keeps for its scheduler.
+/// Scheduler state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     history: History,
-    /// A round trip of the connection is over when this is acknowledged at data level.
+    /// A round trip of the connection ends when this is acknowledged at data level.
     round_end: Offset,
-    /// The window stopped the stream since the round began.
+    /// The peer's window blocked the stream since the round began.
     blocked: bool,
-    /// Devices that took no more since the connection's turn began: to the scheduler, their paths have no room.
+    /// Devices that became full during this poll: to the scheduler, their paths have no room.
     full: Vec<IfaceId>,
-    /// Position of the subflow that was the last one to say something beside data in this turn.
+    /// Position of the subflow that last sent something besides data in this poll.
     said: usize,
-    /// Something else than acknowledgements was sent in this turn.
+    /// Something other than acknowledgements was sent in this poll.
     moved: bool,
-    /// When to look for a subflow that rests.
+    /// When to look for an idle subflow.
     look_at: Instant,
-    /// How the subflows look, in their order. What is their machines' own is kept from one question to the next.
+    /// Path views of the subflows, in their order. What comes from the TCP state machine is cached between queries.
     views: Vec<PathView>,
-    /// Space for options that the views count with.
+    /// Option space assumed by the views.
     option_space: u8,
-    /// How many of the views count: all or none.
+    /// How many views are valid: all or none.
     in_view: usize,
 }
 
 impl Schedule {
-    /// The connection's turn begins: devices may have room again.
+    /// Starts a poll: devices may have room again.
     pub(crate) fn begin_poll(&mut self) {
         self.full.clear();
         self.said = 0;
         self.moved = false;
     }
 
-    /// Something else than acknowledgements was sent in this turn: more may follow from it.
+    /// Something other than acknowledgements was sent in this poll: more may follow from it.
     pub(crate) fn moved(&self) -> bool {
         self.moved
     }
 
-    /// Something else than an acknowledgement was sent.
+    /// Something other than an acknowledgement was sent.
     pub(crate) fn note_moved(&mut self) {
         self.moved = true;
     }
 
-    /// It is time to look for a subflow that rests, which is so once in each `span`.
+    /// True once per `span`: it is time to look for an idle subflow.
     pub(in crate::conn) fn looks_for_rest(&mut self, now: Instant, span: Duration) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -69,28 +69,28 @@ impl Schedule {
         due
     }
 
-    /// Something that the views tell changed, and no machine did.
+    /// Drops the views: they changed without any state machine changing.
     pub(in crate::conn) fn forget(&mut self) {
         self.views.clear();
         self.in_view = 0;
     }
 
-    /// The subflows in view.
+    /// The valid views.
     fn seen(&mut self) -> &mut [PathView] {
         &mut self.views[..self.in_view]
     }
 
-    /// Where to go on looking for a subflow that has to say something beside data.
+    /// Where to continue the search for a subflow that has to send something besides data.
     pub(crate) fn said(&self) -> usize {
         self.said
     }
 
-    /// The subflow at this position said something beside data.
+    /// The subflow at this position sent something besides data.
     pub(crate) fn note_said(&mut self, position: usize) {
         self.said = position;
     }
 
-    /// A device takes no more. True if that is news.
+    /// Marks a device full. True if it was not.
     pub(crate) fn note_full(&mut self, device: IfaceId) -> bool {
         let news = !self.full.contains(&device);
         if news {
@@ -99,18 +99,17 @@ impl Schedule {
         news
     }
 
-    /// A device that took no more in this turn.
+    /// A device that became full in this poll.
     pub(crate) fn a_full_one(&self) -> Option<IfaceId> {
         self.full.last().copied()
     }
 
-    /// New data left on this subflow.
+    /// New data was sent on this subflow.
     pub(crate) fn sent_on(&mut self, subflow: SubflowId) {
         self.history.last = Some(subflow);
     }
 
-    /// Notes where the stream stands: first byte without Data ACK, first byte never sent, and whether data waits that
-    /// only the window holds back.
+    /// Notes the stream's state: first byte without Data ACK, first byte never sent, and whether data waits that only the window blocks.
     fn note(&mut self, una: Offset, next: Offset, blocked: bool) {
         self.blocked |= blocked;
         if una >= self.round_end && next > una {
@@ -121,7 +120,7 @@ impl Schedule {
     }
 }
 
-/// A copy that the scheduler chose.
+/// A duplicate to send, by the scheduler or a reprobe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Duplicate {
     pub(crate) on: SubflowId,
@@ -130,8 +129,8 @@ pub(crate) struct Duplicate {
 }
 
 impl Conn {
-    /// Looks at the subflows for `bytes` of new data, or of a reinjection. Where none of them has room, which is how most
-    /// turns end, nothing else about them matters: nobody is in view.
+    /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
+    /// matters: no view is valid.
     pub(in crate::conn) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
         let reinjected = again.is_some();
         let count = self.subflows.len();
@@ -155,8 +154,8 @@ impl Conn {
         }
     }
 
-    /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path
-    /// with a few bytes of room must not hold back the others.
+    /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path with a few
+    /// bytes of room must not hold back the others.
     fn room(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
         let available = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -173,14 +172,14 @@ impl Conn {
         can_send()
     }
 
-    /// What a subflow sends to judge its time-out by (RFC 5682) waits behind what the time-out is about, and all others would wait
-    /// for it: where there is another one, that one carries it.
+    /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
+    /// there is another subflow, that one carries it.
     fn would_hold_up(&self, i: usize) -> bool {
         let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
         self.subflows[i].tcp.judges_time_out() && self.subflows.iter().any(another)
     }
 
-    /// All subflows come into view, one after the other.
+    /// Prepares the views of all subflows, for `view` to update.
     fn begin_views(&mut self) {
         let (space, count) = (self.option_space(), self.subflows.len());
         let schedule = &mut self.schedule;
@@ -192,8 +191,8 @@ impl Conn {
         schedule.in_view = count;
     }
 
-    /// A subflow that can send so much comes into view, as it is at this moment. Most of its view is its machine's, which stays
-    /// as it was while others send and are acknowledged.
+    /// Updates a subflow's view, with room for `can_send`. Most of it comes from the TCP state machine, and stays as it was while others
+    /// send and are acknowledged.
     fn view(&mut self, i: usize, can_send: u32) {
         let changed = self.subflows[i].tcp.take_changed();
         let id = self.subflows[i].id();
@@ -213,7 +212,7 @@ impl Conn {
         view.established = sf.carries_data();
     }
 
-    /// What the scheduler wants to know of a subflow's machine; the rest is nothing.
+    /// The cached part of a subflow's view; the other fields are zero.
     fn measure(&self, i: usize) -> PathView {
         let sf = &self.subflows[i];
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
@@ -246,12 +245,12 @@ impl Conn {
         }
     }
 
-    /// Subflows on which new data would hold up the others are kept from it.
+    /// Subflows on which new data would hold up the others are excluded.
     pub(in crate::conn) fn is_guarded(&self) -> bool {
         self.opts.mechanisms.guard && self.opts.scheduler == Scheduler::Guarded
     }
 
-    /// Asks for the subflow of `bytes`, but not those that new data would be late on.
+    /// Picks the subflow for `bytes`, except those where new data would be late.
     pub(in crate::conn) fn pick_guarded(
         &mut self,
         bytes: u64,
@@ -259,7 +258,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) -> Choice {
         if purpose == Purpose::Fresh && self.is_guarded() {
-            // Who has little to send fills no window.
+            // A writer with little to send fills no window.
             if self.send.is_busy() {
                 hold_back(self.schedule.seen(), self.send.window());
             }
@@ -271,7 +270,7 @@ impl Conn {
         self.pick(bytes, purpose, cx)
     }
 
-    /// Asks for the subflow of `bytes`. The views of the subflows are up to date.
+    /// Picks the subflow for `bytes`. The views must be up to date.
     pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
         let need = self.need(bytes, purpose);
         let scheduler = self.opts.scheduler;
@@ -293,14 +292,14 @@ impl Conn {
         }
     }
 
-    /// The stream stands here; the window may be what stops it.
+    /// Notes the stream's state; the window may be what blocks it.
     pub(crate) fn note_schedule(&mut self) {
         let (una, next) = (self.send.una(), self.send.next());
         let blocked = next > una && self.send.blocked_by_window();
         self.schedule.note(una, next, blocked);
     }
 
-    /// What to copy now that nothing new can be sent, if the scheduler is one that copies.
+    /// What to duplicate now that no new data can be sent, if the scheduler is redundant.
     pub(crate) fn next_duplicate(&mut self, cx: &mut Cx<'_>) -> Option<Duplicate> {
         let alone = self.subflows.len() < 2 || !self.fallback.is_multipath();
         if !self.opts.scheduler.duplicates() || alone {
@@ -309,7 +308,7 @@ impl Conn {
         self.begin_views();
         let mut without = SubflowSet::EMPTY;
         for i in 0..self.subflows.len() {
-            // To look for something costs more the more is in flight: only where there is room for it.
+            // The search costs more the more is in flight: only where there is room for a duplicate.
             let sf = &self.subflows[i];
             let may = may_duplicate(sf.duplicates.bytes(), sf.tcp.cwnd());
             let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
@@ -347,7 +346,7 @@ mod tests {
     use crate::sched::Lambda;
 
     #[test]
-    fn a_round_that_the_window_stopped_raises_the_factor_once() {
+    fn a_window_limited_round_raises_lambda_once() {
         let mut schedule = Schedule::default();
         // The first data; its round trip ends when its last byte is acknowledged.
         schedule.note(Offset(0), Offset(10), false);
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_flight_is_no_round() {
+    fn without_data_in_flight_no_round_ends() {
         let mut schedule = Schedule::default();
         for _ in 0..9 {
             schedule.note(Offset(7), Offset(7), false);

@@ -1,7 +1,7 @@
-//! Copies of what other subflows have in flight, for the redundant scheduler.
+//! Duplicates of what other subflows have in flight, for the redundant scheduler.
 //!
-//! Owns which part of the stream a subflow has gone through for copying, and which of its bytes in flight are copies.
-//! Whether a copy leaves is the scheduler's choice.
+//! Owns how far duplication of the stream has proceeded on a subflow, and which of its bytes in flight are duplicates. Whether a duplicate
+//! is sent is the scheduler's choice.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -12,18 +12,18 @@ use crate::conn::Conn;
 use crate::conn::dss::mapping::TxMaps;
 use crate::conn::dss::offset::Offset;
 
-/// One subflow's copies.
+/// One subflow's duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
-    /// Everything before was copied, or needs no copy here.
+    /// Everything before was duplicated, or needs no duplicate.
     upto: Offset,
-    /// The end and the length of each copy in flight.
+    /// End and length of each duplicate in flight.
     in_flight: VecDeque<(Ssn, u32)>,
     bytes: u32,
 }
 
 impl Duplicates {
-    /// Bytes of copies in flight.
+    /// Bytes of duplicates in flight.
     pub(crate) fn bytes(&self) -> u32 {
         self.bytes
     }
@@ -33,7 +33,7 @@ impl Duplicates {
         self.in_flight.capacity() * size_of::<(Ssn, u32)>()
     }
 
-    /// A copy of `range` left and ends at the subflow's number `end`.
+    /// A duplicate of `range` was sent, up to subflow sequence number `end`.
     pub(crate) fn sent(&mut self, range: &Range<Offset>, end: Ssn) {
         let len = range.end.since(range.start) as u32;
         self.upto = range.end;
@@ -52,8 +52,7 @@ impl Duplicates {
         }
     }
 
-    /// The first part from `una` on that a subflow with the mappings `own` should copy of those that have `others` in
-    /// flight.
+    /// The first part from `una` on, in flight on `others`, that a subflow with the mappings `own` should duplicate.
     fn next<'a>(
         &mut self,
         una: Offset,
@@ -83,7 +82,7 @@ impl Duplicates {
 }
 
 impl Conn {
-    /// What a subflow could copy.
+    /// What a subflow could duplicate.
     pub(crate) fn duplicate_for(&mut self, i: usize) -> Option<Range<Offset>> {
         let una = self.send.una();
         let (before, rest) = self.subflows.split_at_mut(i);
@@ -115,7 +114,7 @@ mod tests {
         maps
     }
 
-    /// Everything that is copied when nothing is acknowledged, as starts and ends.
+    /// Everything that is duplicated when nothing is acknowledged, as starts and ends.
     fn all(own: &[(u64, u16)], others: &[&[(u64, u16)]], una: u64) -> alloc::vec::Vec<(u64, u64)> {
         let mut duplicates = Duplicates::default();
         let own = maps(own);
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_in_flight_elsewhere_is_copied_once_in_the_order_of_the_stream() {
+    fn each_byte_in_flight_elsewhere_is_duplicated_once_in_stream_order() {
         let one = [(0, 100), (100, 100), (400, 100)];
         assert_eq!(all(&[], &[&one], 0), [(0, 100), (100, 200), (400, 500)]);
         assert_eq!(all(&[], &[&one], 150), [(150, 200), (400, 500)]);
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_carries_itself_is_not_copied() {
+    fn data_in_flight_on_the_subflow_itself_is_not_duplicated() {
         let one = [(0, 100), (100, 100), (400, 100)];
         assert_eq!(all(&one, &[&one], 0), []);
         let own = [(150, 50), (50, 25), (420, 10)];
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_in_flight_are_counted_until_acknowledged() {
+    fn duplicates_in_flight_are_counted_until_acknowledged() {
         let mut duplicates = Duplicates::default();
         duplicates.sent(&(Offset(0)..Offset(100)), Ssn::new(101));
         duplicates.sent(&(Offset(100)..Offset(300)), Ssn::new(401));

@@ -1,8 +1,8 @@
-//! What to do when the window that all subflows share is full and one of them holds its trailing edge up (NSDI 2012
-//! section 4.2, mechanisms 1 and 2).
+//! Opportunistic retransmission and penalisation: one subflow blocks the receive window that all share (NSDI 2012 section 4.2, mechanisms 1
+//! and 2).
 //!
-//! A subflow that has room and nothing new to send repeats what a slower one carries and would deliver later, the oldest
-//! first, each byte once. The slower one is penalised, so that it does not happen again in the next round trip.
+//! A subflow with room and nothing new to send reinjects what a slower one carries and would deliver later, the oldest first, no byte
+//! twice. The slower one is penalised, so that it does not block again in the next round trip.
 
 use core::ops::Range;
 
@@ -19,35 +19,35 @@ use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// Mappings of one subflow among which the next one to repeat is looked for.
+/// Mappings of one subflow searched for the next one to reinject.
 const MOST_LOOKED_AT: usize = 256;
 
-/// Of these, those for which it is looked whether the repeating subflow has them in flight itself.
+/// Of these, those compared with what the reinjecting subflow has in flight itself.
 const MOST_COMPARED: usize = 16;
 
-/// Segments more than an empty path is known to carry in a round trip that count for nothing: held back where it stands, it
-/// would never show that it carries more.
+/// Segments beyond what an empty path is known to carry per round trip that count for nothing: limited to the known rate, it would never
+/// show that it carries more.
 const PROBE: u32 = 2;
 
 /// Why a subflow with room has nothing new to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stall {
-    /// It has, or nobody waits for more.
+    /// It has, or nothing more is waited for.
     None,
     /// The peer's window or our send buffer is full of data without Data ACK.
     Full,
-    /// The stream ends here, and only what is under way is missing.
+    /// The stream ends here, and only data in flight is missing.
     Tail,
-    /// The application has no more for now: the reader may wait for what is under way before it answers.
+    /// The application has no more for now: the reader may need the data in flight before it responds.
     Pause,
 }
 
-/// What the send queue looks like.
+/// State of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// New bytes that the peer's window lets go.
+    /// New bytes that the peer's window allows.
     pub(crate) sendable: u64,
-    /// Bytes without Data ACK that were sent.
+    /// Sent bytes without Data ACK.
     pub(crate) outstanding: u64,
     /// New bytes wait for the peer's window.
     pub(crate) window_full: bool,
@@ -55,11 +55,11 @@ pub(crate) struct Standing {
     pub(crate) writer_waits: bool,
     /// The application closed.
     pub(crate) closing: bool,
-    /// Nothing waits, not even for room.
+    /// All that was written was sent.
     pub(crate) pausing: bool,
 }
 
-/// Names the stall. Pure.
+/// Classifies the stall. Pure.
 pub(crate) fn stall(now: Standing) -> Stall {
     if now.sendable > 0 || now.outstanding == 0 {
         Stall::None
@@ -74,16 +74,16 @@ pub(crate) fn stall(now: Standing) -> Stall {
     }
 }
 
-/// What is known of a subflow's speed.
+/// Speed estimates of a subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The last round trip.
+    /// The latest RTT.
     pub(crate) round_trip: Duration,
-    /// The shortest round trip.
+    /// The minimum RTT.
     pub(crate) base: Duration,
-    /// Most bytes that were in flight while the last one was measured.
+    /// Maximum bytes in flight while the latest RTT was measured.
     pub(crate) flight: u32,
-    /// The highest delivery rate of the last seconds.
+    /// The peak delivery rate of the last seconds.
     pub(crate) rate: Option<Rate>,
     /// Payload bytes of a full segment.
     pub(crate) mss: u32,
@@ -92,37 +92,36 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Round trips are longer than that of an empty path.
+    /// The RTT is longer than that of an empty path.
     fn shows_queue(&self) -> bool {
         self.round_trip > self.base.ratio(9, 8)
     }
 
-    /// Round trips are more than twice that of an empty path: small as the window may be, it fills the path (what NSDI 2012 section
-    /// 4.2 goes by in mechanism 4).
+    /// The RTT is more than twice that of an empty path: small as the window may be, it fills the path (the criterion of NSDI 2012 section
+    /// 4.2, mechanism 4).
     pub(in crate::conn) fn is_full(&self) -> bool {
         self.round_trip > self.base.times(2)
     }
 
-    /// How fast the queue that round trips tell of becomes shorter.
+    /// Rate at which the queue that shows in the RTT drains.
     pub(in crate::conn) fn drain(&self) -> Option<Rate> {
         self.rate.filter(|_| self.shows_queue())
     }
 }
 
-/// How long a segment needs until it is acknowledged.
+/// Time until a segment is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// If it leaves now.
+    /// If it is sent now.
     pub(crate) queued: Duration,
     /// If nothing were in flight before it.
     pub(crate) empty: Duration,
 }
 
-/// How long a segment needs until it is acknowledged if it leaves now, behind `queue` bytes. While round trips are short there
-/// was no queue; what is sent into the empty path at once beyond what it carries in a round trip makes one, which no round trip
-/// has seen yet. In slow start, nobody knows how much that is. Otherwise round trips are as long as there are bytes before: a
-/// queue that is gone is noticed at once, and one that grows is told by the rate, long before round trips are over that see it.
-/// Pure.
+/// Time until a segment is acknowledged if it is sent now, behind `queue` bytes. While the RTT is short there was no queue; a burst into
+/// the empty path beyond what it carries in a round trip makes one, which no RTT sample shows yet. In slow start that excess is unknown.
+/// Otherwise the RTT is proportional to the bytes ahead: a drained queue is noticed at once, and a growing one shows in the rate, long
+/// before RTT samples include it. Pure.
 pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
     let base = pace.base.min(pace.round_trip);
     let alike = |time| Delivery {
@@ -143,7 +142,7 @@ pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
     let Some(rate) = pace.rate else {
         return alike(pace.round_trip);
     };
-    // The shortest round trip is that of a packet that is much smaller than a segment.
+    // The minimum RTT is that of a packet much smaller than a segment.
     let empty = (base + rate.time_for(u64::from(pace.mss))).min(pace.round_trip);
     if queue == 0 {
         return alike(empty);
@@ -154,8 +153,8 @@ pub(crate) fn delivery(pace: &Pace, queue: u32) -> Delivery {
     Delivery { queued, empty }
 }
 
-/// How long a subflow still needs for a byte that it has in flight, `ahead` bytes behind the oldest of `flight`: data
-/// moves evenly, the newest byte needs a whole `delivery`. While losses are repaired nothing moves. Pure.
+/// Time that a subflow still needs for a byte in flight, `ahead` bytes behind the oldest of `flight`: data moves evenly, the newest byte
+/// needs a whole `delivery`. During loss recovery nothing moves. Pure.
 pub(crate) fn remaining(delivery: Duration, ahead: u64, flight: u64, repairing: bool) -> Duration {
     if repairing || flight == 0 {
         return delivery;
@@ -163,8 +162,8 @@ pub(crate) fn remaining(delivery: Duration, ahead: u64, flight: u64, repairing: 
     delivery.ratio(ahead.min(flight), flight)
 }
 
-/// Repeating a byte helps if it is there sooner than by the subflow that carries it; in a pause, of which nobody knows
-/// whether anyone waits, in half of the time. Pure.
+/// Reinjecting a byte helps if it arrives sooner than by the subflow that carries it; in a pause, when perhaps nothing waits for it, in
+/// less than half of the time. Pure.
 pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool {
     match stall {
         Stall::None => false,
@@ -173,26 +172,24 @@ pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool
     }
 }
 
-/// A subflow that stands still is known to carry more than the one it waits for: the other one should have less. Otherwise that
-/// one would lose more than there is to gain; and one of which nothing is known yet would lose its slow start for a first segment.
-/// Pure.
+/// The blocked subflow is known to carry more than the one it waits for: that one should have less. Otherwise the penalty would cost more
+/// than there is to gain; and a subflow without measurements would lose its slow start over a first segment. Pure.
 pub(crate) fn worth_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
     holder.is_some() && blocked > holder
 }
 
-/// A round trip has passed since the last penalty, at which the subflow had sent what is before `upto`: that is acknowledged.
-/// Pure.
+/// A round trip has passed since the last penalty, when the subflow had sent what is before `upto`: that is acknowledged. Pure.
 pub(crate) fn round_trip_over(upto: Option<Ssn>, una: Ssn) -> bool {
     upto.is_none_or(|upto| upto.before_eq(una))
 }
 
-/// This position of the stream is in flight on the subflow with these mappings.
+/// This stream position is in flight on the subflow with these mappings.
 fn carries(tx: &TxMaps, at: Offset) -> bool {
     let mut mappings = tx.iter().take(MOST_LOOKED_AT);
     mappings.any(|m| m.at <= at && at < m.at + u64::from(m.len))
 }
 
-/// A part of the stream that should travel a second time.
+/// A part of the stream to reinject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rescue {
     holder: usize,
@@ -202,7 +199,7 @@ struct Rescue {
 }
 
 impl Conn {
-    /// One subflow alone holds up nobody. One that is only suspect may answer the next moment.
+    /// Undoes the penalty of the only working subflow, which blocks no other. Potentially failed ones may work.
     pub(in crate::conn) fn undo_last_penalty(&mut self) {
         let working = |sf: &&mut Subflow| sf.carries_data() && !sf.is_stale();
         let mut working = self.subflows.iter_mut().filter(working);
@@ -214,7 +211,7 @@ impl Conn {
         }
     }
 
-    /// More waits than the peer's window lets go, and what it lets go is no segment (RFC 9293 section 3.8.6.2.1).
+    /// More waits than the peer's window allows, and it allows less than a segment (RFC 9293 section 3.8.6.2.1).
     fn leaves_a_scrap(&self) -> bool {
         let sendable = self.send.sendable();
         let mss = || self.subflows.iter().map(|sf| sf.tcp.mss()).min();
@@ -237,7 +234,7 @@ impl Conn {
         }
     }
 
-    /// What is known of a subflow's speed.
+    /// Speed estimates of a subflow.
     pub(in crate::conn) fn pace(&self, i: usize) -> Pace {
         let tcp = &self.subflows[i].tcp;
         Pace {
@@ -250,13 +247,13 @@ impl Conn {
         }
     }
 
-    /// How long what is sent on a subflow now needs until it is acknowledged, by the connection at the other end.
+    /// Time until what is sent on a subflow now has its Data ACK.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
         let sf = &self.subflows[i];
         delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.data_ack_delay.get()
     }
 
-    /// Nothing new can be sent: repeats what holds the window up, or the end of the stream, where that helps.
+    /// Nothing new can be sent: reinjects what blocks the window, or the end of the stream, where that helps.
     pub(crate) fn reinjection_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let on = self.opts.mechanisms;
         let wanted = (on.opportunistic || on.penalise) && self.opts.scheduler.spreads();
@@ -296,8 +293,8 @@ impl Conn {
         sent
     }
 
-    /// The oldest part of the stream that a slower subflow holds, that was not repeated before, and that would be there
-    /// sooner if the quickest subflow with room repeated it.
+    /// The oldest part of the stream in flight on a slower subflow, not reinjected before, that would arrive sooner if the fastest subflow
+    /// with room reinjected it.
     fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
         let quickest = (0..self.subflows.len())
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
@@ -313,8 +310,8 @@ impl Conn {
         let una = self.send.una();
         let mut found: Option<(usize, Offset, u64)> = None;
         for (i, sf) in self.subflows.iter().enumerate() {
-            // Between the same addresses both stand in the same queue, as far as anybody knows, and one seems quicker for having
-            // been measured earlier. Where nobody may be waiting, repeating only makes that queue longer.
+            // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
+            // perhaps nothing waits for the data, reinjecting only lengthens that queue.
             let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
             if i == carrier || !sf.answers() || in_one_queue {
                 continue;
@@ -359,7 +356,7 @@ impl Conn {
         })
     }
 
-    /// Two subflows are between the same addresses, whatever the ports: who accepts them sees them differ in the peer's.
+    /// Two subflows are between the same addresses, whatever the ports: a responder sees them differ in the peer's.
     fn in_one_queue(&self, i: usize, j: usize) -> bool {
         let of = |j: usize| {
             let endpoint = &self.subflows[j].endpoint;
@@ -369,8 +366,8 @@ impl Conn {
         of(i) == of(j)
     }
 
-    /// The oldest part that a proxy near by acknowledged, that has no Data ACK, and that neither was repeated nor is in flight on
-    /// `carrier`; which subflow that was, and the round trip of its whole path, which each of the proxy's own repetitions takes.
+    /// The oldest part that a nearby proxy acknowledged, without Data ACK, neither reinjected before nor in flight on `carrier`; which
+    /// subflow that was, and the RTT of its whole path, which each of the proxy's own retransmissions takes.
     fn first_behind_a_proxy(&self, carrier: usize) -> Option<(Duration, usize, Range<Offset>)> {
         let una = self.send.una();
         let proxied = self.subflows.iter().enumerate();
@@ -385,7 +382,7 @@ impl Conn {
         parts.min_by_key(|(.., part)| part.start)
     }
 
-    /// Halves the window of a subflow that holds the others up, at most once in its round trip.
+    /// Halves the window of a subflow that blocks the others, at most once per round trip.
     fn penalise(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if round_trip_over(sf.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
@@ -410,7 +407,7 @@ mod tests {
     };
 
     #[test]
-    fn a_stall_is_named_by_what_is_missing() {
+    fn stalls_are_classified_by_what_is_missing() {
         for (name, now, expected) in [
             ("the application has no more", STANDING, Stall::None),
             (
@@ -469,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_penalised_once_a_round_trip() {
+    fn a_path_is_penalised_at_most_once_per_round_trip() {
         for (upto, una, over) in [
             (None, 0, true),
             (Some(5_000), 4_999, false),
@@ -482,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_as_slow_as_the_queue_that_is_in_it() {
+    fn expected_delivery_includes_the_queue_in_the_path() {
         let ms = Duration::from_millis;
         // 100 bytes a millisecond.
         let known = Some(Rate::from_bytes_per_sec(100_000));
@@ -544,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greater_part_is_not_penalised_for_the_lesser() {
+    fn a_faster_subflow_is_not_penalised_for_a_slower_one() {
         let rate = |bytes| Some(Rate::from_bytes_per_sec(bytes));
         for (blocked, holder, penalised) in [
             (rate(1_000_000), rate(250_000), true),
@@ -557,15 +554,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_would_come_later_is_repeated() {
+    fn only_data_that_would_arrive_later_is_reinjected() {
         let ms = Duration::from_millis;
         for (delivery, ahead, flight, repairing, carrier, repeat) in [
-            // The oldest segment of forty on a path of 150 ms is nearly there.
+            // The oldest segment of forty on a path of 150 ms has nearly arrived.
             (150, 1_000, 40_000, false, 20, false),
             // One in the middle needs 75 ms.
             (150, 20_000, 40_000, false, 20, true),
             (150, 20_000, 40_000, false, 75, false),
-            // Lost: the repetition needs a whole round trip.
+            // Lost: the retransmission needs a whole round trip.
             (150, 1_000, 40_000, true, 20, true),
             (150, 1_000, 40_000, true, 150, false),
             (150, 1_000, 0, false, 20, true),

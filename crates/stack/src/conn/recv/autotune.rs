@@ -1,30 +1,30 @@
-//! Buffers that grow with what the paths carry (NSDI 2012 section 4.2, mechanism 3): `2 * sum(rate) * longest round trip` at
-//! both ends, between a small size at the start and the configured one. Rates double within a round trip of slow start, so both
-//! ends allow for twice the rate that they measure.
+//! Auto-tuning of the send and receive buffers (NSDI 2012 section 4.2, mechanism 3): `2 * sum(rate) * longest RTT` at both ends, between a
+//! small initial size and the configured one. Rates double within a round trip of slow start, so both ends allow for twice the rate that
+//! they measure.
 //!
-//! The receiver measures how fast payload arrives on all subflows together, whether or not the application can read it yet
-//! (dynamic right-sizing counts what is read, which with several subflows comes in gusts), and takes round trips from the
-//! echoes of its timestamps. The sender knows the windows of its subflows.
+//! The receiver measures how fast payload arrives on all subflows together, whether or not the application can read it yet (dynamic
+//! right-sizing counts what is read, which is bursty with several subflows), and takes RTTs from the echoes of its timestamps. The sender
+//! knows the windows of its subflows. The receive window must never shrink.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
 use crate::conn::{Conn, Cx};
 
-/// Bytes of window and buffer at the start: room for the first round trips of several subflows, and enough that the rate
-/// doubles for some rounds before anything was measured.
+/// Initial window and buffer: room for the first round trips of several subflows, and enough for the rate to double for some rounds before
+/// anything is measured.
 pub(crate) const FIRST: u32 = 256 * 1024;
 
-/// The shortest time over which arrivals are counted: timestamps tick in milliseconds, and bursts are no rate.
+/// The shortest interval over which arrivals are counted: timestamps tick in milliseconds, and bursts are no rate.
 const SHORTEST: Duration = Duration::from_millis(2);
 
-/// The buffer that keeps all paths busy while one of them repairs a loss. Pure.
+/// The buffer that keeps all paths busy while one of them recovers a loss. Pure.
 pub(crate) fn needed(rate: Rate, longest: Duration) -> u64 {
     rate.bytes_in(longest).saturating_mul(2)
 }
 
-/// The receive window after `arrived` bytes came in `interval`, where it was `now` and may be `most`. Slow start doubles
-/// the rate within a round trip, so twice what is needed is allowed for. It never shrinks. Pure.
+/// The receive window after `arrived` bytes came in `interval`, where it was `now` and may be `most`. Slow start doubles the rate within a
+/// round trip, so twice what is needed is allowed. It never shrinks. Pure.
 pub(crate) fn grown(
     now: u32,
     arrived: u64,
@@ -36,7 +36,7 @@ pub(crate) fn grown(
     u32::try_from(wanted).unwrap_or(u32::MAX).min(most).max(now)
 }
 
-/// The receiver's count of what arrives.
+/// The receiver's arrival count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     since: Instant,
@@ -53,7 +53,7 @@ impl Arrivals {
 }
 
 impl Conn {
-    /// The size that the receive window has at the start, or keeps.
+    /// The initial receive window, which stays without auto-tuning.
     pub(crate) fn first_recv_window(&self) -> u32 {
         match self.opts.mechanisms.autotune {
             true => self.opts.recv_buffer.min(FIRST),
@@ -61,7 +61,7 @@ impl Conn {
         }
     }
 
-    /// The round trips of the subflows that carry data, as far as we know them.
+    /// RTTs of the subflows that carry data, as far as known.
     fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
         let carrying = self.subflows.iter().filter(|sf| sf.carries_data());
         carrying.filter_map(|sf| sf.tcp.recv_rtt().max(sf.tcp.srtt()))
@@ -80,7 +80,7 @@ impl Conn {
         }
         let longest = self.round_trips().max().unwrap_or(Duration::ZERO);
         let now = self.recv.capacity();
-        // Until somebody accepts the connection its window stays small.
+        // Until the application accepts the connection its window stays small.
         let wanted = match self.accepted {
             true => grown(now, self.arrivals.bytes, interval, longest, most),
             false => now,
@@ -94,7 +94,7 @@ impl Conn {
         self.arrivals = Arrivals::new(cx.now);
     }
 
-    /// Sets the send buffer to what the subflows' windows call for.
+    /// Sets the send buffer to what the subflows' windows need.
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.opts.mechanisms.autotune {
             return;

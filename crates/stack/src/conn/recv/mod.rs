@@ -1,4 +1,4 @@
-//! The receive side of a connection: the buffer, its window, what arrived out of order.
+//! The receive side of a connection: the buffer, its window, the out-of-order queue.
 
 pub(in crate::conn) mod autotune;
 pub(in crate::conn) mod pages;

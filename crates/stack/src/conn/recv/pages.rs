@@ -1,9 +1,9 @@
-//! Bytes addressed by stream offset in pages that are used again, the last one freed first: the memory behind the receive window.
+//! Bytes addressed by stream offset, in pages that are reused, the last one freed first: the memory behind the receive window.
 //!
-//! Subflows of different delay make data wait for what comes before it. In one long buffer every byte would go to where the
-//! reader was a whole buffer ago, which no cache remembers; here it goes to where the reader has just been.
+//! Subflows of different delay make data wait for what comes before it. In one long buffer every byte would go to where the reader was a
+//! whole buffer ago, which is in no cache any more; here it goes to where the reader has just been.
 //!
-//! Owns allocating, and knows from which offset on bytes may come. Must never know what they mean or which of them are valid.
+//! Owns allocation, and knows from which offset on bytes may come. Must never know what they mean or which of them are valid.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -17,10 +17,10 @@ use crate::conn::send::ring::{KEEP, PAGE};
 /// Bytes at absolute stream offsets.
 #[derive(Debug)]
 pub(crate) struct PageStore {
-    /// Pages from the number `first` on; those that nothing was written to are missing.
+    /// Pages from the number `first` on; those never written are missing.
     pages: VecDeque<Option<Box<[u8]>>>,
     first: u64,
-    /// Free ones, the last one freed at the end.
+    /// Free pages, the last one freed at the end.
     spare: Vec<Box<[u8]>>,
     /// Pages that were allocated: those in `pages` and the spare ones.
     held: usize,
@@ -77,15 +77,15 @@ impl PageStore {
         self.held * PAGE > KEEP
     }
 
-    /// Gives the memory back if nothing was written since the last call; called from time to time while nothing in it is
-    /// wanted. A busy stream is empty many times a second, and fresh memory costs more than the copy into it.
+    /// Releases the memory if nothing was written since the last call; called periodically while nothing in it is needed. A busy stream is
+    /// empty many times a second, and fresh memory costs more than the copy into it.
     pub(crate) fn release_idle(&mut self, wanted: u64) {
         if !core::mem::take(&mut self.used) {
             self.clear(wanted);
         }
     }
 
-    /// Gives all memory back; bytes come from `wanted` on.
+    /// Releases all memory; bytes come from `wanted` on.
     pub(crate) fn clear(&mut self, wanted: u64) {
         *self = Self {
             first: wanted / PAGE as u64,
@@ -93,7 +93,7 @@ impl PageStore {
         };
     }
 
-    /// Frees what lies before `wanted`, for good.
+    /// Frees everything before `wanted`, for good.
     pub(crate) fn free_before(&mut self, wanted: u64) {
         let wanted = wanted / PAGE as u64;
         while self.first < wanted {
@@ -106,7 +106,7 @@ impl PageStore {
         }
     }
 
-    /// A page to write to. It is not before those that were freed.
+    /// A page to write to, never one before those that were freed.
     fn page(&mut self, number: u64) -> &mut [u8] {
         debug_assert!(number >= self.first, "what was freed does not come back");
         let index = (number - self.first) as usize;
@@ -139,7 +139,7 @@ impl PageStore {
         sum
     }
 
-    /// A page that was written to; zeros stand for one that was not.
+    /// A page that was written; zeros stand for one that was not.
     fn written(&self, number: u64) -> &[u8] {
         static NOTHING: [u8; PAGE] = [0; PAGE];
         let index = number.checked_sub(self.first);
@@ -167,7 +167,7 @@ mod tests {
     use crate::conn::send::ring::tests::pattern;
 
     #[test]
-    fn bytes_come_back_from_wherever_they_were_put() {
+    fn stored_bytes_are_read_back_at_their_offset() {
         let mut store = PageStore::new();
         let base = 3 * PAGE as u64 + 17;
         store.clear(base);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_last_is_used_first() {
+    fn the_page_freed_last_is_reused_first() {
         let mut store = PageStore::new();
         let page = alloc::vec![7; PAGE];
         let at = |n: u64| n * PAGE as u64;

@@ -1,7 +1,7 @@
-//! The connection's receive side: one buffer and one window for all subflows.
+//! The connection's receive queue: one buffer and one window for all subflows (RFC 8684 section 3.3.4).
 //!
-//! Owns what has arrived at data level, in and out of order, and the window that is promised for it. Bytes are
-//! copied once, to their final place; with checksums they only count once their mapping is verified.
+//! Owns what arrived at data level, in and out of order, and the window advertised for it. Bytes are copied once, to their final place;
+//! with checksums they never count before their mapping is verified.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -17,21 +17,21 @@ use crate::ids::SubflowId;
 /// The unit of the largest window scale (RFC 7323 section 2.3).
 const LARGEST_UNIT: u64 = 1 << 14;
 
-/// What became of bytes that were offered.
+/// What happened to bytes that were offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// In place, or already there.
+    /// Stored, or already there.
     Stored,
-    /// Unverified bytes of another subflow are in the place and differ; these were left out.
+    /// Unverified bytes of another subflow are there and differ; these were left out.
     Contested,
     /// Beyond the window: dropped. // rfc8684:D25
     BeyondWindow,
-    /// Apart from everything that is here, in more pieces than data needs: dropped.
+    /// Separate from all that is here, in more pieces than data needs: dropped.
     Scattered,
 }
 
-/// Bytes in place whose mapping is not verified yet: the beginning of one mapping of a subflow, which delivers in order.
-/// Claims of different subflows may overlap where their bytes are equal: data that travels twice.
+/// Stored bytes whose mapping is not verified yet: the beginning of one mapping of a subflow, which delivers in order. Claims of different
+/// subflows may overlap where their bytes are equal: data sent twice.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     owner: SubflowId,
@@ -40,7 +40,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// What it has in common with a range; perhaps nothing.
+    /// The overlap with a range; perhaps empty.
     fn common(&self, range: &Range<Offset>) -> Range<Offset> {
         self.start.max(range.start)..self.end.min(range.end)
     }
@@ -53,16 +53,16 @@ pub(crate) struct ReceiveQueue {
     read: Offset,
     /// Next byte expected: the Data ACK.
     next: Offset,
-    /// Right edge that was promised. // rfc8684:W1
+    /// Right edge that was advertised. // rfc8684:W1
     edge: Offset,
-    /// The largest window that was ever told.
+    /// The largest window ever advertised.
     widest: u64,
     capacity: u32,
     /// Verified bytes beyond `next`.
     pub(crate) arrived: Order,
-    /// One for each subflow that is amid a mapping with a checksum.
+    /// One for each subflow in the middle of a mapping with a checksum.
     claims: Vec<Claim>,
-    /// Where the peer's stream ends, once it said so.
+    /// Where the peer's stream ends, by its DATA_FIN.
     end: Option<Offset>,
 }
 
@@ -95,12 +95,12 @@ impl ReceiveQueue {
         self.next + u64::from(self.finished())
     }
 
-    /// The peer said where its stream ends.
+    /// The peer's DATA_FIN is known.
     pub(crate) fn knows_end(&self) -> bool {
         self.end.is_some()
     }
 
-    /// The peer closed and everything before that is here.
+    /// The peer closed and everything before has arrived.
     pub(crate) fn finished(&self) -> bool {
         self.end == Some(self.next)
     }
@@ -110,12 +110,12 @@ impl ReceiveQueue {
         self.next - self.read
     }
 
-    /// Bytes wait for a hole before them to fill.
+    /// Bytes wait behind a hole.
     pub(crate) fn has_holes(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Begins with a smaller window. Nothing was told yet.
+    /// Starts with a smaller window, before any was advertised.
     pub(crate) fn restrict(&mut self, bytes: u32) {
         self.capacity = self.capacity.min(bytes);
         self.edge = Offset(u64::from(self.capacity));
@@ -130,12 +130,12 @@ impl ReceiveQueue {
         self.capacity = bytes;
     }
 
-    /// Bytes that can be taken now from the next expected one, for a subflow that keeps its own right edge.
+    /// Bytes that can be accepted now from the next expected one, for a subflow that keeps its own right edge.
     pub(crate) fn room(&self) -> u32 {
         u32::try_from((self.read + u64::from(self.capacity)).since(self.next)).unwrap_or(u32::MAX)
     }
 
-    /// Bytes beyond what has come, in order or not, that were promised room, or will be with the next segment.
+    /// Bytes beyond what has arrived, in order or not, for which room was advertised or will be with the next segment.
     pub(crate) fn open(&self) -> u64 {
         let waiting = self.held() as u64 - self.readable();
         self.possible().saturating_sub(waiting)
@@ -147,7 +147,7 @@ impl ReceiveQueue {
             .since(self.data_ack())
     }
 
-    /// The window to tell now, relative to the Data ACK. `step` is the smallest gain worth telling: one segment.
+    /// The window to advertise, relative to the Data ACK. `step` is the smallest gain worth it: one segment.
     // rfc8684:W1,W2 and RFC 9293 section 3.8.6.2.2
     pub(crate) fn window(&self, step: u32) -> u32 {
         let open = self.edge.since(self.data_ack());
@@ -160,7 +160,7 @@ impl ReceiveQueue {
         u32::try_from(told).unwrap_or(u32::MAX)
     }
 
-    /// A segment told the peer this window. A closed one promises nothing: the Data ACK may be beyond the edge already.
+    /// A segment advertised this window. A zero window promises nothing: the Data ACK may be beyond the edge already.
     pub(crate) fn told(&mut self, window: u32) {
         if window > 0 {
             self.edge = self.edge.max(self.data_ack() + u64::from(window));
@@ -168,7 +168,7 @@ impl ReceiveQueue {
         self.widest = self.widest.max(u64::from(window));
     }
 
-    /// The window has grown so much that the peer should hear of it without another reason.
+    /// The window has grown so much that a window update is due.
     pub(crate) fn update_due(&self, step: u32) -> bool {
         let (open, offer) = (
             self.edge.since(self.data_ack()),
@@ -177,7 +177,7 @@ impl ReceiveQueue {
         offer >= open * 2 && offer - open >= u64::from((step * 2).min(self.capacity / 2).max(1))
     }
 
-    /// Notes where the peer's stream ends; the first statement counts. False if it contradicts what arrived.
+    /// Notes where the peer's stream ends; the first DATA_FIN counts. False if it contradicts what is known.
     pub(crate) fn note_end(&mut self, end: Offset) -> bool {
         match self.end {
             Some(known) => known == end,
@@ -189,29 +189,28 @@ impl ReceiveQueue {
         }
     }
 
-    /// The stream is rewritten on its way: where it ends in the peer's numbers says nothing about where it ends here.
+    /// A middlebox rewrites the stream: the DATA_FIN's position in the peer's numbers is not the end here.
     pub(crate) fn forget_end(&mut self) -> Option<Offset> {
         self.end.take()
     }
 
-    /// Where what may come ends. Windows are told in units of their scale, rounded up. And a peer may go beyond the edge
-    /// in good faith: a subflow whose own numbers did not move keeps its old window (RFC 9293 section 3.10.7.4), and Linux
-    /// adds that to the newest Data ACK, which other subflows have moved. Dropped data, once acknowledged by the
-    /// subflow, would come again very slowly; taking it costs as much memory again as the widest window at most. That counts
-    /// from what the application has read: with each idle subflow that its peer turns to, the Data ACK moves by one more
-    /// old window.
+    /// Right limit of what is accepted. Windows are advertised in units of their scale, rounded up. And a peer may exceed the edge in good
+    /// faith: a subflow whose own numbers did not move keeps its old window (RFC 9293 section 3.10.7.4), and Linux adds that to the newest
+    /// Data ACK, which other subflows have moved. Dropped data, once acknowledged by the subflow, would be resent very slowly; accepting it
+    /// costs as much memory again as the widest window at most. That counts from what the application has read: with each idle subflow that
+    /// the peer turns to, the Data ACK advances by one more old window.
     fn limit(&self) -> Offset {
         let in_good_faith = self.data_ack() + self.widest;
         let most = self.read + u64::from(self.capacity) + self.widest;
         self.edge.max(in_good_faith.min(most)) + LARGEST_UNIT
     }
 
-    /// Bytes that can still be taken, counted from the next one expected.
+    /// Bytes that can still be accepted, from the next expected one on.
     pub(crate) fn allowance(&self) -> u32 {
         u32::try_from(self.limit().since(self.next)).unwrap_or(u32::MAX)
     }
 
-    /// Bytes that may still be taken beyond what is held, wherever in the window they lie.
+    /// Bytes that may still be accepted beyond what is held, wherever in the window they lie.
     pub(crate) fn spare(&self) -> u32 {
         let held = self.held() as u64;
         u32::try_from(self.limit().since(self.read).saturating_sub(held)).unwrap_or(u32::MAX)
@@ -223,7 +222,7 @@ impl ReceiveQueue {
         at.max(self.next).min(to)..to
     }
 
-    /// Takes bytes that need no further check. The first copy of a byte stays. Gives the new in-order bytes.
+    /// Accepts bytes that need no further check. The first copy of a byte stays. Returns the new in-order bytes.
     // rfc8684:D6,D25
     pub(crate) fn accept(
         &mut self,
@@ -258,8 +257,8 @@ impl ReceiveQueue {
         )
     }
 
-    /// Places the next bytes of a subflow's mapping whose checksum is still to be seen, and sums all of them. A mapping of
-    /// which not everything was [`Placed::Stored`] must not be [`ReceiveQueue::verified`].
+    /// Stores the next bytes of a subflow's mapping whose checksum is still to be verified, and sums all of them. A mapping of which not
+    /// everything was [`Placed::Stored`] must not be [`ReceiveQueue::verified`].
     pub(crate) fn place(
         &mut self,
         owner: SubflowId,
@@ -298,7 +297,7 @@ impl ReceiveQueue {
         (Placed::Stored, sum)
     }
 
-    /// The checksum of a subflow's mapping was right: its bytes count from now on. Gives the new in-order bytes.
+    /// The checksum of a subflow's mapping was correct: its bytes count from now on. Returns the new in-order bytes.
     pub(crate) fn verified(&mut self, owner: SubflowId, range: Range<Offset>) -> u64 {
         self.discard(owner);
         let clipped = self.clip(range.start, (range.end - range.start) as usize);
@@ -309,12 +308,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// The checksum of a subflow's mapping was wrong, or the subflow died: its bytes never were. // rfc8684:B8
+    /// The checksum of a subflow's mapping was wrong, or the subflow died: drops its unverified bytes. // rfc8684:B8
     pub(crate) fn discard(&mut self, owner: SubflowId) {
         self.claims.retain(|claim| claim.owner != owner);
     }
 
-    /// Bytes of this subflow that are not verified are in some of these places.
+    /// Unverified bytes of this subflow are in some part of this range.
     pub(crate) fn claims_any(&self, owner: SubflowId, range: Range<Offset>) -> bool {
         let mut claims = self.claims.iter().filter(|claim| claim.owner == owner);
         claims.any(|claim| !claim.common(&range).is_empty())
@@ -334,10 +333,10 @@ impl ReceiveQueue {
         }
     }
 
-    /// It would be one piece more than there may be.
+    /// It would be one piece more than allowed.
     fn scatters(&mut self, by: Option<SubflowId>, range: &Range<Offset>) -> bool {
         self.arrived.is_crowded() && range.start > self.next && {
-            // Pieces that touch become one.
+            // Adjacent pieces merge.
             let before = Offset(range.start.0 - 1);
             !self.arrived.overlaps(by, &(before..range.end + 1))
         }
@@ -347,7 +346,7 @@ impl ReceiveQueue {
         !self.arrived.overlaps(by, range) && self.claims.iter().all(|c| c.common(range).is_empty())
     }
 
-    /// Whether the part `range` of `bytes` (which start at `at`) is the same as what is claimed and does not count yet.
+    /// Whether the part `range` of `bytes` (which start at `at`) equals what is claimed and does not count yet.
     fn agrees(
         &mut self,
         by: Option<SubflowId>,
@@ -367,14 +366,14 @@ impl ReceiveQueue {
         })
     }
 
-    /// After the last byte that is stored.
+    /// End of the last byte stored.
     fn top(&self) -> Offset {
         let arrived = self.arrived.end().unwrap_or(self.next);
         let claimed = self.claims.iter().map(|claim| claim.end);
         claimed.fold(arrived.max(self.next), Offset::max)
     }
 
-    /// Writes the part `range` of `bytes` (which start at `at`), leaving out what has arrived before.
+    /// Writes the part `range` of `bytes` (which start at `at`), except what arrived before.
     fn write_new(&mut self, by: Option<SubflowId>, at: Offset, bytes: &[u8], range: Range<Offset>) {
         let part = |r: &Range<Offset>| &bytes[(r.start - at) as usize..(r.end - at) as usize];
         if !self.arrived.overlaps(by, &range) {
@@ -407,26 +406,26 @@ impl ReceiveQueue {
         n
     }
 
-    /// Bytes that are in place, whether they count or not.
+    /// Bytes that are stored, whether they count or not.
     pub(crate) fn copied(&self, range: Range<Offset>) -> Vec<u8> {
         let mut bytes = alloc::vec![0; (range.end - range.start) as usize];
         self.store.read(range.start.0, &mut bytes);
         bytes
     }
 
-    /// Nothing is in it and it holds much memory.
+    /// The queue is empty and holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
         self.top() == self.read && self.store.is_large()
     }
 
-    /// Gives memory back that was idle since the last call.
+    /// Releases memory that was idle since the last call.
     pub(crate) fn release_idle(&mut self) {
         if self.top() == self.read {
             self.store.release_idle(self.read.0);
         }
     }
 
-    /// The application will not read any more: what arrives is dropped from now on.
+    /// The application reads no more: drops everything that has arrived in order.
     pub(crate) fn skip(&mut self) {
         self.read = self.next;
         self.store.free_before(self.read.0);
@@ -440,7 +439,7 @@ impl ReceiveQueue {
         self.claims = Vec::new();
     }
 
-    /// Bytes that wait: for the application, for a hole to fill, or for their mapping's checksum.
+    /// Bytes that wait: for the application, behind a hole, or for their mapping's checksum.
     pub(crate) fn held(&self) -> usize {
         let claimed: u64 = self.claims.iter().map(|c| c.end - c.start).sum();
         (self.readable() + self.arrived.bytes() + claimed) as usize
@@ -502,7 +501,7 @@ mod tests {
         q.told(100_000);
         q.accept(None, Offset(0), &vec![1; 60_000]);
         q.told(q.window(1));
-        // Nothing was read, so 40,000 are left; an idle subflow of the peer still believes in 100,000.
+        // Nothing was read, so 40,000 are left; an idle subflow of the peer still assumes 100,000.
         assert_eq!(q.window(1), 40_000);
         let at = Offset(60_000);
         assert_eq!(
@@ -519,13 +518,13 @@ mod tests {
     }
 
     #[test]
-    fn however_many_old_windows_are_added_what_is_kept_counts_from_what_was_read() {
+    fn what_is_kept_counts_from_what_was_read_however_many_old_windows_are_added() {
         // rfc8684:W2,D25
         let mut q = ReceiveQueue::new(100_000, ReceiveAlgorithm::default());
         q.told(100_000);
         let mut read = 0;
         for round in 0..6 {
-            // Idle subflows, each with the window it was told at the beginning.
+            // Idle subflows, each with the window advertised at the beginning.
             for _ in 0..64 {
                 q.accept(None, q.next(), &vec![1; 100_000]);
                 q.told(q.window(1));
@@ -540,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn the_promised_edge_stays_when_the_buffer_shrinks() {
+    fn the_advertised_edge_stays_when_the_buffer_shrinks() {
         // rfc8684:W1
         let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         assert_eq!(q.window(1), 1000);
@@ -552,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn small_gains_of_window_are_not_told() {
+    fn small_window_gains_are_not_advertised() {
         let mut q = ReceiveQueue::new(10_000, ReceiveAlgorithm::default());
         q.told(10_000);
         q.accept(None, Offset(0), &[1; 10_000]);
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_fin_counts_only_when_everything_before_it_is_here() {
+    fn a_data_fin_counts_only_when_everything_before_it_has_arrived() {
         // rfc8684:F1,F3
         let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         q.accept(None, Offset(0), b"ab");
@@ -601,10 +600,10 @@ mod tests {
     }
 
     #[test]
-    fn data_that_travels_twice_counts_as_soon_as_one_copy_is_whole() {
+    fn data_sent_twice_counts_as_soon_as_one_copy_is_complete() {
         let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         q.place(A, Offset(0), b"abc", None);
-        // The rest of that mapping is held up; the same data comes over another subflow, in other pieces.
+        // The rest of that mapping is delayed; the same data arrives on another subflow, in other pieces.
         assert_eq!(q.place(B, Offset(0), b"ab", None).0, Placed::Stored);
         assert_eq!(q.place(B, Offset(2), b"cdef", None).0, Placed::Stored);
         assert_eq!(q.verified(B, Offset(0)..Offset(6)), 6);

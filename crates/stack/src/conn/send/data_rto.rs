@@ -1,8 +1,8 @@
-//! The connection's own timers. Each is a moment or nothing; the earliest is the deadline.
+//! The data-level retransmission timer (RFC 8684 section 3.3.6). Owns the deadline, never what is resent.
 
 use manypath_tcp::time::{Duration, Instant};
 
-/// Longest wait between data-level repetitions.
+/// Longest interval between data-level retransmissions.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What is outstanding at data level.
@@ -12,17 +12,17 @@ pub(crate) enum Outstanding {
     Nothing,
     /// Data or a DATA_FIN without Data ACK.
     Data,
-    /// Only a closed window holds data back.
+    /// Only a closed window blocks data.
     Window,
 }
 
-/// Repeats at data level what the subflows cannot know to be missing (RFC 8684 section 3.3.6). // rfc8684:R3
+/// Times the resending of what subflows cannot know to be missing (RFC 8684 section 3.3.6). // rfc8684:R3
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DataTimer {
     at: Option<Instant>,
-    /// When it was started last.
+    /// When it was last started.
     began: Option<Instant>,
-    /// When it was started first since the peer acknowledged anything new.
+    /// When it was first started since the last new Data ACK.
     since: Option<Instant>,
     backoffs: u8,
     window: bool,
@@ -33,32 +33,32 @@ impl DataTimer {
         self.at
     }
 
-    /// When it was started last.
+    /// When it was last started.
     pub(crate) fn began(&self) -> Option<Instant> {
         self.began
     }
 
-    /// Since when the peer has not acknowledged what is outstanding.
+    /// Since when what is outstanding has no new Data ACK.
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         self.since
     }
 
-    /// It expired since the peer acknowledged anything new.
+    /// It expired since the last new Data ACK.
     pub(crate) fn has_expired(&self) -> bool {
         self.backoffs > 0
     }
 
-    /// It expired more than once since the peer acknowledged anything new.
+    /// It expired more than once since the last new Data ACK.
     pub(crate) fn repeats(&self) -> bool {
         self.backoffs > 1
     }
 
-    /// It expired once more after that.
+    /// It expired more than twice since that ACK.
     pub(crate) fn repeats_in_vain(&self) -> bool {
         self.backoffs > 2
     }
 
-    /// Stops the timer if it should not run. True if it should and does not: [`start`](Self::start) it.
+    /// Stops the timer if nothing is outstanding. True if it has to be started: see [`start`](Self::start).
     pub(crate) fn follow(&mut self, outstanding: Outstanding) -> bool {
         match outstanding {
             Outstanding::Nothing => {
@@ -73,20 +73,20 @@ impl DataTimer {
         }
     }
 
-    /// Waits for a time-out from now on, longer after each that passed in vain.
+    /// Starts a time-out from now, doubled for each one that expired before.
     pub(crate) fn start(&mut self, now: Instant, rto: Duration) {
         self.at = Some(now + backed_off(rto, self.backoffs));
         self.began = Some(now);
         self.since.get_or_insert(now);
     }
 
-    /// As [`start`](Self::start), where that is sooner than it is due by now.
+    /// As [`start`](Self::start), if that is earlier than the current deadline.
     pub(crate) fn start_at_latest(&mut self, now: Instant, rto: Duration) {
         let due = now + backed_off(rto, self.backoffs);
         self.at = self.at.map(|at| at.min(due));
     }
 
-    /// The peer acknowledged something new.
+    /// A new Data ACK arrived.
     pub(crate) fn progress(&mut self) {
         (self.at, self.since) = (None, None);
         self.backoffs = 0;
@@ -99,13 +99,12 @@ impl DataTimer {
         }
     }
 
-    /// Its moment has come.
+    /// The deadline has passed.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.at.is_some_and(|at| at <= now)
     }
 
-    /// It is due. True if a time-out has passed since it began, by what is known now; it then waits twice as long for the next
-    /// time.
+    /// It is due. True if a time-out has passed since it was started, by the current RTO; the next one is then twice as long.
     pub(crate) fn fire(&mut self, now: Instant, rto: Duration) -> bool {
         let began = self.began.unwrap_or(now);
         let due = began + backed_off(rto, self.backoffs);
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_until_there_is_progress() {
+    fn time_outs_double_until_a_new_data_ack() {
         // rfc8684:R3
         let rto = Duration::from_millis(100);
         let mut t = DataTimer::default();
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_from_its_beginning_by_what_is_known_when_it_is_due() {
+    fn an_expiry_is_judged_by_the_current_rto_since_the_start() {
         // rfc8684:R3
         let (short, long) = (Duration::from_millis(100), Duration::from_millis(250));
         let start = Instant::from_secs(1);
@@ -165,7 +164,7 @@ mod tests {
         t.start(start, short);
         assert!(!t.fire(start + short, long), "put off");
         assert_eq!(t.deadline(), Some(start + long));
-        // What was slow has arrived.
+        // The RTO has become short again.
         t.start_at_latest(start + short, short);
         assert_eq!(t.deadline(), Some(start + short + short));
         t.start_at_latest(start + short + short, short);

@@ -1,7 +1,7 @@
-//! The connection's send queue: bytes of the application until the peer has them for good.
+//! The connection's send queue: the application's bytes until both levels acknowledged them (RFC 8684 section 3.3.5).
 //!
-//! Owns the bytes, what was sent of them, what the peer acknowledged at data level, its window, the DATA_FIN,
-//! and what has to be sent again on another subflow. Which subflow carries what is not its business.
+//! Owns the bytes, what was sent of them, the Data ACK, the peer's window, the DATA_FIN, and what has to be reinjected. Must never know
+//! which subflow carries what.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -14,34 +14,34 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::send::ring::ByteRing;
 use crate::ids::SubflowId;
 
-/// A part of the stream that a failed subflow carried and that should travel on another.
+/// A part of the stream that a failed subflow carried and that another should carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reinjection {
     pub(crate) from: Offset,
     pub(crate) to: Offset,
-    /// The subflow that has it in flight already, if that still lives.
+    /// The subflow that has it in flight already, if still alive.
     pub(crate) avoid: Option<SubflowId>,
 }
 
-/// Bytes that may always wait, within the buffer's size, whatever is in flight.
+/// Bytes that may always be queued, within the buffer's size, whatever is in flight.
 const SHORT_QUEUE: u64 = 256 * 1024;
 /// The same while memory is short.
 const FRUGAL_QUEUE: u64 = 16 * 1024;
 
-/// Unsent bytes that are worth sending at once, whatever the application does next: eight bursts. The receiver of a
-/// train is woken once for it, and not once for each burst.
+/// Unsent bytes that are worth sending at once, whatever the application does next: eight bursts. The receiver wakes once for the train,
+/// and not once for each burst.
 const TRAIN: u64 = 512 * 1024;
 
-/// Reinjections that may wait; what is beyond is said again by its own subflow, or by the data-level timer.
+/// Maximum queued reinjections; the rest is left to the subflow's own retransmission, or to the data-level timer.
 const MOST_REINJECTIONS: usize = 4096;
 
-/// Reinjections among which the next one is chosen.
+/// Reinjections searched for the next one.
 const MOST_LOOKED_AT: usize = 16;
 
-/// The right edge where the subflow alone obeys the peer's window.
+/// The right edge where only the subflow obeys the peer's window.
 const OPEN: Offset = Offset(u64::MAX);
 
-/// How far the close of our direction has come.
+/// State of the close of our direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinState {
     /// The application may still write.
@@ -54,12 +54,12 @@ pub(crate) enum FinState {
     Acked,
 }
 
-/// What a Data ACK did.
+/// Effect of a Data ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataAcked {
     /// Bytes newly acknowledged.
     pub(crate) bytes: u64,
-    /// Our DATA_FIN is acknowledged by it.
+    /// It acknowledged our DATA_FIN.
     pub(crate) fin: bool,
     /// The window's right edge moved.
     pub(crate) window_grew: bool,
@@ -81,18 +81,18 @@ pub(crate) struct SendQueue {
     /// Right edge of the peer's window. // rfc8684:W1,W2
     edge: Offset,
     capacity: u32,
-    /// What the paths call for, where buffers are tuned.
+    /// The buffer that the paths need, with auto-tuning.
     tuned: Option<u64>,
     pub(crate) fin: FinState,
-    /// It was said, and may have been lost.
+    /// It was sent, and may have been lost.
     pub(crate) fin_lost: bool,
-    /// When it was said last.
+    /// When it was last sent.
     fin_said: Option<Instant>,
-    /// How often a time-out at data level passed since it was said first.
+    /// Data-level time-outs that passed since it was first sent.
     fin_unheard: u8,
-    /// The end of what was sent more than once above the subflows.
+    /// The end of what was sent more than once at data level.
     repeated_to: Offset,
-    /// The last byte of all, which the ring holds no more: a DATA_FIN may still need it.
+    /// The final byte, if the ring no longer holds it: a fallback may need it.
     last: Option<u8>,
     /// Memory is short.
     frugal: bool,
@@ -135,17 +135,17 @@ impl SendQueue {
         self.end
     }
 
-    /// Right edge of the peer's window; none where the subflow alone has one.
+    /// Right edge of the peer's window; none where only the subflow has one.
     pub(crate) fn edge(&self) -> Option<Offset> {
         Some(self.edge).filter(|edge| *edge < OPEN)
     }
 
-    /// Buffers are tuned no longer.
+    /// Stops auto-tuning.
     pub(crate) fn untune(&mut self) {
         self.tuned = None;
     }
 
-    /// The buffer that the paths call for.
+    /// Sets the buffer that the paths need.
     pub(crate) fn tune(&mut self, bytes: u64) {
         self.tuned = Some(bytes);
     }
@@ -159,12 +159,11 @@ impl SendQueue {
         self.limit().saturating_sub(self.end - self.una) as usize
     }
 
-    /// Bytes that may wait at this moment: what is in flight three times over, so that the window can double and there
-    /// is always something to send, but no more. A short queue stays in the cache, and what the application writes
-    /// leaves soon.
+    /// Bytes that may be queued now: three times what is in flight, so that the window can double and there is always something to send,
+    /// but no more. A short queue stays in the cache, and what the application writes leaves soon.
     fn limit(&self) -> u64 {
         let in_flight = self.next - self.una;
-        // Twice as much again as was measured, for the same reason.
+        // Twice what was measured, for the same reason.
         let tuned = self.tuned.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
         (in_flight * 3)
             .min(tuned)
@@ -176,8 +175,7 @@ impl SendQueue {
             .min(u64::from(self.capacity))
     }
 
-    /// Half of what may wait does: the application has much to send. A writer that was woken for a quarter of the room fills
-    /// it at once.
+    /// Half of what may be queued is: the application has much to send. A writer woken for a quarter of the room fills it at once.
     pub(crate) fn is_busy(&self) -> bool {
         let most = self.limit().min(self.window());
         (self.end - self.una) * 2 > most
@@ -188,7 +186,7 @@ impl SendQueue {
         self.frugal = frugal;
     }
 
-    /// A writer that found no room is woken for a quarter of the buffer, not for every acknowledgement.
+    /// Wakes a writer that found no room for a quarter of the buffer, not for every acknowledgement.
     pub(crate) fn room_is_worth_telling(&self) -> bool {
         self.room() as u64 >= (self.limit() / 4).max(1)
     }
@@ -198,7 +196,7 @@ impl SendQueue {
         self.end - self.una
     }
 
-    /// Takes what fits of the application's bytes and says how many.
+    /// Takes the application's bytes that fit and returns how many.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len().min(self.room());
         if n > 0 {
@@ -210,8 +208,8 @@ impl SendQueue {
         n
     }
 
-    /// What was written can wait for what is written next: an acknowledgement will come that sends it at the latest,
-    /// there is room to write, and it is no full train yet.
+    /// What was written can wait for the next write: an acknowledgement will come that sends it at the latest, there is room to write, and
+    /// the train is not full.
     pub(crate) fn may_gather(&self) -> bool {
         let unsent = self.end - self.next;
         self.fin == FinState::Open && self.next > self.una && unsent < TRAIN && self.room() > 0
@@ -222,12 +220,12 @@ impl SendQueue {
         self.next == self.end
     }
 
-    /// So many new bytes are the last ones of the stream.
+    /// The stream ends after this many new bytes.
     pub(crate) fn ends_behind(&self, bytes: u64) -> bool {
         self.fin != FinState::Open && self.next + bytes == self.end
     }
 
-    /// The DATA_FIN is to be said now, behind all data. // rfc8684:F1
+    /// The DATA_FIN is due, after all data. // rfc8684:F1
     pub(crate) fn owes_fin(&self) -> bool {
         let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();
         self.all_sent() && (self.fin == FinState::Queued || again)
@@ -243,12 +241,12 @@ impl SendQueue {
         self.edge.since(self.una).min(u64::from(self.capacity))
     }
 
-    /// New bytes that the peer's window lets go.
+    /// New bytes that the peer's window allows.
     pub(crate) fn sendable(&self) -> u64 {
         self.end.min(self.edge).since(self.next)
     }
 
-    /// New bytes wait and the peer's window does not let one of them go.
+    /// New bytes wait and the peer's window allows none of them.
     pub(crate) fn blocked_by_window(&self) -> bool {
         self.end > self.next && self.edge <= self.next
     }
@@ -259,7 +257,7 @@ impl SendQueue {
         debug_assert!(self.next <= self.end, "sent more than was written");
     }
 
-    /// Takes a Data ACK and, where it is not behind, the window that came with it.
+    /// Takes a Data ACK and its window, whose right edge never moves left.
     // rfc8684:D20,D24,W1,W5,W6
     pub(crate) fn data_ack(&mut self, ack: Offset, window: u64) -> DataAcked {
         let fin = u64::from(matches!(self.fin, FinState::Sent | FinState::Acked));
@@ -289,7 +287,7 @@ impl SendQueue {
         done
     }
 
-    /// With plain TCP the subflow's acknowledgement is the only one. // rfc8684:B13
+    /// After fallback the subflow's acknowledgement is the only one. // rfc8684:B13
     pub(crate) fn subflow_acked(&mut self, upto: Offset) -> u64 {
         let upto = upto.min(self.next);
         let bytes = upto.since(self.una);
@@ -297,17 +295,17 @@ impl SendQueue {
         bytes
     }
 
-    /// What has no Data ACK is sent anew, as if it never had been.
+    /// Resends what has no Data ACK as new data.
     pub(crate) fn rewind(&mut self) {
         self.next = self.una;
     }
 
-    /// With plain TCP the subflow alone obeys the window.
+    /// After fallback only the subflow obeys the window.
     pub(crate) fn open_window(&mut self) {
         self.edge = OPEN;
     }
 
-    /// Frees the bytes before `held`, the least position that a subflow may still have to repeat.
+    /// Frees the bytes before `held`, the lowest position that a subflow may still retransmit.
     // rfc8684:D21,R2
     pub(crate) fn free(&mut self, held: Option<Offset>) {
         let upto = held.map_or(self.una, |h| h.min(self.una));
@@ -319,13 +317,13 @@ impl SendQueue {
         self.base = self.base.max(upto);
     }
 
-    /// Everything but the DATA_FIN has its Data ACK.
+    /// Everything except the DATA_FIN has its Data ACK.
     pub(crate) fn lacks_fin_only(&self) -> bool {
         let said = matches!(self.fin, FinState::Queued | FinState::Sent);
         said && self.all_sent() && self.una == self.end
     }
 
-    /// The DATA_FIN left.
+    /// The DATA_FIN was sent.
     pub(crate) fn note_fin_said(&mut self, now: Instant) {
         if self.fin == FinState::Queued {
             self.fin = FinState::Sent;
@@ -334,47 +332,47 @@ impl SendQueue {
         self.fin_said = Some(now);
     }
 
-    /// A time-out at data level passed, and the DATA_FIN, if it was said, has no Data ACK.
+    /// A data-level time-out passed, and the DATA_FIN, if it was sent, has no Data ACK.
     pub(crate) fn note_fin_unheard(&mut self) {
         self.fin_unheard = self
             .fin_unheard
             .saturating_add(u8::from(self.fin == FinState::Sent));
     }
 
-    /// The DATA_FIN was said by itself more than once, and nobody heard it for as many time-outs at data level. // rfc8684:F2
+    /// The DATA_FIN was sent alone more than once, without Data ACK for as many data-level time-outs. // rfc8684:F2
     pub(crate) fn fin_is_unheard(&self) -> bool {
         self.fin == FinState::Sent && self.fin_unheard > 1
     }
 
-    /// All data has its Data ACK, which a DATA_FIN that was said so long ago would have had as well: it is lost. // rfc8684:F2
+    /// All data has its Data ACK, which would cover a DATA_FIN that was sent so long ago: it is lost. // rfc8684:F2
     pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
         let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
         self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
     }
 
-    /// The last byte of all can be sent again.
+    /// The final byte can be resent.
     pub(crate) fn knows_last_byte(&self) -> bool {
         self.end > self.base || self.last.is_some()
     }
 
-    /// The byte at this position, if it is the last one of all and the ring holds it no more.
+    /// The byte at this position, if it is the final one and no longer in the ring.
     pub(crate) fn last_byte(&self, at: Offset) -> Option<u8> {
         self.last.filter(|_| at + 1 == self.end)
     }
 
-    /// Nothing is in it and it holds much memory.
+    /// The queue is empty and holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
         self.base == self.end && self.ring.is_large()
     }
 
-    /// Gives memory back that was idle since the last call.
+    /// Releases memory that was idle since the last call.
     pub(crate) fn release_idle(&mut self) {
         if self.base == self.end {
             self.ring.release_idle();
         }
     }
 
-    /// Acknowledged bytes that are only kept because some subflow still carries them.
+    /// Acknowledged bytes kept only because a subflow still carries them.
     pub(crate) fn pinned(&self) -> u64 {
         self.una - self.base
     }
@@ -383,7 +381,7 @@ impl SendQueue {
         self.capacity
     }
 
-    /// Copies bytes of the acknowledged, still held part for a subflow that keeps them itself from now on.
+    /// Copies acknowledged bytes, still held, for a subflow that keeps them itself from now on.
     pub(crate) fn copy_out(&self, range: Range<Offset>) -> Box<[u8]> {
         let mut bytes = alloc::vec![0; (range.end - range.start) as usize].into_boxed_slice();
         self.ring.read(range.start.0, &mut bytes);
@@ -395,7 +393,7 @@ impl SendQueue {
         at >= self.base
     }
 
-    /// Copies payload into a packet; with a sum where somebody needs one.
+    /// Copies payload into a packet; with its sum if `sum`.
     pub(crate) fn payload(&self, at: Offset, out: &mut [u8], sum: bool) -> Sum {
         if sum {
             return self.ring.read_and_sum(at.0, out);
@@ -404,7 +402,7 @@ impl SendQueue {
         Sum::ZERO
     }
 
-    /// Payload where it lies, for a device that fetches it itself; with its sum where somebody needs one.
+    /// Payload in place, for a device that gathers it itself; with its sum if `sum`.
     pub(crate) fn lent(&self, at: Offset, len: usize, sum: bool) -> ([&[u8]; 2], Sum) {
         let (a, b) = self.ring.slices(at.0, len);
         let sum = if sum {
@@ -415,15 +413,15 @@ impl SendQueue {
         ([a, b], sum)
     }
 
-    /// Asks that a part be sent again on another subflow than `avoid`.
+    /// Queues a part for reinjection on another subflow than `avoid`.
     pub(crate) fn reinject(&mut self, range: Range<Offset>, avoid: Option<SubflowId>) {
         let from = range.start.max(self.una);
         if from >= range.end {
             return;
         }
-        // The oldest first: it is what the reader waits for.
+        // The oldest first: the reader waits for it.
         let at = self.reinjections.partition_point(|r| r.from <= from);
-        // Mappings come in order, so a run of them becomes one entry.
+        // Mappings come in order, so consecutive ones become one entry.
         let mut before = self.reinjections.range_mut(..at).rev().take(MOST_LOOKED_AT);
         if let Some(part) = before.find(|r| r.avoid == avoid && r.to >= from) {
             part.to = part.to.max(range.end);
@@ -437,7 +435,7 @@ impl SendQueue {
         }
     }
 
-    /// What should be sent again next: the oldest part for which another subflow can be found than the one to be avoided.
+    /// The next reinjection: the oldest part for which another subflow can be found than the one to be avoided.
     pub(crate) fn reinjection(
         &self,
         possible: impl Fn(Option<SubflowId>) -> bool,
@@ -449,7 +447,7 @@ impl SendQueue {
         looked_at.copied().find(|r| possible(r.avoid))
     }
 
-    /// The first bytes of a reinjection from here on are on their way.
+    /// The first bytes of a reinjection from here on were sent.
     pub(crate) fn reinjected(&mut self, from: Offset, bytes: u32) {
         self.note_repeated(from + u64::from(bytes));
         self.bytes_reinjected += u64::from(bytes);
@@ -471,22 +469,22 @@ impl SendQueue {
         }
     }
 
-    /// Bytes before this went a second time, on another subflow or under other numbers.
+    /// Bytes before this were sent twice, on another subflow or under other SSNs.
     pub(crate) fn note_repeated(&mut self, to: Offset) {
         self.repeated_to = self.repeated_to.max(to);
     }
 
-    /// Data that ends here may be wholly old where it arrives: the peer acknowledged it, or it went another way as well.
+    /// Data that ends here may be all old to the peer: it was acknowledged, or sent another way as well.
     pub(crate) fn may_be_old(&self, to: Offset) -> bool {
         to <= self.una || to <= self.repeated_to
     }
 
-    /// What waits to be sent elsewhere because this subflow was silent need not be: it was only late.
+    /// Drops reinjections for a subflow that seemed unresponsive: it was only late.
     pub(crate) fn forget_reinjections_from(&mut self, late: SubflowId) {
         self.reinjections.retain(|r| r.avoid != Some(late));
     }
 
-    /// A subflow is gone: nobody has to avoid it any more.
+    /// A subflow is gone: no reinjection has to avoid it any more.
     pub(crate) fn unavoid(&mut self, gone: SubflowId) {
         for r in &mut self.reinjections {
             if r.avoid == Some(gone) {
@@ -495,7 +493,7 @@ impl SendQueue {
         }
     }
 
-    /// Nothing is sent a second time above the subflows any more.
+    /// Drops all reinjections: data-level retransmission ends.
     pub(crate) fn forget_all_reinjections(&mut self) {
         self.reinjections.clear();
     }
@@ -517,7 +515,7 @@ impl SendQueue {
         self.reinjections.rotate_right(left);
     }
 
-    /// Forgets what was never sent. What is in flight stays, because its subflow may have to repeat it before it ends.
+    /// Drops unsent data. What is in flight stays, because its subflow may have to retransmit it before it ends.
     pub(crate) fn cut(&mut self) {
         if self.next < self.end {
             // What was sent is not the whole stream, which therefore has no end.
@@ -527,7 +525,7 @@ impl SendQueue {
         self.reinjections.clear();
     }
 
-    /// The stream has no end: a DATA_FIN that never left does not leave any more.
+    /// The stream has no end: a DATA_FIN that was never sent is not sent any more.
     pub(crate) fn withdraw_fin(&mut self) {
         if self.fin == FinState::Queued {
             self.fin = FinState::Open;
@@ -597,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_fin_is_unheard_after_two_time_outs_whatever_data_is_acknowledged_between() {
+    fn a_data_fin_has_failed_after_two_time_outs_whatever_data_is_acknowledged_between() {
         // rfc8684:F2
         let mut q = filled(600);
         q.fin = FinState::Queued;
@@ -614,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_wait_for_each_other_only_while_acknowledgements_are_on_their_way() {
+    fn writes_are_gathered_only_while_acknowledgements_are_on_their_way() {
         let mut q = SendQueue::new(4 << 20);
         q.data_ack(Offset::ZERO, 4 << 20);
         let write = |q: &mut SendQueue, bytes: usize| {
@@ -660,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_last_is_known_once_the_writer_ended() {
+    fn the_end_of_the_stream_is_known_once_the_writer_closed() {
         let mut q = filled(30);
         assert!(!q.ends_behind(30), "more may be written");
         q.fin = FinState::Queued;
@@ -670,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_fin_takes_one_place_and_is_acknowledged_by_it() {
+    fn a_data_fin_takes_one_sequence_number_and_is_acknowledged_by_it() {
         // rfc8684:F1,F3
         let mut q = filled(10);
         q.sent(10);
@@ -719,7 +717,7 @@ mod tests {
         q.reinjected(Offset(100), 150);
         let first = |q: &SendQueue| q.reinjection(|_| true).map(|r| (r.from, r.to, r.avoid));
         assert_eq!(first(&q), Some((Offset(200), Offset(400), two)));
-        // Both have begun by then, and both go on there.
+        // Both start before the Data ACK, and both continue from it.
         q.data_ack(Offset(300), 10_000);
         assert_eq!(first(&q), Some((Offset(300), Offset(400), two)));
         q.reinjected(Offset(300), 100);
@@ -731,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_and_what_has_no_way_holds_nothing_back() {
+    fn the_oldest_reinjection_goes_first_and_one_without_a_subflow_blocks_no_other() {
         let mut q = filled(1000);
         q.sent(1000);
         let (one, two) = (Some(SubflowId(1)), Some(SubflowId(2)));

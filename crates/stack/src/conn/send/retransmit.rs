@@ -1,20 +1,19 @@
-//! Data-level retransmission: what the subflows think has arrived and the connection at the other end does not have
-//! (RFC 8684 section 3.3.6).
+//! Data-level retransmission: what subflows have acknowledged and the peer's connection lacks (RFC 8684 section 3.3.6).
 //!
-//! Owns which part is repeated; when, the data timer says. Must never repeat what a working subflow still carries.
+//! Owns which part is resent; the data timer decides when. Must never resend what a working subflow still carries.
 
 use crate::conn::Conn;
 use crate::conn::subflow::Subflow;
 use crate::ids::SubflowId;
 
-/// Bytes that are repeated before the peer has shown that it lacks them.
+/// Bytes resent before the peer has shown that it lacks them.
 pub(in crate::conn) const REPEATED_AT_ONCE: u64 = 64 * 1024;
 
 impl Conn {
-    /// Repeats at most so many bytes from the first one without Data ACK on. // rfc8684:R3
+    /// Resends at most this many bytes from the first one without Data ACK on. // rfc8684:R3
     pub(in crate::conn) fn repeat_missing(&mut self, most: u64) {
         let una = self.send.una();
-        // A silent subflow repeats for itself alone what others were to carry in its place.
+        // Data in flight on an unresponsive subflow is resent, unless all are unresponsive.
         let silent_too = !self.has_responsive();
         let moving = self.subflows.iter();
         let moving = moving.filter(|sf| silent_too || sf.answers());
@@ -32,7 +31,7 @@ impl Conn {
         }
     }
 
-    /// New data has its Data ACK. If that is all that was repeated and no byte more, what follows is missing as well.
+    /// New data has its Data ACK. If it ends exactly where the resent part does, what follows is missing as well.
     pub(in crate::conn) fn repeat_next(&mut self) {
         let (una, upto) = (self.send.una(), self.repeated_to);
         if upto.is_some_and(|upto| una >= upto) {
@@ -43,12 +42,12 @@ impl Conn {
         }
     }
 
-    /// The subflow that acknowledged what the connection at the other end does not have, where another one can carry it.
+    /// The subflow that acknowledged data without a Data ACK, if another one can carry it.
     fn subflow_acked_only_by(&self) -> Option<SubflowId> {
         let una = self.send.una();
         let subflow_acked_only = |sf: &Subflow| sf.has_subflow_acked_only(una);
         let found = self.subflows.iter().find(|sf| subflow_acked_only(sf))?;
-        // A backup carries data only where nothing better is left. // rfc8684:P1
+        // A backup carries data only if nothing better is left. // rfc8684:P1
         let takes = |sf: &Subflow| sf.answers() && (found.is_backup() || !sf.is_backup());
         let mut others = self.subflows.iter().filter(|sf| !subflow_acked_only(sf));
         others.any(takes).then(|| found.id())

@@ -1,8 +1,8 @@
-//! A byte store addressed by stream offset: the memory behind the send queue, where all bytes leave
-//! in the order in which they came and lie next to each other for a device that fetches them itself.
+//! A byte store addressed by stream offset: the memory behind the send queue, where all bytes leave in the order in which they came and lie
+//! contiguously for a device that gathers them itself.
 //!
-//! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its user keeps
-//! the bounds and hands in the live range when it has to grow.
+//! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its user keeps the bounds and passes the
+//! live range when it has to grow.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -23,7 +23,7 @@ pub(crate) struct ByteRing {
     buf: Vec<u8>,
     /// At most this much of it was ever written, in whole pages: what it takes from an operating system.
     touched: usize,
-    /// Room was asked for since the last call of `release_idle`.
+    /// `reserve` was called since the last call of `release_idle`.
     used: bool,
 }
 
@@ -72,15 +72,15 @@ impl ByteRing {
         self.buf.len() > KEEP
     }
 
-    /// Gives the memory back if nobody asked for room since the last call; called from time to time while nothing in
-    /// it is live. A busy stream is empty many times a second, and fresh memory costs more than the copy into it.
+    /// Releases the memory if no room was reserved since the last call; called periodically while nothing in it is live. A busy stream is
+    /// empty many times a second, and fresh memory costs more than the copy into it.
     pub(crate) fn release_idle(&mut self) {
         if !core::mem::take(&mut self.used) {
             self.clear();
         }
     }
 
-    /// Gives all memory back.
+    /// Releases all memory.
     pub(crate) fn clear(&mut self) {
         self.buf = Vec::new();
         self.touched = 0;

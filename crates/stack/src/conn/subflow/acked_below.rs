@@ -1,22 +1,22 @@
-//! Parts of the stream that one subflow acknowledged and that have no Data ACK.
+//! Ranges of the stream acknowledged at subflow level without a Data ACK (RFC 8684 section 3.3.6).
 //!
-//! Most wait at the other end for what comes on other subflows. But where options stop passing, or something changes payload,
-//! the other end has thrown them away, and only the connection above can send them again (RFC 8684 section 3.3.6).
+//! Most wait in the peer's reordering queue for data of other subflows. But where options stop passing, or a middlebox changes
+//! payload, the peer has discarded them, and only the connection can send them again. Owns these ranges; must never grow without bound.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::conn::dss::offset::Offset;
 
-/// Parts that are remembered; of more, the data-level timer takes care.
+/// Ranges that are kept; the data-level timer covers any more.
 const MOST: usize = 64;
 
-/// What one subflow swallowed, in the order in which it did.
+/// Ranges that one subflow acknowledged without a Data ACK, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct SubflowAckedOnly(VecDeque<Range<Offset>>);
 
 impl SubflowAckedOnly {
-    /// The subflow acknowledged this part, and there is no Data ACK beyond `una`.
+    /// The subflow acknowledged this range, and there is no Data ACK beyond `una`.
     pub(crate) fn note(&mut self, part: Range<Offset>, una: Offset) {
         if part.end <= una {
             return;
@@ -29,19 +29,19 @@ impl SubflowAckedOnly {
         }
     }
 
-    /// There are Data ACKs up to here. (What is behind a later part goes with it: nobody asks for it.)
+    /// Drops ranges with a Data ACK. (One behind a later range stays until that is acknowledged: it is never looked up.)
     pub(crate) fn acked(&mut self, una: Offset) {
         while self.0.front().is_some_and(|part| part.end <= una) {
             self.0.pop_front();
         }
     }
 
-    /// This byte is among them.
+    /// This byte is in one of the ranges.
     pub(crate) fn contains(&self, at: Offset) -> bool {
         self.0.iter().any(|part| part.contains(&at))
     }
 
-    /// The first of them that ends behind `from`.
+    /// The first of the ranges that ends behind `from`.
     pub(in crate::conn) fn first_behind(&self, from: Offset) -> Option<&Range<Offset>> {
         self.0
             .iter()
@@ -49,7 +49,7 @@ impl SubflowAckedOnly {
             .min_by_key(|part| part.start)
     }
 
-    /// All of them, which are none then.
+    /// Takes all ranges out.
     pub(crate) fn take(&mut self) -> VecDeque<Range<Offset>> {
         core::mem::take(&mut self.0)
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_part() {
+    fn adjacent_ranges_are_merged() {
         let mut all = SubflowAckedOnly::default();
         all.note(part(10, 20), Offset(0));
         all.note(part(20, 30), Offset(0));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_ack_takes_parts_away() {
+    fn a_data_ack_removes_ranges() {
         let mut all = SubflowAckedOnly::default();
         all.note(part(0, 10), Offset(10));
         assert!(!all.contains(Offset(5)), "acknowledged before");

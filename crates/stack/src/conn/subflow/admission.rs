@@ -1,10 +1,10 @@
-//! Places for subflows where all of them are taken, and a join asks for one.
+//! Admission of subflows: which join is accepted when the limit is reached (RFC 8684 sections 3.2 and 3.6).
 //!
-//! Who only receives never learns by itself that a path is dead, and such a subflow would keep its place for good. So those
-//! that were not heard lately are asked, and the join waits: its SYN comes again a second later. If one is silent then, the join
-//! is answered, one beyond the limit, and has the place as soon as it has proved that it is the peer's: tokens may be overheard
-//! and sources be made up, and silence may be an outage that is over in a moment. What answers keeps its place. A join of our own
-//! is begun beyond the limit as well where one of ours is silent, or only a backup.
+//! A pure receiver never detects a dead path by itself, and such a subflow would count for good. So subflows not received on lately
+//! are probed, and the join waits: its SYN is repeated a second later. If a subflow is unresponsive then, the join gets a SYN/ACK,
+//! one beyond the limit, and evicts that subflow once its HMAC is verified: tokens may be overheard and sources spoofed,
+//! and an outage may end in a moment. A responsive subflow must never be evicted, save a backup: a join of our own
+//! is begun beyond the limit where one is unresponsive, or only a backup.
 
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
@@ -15,32 +15,32 @@ use crate::conn::subflow::{HandshakeState, Subflow, Uplink};
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 
-/// A peer that is there has proved itself by then: it is when our SYN/ACK is repeated (RFC 6298 section 2). A subflow that was
-/// heard so lately is not asked.
+/// When our SYN/ACK is repeated (RFC 6298 section 2): a genuine peer has authenticated by then. A subflow received on
+/// so lately is not probed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Subflows that one SYN can have asked.
+/// Subflows that one SYN can have probed.
 const MOST_ASKED: usize = 8;
-/// Questions to each, since one may get lost.
+/// Probes to each, since one may get lost.
 const QUESTIONS: u8 = 3;
-/// Least time between them. The SYN comes again after three of these.
+/// Least time between them. The SYN is repeated after three of these.
 const LEAST_PAUSE: Duration = Duration::from_millis(300);
-/// How long silence counts after the last question: the first repetitions of a SYN come within it.
+/// How long the result counts after the last probe: the first repetitions of a SYN arrive within it.
 const COUNTS: Duration = Duration::from_secs(10);
-/// Where all have answered, nobody is asked sooner: joins are refused for the time being.
+/// Where all have answered, none is probed sooner: joins are refused meanwhile.
 const ASKED_AGAIN: Duration = Duration::from_secs(4);
 
-/// Subflows that are asked for their places, all of them at the same time.
+/// Subflows probed before one is evicted, all of them at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     began: Instant,
     asked: SubflowSet,
     pause: Duration,
-    /// Questions to each so far.
+    /// Probes to each so far.
     questions: u8,
 }
 
 impl Round {
-    /// When the last question has had its time for an answer.
+    /// When the time to answer the last probe is over.
     fn ends(&self) -> Instant {
         self.began + self.pause.times(u64::from(QUESTIONS))
     }
@@ -50,13 +50,13 @@ impl Round {
         (self.questions < QUESTIONS).then_some(next)
     }
 
-    /// It was asked and has said nothing since.
+    /// It was probed, and nothing arrived on it since.
     fn has_not_heard(&self, sf: &Subflow) -> bool {
         self.asked.contains(sf.id()) && sf.receiver_probe.last_received() <= self.began
     }
 }
 
-/// The last questions to those that have places.
+/// The last round of probes for admission.
 #[derive(Debug, Default)]
 pub(crate) struct Admission(Option<Round>);
 
@@ -66,34 +66,34 @@ impl Admission {
     }
 }
 
-/// What becomes of a join.
+/// How a join is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinVerdict {
-    /// There is a place.
+    /// It is within the limit.
     Free,
-    /// There is if this join is given up, which did not prove itself in time.
+    /// It is, if this join, which did not authenticate in time, is dropped.
     Of(usize),
-    /// One beyond the limit: a silent subflow gives its own up when the join has proved itself.
+    /// One beyond the limit: an unresponsive subflow is evicted when the join has authenticated.
     Beyond,
-    /// It is not known yet: the join gets no answer, and its SYN comes again.
+    /// Undecided: the join gets no answer, and its SYN will be repeated.
     Waits,
-    /// Nor will it be before somebody is asked.
+    /// Undecided until subflows are probed.
     Ask,
-    /// All are in use.
+    /// The limit is reached.
     None,
 }
 
-/// What is known of the questions, when all places are taken.
+/// Result of the probes, when the limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answers {
     /// Time since they began, and when they are over.
     since: Duration,
     ends: Duration,
-    /// Somebody did not answer.
+    /// A subflow did not answer.
     silent: bool,
 }
 
-/// What becomes of a join when all places are taken by subflows that were up. Pure.
+/// How a join is treated when the limit is reached by subflows that were up. Pure.
 fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
     let again = if may_ask {
         JoinVerdict::Ask
@@ -119,7 +119,7 @@ fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
 }
 
 impl Conn {
-    /// Whether there is a place for a join.
+    /// Whether a join is admitted.
     pub(crate) fn admit_join(&self, now: Instant) -> JoinVerdict {
         if self.free_subflow().is_some() {
             return JoinVerdict::Free;
@@ -144,8 +144,8 @@ impl Conn {
         decide(answers, self.unheard(now).next().is_some())
     }
 
-    /// A name for a join of our own: within the limit, or one beyond it where a subflow is silent, or only a backup, whose place it
-    /// takes when it is up.
+    /// An id for a join of our own: within the limit, or one beyond it where a subflow is unresponsive, or only a backup, which is
+    /// evicted when the join is up.
     pub(crate) fn name_for_own_join(&self, backup: bool) -> Option<SubflowId> {
         let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
         match one_beyond && self.gives_way(backup).is_some() {
@@ -154,7 +154,7 @@ impl Conn {
         }
     }
 
-    /// The subflow that gives its place up to another one, and why it ends: a silent one, or a backup to one that is none.
+    /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
     fn gives_way(&self, to_backup: bool) -> Option<(usize, SubflowEnd)> {
         if let Some(silent) = self.silent_subflow() {
             return Some((silent, SubflowEnd::TimedOut));
@@ -170,8 +170,8 @@ impl Conn {
             .map(|i| (i, SubflowEnd::Replaced))
     }
 
-    /// The subflow unheard for longest of those that did not answer when they were asked, for its place or whether it works, or from
-    /// which nothing leaves at present.
+    /// The subflow not received on for longest among those that left a probe unanswered, for admission or by a receiver, or whose
+    /// uplink does not work.
     fn silent_subflow(&self) -> Option<usize> {
         let was_queried = |sf: &Subflow| {
             self.admission
@@ -189,8 +189,8 @@ impl Conn {
             .map(|(i, _)| i)
     }
 
-    /// A join has proved itself and needs a place. Where it was one beyond the limit, that of a subflow which is silent to this
-    /// moment, or of a backup. `false` if there is none: then the join is refused for the time being.
+    /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
+    /// moment, or a backup. `false` if there is none: then the join is refused for now.
     pub(crate) fn takes_over_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
@@ -200,7 +200,7 @@ impl Conn {
         match self.gives_way(self.subflows[i].endpoint.backup_here) {
             Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
-                // Where it only seemed dead, the peer hears that it is gone.
+                // If it only seemed dead, the RST informs the peer.
                 self.reset_subflow(other, end, no_place(), cx);
                 true
             }
@@ -213,7 +213,7 @@ impl Conn {
         }
     }
 
-    /// The oldest join of the peer that has not proved itself in time.
+    /// The oldest join of the peer that has not authenticated in time.
     fn stale_join(&self, now: Instant) -> Option<usize> {
         let stale = |(_, sf): &(usize, &Subflow)| {
             is_half_open(sf) && sf.reset_with.is_none() && now.since(sf.opened) >= PATIENCE
@@ -222,7 +222,7 @@ impl Conn {
         oldest.min_by_key(|(_, sf)| sf.opened).map(|(i, _)| i)
     }
 
-    /// Subflows that were up and not heard lately.
+    /// Subflows that were up and not received on lately.
     fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
         let joining = |sf: &Subflow| {
             matches!(
@@ -237,7 +237,7 @@ impl Conn {
         })
     }
 
-    /// Gives up the join that has to make room, or asks those that may have to.
+    /// Drops the join that has to make room, or probes the subflows that may have to.
     pub(crate) fn make_room(&mut self, cx: &mut Cx<'_>) {
         match self.admit_join(cx.now) {
             JoinVerdict::Of(i) => {
@@ -259,7 +259,7 @@ impl Conn {
         let mut pause = LEAST_PAUSE;
         for sf in unheard {
             asked.insert(sf.id());
-            // What an answer takes at most, however often its timer has expired by now.
+            // What an answer takes at most, however often its timer has backed off by now.
             pause = pause.max(sf.tcp.base_rto());
         }
         self.admission.0 = Some(Round {
@@ -271,7 +271,7 @@ impl Conn {
         self.admission_due(cx);
     }
 
-    /// Asks those once more that have not answered.
+    /// Probes those again that have not answered.
     pub(crate) fn admission_due(&mut self, cx: &mut Cx<'_>) {
         let Some(round) = &mut self.admission.0 else {
             return;
@@ -289,7 +289,7 @@ impl Conn {
     }
 }
 
-/// What a subflow is told that has no place: there may be one later. // rfc8684:T3
+/// MP_TCPRST of a subflow beyond the limit: there may be room later. // rfc8684:T3
 fn no_place() -> Option<MptcpOption> {
     Some(MptcpOption::Reset(Reset {
         transient: true,
@@ -297,7 +297,7 @@ fn no_place() -> Option<MptcpOption> {
     }))
 }
 
-/// A join of the peer that has not proved itself.
+/// A join of the peer that has not authenticated.
 fn is_half_open(sf: &Subflow) -> bool {
     matches!(sf.handshake, HandshakeState::JoinSynAck { .. })
 }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_in_vain_gives_its_place_up() {
+    fn only_a_subflow_that_left_probes_unanswered_is_evicted() {
         for (answers, may_ask, expected) in [
             (None, false, JoinVerdict::None),
             (None, true, JoinVerdict::Ask),

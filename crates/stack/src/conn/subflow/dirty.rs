@@ -1,8 +1,8 @@
-//! A value that knows whether it may have changed since somebody looked.
+//! A value with a flag that tells whether it may have changed since it was last read.
 
 use core::ops::{Deref, DerefMut};
 
-/// Whoever gets it mutably may change it. What is worked out from it holds as long as nobody did.
+/// Mutable access sets the flag. What was derived from the value holds as long as the flag is clear.
 #[derive(Debug)]
 pub(crate) struct Tracked<T> {
     value: T,
@@ -17,12 +17,12 @@ impl<T> Tracked<T> {
         }
     }
 
-    /// Whether it may have changed since this was asked last.
+    /// Whether it may have changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }
 
-    /// For changes that nothing follows from that is kept.
+    /// Mutable access for changes that no derived value depends on.
     pub(crate) fn unnoticed(&mut self) -> &mut T {
         &mut self.value
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_may_change_it_is_noticed() {
+    fn only_mutable_access_marks_the_value_as_changed() {
         let mut value = Tracked::new(1);
         assert!(value.take_changed(), "nobody has looked yet");
         let _ = *value;

@@ -1,7 +1,7 @@
-//! One subflow as the connection sees it: a TCP machine, its mappings, and how far it has been introduced.
+//! One subflow as the connection sees it: a TCP machine, its mappings and its handshake (RFC 8684 sections 3.1 to 3.3).
 //!
-//! Owns no stream bytes, save those that the connection no longer keeps while this subflow still has to be able
-//! to repeat them.
+//! Must own no stream bytes, save those that the connection no longer keeps while this subflow still has to be able
+//! to retransmit them.
 
 pub(in crate::conn) mod acked_below;
 pub(in crate::conn) mod admission;
@@ -39,43 +39,43 @@ use crate::conn::subflow::acked_below::SubflowAckedOnly;
 use crate::conn::subflow::dirty::Tracked;
 use crate::ids::SubflowId;
 
-/// Acknowledgements that may go in a row for nothing but their options. // rfc8684:G2
+/// ACKs that may be sent in a row only to carry options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
 
-/// How much sooner than its handshake its data is acknowledged on a subflow of which something nearer than the peer must do it. (A
-/// very long queue that is gone since looks the same, which only costs a preference.)
+/// Factor by which a subflow's data is acknowledged sooner than its handshake if something nearer than the peer must do it. (A very
+/// long queue that has drained since looks the same, which only costs a preference.)
 const MUCH_SOONER: u64 = 4;
 
-/// How far a subflow has been introduced to the connection at the other end.
+/// Progress of a subflow's MPTCP handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeState {
-    /// First subflow, we opened: our SYN offers Multipath TCP.
+    /// First subflow, initiator: our SYN offers Multipath TCP.
     CapableSyn,
-    /// First subflow, we opened: keys are exchanged, but the peer has not shown that it has ours. // rfc8684:C10
+    /// First subflow, initiator: keys are exchanged, but the peer has not proved that it has ours. // rfc8684:C10
     CapableAck,
-    /// First subflow, the peer opened: our SYN/ACK has our key.
+    /// First subflow, responder: our SYN/ACK has our key.
     CapableSynAck,
-    /// First subflow, the peer opened: keys are here, no DSS yet.
+    /// First subflow, responder: keys are here, no DSS yet.
     CapableKeys,
-    /// Additional subflow, we opened.
+    /// Additional subflow, initiator.
     JoinSyn { nonce: Nonce },
-    /// Additional subflow, we opened: our proof is on its way, no answer yet. // rfc8684:J11
+    /// Additional subflow, initiator: our HMAC is in flight, no answer yet. // rfc8684:J11
     JoinAck {
         proof: [u8; 20],
-        /// When it was sent, as long as that was once.
+        /// When it was sent, if only once so far.
         sent_at: Option<Instant>,
         repeat_at: Instant,
         repeats: u8,
     },
-    /// Additional subflow, the peer opened: our SYN/ACK has our proof.
+    /// Additional subflow, responder: our SYN/ACK has our HMAC.
     JoinSynAck { local: Nonce, remote: Nonce },
-    /// Both ends know each other.
+    /// The handshake is complete.
     Done,
     /// No Multipath TCP on this subflow.
     Plain,
 }
 
-/// The option that explains a reset.
+/// The option that a RST carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Explanation(pub(crate) Option<MptcpOption>);
 
@@ -90,7 +90,7 @@ pub(crate) enum Uplink {
     NoAddress,
 }
 
-/// What a new subflow starts from.
+/// Addresses and origin of a subflow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) id: SubflowId,
@@ -111,13 +111,13 @@ pub(crate) struct Subflow {
     pub(crate) handshake: HandshakeState,
     pub(crate) tx: TxMaps,
     pub(crate) rx: RxMaps,
-    /// What it copies of other subflows' data.
+    /// Duplicates of other subflows' data that it carries.
     pub(crate) duplicates: Duplicates,
-    /// Options that wait for a bare acknowledgement.
+    /// Options that wait for an ACK without data.
     pub(crate) signals: VecDeque<MptcpOption>,
-    /// Bare acknowledgements sent in a row for the sake of options. // rfc8684:G2
+    /// ACKs without data sent in a row to carry options. // rfc8684:G2
     pub(crate) bare_signals: u8,
-    /// When two of them in a row are forgotten although the peer did not move.
+    /// When that count is reset although the peer did not advance.
     pub(crate) signals_again: Option<Instant>,
     /// Since when a retransmission time-out is pending; its data was reinjected.
     pub(crate) stale_since: Option<Instant>,
@@ -125,64 +125,64 @@ pub(crate) struct Subflow {
     pub(crate) potentially_failed: bool,
     /// Whether its packets can leave the host.
     pub(crate) uplink: Uplink,
-    /// The path manager knows that it is silent.
+    /// The path manager knows that it is unresponsive.
     pub(crate) reported_unresponsive: bool,
-    /// It answers again, but a join in its place may still be quicker.
+    /// It answers again, but a join to replace it may still be quicker.
     pub(crate) disputed: bool,
-    /// The subflow in whose place this one was made, and which ends when options are seen to pass here.
+    /// The subflow that this one replaces, and which ends when options are seen to pass here.
     pub(crate) replaces: Option<SubflowId>,
-    /// What is mapped before this number was put up for other subflows since it last answered.
+    /// What is mapped before this SSN was reinjected since it last answered.
     pub(crate) reinjected_below: Option<Ssn>,
-    /// The end of what it carries that another one repeated because the window was full.
+    /// End of its data that another one retransmitted because the window was full.
     pub(crate) repeated: Offset,
-    /// It was penalised when this was the next number, and may be again when everything before is acknowledged.
+    /// The next SSN when it was penalised; it may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
-    /// How often it was tried again after it had rested.
+    /// How often it was reprobed after a rest.
     pub(crate) reprobes: u32,
-    /// What its silence means while it has nothing in flight.
+    /// Receiver's probes while nothing is in flight.
     pub(crate) receiver_probe: ReceiverProbe,
-    /// When it was last tried at once because of a sign of life.
+    /// When it last retransmitted at once on a sign of life.
     pub(crate) retried_at: Option<Instant>,
     /// Send FIN when all that was mapped is sent.
     pub(crate) finish: bool,
     /// The peer sent its FIN.
     pub(crate) peer_finished: bool,
-    /// Until when that is not answered: the peer may have fallen to TCP, and what says so may be late.
+    /// Until when that is not answered: the peer may have fallen back, and the evidence may be late.
     pub(in crate::conn) fin_waits: Option<Instant>,
     /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
     pub(crate) data_came_mapped: bool,
-    /// Mappings that came, and those that had come before the segment at hand.
+    /// Mappings received, and those received before the present segment.
     pub(crate) mappings: u64,
     pub(crate) mappings_before: u64,
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
     pub(crate) data_was_acked: bool,
-    /// Who acknowledges its data.
+    /// Which host acknowledges its data.
     pub(crate) acked_by: AckedBy,
     /// Where the first data that it carried ends in the stream.
     pub(crate) first_end: Option<Offset>,
-    /// What it shows about options that do not pass.
+    /// Evidence of option loss.
     pub(crate) option_loss: OptionLoss,
-    /// What the peer's mappings told, in its own numbers.
+    /// The peer's mapping edge, in the SSNs that its mappings name.
     pub(crate) told: MappingEdge,
-    /// Numbers on which a peer that did not notice our fall repeats what came before. // rfc8684:R3
+    /// SSNs on which a peer unaware of our fallback retransmits what came before. // rfc8684:R3
     pub(in crate::conn) retransmitted_after_fallback: Option<Range<Ssn>>,
-    /// The peer stands behind data that did not get here.
+    /// The peer's sequence number shows data that did not arrive.
     pub(crate) behind: bool,
     /// Payload that waits for its mapping. // rfc8684:D11
     pub(crate) held_unmapped: Option<HeldUnmapped>,
     /// Payload without mapping since the last mapped byte, and since when.
     pub(crate) unmapped: u64,
     pub(crate) unmapped_since: Option<Instant>,
-    /// The last mapping did not count, though the subflow acknowledged it.
+    /// The last mapping was discarded, though the subflow acknowledged it.
     pub(crate) discarded_mapping: bool,
-    /// When the peer was told last, by MP_FAIL, that the order of this subflow is the stream's. It falls when it hears that, even
-    /// if a mapping has explained by then what it was told about.
+    /// When MP_FAIL was last sent to state that the order of this subflow is the stream's. The peer falls back when it receives it, even
+    /// if a mapping has by then explained the data in question.
     pub(in crate::conn) mp_fail_sent_at: Option<Instant>,
-    /// What it acknowledged and that has no Data ACK.
+    /// Data acked at subflow level only.
     pub(crate) subflow_acked_only: SubflowAckedOnly,
-    /// How much later than it the connection at the other end acknowledges.
+    /// How much later than the subflow's ACK the Data ACK arrives.
     pub(crate) data_ack_delay: DataAckDelay,
-    /// Why it is being reset, and with which option.
+    /// It is being reset, with this option.
     pub(crate) reset_with: Option<Explanation>,
     /// The cause to report when it is gone.
     pub(crate) end: Option<SubflowEnd>,
@@ -190,24 +190,24 @@ pub(crate) struct Subflow {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_reinjected: u64,
     pub(crate) bytes_received: u64,
-    /// When an unanswered liveness probe ends it. // rfc8684:A17
+    /// When an unanswered keepalive probe ends it. // rfc8684:A17
     pub(crate) probe_until: Option<Instant>,
-    /// The handshake goes on without options, a join without the one of no standard: a box may drop packets that have them.
+    /// Handshake packets are sent without MPTCP options: a middlebox may drop packets that have them.
     pub(crate) plain: bool,
-    /// When that is tried, unless an answer comes before.
+    /// When that is tried, unless an answer arrives before.
     pub(crate) option_retry_at: Option<Instant>,
-    /// Whether the path carries what has no options.
+    /// Whether the path carries segments without options.
     pub(crate) plain_probe: PlainProbe,
-    /// Bare segments alternate between what introduces us and what closes.
+    /// ACKs alternate between MP_CAPABLE and DATA_FIN.
     pub(crate) handshake_next: bool,
     up_since: Option<Instant>,
-    /// The round trip that its handshake showed, which a proxy that acknowledges by itself lets pass.
+    /// Round trip of its handshake, which a split-TCP proxy lets pass.
     pub(crate) handshake_rtt: Option<Duration>,
-    /// Bytes with a Data ACK that the send queue gave up while this subflow still has to repeat them.
+    /// Bytes with a Data ACK that the send queue freed while this subflow still has to retransmit them.
     retained: Vec<(Offset, Box<[u8]>)>,
 }
 
-/// Whether data is acknowledged so much sooner than a handshake was that something nearer than the peer must do it. Pure.
+/// Whether data is acknowledged so much sooner than the handshake was that something nearer than the peer must do it. Pure.
 fn answered_on_the_way(handshake: Option<Duration>, data: Option<Duration>) -> bool {
     let both = handshake.zip(data);
     both.is_some_and(|(handshake, data)| data.times(MUCH_SOONER) < handshake)
@@ -287,7 +287,7 @@ impl Subflow {
         self.endpoint.origin == SubflowOrigin::First
     }
 
-    /// Its place in the life of a subflow.
+    /// Its phase as reported to the application.
     pub(crate) fn phase(&self) -> SubflowPhase {
         if self.reset_with.is_some() || self.finish || self.peer_finished {
             return SubflowPhase::Closing;
@@ -331,7 +331,7 @@ impl Subflow {
             && !self.finish
     }
 
-    /// What it asks its path at present.
+    /// How it probes its path at present.
     pub(crate) fn question(&self) -> PathProbe {
         let joining = matches!(
             self.handshake,
@@ -352,47 +352,47 @@ impl Subflow {
         self.stale_since.is_some()
     }
 
-    /// It carries data and nothing speaks against its path.
+    /// It carries data and its path is not potentially failed.
     pub(crate) fn answers(&self) -> bool {
         self.carries_data() && !self.is_potentially_failed()
     }
 
-    /// Something speaks against its path: a time-out is pending, nothing was acknowledged for two round trips, or its packets
+    /// Its path may have failed: a time-out is pending, nothing was acknowledged for two round trips, or its packets
     /// cannot leave the host. Others carry its data, backups too.
     pub(crate) fn is_potentially_failed(&self) -> bool {
         self.is_stale() || self.potentially_failed || self.uplink != Uplink::Works
     }
 
-    /// Its peer was asked where what has no mapping belongs.
+    /// The peer was queried where unmapped data belongs.
     pub(crate) fn was_queried(&self) -> bool {
         self.held_unmapped
             .as_ref()
             .is_some_and(HeldUnmapped::was_queried)
     }
 
-    /// Something is held of which the peer has not said yet where it belongs.
+    /// Data is held, and the peer has not answered the query where it belongs.
     pub(in crate::conn) fn awaits_its_place(&self) -> bool {
         let held = self.held_unmapped.as_ref();
         held.is_some_and(|held| held.was_queried() && !held.is_needless())
     }
 
-    /// What came last on it, data or acknowledgements, had no options where it should.
+    /// What arrived last on it, data or acknowledgements, lacked options that it should have.
     pub(crate) fn lost_options(&self) -> bool {
         self.option_loss.acks > 0 || self.drops() || self.held_unmapped.is_some()
     }
 
-    /// Something of what came last on it was acknowledged and does not count: its order is not the stream's.
+    /// Some of what arrived last was acknowledged and discarded: the subflow's order is not the stream's.
     pub(crate) fn drops(&self) -> bool {
         self.unmapped > 0 || self.discarded_mapping
     }
 
-    /// It acknowledged this byte, and the connection at the other end does not have it.
+    /// It acknowledged this byte, and there is no Data ACK for it.
     pub(crate) fn has_subflow_acked_only(&self, at: Offset) -> bool {
         self.subflow_acked_only.contains(at)
     }
 
-    /// It is for when nothing better is left: the peer wants that, or we do, or somebody near by answers for its data. What the flag
-    /// asks of the peer holds for what we send as well: who calls a path a backup means both directions.
+    /// It is used when nothing better is left: a backup by the peer's flag or by ours, or its data is acknowledged on the way. The flag
+    /// that we send holds for our data as well: a host that calls a path a backup means both directions.
     // rfc8684:P1,P2
     pub(crate) fn is_backup(&self) -> bool {
         let flagged = self.endpoint.backup_here || self.endpoint.backup_there;
@@ -404,36 +404,36 @@ impl Subflow {
         flagged || answered
     }
 
-    /// Bytes a second that its congestion window lets go now.
+    /// Bytes a second that its congestion window allows now.
     pub(crate) fn rate(&self) -> u64 {
         self.rate_of(self.tcp.cwnd())
     }
 
-    /// A proxy acknowledges, and what it has need not arrive.
+    /// A proxy acknowledges its data, which need not reach the peer.
     pub(crate) fn is_answered_on_the_way(&self) -> bool {
         answered_on_the_way(self.handshake_rtt, self.tcp.min_rtt())
     }
 
-    /// A proxy near by answers for its data, and behind it is the peer.
+    /// A proxy near by acknowledges its data, and the peer is behind it.
     pub(crate) fn is_behind_a_proxy(&self) -> bool {
         self.acked_by == AckedBy::Proxy && self.is_answered_on_the_way()
     }
 
-    /// Bytes a second that a congestion window would let go.
+    /// Bytes a second that a congestion window would allow.
     pub(crate) fn rate_of(&self, cwnd: u32) -> u64 {
         let round_trip = self.tcp.srtt().map_or(0, Duration::as_micros).max(1);
         u64::from(cwnd) * 1_000_000 / round_trip
     }
 
-    /// What it is to the congestion control of the others. One that is for when nothing else is left takes no part of any bottleneck
-    /// before that, and its window is no reason for the others to grow less.
+    /// Its part in the coupled congestion control of the others. A backup that is not in use takes no share of any bottleneck,
+    /// and its window is no reason for the others to grow less.
     pub(crate) fn sample(&self) -> PathSample {
         let mut sample = self.tcp.path_sample();
         sample.usable &= self.answers() && (!self.is_backup() || self.tcp.awaits_ack());
         sample
     }
 
-    /// True the first time it is asked after the subflow became able to carry data.
+    /// True on the first call after the subflow became able to carry data.
     pub(crate) fn take_up(&mut self, now: Instant) -> bool {
         let up = self.up_since.is_none() && self.carries_data();
         if up {
@@ -469,7 +469,7 @@ impl Subflow {
             + self.data_ack_delay.memory()
     }
 
-    /// Forgets what it no longer has to repeat.
+    /// Frees what it no longer has to retransmit.
     pub(crate) fn release_retained(&mut self) {
         if self.retained.is_empty() {
             return;
@@ -482,7 +482,7 @@ impl Subflow {
         });
     }
 
-    /// Payload that only this subflow keeps; false when it does not have it.
+    /// Payload that only this subflow keeps; `None` if it does not have it.
     pub(crate) fn retained_payload(&self, at: Offset, out: &mut [u8]) -> Option<Sum> {
         let end = at + out.len() as u64;
         let (start, bytes) = self
@@ -494,7 +494,7 @@ impl Subflow {
         Some(Sum::of(out))
     }
 
-    /// An acknowledgement for the sake of an option left. // rfc8684:G2
+    /// An ACK was sent only to carry an option. // rfc8684:G2
     pub(crate) fn signal_left(&mut self, now: Instant) {
         self.bare_signals = self.bare_signals.saturating_add(1);
         if self.bare_signals >= SIGNALS_IN_A_ROW {
@@ -502,13 +502,13 @@ impl Subflow {
         }
     }
 
-    /// The peer moved on, or enough time passed: options may have acknowledgements of their own again.
+    /// The peer advanced, or enough time passed: options may have ACKs of their own again.
     pub(crate) fn signals_welcome(&mut self) {
         self.bare_signals = 0;
         self.signals_again = None;
     }
 
-    /// An option waits that deserves an acknowledgement of its own. // rfc8684:G2
+    /// An option waits that may have an ACK of its own. // rfc8684:G2
     pub(crate) fn signal_ready(&self) -> bool {
         !self.signals.is_empty()
             && self.bare_signals < SIGNALS_IN_A_ROW
@@ -519,12 +519,12 @@ impl Subflow {
             && self.reset_with.is_none()
     }
 
-    /// When the next waiting option may go by itself.
+    /// When the next waiting option may be sent by itself.
     pub(crate) fn signal_deadline(&self) -> Option<Instant> {
         self.signals_again.filter(|_| !self.signals.is_empty())
     }
 
-    /// Begins a reset that explains itself.
+    /// Begins a reset, with the option that explains it.
     pub(crate) fn reset(&mut self, end: SubflowEnd, why: Option<MptcpOption>) {
         if self.reset_with.is_none() {
             self.reset_with = Some(Explanation(why));
@@ -533,7 +533,7 @@ impl Subflow {
         }
     }
 
-    /// What TIME-WAIT has to repeat of it.
+    /// The ACK that TIME-WAIT has to repeat.
     pub(crate) fn last_ack(&self, now: Instant) -> Option<LastAck> {
         if self.tcp.state() != State::TimeWait {
             return None;
@@ -607,7 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_known_by_its_quick_answers() {
+    fn a_proxy_is_detected_by_an_rtt_far_below_the_handshake() {
         let ms = |ms| Some(Duration::from_millis(ms));
         for (handshake, data, proxied) in [
             (ms(45), ms(0), true),

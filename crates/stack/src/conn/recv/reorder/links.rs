@@ -1,4 +1,4 @@
-//! An ordered list of spans in one block of memory, with a way to enter it in the middle.
+//! An ordered list of spans in one block of memory that can be entered in the middle.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::conn::dss::offset::Offset;
 /// No span.
 const NONE: u32 = u32::MAX;
 
-/// A place in the list. Stays what it is while the span lives; a place whose span is gone is recognised.
+/// A position in the list, valid while its span lives; a position whose span was removed is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JoinVerdict {
     index: u32,
@@ -25,7 +25,7 @@ struct Node {
     used: bool,
 }
 
-/// The spans, by rising start, disjoint.
+/// The spans, by ascending start, disjoint.
 #[derive(Debug)]
 pub(super) struct Links {
     nodes: Vec<Node>,
@@ -59,7 +59,7 @@ impl Links {
         Some(JoinVerdict { index, age })
     }
 
-    /// The span at a place, if it still lives.
+    /// The span at a position, if it still lives.
     pub(super) fn get(&self, place: JoinVerdict) -> Option<Span> {
         let node = self.nodes.get(place.index as usize)?;
         (node.used && node.age == place.age).then_some(node.span)
@@ -81,7 +81,7 @@ impl Links {
         self.place(self.nodes.get(place.index as usize)?.before)
     }
 
-    /// Puts a span behind another one, or at the beginning.
+    /// Inserts a span after another one, or at the front.
     pub(super) fn insert_after(&mut self, before: Option<JoinVerdict>, span: Span) -> JoinVerdict {
         let (before, after) = match before {
             Some(place) => (place.index, self.nodes[place.index as usize].after),
@@ -121,7 +121,7 @@ impl Links {
         JoinVerdict { index, age }
     }
 
-    /// Takes a living span out.
+    /// Removes a living span.
     pub(super) fn remove(&mut self, place: JoinVerdict) {
         let Node { before, after, .. } = self.nodes[place.index as usize];
         match before {
@@ -147,8 +147,8 @@ impl Links {
         })
     }
 
-    /// The last span that starts at or before `at`, looked for from `from` on, or from the end of the list backwards.
-    /// Adds the spans looked at to `steps`.
+    /// The last span that starts at or before `at`, searched from `from` on, or from the end of the list backwards. Adds the spans looked
+    /// at to `steps`.
     pub(super) fn seek(
         &self,
         from: Option<JoinVerdict>,
@@ -159,7 +159,7 @@ impl Links {
             Some(place) => Some(place),
             None => self.last(),
         };
-        // Backwards until it does not start behind the place that is looked for.
+        // Backwards until it does not start after `at`.
         while let Some(place) = found {
             *steps += 1;
             if self.get(place).is_some_and(|span| span.start <= at) {
@@ -167,7 +167,7 @@ impl Links {
             }
             found = self.before(place);
         }
-        // From a place in the middle, forwards as well.
+        // From a position in the middle, forwards as well.
         if from.is_some() {
             while let Some(next) = found.map_or_else(|| self.first(), |place| self.after(place)) {
                 if self.get(next).is_none_or(|span| span.start > at) {

@@ -1,11 +1,11 @@
-//! Which bytes beyond the next expected one have arrived: the connection's out-of-order queue (NSDI 2012 section 4.3).
+//! Out-of-order queue of the connection: which bytes beyond the next expected one have arrived (NSDI 2012 section 4.3).
 //!
-//! With several subflows nearly all data arrives out of order at connection level, while each subflow delivers runs of
-//! consecutive data. Four algorithms find a segment's place, behind one interface, and give the same answers at different
-//! cost. The bytes themselves lie in a ring at their position, so what is ordered here is which of them count.
+//! With several subflows nearly all data arrives out of order at connection level, while each subflow delivers runs of consecutive data.
+//! Four algorithms find a segment's place behind one interface, with the same results at different cost. The bytes themselves lie in the
+//! page store at their offset, so what is ordered here is which of them count.
 //!
-//! The batches of all shortcuts lie in one block, where a wrong shortcut costs a search by halves and not a walk: a peer
-//! that leaves thousands of holes must not make every segment expensive.
+//! The batches of `AllShortcuts` lie in one block, where a wrong shortcut costs a binary search and not a walk: a peer that leaves
+//! thousands of holes must never make every segment expensive.
 
 mod links;
 
@@ -26,13 +26,13 @@ pub(crate) struct Span {
     pub(crate) end: Offset,
 }
 
-/// Segments that may wait where they are not joined: each takes a step of a search.
+/// Segments that may wait where they are not merged: each takes a step of a search.
 const MOST_SEGMENTS: usize = 64 * 1024;
-/// Batches that may wait. A window of 8 MB, every second segment of 536 bytes lost, has 7,825 of them. It bounds the work
-/// that one more makes among its neighbours.
+/// Batches that may wait. A window of 8 MB, every second segment of 536 bytes lost, has 7,825 of them. It bounds the cost of inserting one
+/// among its neighbours.
 const MOST_BATCHES: usize = 8 * 1024;
 
-/// The spans by one of the algorithms.
+/// The spans, as one of the algorithms stores them.
 #[derive(Debug)]
 enum Store {
     List(Links),
@@ -73,7 +73,7 @@ pub(crate) struct Order {
     bytes: u64,
     /// By subflow.
     shortcuts: Vec<Shortcut>,
-    /// What was looked for last, and where it belongs: a segment is asked about more than once.
+    /// The last search and its result: a segment is looked up more than once.
     found: Option<(Offset, Shortcut)>,
     searches: ReceiveSearches,
 }
@@ -106,7 +106,7 @@ impl Order {
         self.searches
     }
 
-    /// Goes on with another algorithm; what has arrived stays.
+    /// Switches to another algorithm; what has arrived stays.
     pub(crate) fn set_algorithm(&mut self, algorithm: ReceiveAlgorithm) {
         if algorithm == self.algorithm {
             return;
@@ -120,7 +120,7 @@ impl Order {
         self.searches = searches;
     }
 
-    /// All spans in order. Those that touch may be apart.
+    /// All spans in order. Adjacent ones may be separate.
     fn spans(&self) -> Vec<Span> {
         match &self.store {
             Store::List(links) => links.iter().collect(),
@@ -141,7 +141,7 @@ impl Order {
         }
     }
 
-    /// There are as many pieces as there may be.
+    /// The limit of pieces is reached.
     pub(crate) fn is_crowded(&self) -> bool {
         let most = match &self.store {
             Store::List(_) | Store::Tree(_) => MOST_SEGMENTS,
@@ -150,12 +150,12 @@ impl Order {
         self.count() >= most
     }
 
-    /// How many bytes wait.
+    /// Bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of memory held. A tree's nodes are taken for as large as two of their entries.
+    /// Bytes of memory held. A tree's nodes are counted as two of their entries.
     pub(crate) fn memory(&self) -> usize {
         let store = match &self.store {
             Store::List(links) => links.memory(),
@@ -165,7 +165,7 @@ impl Order {
         store + self.shortcuts.capacity() * size_of::<Shortcut>()
     }
 
-    /// Behind the last byte that has arrived.
+    /// End of the last byte that has arrived.
     pub(crate) fn end(&self) -> Option<Offset> {
         match &self.store {
             Store::List(links) => links.last().and_then(|at| links.get(at)).map(|s| s.end),
@@ -193,7 +193,7 @@ impl Order {
         self.shortcuts[by.index()] = shortcut;
     }
 
-    /// Where in the list a subflow's segment belongs: behind the span that is returned.
+    /// Where in the list a subflow's segment belongs: after the span returned.
     fn locate(&mut self, by: Option<SubflowId>, at: Offset) -> Option<JoinVerdict> {
         let shortcut = self.shortcut(by);
         let Store::List(links) = &self.store else {
@@ -285,7 +285,7 @@ impl Order {
         }
     }
 
-    /// Some of a subflow's segment has arrived.
+    /// Part of a subflow's segment has arrived.
     pub(crate) fn overlaps(&mut self, by: Option<SubflowId>, range: &Range<Offset>) -> bool {
         if range.start >= range.end || self.is_empty() {
             return false;
@@ -322,7 +322,7 @@ impl Order {
         lost_mappings
     }
 
-    /// Adds a subflow's segment. What of it has arrived before is left as it is.
+    /// Adds a subflow's segment. What has arrived of it before stays as it is.
     pub(crate) fn insert(&mut self, by: Option<SubflowId>, range: Range<Offset>) {
         if range.start >= range.end {
             return;
@@ -347,7 +347,7 @@ impl Order {
                     tree.insert(gap.start.0, gap.end.0);
                 }
                 Store::List(links) => {
-                    // Behind all spans that start before it. That the place found is one of them is known.
+                    // After all spans that start before it. The position found is known to be one of them.
                     let mut steps = 0;
                     let behind =
                         last.and_then(|place| links.seek(Some(place), gap.start, &mut steps));
@@ -361,8 +361,8 @@ impl Order {
         self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::JoinVerdict));
     }
 
-    /// A subflow's segment ends at `next`, and before that nothing is missing any more: takes everything off that continues the
-    /// stream there, and gives where it then ends.
+    /// A subflow's segment ends at `next`, and nothing before that is missing any more: removes everything that continues the stream there,
+    /// and returns where it then ends.
     pub(crate) fn take_ready(&mut self, by: Option<SubflowId>, next: Offset) -> Offset {
         if self.is_empty() {
             return next;
@@ -401,7 +401,7 @@ impl Order {
         }
     }
 
-    /// The other batches have moved up.
+    /// The first batch was removed.
     fn forget_first_batch(&mut self) {
         for shortcut in &mut self.shortcuts {
             if let Shortcut::Batch(index) = shortcut {
@@ -410,7 +410,7 @@ impl Order {
         }
     }
 
-    /// Forgets everything that waits and gives the memory back.
+    /// Drops everything that waits and releases the memory.
     pub(crate) fn clear(&mut self) {
         self.store = Self::store(self.algorithm);
         self.shortcuts = Vec::new();

@@ -43,12 +43,12 @@ fn two_subflows(order: &mut Order, run: u64) {
 }
 
 #[test]
-fn shortcuts_spare_searches_where_subflows_deliver_runs() {
+fn shortcuts_save_search_steps_where_subflows_deliver_runs() {
     let cost = |algorithm| {
         let mut order = Order::new(algorithm);
         for batch in 0..30 {
             for segment in 0..50 {
-                // Each subflow's batch arrives beside that of the other.
+                // Each subflow's batch arrives next to that of the other.
                 for (by, odd) in [(A, 0), (B, 1)] {
                     let at = 1 + ((2 * batch + odd) * 50 + segment) * 100;
                     order.insert(by, range(at, at + 100));
@@ -79,7 +79,7 @@ fn shortcuts_spare_searches_where_subflows_deliver_runs() {
 }
 
 #[test]
-fn batches_are_few_where_segments_are_many() {
+fn adjacent_segments_merge_into_few_batches() {
     let mut orders = all().map(|mut order| {
         two_subflows(&mut order, 20);
         order.count()
@@ -89,7 +89,7 @@ fn batches_are_few_where_segments_are_many() {
 }
 
 #[test]
-fn another_algorithm_takes_over_what_has_arrived() {
+fn another_algorithm_keeps_what_has_arrived() {
     for &from in ReceiveAlgorithm::ALL {
         for &to in ReceiveAlgorithm::ALL {
             let mut order = Order::new(from);
@@ -104,7 +104,7 @@ fn another_algorithm_takes_over_what_has_arrived() {
     }
 }
 
-/// A small generator of numbers, so that the same operations come every time.
+/// A small deterministic random generator: each run has the same operations.
 struct Dice(u64);
 
 impl Dice {
@@ -117,7 +117,7 @@ impl Dice {
 }
 
 #[test]
-fn all_four_give_the_answers_of_a_set_of_bytes() {
+fn all_four_algorithms_agree_with_a_set_of_bytes() {
     for seed in 1..=200 {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let mut orders: Vec<Order> = all().collect();
