@@ -4,15 +4,14 @@
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::{FourTuple, Key};
-use manypath_wire::tcp::header::Header;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
-use manypath_wire::tcp::options::Timestamps;
 
-use crate::api::{CloseCause, ConnState, EventKind, IfaceId, StackError, SubflowEnd, SubflowPhase};
-use crate::conn::pipeline::ingest::interference;
+use crate::api::{CloseCause, ConnState, EventKind, StackError, SubflowEnd, SubflowPhase};
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::HandshakeState;
+use crate::conn::subflow::LastAck;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
@@ -39,14 +38,6 @@ impl FastCloseWait {
     pub(crate) fn deadline(&self) -> Instant {
         self.at
     }
-}
-
-/// The acknowledgement that a subflow in TIME-WAIT has to be able to repeat.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastAck {
-    pub(crate) iface: IfaceId,
-    pub(crate) header: Header,
-    pub(crate) timestamps: Option<Timestamps>,
 }
 
 /// A subflow that the stack has to remove from its tables.

@@ -17,6 +17,7 @@ mod recv;
 mod send;
 mod subflow;
 mod timers;
+mod types;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -52,8 +53,8 @@ pub(crate) use handshake::mp_join::join_of;
 use limits::Advance;
 use paths::addresses::Announcements;
 use paths::controller::PathController;
-pub(crate) use pipeline::output::Progress;
 pub(crate) use pipeline::packet::HOP_LIMIT;
+pub(crate) use pull::source::Progress;
 use recv::autotune::Arrivals;
 use recv::queue::ReceiveQueue;
 use send::data_rto::DataTimer;

@@ -6,11 +6,11 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
 use crate::api::{CloseCause, EventKind, SubflowEnd};
-use crate::conn::failover::receiver_probe::PATIENCE;
 use crate::conn::failover::stale::REPLACED_AFTER;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
+use crate::conn::subflow::probe::PATIENCE;
 use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::pm;

@@ -2,3 +2,4 @@
 
 pub(in crate::conn) mod mapping;
 pub(in crate::conn) mod offset;
+pub(in crate::conn) mod reset_reason;

@@ -8,54 +8,10 @@
 //!
 //! Owns the proxy state of joined subflows. Must never judge the first subflow, which falls back to TCP or waits first.
 
-use manypath_tcp::time::Instant;
-
 use crate::api::{FallbackCause, SubflowEnd};
-use crate::conn::pipeline::ingest::interference;
+use crate::conn::dss::reset_reason::interference;
+use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::{Conn, Cx};
-
-/// Which host acknowledges the data of a subflow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AckedBy {
-    /// The peer, as far as is known.
-    #[default]
-    Peer,
-    /// The first data was acknowledged without options.
-    Somebody {
-        /// Deadline of the decision whether that was a proxy.
-        until: Instant,
-        /// A Data ACK arrived since.
-        heard: bool,
-    },
-    /// A proxy, with the peer behind it.
-    Proxy,
-}
-
-impl AckedBy {
-    /// When the decision is due.
-    pub(crate) fn deadline(self) -> Option<Instant> {
-        match self {
-            Self::Somebody { until, .. } => Some(until),
-            Self::Peer | Self::Proxy => None,
-        }
-    }
-
-    /// A Data ACK arrived on the subflow.
-    pub(crate) fn heard(&mut self) {
-        if let Self::Somebody { heard, .. } = self {
-            *heard = true;
-        }
-    }
-
-    /// The state after the deadline. `arrived`: the subflow's first data has its Data ACK by now, by whatever path.
-    /// `None`: the subflow is of no use. Pure. // rfc8684:B3
-    fn at_the_end(self, arrived: bool) -> Option<Self> {
-        match self {
-            Self::Somebody { heard, .. } => (heard && arrived).then_some(Self::Proxy),
-            Self::Peer | Self::Proxy => Some(self),
-        }
-    }
-}
 
 impl Conn {
     /// First data of a joined subflow was acknowledged without a Data ACK.
@@ -93,30 +49,5 @@ impl Conn {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proxy_is_distinguished_from_a_path_that_strips_options() {
-        // rfc8684:B3
-        let until = Instant::from_secs(1);
-        let mut bare = AckedBy::Somebody {
-            until,
-            heard: false,
-        };
-        assert_eq!(bare.deadline(), Some(until));
-        // Its data may have arrived on another subflow; options still do not come back.
-        assert_eq!(bare.at_the_end(true), None);
-        bare.heard();
-        assert_eq!(bare.at_the_end(false), None, "its data never arrived");
-        assert_eq!(bare.at_the_end(true), Some(AckedBy::Proxy));
-        let mut peer = AckedBy::Peer;
-        peer.heard();
-        assert_eq!(peer, AckedBy::Peer);
-        assert_eq!(peer.deadline(), None);
     }
 }

@@ -10,6 +10,7 @@ use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 use crate::api::SubflowEnd;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
+use crate::conn::subflow::probe::PathProbe;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::pm;
@@ -29,17 +30,6 @@ pub(crate) const REPLACED_AFTER: u8 = 2;
 
 /// Round trips that a join takes before it carries data.
 const JOIN_ROUND_TRIPS: u32 = 2;
-
-/// How a subflow probes its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathProbe {
-    /// It does not.
-    None,
-    /// By retransmissions of what was lost.
-    Stale,
-    /// By the SYN of a join that replaces an earlier subflow.
-    Rejoin,
-}
 
 /// The longest time between two probes of an unresponsive path. Back-off of retransmissions is capped only while another subflow
 /// answers, so that a connection with a single path backs off as any TCP connection does (RFC 6298 section 5.5). A SYN is

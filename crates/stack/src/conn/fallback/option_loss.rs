@@ -3,77 +3,17 @@
 //! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
 
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::seq::Ssn;
 
 use crate::api::{FallbackCause, SubflowEnd};
-use crate::conn::dss::offset::Offset;
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::{FallbackAction, Others, Standing, decide};
-use crate::conn::pipeline::ingest::interference;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
+use crate::conn::subflow::evidence::OptionLoss;
 use crate::conn::{Conn, Cx};
-
-/// Consecutive advancing acknowledgements without options that establish option loss.
-const BARE: u8 = 3;
 
 /// Limit of the wait for other subflows to show that options pass: so many round trips or, where those are short, this time.
 const PATIENCE: u64 = 8;
 const MOST_PATIENCE: Duration = Duration::from_millis(800);
-
-/// Evidence of option loss on a subflow.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OptionLoss {
-    /// The peer sent without options since it last sent some.
-    pub(in crate::conn) heard: bool,
-    /// It once did.
-    pub(in crate::conn) ever: bool,
-    /// Data without options answered our first data: if no other piece of its segment has one, none passes.
-    pub(in crate::conn) awaits_option: bool,
-    /// Data without Data ACK was reinjected elsewhere.
-    others_tried: bool,
-    pub(in crate::conn) acks: u8,
-    pub(in crate::conn) since: Option<Instant>,
-    pub(in crate::conn) repeats: u8,
-    pub(in crate::conn) repeated: Option<Instant>,
-}
-
-impl OptionLoss {
-    /// Records a segment without options, or one that shows no more.
-    pub(in crate::conn) fn note(&mut self) {
-        (self.heard, self.ever) = (true, true);
-    }
-
-    /// Acknowledgements have come without options for so long that none will carry some.
-    fn is_rule(&self, now: Instant, rto: Duration) -> bool {
-        self.acks >= BARE && self.since.is_some_and(|since| now.since(since) >= rto)
-    }
-}
-
-/// How far the peer's mappings on a subflow reach, in its own SSNs, which no middlebox changes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MappingEdge {
-    ends: Option<(Ssn, Offset)>,
-}
-
-impl MappingEdge {
-    /// Records a mapping.
-    pub(crate) fn note(&mut self, ssn: Ssn, at: Offset, len: u16) {
-        let (end, upto) = (ssn + u32::from(len), at + u64::from(len));
-        let (last, most) = self.ends.unwrap_or((end, upto));
-        let last = if end.after(last) { end } else { last };
-        self.ends = Some((last, most.max(upto)));
-    }
-
-    /// A mapping maps data again, as new bytes of the subflow.
-    pub(in crate::conn) fn repeats(&self, ssn: Ssn, at: Offset, len: u16) -> bool {
-        let again = |(last, most)| !ssn.before(last) && at + u64::from(len) <= most;
-        self.ends.is_some_and(again)
-    }
-
-    /// Bytes from this SSN on were never mapped.
-    pub(crate) fn ends_before(&self, ssn: Ssn) -> bool {
-        self.ends.is_some_and(|(last, _)| !ssn.before(last))
-    }
-}
 
 impl Conn {
     /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
@@ -209,25 +149,5 @@ impl Conn {
             ever,
             ..OptionLoss::default()
         };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_follows_the_last_mapping_was_never_mapped() {
-        let mut told = MappingEdge::default();
-        assert!(!told.ends_before(Ssn::new(1)), "nothing was told");
-        told.note(Ssn::new(1), Offset::ZERO, 724);
-        // A peer that restarts has sent nothing but this so far.
-        assert!(told.ends_before(Ssn::new(725)));
-        assert!(!told.ends_before(Ssn::new(724)));
-        // The same data as new bytes, and then the old mapping once more.
-        told.note(Ssn::new(725), Offset::ZERO, 724);
-        told.note(Ssn::new(1), Offset::ZERO, 724);
-        assert!(!told.ends_before(Ssn::new(725)));
-        assert!(told.ends_before(Ssn::new(1449)));
     }
 }

@@ -5,9 +5,9 @@
 //! whose position is uncertain.
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::unmapped::SHORT_WAIT;
 use crate::conn::fallback::{FallbackAction, Standing, decide};
-use crate::conn::pipeline::ingest::interference;
 use crate::conn::{Conn, Cx};
 
 impl Conn {

@@ -8,8 +8,8 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
-use crate::conn::fallback::unmapped::HeldUnmapped;
-use crate::conn::pipeline::ingest::interference;
+use crate::conn::dss::reset_reason::interference;
+use crate::conn::subflow::held_unmapped::HeldUnmapped;
 use crate::conn::{Conn, Cx};
 
 /// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.

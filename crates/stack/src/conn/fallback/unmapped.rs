@@ -20,9 +20,10 @@ use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::dss::offset::Offset;
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::Others;
-use crate::conn::pipeline::ingest::interference;
 use crate::conn::subflow::Subflow;
+use crate::conn::subflow::held_unmapped::{HeldUnmapped, STARTS};
 use crate::conn::{Conn, Cx};
 
 /// Minimum time that the peer's answer to an MP_FAIL may take.
@@ -42,91 +43,12 @@ const MOST_BESIDE_OTHERS: usize = 32 * 1024;
 const MUCH: usize = 64 * 1024;
 /// Data ACKs remembered.
 const RECENT: usize = 16;
-/// Starts of held segments remembered.
-const STARTS: usize = 256;
 /// Consecutive repeats without options that prove loss.
 const BARE_REPEATS: u8 = 2;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
 /// Mappings received for each lost one, where losses are repaired. Each loss costs a data-level time-out.
 const MAPPINGS_A_GAP: u64 = 8;
-
-/// Bytes that wait for a mapping.
-#[derive(Debug)]
-pub(crate) struct HeldUnmapped {
-    pub(in crate::conn) ssn: Ssn,
-    pub(in crate::conn) bytes: Vec<u8>,
-    /// Where segments begin in them.
-    pub(in crate::conn) starts: Vec<u64>,
-    /// Mappings received before: they are no evidence that options still pass.
-    mappings: u64,
-    /// When to send MP_FAIL because no mapping came.
-    pub(in crate::conn) tell: Option<Instant>,
-    pub(in crate::conn) until: Instant,
-    pub(in crate::conn) since: Instant,
-    /// The peer was queried by MP_FAIL.
-    pub(in crate::conn) asked: bool,
-    /// More came than can be held.
-    pub(in crate::conn) is_full: bool,
-}
-
-impl HeldUnmapped {
-    /// Empty so far, but bytes from this SSN on are queried.
-    pub(in crate::conn) fn queried_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
-        Self {
-            ssn,
-            bytes: Vec::new(),
-            starts: Vec::new(),
-            mappings: 0,
-            tell: Some(now),
-            until,
-            since: now,
-            asked: true,
-            is_full: false,
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Instant {
-        self.tell.map_or(self.until, |tell| tell.min(self.until))
-    }
-
-    /// Bytes of memory held.
-    pub(crate) fn memory(&self) -> usize {
-        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
-    }
-
-    /// SSN of the first of them.
-    pub(crate) fn ssn(&self) -> Ssn {
-        self.ssn
-    }
-
-    /// The peer was queried by MP_FAIL.
-    pub(crate) fn was_queried(&self) -> bool {
-        self.asked
-    }
-
-    /// As `queried_about`, without a deadline: nothing more may come.
-    pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
-        let tell = None;
-        let all = Self::queried_about(ssn, now, Instant::MAX);
-        Self { tell, ..all }
-    }
-
-    /// Pieces of a segment of which the last one has the mapping.
-    pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
-        let all = Self::queried_if_needed(ssn, now);
-        Self { bytes, ..all }
-    }
-
-    /// No byte came that was to be queried.
-    pub(in crate::conn) fn is_needless(&self) -> bool {
-        self.until == Instant::MAX
-    }
-
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-}
 
 /// We fell back, and the peer may not know: it gets Data ACKs for what arrived, and MP_FAIL where mappings stopped.
 #[derive(Clone, Copy, Debug)]

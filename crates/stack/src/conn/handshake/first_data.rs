@@ -7,39 +7,13 @@
 //!
 //! Owns the probe and what follows from the answer. Must never probe where data was ever acknowledged.
 
-use manypath_tcp::time::Instant;
 use manypath_wire::segment::Segment;
 
+use crate::conn::subflow::evidence::PlainProbe;
 use crate::conn::{Conn, Cx};
 
 /// RTOs without any acknowledgement of first data, after which a probe without options is sent.
 const SILENT_TIMEOUTS: u8 = 3;
-
-/// Whether a path carries segments without options.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PlainProbe {
-    /// No probe is pending.
-    #[default]
-    None,
-    /// A probe was sent, with a retransmission of the data; the result is evaluated then.
-    Asked(Instant),
-    /// Something came since. The answer to the data may follow.
-    Answered(Instant),
-}
-
-impl PlainProbe {
-    pub(crate) fn deadline(self) -> Option<Instant> {
-        match self {
-            Self::Asked(until) | Self::Answered(until) => Some(until),
-            Self::None => None,
-        }
-    }
-
-    /// A probe sent now is this one, and must not have options.
-    pub(crate) fn is_asked(self) -> bool {
-        self != Self::None
-    }
-}
 
 impl Conn {
     /// First data was retransmitted repeatedly and never acknowledged at all, although the handshake completed.

@@ -11,7 +11,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
 
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
-use crate::conn::pipeline::ingest::interference;
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::{Endpoint, HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac::{JoinMac, Keys, equal};

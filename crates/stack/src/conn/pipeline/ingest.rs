@@ -7,11 +7,12 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
-use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption, Reset, ResetReason};
+use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption};
 
 use crate::api::{EventKind, FallbackCause, SubflowEnd};
 use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
+use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::Others;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::recv::queue::Placed;
@@ -23,14 +24,6 @@ const MOST_UNMAPPED: u64 = 64 * 1024;
 
 /// RTT assumed before the first sample.
 const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
-
-/// The MP_TCPRST reason for options lost on the path.
-pub(crate) fn interference() -> Option<MptcpOption> {
-    Some(MptcpOption::Reset(Reset {
-        transient: false,
-        reason: ResetReason::MiddleboxInterference,
-    }))
-}
 
 impl Conn {
     /// Takes the options of an acceptable segment. // rfc8684:G3
@@ -337,7 +330,7 @@ impl Conn {
         let held = &self.subflows[i].held_unmapped;
         let held = held
             .as_ref()
-            .map(crate::conn::fallback::unmapped::HeldUnmapped::ssn);
+            .map(crate::conn::subflow::held_unmapped::HeldUnmapped::ssn);
         let from = held.unwrap_or(from);
         // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that has shrunk since must
         // not refuse what was allowed.

@@ -7,9 +7,9 @@ use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
-use crate::conn::failover::pep::AckedBy;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::HandshakeState;
+use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 

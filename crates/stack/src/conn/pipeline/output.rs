@@ -8,11 +8,12 @@ use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::mptcp::MptcpOption;
 use manypath_wire::tcp::options::MptcpOptions;
 
-use crate::api::{Gather, IfaceId, Slots, SubflowEnd};
+use crate::api::{Gather, Slots, SubflowEnd};
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::dss::offset::Offset;
 use crate::conn::pipeline::packet;
 use crate::conn::pull::path_view::Duplicate;
+use crate::conn::pull::source::{Progress, Source};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::HandshakeState;
 use crate::conn::{Conn, Cx};
@@ -24,36 +25,6 @@ const LONGEST_MAPPING: u32 = 65_534;
 
 /// Payload bytes below which a copy costs less than another piece to gather.
 const WORTH_LENDING: u32 = 8192;
-
-/// Result of one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// A packet was written.
-    Sent,
-    /// A packet is due but the device has no room.
-    Blocked(IfaceId),
-    /// Nothing is due.
-    Nothing,
-}
-
-/// Where the payload of a plan comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conn) enum Source {
-    /// New data, from this position.
-    New(Offset),
-    /// Reinjected: sent on another subflow before.
-    Reinjected(Offset),
-    /// In flight on another subflow, and duplicated here.
-    Copied(Offset),
-    /// Retransmitted: mapped on this subflow before.
-    Mapped(TxMapping),
-    /// The first bytes of the stream, on our SYN: none of them counts before the answer. // rfc8684:O4
-    Early,
-    /// The final byte, under its own number, at this position: see `final_byte`.
-    Farewell(Offset),
-    /// No payload.
-    Empty,
-}
 
 /// A planned segment on its way into a device.
 struct Parcel {

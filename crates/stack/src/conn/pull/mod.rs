@@ -5,3 +5,4 @@ pub(in crate::conn) mod path_view;
 pub(in crate::conn) mod redundant;
 pub(in crate::conn) mod reinject;
 pub(in crate::conn) mod reprobe;
+pub(in crate::conn) mod source;

@@ -13,7 +13,7 @@ use manypath_wire::seq::Ssn;
 use crate::api::Slots;
 use crate::conn::dss::mapping::{TxMapping, TxMaps};
 use crate::conn::dss::offset::Offset;
-use crate::conn::pipeline::output::{Progress, Source};
+use crate::conn::pull::source::{Progress, Source};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};

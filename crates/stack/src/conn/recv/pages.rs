@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use manypath_wire::checksum::{Sum, copy_and_sum};
 
-use crate::conn::send::ring::{KEEP, PAGE};
+use crate::conn::types::{KEEP, PAGE};
 
 /// Bytes at absolute stream offsets.
 #[derive(Debug)]

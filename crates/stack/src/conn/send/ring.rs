@@ -4,6 +4,7 @@
 //! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its user keeps the bounds and passes the
 //! live range when it has to grow.
 
+use crate::conn::types::{KEEP, PAGE};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -11,11 +12,6 @@ use manypath_wire::checksum::{Sum, copy_and_sum};
 
 /// The first allocation: an idle connection owns nothing, a short one little.
 const FIRST: usize = 4 * 1024;
-/// Above this an empty store gives its memory back.
-pub(in crate::conn) const KEEP: usize = 64 * 1024;
-
-/// The unit in which memory is taken from an operating system, where large allocations begin as nothing but addresses.
-pub(in crate::conn) const PAGE: usize = 4096;
 
 /// Bytes at absolute stream offsets, kept in a power-of-two buffer.
 #[derive(Debug, Default)]

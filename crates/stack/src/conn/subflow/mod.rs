@@ -4,8 +4,14 @@
 //! to retransmit them.
 
 pub(in crate::conn) mod acked_below;
+pub(in crate::conn) mod acked_by;
 pub(in crate::conn) mod admission;
+pub(in crate::conn) mod data_ack_delay;
 pub(in crate::conn) mod dirty;
+pub(in crate::conn) mod duplicates;
+pub(in crate::conn) mod evidence;
+pub(in crate::conn) mod held_unmapped;
+pub(in crate::conn) mod probe;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -24,20 +30,19 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use crate::api::{
     EndedSubflow, IfaceId, Offload, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
-use crate::conn::close::LastAck;
 use crate::conn::dss::mapping::{RxMaps, TxMaps};
 use crate::conn::dss::offset::Offset;
-use crate::conn::failover::pep::AckedBy;
-use crate::conn::failover::receiver_probe::ReceiverProbe;
-use crate::conn::failover::stale::PathProbe;
-use crate::conn::fallback::option_loss::{MappingEdge, OptionLoss};
-use crate::conn::fallback::unmapped::HeldUnmapped;
-use crate::conn::handshake::first_data::PlainProbe;
-use crate::conn::pull::data_ack_delay::DataAckDelay;
-use crate::conn::pull::redundant::Duplicates;
 use crate::conn::subflow::acked_below::SubflowAckedOnly;
+use crate::conn::subflow::acked_by::AckedBy;
+use crate::conn::subflow::data_ack_delay::DataAckDelay;
 use crate::conn::subflow::dirty::Tracked;
+use crate::conn::subflow::duplicates::Duplicates;
+use crate::conn::subflow::evidence::PlainProbe;
+use crate::conn::subflow::evidence::{MappingEdge, OptionLoss};
+use crate::conn::subflow::held_unmapped::HeldUnmapped;
+use crate::conn::subflow::probe::{PathProbe, ReceiverProbe};
 use crate::ids::SubflowId;
+use manypath_wire::tcp::options::Timestamps;
 
 /// ACKs that may be sent in a row only to carry options. // rfc8684:G2
 const SIGNALS_IN_A_ROW: u8 = 2;
@@ -622,4 +627,12 @@ mod tests {
             assert_eq!(is, proxied, "{handshake:?} {data:?}");
         }
     }
+}
+
+/// The acknowledgement that a subflow in TIME-WAIT has to be able to repeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastAck {
+    pub(crate) iface: IfaceId,
+    pub(crate) header: Header,
+    pub(crate) timestamps: Option<Timestamps>,
 }

@@ -1,0 +1,111 @@
+//! What was observed on a subflow about options that do not pass (RFC 8684 section 3.7). The decisions are in `fallback`.
+
+use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::seq::Ssn;
+
+use crate::conn::dss::offset::Offset;
+
+/// Consecutive advancing acknowledgements without options that establish option loss.
+pub(in crate::conn) const BARE: u8 = 3;
+
+/// Evidence of option loss on a subflow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OptionLoss {
+    /// The peer sent without options since it last sent some.
+    pub(in crate::conn) heard: bool,
+    /// It once did.
+    pub(in crate::conn) ever: bool,
+    /// Data without options answered our first data: if no other piece of its segment has one, none passes.
+    pub(in crate::conn) awaits_option: bool,
+    /// Data without Data ACK was reinjected elsewhere.
+    pub(in crate::conn) others_tried: bool,
+    pub(in crate::conn) acks: u8,
+    pub(in crate::conn) since: Option<Instant>,
+    pub(in crate::conn) repeats: u8,
+    pub(in crate::conn) repeated: Option<Instant>,
+}
+
+impl OptionLoss {
+    /// Records a segment without options, or one that shows no more.
+    pub(in crate::conn) fn note(&mut self) {
+        (self.heard, self.ever) = (true, true);
+    }
+
+    /// Acknowledgements have come without options for so long that none will carry some.
+    pub(in crate::conn) fn is_rule(&self, now: Instant, rto: Duration) -> bool {
+        self.acks >= BARE && self.since.is_some_and(|since| now.since(since) >= rto)
+    }
+}
+
+/// How far the peer's mappings on a subflow reach, in its own SSNs, which no middlebox changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MappingEdge {
+    pub(in crate::conn) ends: Option<(Ssn, Offset)>,
+}
+
+impl MappingEdge {
+    /// Records a mapping.
+    pub(crate) fn note(&mut self, ssn: Ssn, at: Offset, len: u16) {
+        let (end, upto) = (ssn + u32::from(len), at + u64::from(len));
+        let (last, most) = self.ends.unwrap_or((end, upto));
+        let last = if end.after(last) { end } else { last };
+        self.ends = Some((last, most.max(upto)));
+    }
+
+    /// A mapping maps data again, as new bytes of the subflow.
+    pub(in crate::conn) fn repeats(&self, ssn: Ssn, at: Offset, len: u16) -> bool {
+        let again = |(last, most)| !ssn.before(last) && at + u64::from(len) <= most;
+        self.ends.is_some_and(again)
+    }
+
+    /// Bytes from this SSN on were never mapped.
+    pub(crate) fn ends_before(&self, ssn: Ssn) -> bool {
+        self.ends.is_some_and(|(last, _)| !ssn.before(last))
+    }
+}
+
+/// Whether a path carries segments without options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PlainProbe {
+    /// No probe is pending.
+    #[default]
+    None,
+    /// A probe was sent, with a retransmission of the data; the result is evaluated then.
+    Asked(Instant),
+    /// Something came since. The answer to the data may follow.
+    Answered(Instant),
+}
+
+impl PlainProbe {
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Asked(until) | Self::Answered(until) => Some(until),
+            Self::None => None,
+        }
+    }
+
+    /// A probe sent now is this one, and must not have options.
+    pub(crate) fn is_asked(self) -> bool {
+        self != Self::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_last_mapping_was_never_mapped() {
+        let mut told = MappingEdge::default();
+        assert!(!told.ends_before(Ssn::new(1)), "nothing was told");
+        told.note(Ssn::new(1), Offset::ZERO, 724);
+        // A peer that restarts has sent nothing but this so far.
+        assert!(told.ends_before(Ssn::new(725)));
+        assert!(!told.ends_before(Ssn::new(724)));
+        // The same data as new bytes, and then the old mapping once more.
+        told.note(Ssn::new(725), Offset::ZERO, 724);
+        told.note(Ssn::new(1), Offset::ZERO, 724);
+        assert!(!told.ends_before(Ssn::new(725)));
+        assert!(told.ends_before(Ssn::new(1449)));
+    }
+}

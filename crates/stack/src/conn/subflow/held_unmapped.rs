@@ -1,0 +1,86 @@
+//! Payload without a mapping that a subflow holds until a mapping or the answer to an MP_FAIL places it (RFC 8684 section 3.7).
+
+use alloc::vec::Vec;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::seq::Ssn;
+
+/// Starts of held segments remembered.
+pub(in crate::conn) const STARTS: usize = 256;
+
+/// Bytes that wait for a mapping.
+#[derive(Debug)]
+pub(crate) struct HeldUnmapped {
+    pub(in crate::conn) ssn: Ssn,
+    pub(in crate::conn) bytes: Vec<u8>,
+    /// Where segments begin in them.
+    pub(in crate::conn) starts: Vec<u64>,
+    /// Mappings received before: they are no evidence that options still pass.
+    pub(in crate::conn) mappings: u64,
+    /// When to send MP_FAIL because no mapping came.
+    pub(in crate::conn) tell: Option<Instant>,
+    pub(in crate::conn) until: Instant,
+    pub(in crate::conn) since: Instant,
+    /// The peer was queried by MP_FAIL.
+    pub(in crate::conn) asked: bool,
+    /// More came than can be held.
+    pub(in crate::conn) is_full: bool,
+}
+
+impl HeldUnmapped {
+    /// Empty so far, but bytes from this SSN on are queried.
+    pub(in crate::conn) fn queried_about(ssn: Ssn, now: Instant, until: Instant) -> Self {
+        Self {
+            ssn,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+            mappings: 0,
+            tell: Some(now),
+            until,
+            since: now,
+            asked: true,
+            is_full: false,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.tell.map_or(self.until, |tell| tell.min(self.until))
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
+    }
+
+    /// SSN of the first of them.
+    pub(crate) fn ssn(&self) -> Ssn {
+        self.ssn
+    }
+
+    /// The peer was queried by MP_FAIL.
+    pub(crate) fn was_queried(&self) -> bool {
+        self.asked
+    }
+
+    /// As `queried_about`, without a deadline: nothing more may come.
+    pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
+        let tell = None;
+        let all = Self::queried_about(ssn, now, Instant::MAX);
+        Self { tell, ..all }
+    }
+
+    /// Pieces of a segment of which the last one has the mapping.
+    pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
+        let all = Self::queried_if_needed(ssn, now);
+        Self { bytes, ..all }
+    }
+
+    /// No byte came that was to be queried.
+    pub(in crate::conn) fn is_needless(&self) -> bool {
+        self.until == Instant::MAX
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
