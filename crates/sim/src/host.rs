@@ -420,10 +420,8 @@ impl Host {
             let mut leaves = true;
             let verdict = match packet.read(verify) {
                 Ok(()) => packet.summary().map_or(Ok(()), |summary| {
-                    // A kernel knows no route from an address that the host has no more. (A subflow's last word passes: it is sent
-                    // while the address goes.)
-                    let source = summary.tuple.remote.ip();
-                    leaves = interface.addresses.contains(&source) || summary.flags.rst();
+                    // A kernel knows no route from an address that the host has no more.
+                    leaves = interface.addresses.contains(&summary.tuple.remote.ip());
                     interface.counters.sent_payload += u64::from(summary.payload);
                     if let Some(habit) = &mut self.habit {
                         habit.sent(summary);

@@ -72,15 +72,21 @@ impl ConnectionReport {
         let mut failures = self.ends().filter_map(|end| end.failure.as_deref());
         self.over.is_some()
             && failures.all(as_told)
-            && self.ends().any(EndReport::carried_on_several)
-            && (self.ends().any(EndReport::met_a_box) || stripped && self.lost_an_end())
+            && (self.lost_its_order() || stripped && self.lost_an_end())
     }
 
-    /// One end read all there was, and its subflows were finished: of the stream nothing but its end is missing.
+    /// Several subflows carried data, and one was ended for what happened on its way.
+    fn lost_its_order(&self) -> bool {
+        self.ends().any(EndReport::carried_on_several) && self.ends().any(EndReport::met_a_box)
+    }
+
+    /// One end read all there was, and its subflows, of which there was more than one, were finished: of the stream nothing but its end
+    /// is missing.
     fn lost_an_end(&self) -> bool {
         let lost = |one: &EndReport, peer: &EndReport| {
             one.failure.as_deref() == Some("NoSubflow")
                 && one.read == peer.sent
+                && one.subflows_up > 1
                 && one.subflows.iter().all(SubflowReport::was_finished)
         };
         let server = self.server.as_ref();

@@ -429,7 +429,7 @@ impl Conn {
         }
         if let Some(checksum_failure) = self
             .checksum_failure
-            .filter(|f| self.is_unplaced(i, f, mapping.ssn))
+            .filter(|f| self.is_unplaced(i, f, mapping))
         {
             self.give_up_held(i, &checksum_failure, cx);
             return;
@@ -465,12 +465,17 @@ impl Conn {
         }
     }
 
-    /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes.
-    fn is_unplaced(&self, i: usize, checksum_failure: &ChecksumFailure, said: Ssn) -> bool {
-        let sf = &self.subflows[i];
-        let again = checksum_failure.subflow == sf.id() && sf.told.ends_before(said);
-        let unknown = |here: Ssn| checksum_failure.begins(said, here).is_none();
-        again && self.segment_ssn.is_some_and(unknown)
+    /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes; or it restarts with data that
+    /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
+    fn is_unplaced(&self, i: usize, failure: &ChecksumFailure, mapping: &Mapping) -> bool {
+        let (next, sf) = (self.recv.next(), &self.subflows[i]);
+        let again = failure.subflow == sf.id() && sf.told.ends_before(mapping.ssn);
+        let at = self
+            .rx_numbers
+            .and_then(|numbers| numbers.place(mapping.dsn, next));
+        let known = at.is_some_and(|at| at < next);
+        let unknown = |here: Ssn| failure.begins(mapping.ssn, here).is_none();
+        again && (known || self.segment_ssn.is_some_and(unknown))
     }
 
     /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.

@@ -478,7 +478,9 @@ impl Conn {
         let (ssn, len) = (mapping.ssn, mapping.len - u16::from(dss.data_fin));
         let at = numbers.place(mapping.dsn, self.recv.next());
         if let Some(at) = at.filter(|_| len > 0) {
-            if self.subflows[i].told.repeats(ssn, at, len) {
+            // A mapping of what has not arrived is none of these, even where later data was mapped before on this subflow.
+            let arrived = at + u64::from(len) <= self.recv.next();
+            if arrived && self.subflows[i].told.repeats(ssn, at, len) {
                 self.note_retransmitted(i, ssn..ssn + u32::from(len));
             }
             // A mapping behind a hole does not describe the data that fills it.
