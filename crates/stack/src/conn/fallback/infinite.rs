@@ -4,8 +4,6 @@
 //! answers with MP_FAIL or an infinite mapping. From then on the subflow's order is the stream's order, and the held bytes are part of it.
 //! Owns the failure and the switch to raw bytes. Must never count held bytes before the answer or a time-out.
 
-use core::ops::Range;
-
 use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
@@ -40,9 +38,8 @@ pub(crate) struct ChecksumFailure {
     ssn: Ssn,
     /// Subflow bytes from there on, stored and not counted yet.
     held: u64,
-    /// How many of them came last, in order, on segments without a mapping, and the SSN at which those begin.
-    bare: u64,
-    bare_from: Ssn,
+    /// The last of them came in order, on a segment without a mapping.
+    bare: bool,
     /// SSN of the last segment with a mapping.
     mapped_at: Option<Ssn>,
     pub(in crate::conn) since: Instant,
@@ -74,38 +71,18 @@ impl ChecksumFailure {
 
     /// Adds held bytes, which began at SSN `began` if they came in order.
     fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
-        let held = self.held + bytes;
-        match began.filter(|_| began != self.mapped_at) {
-            Some(began) => Self {
-                held,
-                bare_from: if self.bare == 0 {
-                    began
-                } else {
-                    self.bare_from
-                },
-                bare: self.bare + bytes,
-                ..self
-            },
-            None => Self {
-                held,
-                bare: 0,
-                ..self
-            },
+        let bare = began.is_some_and(|_| began != self.mapped_at);
+        Self {
+            held: self.held + bytes,
+            bare,
+            ..self
         }
     }
 
-    /// Where the stream begins, by an infinite mapping with SSN `said` on a segment with SSN `here`: the SSN, and the range of the bytes
-    /// before, which the mapping covers too if it came on the last piece of its segment. A rewriting middlebox may shift SSNs against those
-    /// in mappings; `None` where the pieces before may not belong to that segment. Pure.
-    pub(in crate::conn) fn begins(&self, said: Ssn, here: Ssn) -> Option<(Ssn, Range<Offset>)> {
-        match self.bare {
-            0 => Some((here, self.end()..self.end())),
-            _ if said == here => Some((here, self.end()..self.end())),
-            bare if said == self.bare_from => {
-                Some((said, self.at + (self.held - bare)..self.end()))
-            }
-            _ => None,
-        }
+    /// Whether an infinite mapping with SSN `said` on a segment with SSN `here` begins with that segment. Not known where the pieces
+    /// before it came without a mapping and may belong to it. Pure.
+    pub(in crate::conn) fn begins_here(&self, said: Ssn, here: Ssn) -> bool {
+        !self.bare || said == here
     }
 }
 
@@ -129,8 +106,7 @@ impl Conn {
             at: m.at,
             ssn: m.ssn,
             held: u64::from(m.len),
-            bare: 0,
-            bare_from: m.ssn,
+            bare: false,
             mapped_at: None,
             since: cx.now,
             again_at: cx.now,
@@ -350,7 +326,7 @@ impl Conn {
         if checksum_failure.subflow != self.subflows[i].id() {
             return;
         }
-        (checksum_failure.bare, checksum_failure.mapped_at) = (0, self.delivered_ssn);
+        (checksum_failure.bare, checksum_failure.mapped_at) = (false, self.delivered_ssn);
         let at = numbers.place(mapping.dsn, self.recv.next());
         let new = self.delivered_ssn.is_some() && mapping.ssn.after(checksum_failure.ssn);
         if new
@@ -474,7 +450,7 @@ impl Conn {
             .rx_numbers
             .and_then(|numbers| numbers.place(mapping.dsn, next));
         let known = at.is_some_and(|at| at < next);
-        let unknown = |here: Ssn| failure.begins(mapping.ssn, here).is_none();
+        let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
         again && (known || self.segment_ssn.is_some_and(unknown))
     }
 

@@ -84,23 +84,17 @@ impl Conn {
         let Some(at) = at.filter(|at| *at <= next && self.peer_resends.is_none()) else {
             return false;
         };
-        // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment, or with pieces before it
-        // without a mapping. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
+        // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
         // there.
         if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
             let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
                 return false;
             };
-            let Some((from, before)) = checksum_failure.begins(mapping.ssn, here) else {
+            if !checksum_failure.begins_here(mapping.ssn, here) {
                 return false;
-            };
-            if !before.is_empty() {
-                let bytes = self.recv.copied(before);
-                let held = HeldUnmapped::pieces(from, bytes, checksum_failure.since);
-                self.subflows[i].held_unmapped = Some(held);
             }
-            self.peer_resends = Some((from, next - at));
+            self.peer_resends = Some((here, next - at));
             return true;
         }
         let held = sf.held_unmapped.as_ref().map(HeldUnmapped::ssn);

@@ -12,7 +12,6 @@
 
 use alloc::vec::Vec;
 
-use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -43,8 +42,6 @@ const MOST_BESIDE_OTHERS: usize = 32 * 1024;
 const MUCH: usize = 64 * 1024;
 /// Data ACKs remembered.
 const RECENT: usize = 16;
-/// Consecutive repeats without options that prove loss.
-const BARE_REPEATS: u8 = 2;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
 /// Mappings received for each lost one, where losses are repaired. Each loss costs a data-level time-out.
@@ -406,44 +403,6 @@ impl Conn {
     pub(crate) fn fallback_confirmed(&mut self) {
         self.unheard = None;
         self.withhold_no_more();
-    }
-
-    /// Old data comes again. Without options, from a peer that had sent them: it fell back, because our answers with options do not reach
-    /// it. After our fallback: neither do those with Data ACKs.
-    pub(crate) fn note_repeated(
-        &mut self,
-        i: usize,
-        seg: &Segment<'_>,
-        outcome: &Outcome,
-        cx: &mut Cx<'_>,
-    ) {
-        if outcome.in_order.is_none() && self.withheld_again(i, seg) {
-            return;
-        }
-        if !seg.options.mptcp.is_empty() {
-            let option_loss = &mut self.subflows[i].option_loss;
-            (option_loss.repeats, option_loss.repeated) = (0, None);
-            return;
-        }
-        let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
-        // Pieces of one segment, of which the first may have the option, come together.
-        let pause = self.subflows[i].tcp.rto().over(2);
-        let option_loss = self.subflows[i].option_loss;
-        let together = option_loss.repeated.is_some_and(|at| cx.now < at + pause);
-        if !again || together || !self.is_certainly_alone(i) {
-            return;
-        }
-        let option_loss = &mut self.subflows[i].option_loss;
-        option_loss.repeated = Some(cx.now);
-        option_loss.repeats = option_loss.repeats.saturating_add(1);
-        if option_loss.repeats < BARE_REPEATS {
-            return;
-        }
-        self.unheard = None;
-        let known = self.remote.is_some() && self.subflows[i].is_first();
-        if known && self.fallback.is_multipath() && self.is_straight(i) {
-            self.fall_back_silently(i, cx);
-        }
     }
 
     /// Falls back without sending an option: no option would arrive.

@@ -131,24 +131,24 @@ impl Conn {
         }
     }
 
-    /// The peer retransmits what is withheld, as it should. True if so.
-    pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) -> bool {
+    /// The peer retransmits what is withheld, as it should.
+    pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) {
         let sf = &mut self.subflows[i];
         let Some(held) = self
             .withheld
             .as_mut()
             .filter(|held| held.subflow == sf.id())
         else {
-            return false;
+            return;
         };
         if seg.payload.is_empty() || !sf.tcp.repeats_withheld(seg) {
-            return false;
+            return;
         }
         let fewer = fewer_than(seg.payload.len(), held.bytes);
         if fewer < held.bytes {
             held.bytes = fewer;
             sf.tcp.withhold(fewer);
-            return true;
+            return;
         }
         held.repeats += 1;
         if held.repeats >= REPEATS[held.given.min(REPEATS.len() - 1)] {
@@ -160,7 +160,6 @@ impl Conn {
                 self.withhold_no_more();
             }
         }
-        true
     }
 }
 

@@ -117,8 +117,7 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let option_loss = self.subflows[i].option_loss;
-        let bare_before = option_loss.ever || option_loss.repeats > 0;
+        let bare_before = self.subflows[i].option_loss.ever;
         self.on_segment_without_options(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);

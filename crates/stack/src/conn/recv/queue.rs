@@ -406,13 +406,6 @@ impl ReceiveQueue {
         n
     }
 
-    /// Bytes that are stored, whether they count or not.
-    pub(crate) fn copied(&self, range: Range<Offset>) -> Vec<u8> {
-        let mut bytes = alloc::vec![0; (range.end - range.start) as usize];
-        self.store.read(range.start.0, &mut bytes);
-        bytes
-    }
-
     /// The queue is empty and holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
         self.top() == self.read && self.store.is_large()

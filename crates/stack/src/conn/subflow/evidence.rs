@@ -21,8 +21,6 @@ pub(crate) struct OptionLoss {
     pub(in crate::conn) others_tried: bool,
     pub(in crate::conn) acks: u8,
     pub(in crate::conn) since: Option<Instant>,
-    pub(in crate::conn) repeats: u8,
-    pub(in crate::conn) repeated: Option<Instant>,
 }
 
 impl OptionLoss {

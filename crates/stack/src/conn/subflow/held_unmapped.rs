@@ -69,12 +69,6 @@ impl HeldUnmapped {
         Self { tell, ..all }
     }
 
-    /// Pieces of a segment of which the last one has the mapping.
-    pub(in crate::conn) fn pieces(ssn: Ssn, bytes: Vec<u8>, now: Instant) -> Self {
-        let all = Self::queried_if_needed(ssn, now);
-        Self { bytes, ..all }
-    }
-
     /// No byte came that was to be queried.
     pub(in crate::conn) fn is_needless(&self) -> bool {
         self.until == Instant::MAX
