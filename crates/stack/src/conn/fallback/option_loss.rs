@@ -2,7 +2,9 @@
 //!
 //! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
 
+use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
+use manypath_wire::segment::Segment;
 
 use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::dss::reset_reason::interference;
@@ -106,6 +108,21 @@ impl Conn {
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
         (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
+    }
+
+    /// Notes data that was received before: what is withheld, and what comes without options.
+    pub(in crate::conn) fn note_repeated(
+        &mut self,
+        i: usize,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+    ) {
+        if outcome.in_order.is_none() {
+            self.withheld_again(i, seg);
+        }
+        if outcome.duplicate_data && seg.options.mptcp.is_empty() {
+            self.subflows[i].option_loss.ever = true;
+        }
     }
 
     /// A segment without options came.

@@ -100,12 +100,7 @@ impl Conn {
             return why == Reject::Handshake;
         }
         self.probe_answered(i, seg, cx);
-        if outcome.in_order.is_none() {
-            self.withheld_again(i, seg);
-        }
-        if outcome.duplicate_data && seg.options.mptcp.is_empty() {
-            self.subflows[i].option_loss.ever = true;
-        }
+        self.note_repeated(i, seg, &outcome);
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
