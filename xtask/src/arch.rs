@@ -67,16 +67,18 @@ const ALL: &[&str] = &[
 /// The crates that are pure: no clock, no allocation beyond `alloc`, no operating system.
 const PURE: &[&str] = &["wire", "tcp", "stack"];
 
-/// Levels of the modules of one crate, lowest first. A module may use the levels below its own; those of the
-/// lowest level may also use each other. `lib.rs` may name everything.
+/// Levels of the modules of one crate, or of those within one of its modules, lowest first. A module may use the levels below its own;
+/// those of the lowest level may also use each other. `lib.rs`, or the `mod.rs` around them, may name everything.
 struct Levels {
     krate: &'static str,
+    within: &'static [&'static str],
     levels: &'static [&'static [&'static str]],
 }
 
 const MODULES: &[Levels] = &[
     Levels {
         krate: "tcp",
+        within: &[],
         levels: &[
             &["time", "units", "timer", "ranges", "config"],
             &["cc", "recovery"],
@@ -86,6 +88,7 @@ const MODULES: &[Levels] = &[
     },
     Levels {
         krate: "stack",
+        within: &[],
         levels: &[
             &["crypto", "stats", "trace", "config", "ids", "slab", "table"],
             &["sched"],
@@ -94,6 +97,18 @@ const MODULES: &[Levels] = &[
             &["pm"],
             &["conn"],
             &["stack"],
+        ],
+    },
+    Levels {
+        krate: "stack",
+        within: &["conn"],
+        levels: &[
+            &["types", "dss"],
+            &["subflow"],
+            &["send", "recv"],
+            &["pull", "failover", "paths", "handshake", "fallback"],
+            &["close", "timers", "info", "limits"],
+            &["pipeline"],
         ],
     },
 ];
@@ -198,52 +213,63 @@ pub(crate) fn unsafe_code(sources: &[Source]) -> Findings {
     found
 }
 
-/// Modules of `tcp` and `stack` use only modules of lower levels.
+/// Modules of `tcp` and `stack`, and the parts of a connection, use only modules of lower levels.
 pub(crate) fn modules(sources: &[Source]) -> Findings {
     let mut found = Findings::default();
     for source in sources {
         let (Some(krate), Some(module)) = (source.krate(), source.module()) else {
             continue;
         };
-        let Some(rules) = MODULES.iter().find(|m| m.krate == krate) else {
-            continue;
-        };
-        let Some(own) = module.first() else { continue };
-        let level = |name: &str| rules.levels.iter().position(|l| l.contains(&name));
-        let Some(own_level) = level(own) else {
-            found.error(format!(
-                "{}: module `{own}` has no level in xtask/src/arch.rs",
-                source.path
-            ));
-            continue;
-        };
-        for (used, line) in uses(&source.tokens, &module) {
-            if source.is_test(line) || used == *own {
-                continue;
-            }
-            // A name that is no module is an item that lib.rs defines or re-exports.
-            let Some(used_level) = level(&used) else {
-                continue;
-            };
-            if used_level > own_level || (used_level == own_level && own_level > 0) {
-                found.error(format!(
-                    "{}:{line}: `{own}` may not use `{used}`",
-                    source.path
-                ));
-            }
+        for rules in MODULES.iter().filter(|m| m.krate == krate) {
+            check_levels(source, &module, rules, &mut found);
         }
     }
     found
 }
 
-/// First segments of all paths that begin at the crate's root, with their lines.
-fn uses(tokens: &TokenStream, module: &[String]) -> Vec<(String, usize)> {
+fn check_levels(source: &Source, module: &[String], rules: &Levels, found: &mut Findings) {
+    let inside = module.iter().zip(rules.within).all(|(a, b)| a == b);
+    let Some(own) = module.get(rules.within.len()).filter(|_| inside) else {
+        return;
+    };
+    let level = |name: &str| rules.levels.iter().position(|l| l.contains(&name));
+    let Some(own_level) = level(own) else {
+        found.error(format!(
+            "{}: module `{own}` has no level in xtask/src/arch.rs",
+            source.path
+        ));
+        return;
+    };
+    for (used, line) in uses(&source.tokens, module, rules.within) {
+        if source.is_test(line) || used == *own {
+            continue;
+        }
+        // A name that is no module is an item that lib.rs or mod.rs defines or re-exports.
+        let Some(used_level) = level(&used) else {
+            continue;
+        };
+        if used_level > own_level || (used_level == own_level && own_level > 0) {
+            found.error(format!(
+                "{}:{line}: `{own}` may not use `{used}`",
+                source.path
+            ));
+        }
+    }
+}
+
+/// First segments of all paths that begin at the crate's root, or `within` one of its modules, with their lines.
+fn uses(tokens: &TokenStream, module: &[String], within: &[&str]) -> Vec<(String, usize)> {
     let mut out = Vec::new();
-    collect_uses(tokens, module, &mut out);
+    collect_uses(tokens, module, within, &mut out);
     out
 }
 
-fn collect_uses(tokens: &TokenStream, module: &[String], out: &mut Vec<(String, usize)>) {
+fn collect_uses(
+    tokens: &TokenStream,
+    module: &[String],
+    within: &[&str],
+    out: &mut Vec<(String, usize)>,
+) {
     let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
     let mut i = 0;
     while i < tokens.len() {
@@ -254,12 +280,16 @@ fn collect_uses(tokens: &TokenStream, module: &[String], out: &mut Vec<(String, 
                 {
                     let mut inner = module.to_vec();
                     inner.push(name.to_string());
-                    collect_uses(&body.stream(), &inner, out);
+                    collect_uses(&body.stream(), &inner, within, out);
                     i += 3;
                     continue;
                 }
             }
-            TokenTree::Ident(word) if *word == "crate" => targets(&tokens[i + 1..], out),
+            TokenTree::Ident(word) if *word == "crate" => {
+                if let Some(rest) = behind(&tokens[i + 1..], within) {
+                    targets(rest, out);
+                }
+            }
             TokenTree::Ident(word) if *word == "super" => {
                 let mut up = 1;
                 let mut at = i + 1;
@@ -267,17 +297,25 @@ fn collect_uses(tokens: &TokenStream, module: &[String], out: &mut Vec<(String, 
                     up += 1;
                     at += 3;
                 }
-                if up == module.len() {
+                if up + within.len() == module.len() {
                     targets(&tokens[at..], out);
                 }
                 i = at;
                 continue;
             }
-            TokenTree::Group(group) => collect_uses(&group.stream(), module, out),
+            TokenTree::Group(group) => collect_uses(&group.stream(), module, within, out),
             TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
         i += 1;
     }
+}
+
+/// What follows these segments, if the path begins with them.
+fn behind<'a>(tokens: &'a [TokenTree], within: &[&str]) -> Option<&'a [TokenTree]> {
+    within.iter().try_fold(tokens, |rest, segment| {
+        let here = colons(rest, 0) && is_word(rest.get(2), segment);
+        here.then(|| &rest[3..])
+    })
 }
 
 fn colons(tokens: &[TokenTree], at: usize) -> bool {
@@ -352,6 +390,24 @@ mod tests {
             errors("crates/tcp/src/machine/state.rs", "use crate::recv::A;"),
             0
         );
+    }
+
+    #[test]
+    fn the_parts_of_a_connection_have_levels_of_their_own() {
+        let conn = |file: &str, text: &str| errors(&format!("crates/stack/src/conn/{file}"), text);
+        assert_eq!(
+            conn("send/queue.rs", "use crate::conn::dss::offset::Offset;"),
+            0
+        );
+        assert_eq!(
+            conn("send/queue.rs", "use crate::conn::{fallback::X, Conn};"),
+            1
+        );
+        assert_eq!(conn("send/queue.rs", "use super::super::fallback::X;"), 1);
+        assert_eq!(conn("send/queue.rs", "use crate::conn::recv::X;"), 1);
+        assert_eq!(conn("send/queue.rs", "use super::ring::Ring;"), 0);
+        assert_eq!(conn("mod.rs", "use pipeline::X;"), 0);
+        assert_eq!(conn("maze.rs", ""), 1);
     }
 
     #[test]

@@ -120,7 +120,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "modules",
-        what: "modules of tcp and stack look only downwards",
+        what: "modules of tcp and stack, and parts of a connection, look only downwards",
         work: Work::Sources(arch::modules),
     },
     Step {
