@@ -160,7 +160,7 @@ pub(crate) struct Conn {
     lost_mappings: u8,
     recent_acks: RecentAcks,
     /// We fell back, and the peer may not know.
-    unheard: Option<UnconfirmedFallback>,
+    unconfirmed_fallback: Option<UnconfirmedFallback>,
     /// Received data whose acknowledgement is withheld.
     withheld: Option<Withheld>,
     /// Another subflow came up once.
@@ -180,7 +180,7 @@ pub(crate) struct Conn {
     /// We queried by MP_FAIL where bytes belong: that of the peer is the answer.
     query_sent: bool,
     /// An infinite mapping was sent, if only with retransmitted data.
-    infinite_said: bool,
+    infinite_mapping_sent: bool,
     /// The infinite mapping is sent without data, too, until data has carried it.
     infinite_on_bare: bool,
     data_timer: DataTimer,
@@ -292,12 +292,12 @@ impl Conn {
             data_fin_after_fallback: false,
             lost_mappings: 0,
             recent_acks: RecentAcks::default(),
-            unheard: None,
+            unconfirmed_fallback: None,
             infinite_from: None,
             resend_from: None,
             peer_resends: None,
             query_sent: false,
-            infinite_said: false,
+            infinite_mapping_sent: false,
             infinite_on_bare: false,
             data_timer: DataTimer::default(),
             repeated_to: None,
@@ -333,7 +333,7 @@ impl Conn {
     }
 
     fn push_event(&mut self, kind: EventKind) {
-        self.controller.hear(&kind);
+        self.controller.on_event(&kind);
         self.outbox.push_back(kind);
     }
 

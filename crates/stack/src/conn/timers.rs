@@ -45,7 +45,7 @@ impl Conn {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
         let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
-        let sure = at_once && !carrying().any(|sf| sf.option_loss.heard);
+        let sure = at_once && !carrying().any(|sf| sf.option_loss.ongoing);
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
@@ -251,13 +251,13 @@ impl Conn {
     /// The peer responds and lacks only the DATA_FIN, which was sent for two time-outs. Each subflow on which it responds ends
     /// by a FIN, which makes a peer act on a DATA_FIN that it recorded and did not act on, as Linux (6.18) may. The DATA_FIN is
     /// repeated by itself as well. // rfc8684:F2,F4
-    fn finish_for_unheard_fin(&mut self) {
+    fn finish_for_unanswered_fin(&mut self) {
         let last_payload = || {
             self.data_timer
                 .began()
                 .is_some_and(|at| self.last_payload > at)
         };
-        let due = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        let due = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
         let settled =
             self.checksum_failure.is_none() && !self.fallback_undecided() && !self.is_proving();
         // The other direction continues while the peer's data arrives.
@@ -274,7 +274,7 @@ impl Conn {
 
     /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
     /// shows on which ones the peer responds. // rfc8684:F2
-    fn ask_where_fin_is_unheard(&mut self, now: Instant) {
+    fn probe_where_fin_is_unanswered(&mut self, now: Instant) {
         let others = self.joined && !self.fallback_undecided();
         if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
             self.ask_all(now);
@@ -324,7 +324,7 @@ impl Conn {
     /// No Data ACK advanced for a data-level time-out. // rfc8684:R3
     fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
-        self.send.note_fin_unheard();
+        self.send.note_fin_unanswered();
         if self.fall_back_without_data_acks(cx) {
             return;
         }
@@ -345,9 +345,9 @@ impl Conn {
             for sf in self.subflows.iter_mut().filter(told) {
                 sf.tcp.force_ack();
             }
-            self.ask_where_fin_is_unheard(cx.now);
+            self.probe_where_fin_is_unanswered(cx.now);
             self.give_up_unanswered_fin(cx);
-            self.finish_for_unheard_fin();
+            self.finish_for_unanswered_fin();
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
             self.ask_all(cx.now);

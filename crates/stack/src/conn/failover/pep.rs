@@ -19,8 +19,11 @@ impl Conn {
         let until = cx.now + self.data_rto();
         let sf = &mut self.subflows[i];
         if sf.acked_by == AckedBy::Peer {
-            let heard = false;
-            sf.acked_by = AckedBy::Somebody { until, heard };
+            let data_ack_seen = false;
+            sf.acked_by = AckedBy::Unknown {
+                until,
+                data_ack_seen,
+            };
         }
     }
 

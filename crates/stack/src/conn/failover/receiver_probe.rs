@@ -22,7 +22,7 @@ impl Conn {
     /// A segment of the peer arrived on a subflow, perhaps with payload.
     pub(crate) fn on_received(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        let revived = sf.receiver_probe.heard(cx.now);
+        let revived = sf.receiver_probe.on_received(cx.now);
         if revived {
             sf.potentially_failed = false;
             self.dirty = true;
@@ -54,7 +54,7 @@ impl Conn {
     /// The initiator's handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), which nothing would
     /// elicit while both ends are idle: the only subflow would be lost with its NAT binding. A probe elicits it. //
     /// rfc8684:C10
-    pub(crate) fn ask_for_first_ack(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(crate) fn probe_for_first_ack(&mut self, i: usize, cx: &Cx<'_>) {
         if self.opts.path_manager != PathManager::Passive {
             let sf = &mut self.subflows[i];
             let at = cx.now + sf.tcp.rto().times(UNSPOKEN);
@@ -102,7 +102,7 @@ impl Conn {
         now: Instant,
     ) {
         for sf in &mut self.subflows {
-            let unheard = sf.receiver_probe.heard < since && sf.answers();
+            let unheard = sf.receiver_probe.last_received < since && sf.answers();
             if unheard || sf.receiver_probe.unresponsive {
                 sf.receiver_probe.token_unknown |= token_unknown;
                 sf.receiver_probe.probe_now(now);
@@ -118,12 +118,12 @@ impl Conn {
     /// A segment arrived on the subflow within a time-out before `since`, or after.
     pub(crate) fn received_lately(&self, j: usize, since: Instant) -> bool {
         let sf = &self.subflows[j];
-        sf.receiver_probe.heard + sf.tcp.rto() >= since
+        sf.receiver_probe.last_received + sf.tcp.rto() >= since
     }
 
     /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
-    fn reason_to_ask(&self, i: usize, now: Instant) -> Reason {
-        let nobody_delivers = self.last_payload <= self.subflows[i].receiver_probe.heard;
+    fn probe_reason(&self, i: usize, now: Instant) -> Reason {
+        let nobody_delivers = self.last_payload <= self.subflows[i].receiver_probe.last_received;
         match self.manager.as_ref().map(|manager| manager.ledger()) {
             Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
             Some(ledger)
@@ -140,7 +140,7 @@ impl Conn {
 
     /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
     fn speaks_for_the_path(&self, i: usize) -> bool {
-        let heard = |j: usize| self.subflows[j].receiver_probe.heard;
+        let heard = |j: usize| self.subflows[j].receiver_probe.last_received;
         let mut others =
             (0..self.subflows.len()).filter(|j| *j != i && self.subflows[*j].answers());
         let is_behind = |j: usize| (heard(j), i) < (heard(i), j);
@@ -173,7 +173,7 @@ impl Conn {
                 continue;
             }
             let rto = sf.tcp.rto();
-            let why = self.reason_to_ask(i, cx.now);
+            let why = self.probe_reason(i, cx.now);
             let sf = &mut self.subflows[i];
             match sf.receiver_probe.step(cx.now, why, rto) {
                 Step::Wait(until) => sf.receiver_probe.look_at = Some(until),

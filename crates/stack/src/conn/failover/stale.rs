@@ -270,7 +270,7 @@ impl Conn {
         let rival = self.same_addresses(i).find(joining);
         match rival {
             Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
-            Some(_) => self.subflows[i].disputed = true,
+            Some(_) => self.subflows[i].contested = true,
             None => {}
         }
     }
@@ -280,14 +280,14 @@ impl Conn {
     pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
         let silent = |&j: &usize| {
             let old = &self.subflows[j];
-            old.carries_data() && (old.reported_unresponsive || old.disputed)
+            old.carries_data() && (old.reported_unresponsive || old.contested)
         };
         let Some(j) = self.same_addresses(i).find(silent) else {
             return;
         };
         let old = &mut self.subflows[j];
         // A receiver cannot see how much the sender has to retransmit on the old one.
-        let sender = core::mem::take(&mut old.disputed);
+        let sender = core::mem::take(&mut old.contested);
         if sender && !old.reported_unresponsive && !old.tcp.in_recovery() {
             self.finish_subflow(i, SubflowEnd::Replaced);
             return;

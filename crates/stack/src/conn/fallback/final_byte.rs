@@ -21,7 +21,8 @@ impl Conn {
         };
         let last = self.send.fin == FinState::Queued && self.send.all_sent();
         let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
-        let unsaid = self.fallback.infinite_due() && !(self.infinite_said || self.final_byte_sent);
+        let unsaid =
+            self.fallback.infinite_due() && !(self.infinite_mapping_sent || self.final_byte_sent);
         let known = self.remote.is_some() && !self.joined;
         self.alone_knows() && known && unsaid && last && arrived
     }

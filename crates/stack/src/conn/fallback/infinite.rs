@@ -24,7 +24,7 @@ use crate::ids::SubflowId;
 /// MP_FAILs sent before the subflow is given up.
 const MOST_FAILS: u8 = 5;
 /// MP_FAILs sent without any response before the connection continues as TCP.
-const UNHEARD_FAILS: u8 = 3;
+const UNANSWERED_FAILS: u8 = 3;
 /// How often a join's third ACK is repeated before nothing waits for its answer.
 const PROOFS_IN_VAIN: u8 = 2;
 
@@ -46,7 +46,7 @@ pub(crate) struct ChecksumFailure {
     again_at: Instant,
     sent: u8,
     /// The peer has since sent something that was not in flight then and does not suggest that our segments are lost.
-    heard: bool,
+    peer_alive: bool,
     /// The peer, which once had other subflows, sent MP_FAIL. Its infinite mapping decides whether it continues or restarts.
     answered: bool,
 }
@@ -111,7 +111,7 @@ impl Conn {
             since: cx.now,
             again_at: cx.now,
             sent: 0,
-            heard: false,
+            peer_alive: false,
             answered: false,
         });
         self.mp_fail_due(cx);
@@ -140,9 +140,9 @@ impl Conn {
         };
         let rto = self.subflows[i].tcp.rto();
         // The peer receives no options, or sends none any more, or is not received at all: continue as TCP.
-        let bare = self.subflows[i].option_loss.heard && !self.joined;
+        let bare = self.subflows[i].option_loss.ongoing && !self.joined;
         let bare = bare || checksum_failure.answered;
-        let unheard = checksum_failure.sent >= UNHEARD_FAILS && !checksum_failure.heard;
+        let unheard = checksum_failure.sent >= UNANSWERED_FAILS && !checksum_failure.peer_alive;
         if checksum_failure.sent > 0 && bare || unheard {
             self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             return;
@@ -152,7 +152,7 @@ impl Conn {
             return;
         }
         // Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
-        let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNHEARD_FAILS - 1));
+        let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNANSWERED_FAILS - 1));
         self.checksum_failure = Some(ChecksumFailure {
             again_at: cx.now + pause,
             sent: (checksum_failure.sent + 1).min(MOST_FAILS),
@@ -171,7 +171,7 @@ impl Conn {
             .as_mut()
             .filter(|f| f.subflow == sf.id())
         {
-            checksum_failure.heard |= !again && now > checksum_failure.since + sf.tcp.rto();
+            checksum_failure.peer_alive |= !again && now > checksum_failure.since + sf.tcp.rto();
         }
     }
 
@@ -318,7 +318,7 @@ impl Conn {
 
     /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
     /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
-    pub(crate) fn said_again_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
+    pub(crate) fn remapped_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
         let (Some(numbers), Some(checksum_failure)) = (self.rx_numbers, &mut self.checksum_failure)
         else {
             return;
@@ -338,7 +338,7 @@ impl Conn {
         }
         let len = mapping.len.saturating_sub(u16::from(fin));
         if let Some(at) = at.filter(|_| self.delivered_ssn.is_some() && len > 0) {
-            self.subflows[i].told.note(mapping.ssn, at, len);
+            self.subflows[i].mapping_edge.note(mapping.ssn, at, len);
         }
     }
 
@@ -445,7 +445,7 @@ impl Conn {
     /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
     fn is_unplaced(&self, i: usize, failure: &ChecksumFailure, mapping: &Mapping) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let again = failure.subflow == sf.id() && sf.told.ends_before(mapping.ssn);
+        let again = failure.subflow == sf.id() && sf.mapping_edge.ends_before(mapping.ssn);
         let at = self
             .rx_numbers
             .and_then(|numbers| numbers.place(mapping.dsn, next));
@@ -635,7 +635,7 @@ impl Conn {
         self.withhold_anew(i, bytes.len());
         self.subflows[i].bytes_received += bytes.len() as u64;
         // The subflow enforced its own window, which is this one.
-        self.recv.told(self.recv.room());
+        self.recv.advertised(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);

@@ -149,7 +149,7 @@ impl Conn {
             // With other subflows, the data may have been lost on those.
             let only = self.is_alone(i) && self.is_straight(i);
             let rule = sf.option_loss.is_rule(cx.now, sf.tcp.rto());
-            sf.option_loss.heard
+            sf.option_loss.ongoing
                 && sf.carries_data()
                 && (sf.has_subflow_acked_only(una) || only || rule)
         };

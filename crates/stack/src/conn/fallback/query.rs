@@ -47,14 +47,14 @@ impl Conn {
                 }
             }
             FallbackAction::Wait => held.until = cx.now + SHORT_WAIT.0,
-            FallbackAction::GoOn | FallbackAction::Again if held.asked => {
+            FallbackAction::GoOn | FallbackAction::Again if held.queried => {
                 // No option passes any more. To place the bytes by their content is a guess.
                 self.subflows[i].held_unmapped = None;
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             }
             FallbackAction::GoOn | FallbackAction::Again => {
                 // Only the peer knows what of it is missing here. Its infinite mapping shows where it begins.
-                held.asked = true;
+                held.queried = true;
                 held.until = cx.now + patience.times(2);
                 // The others' RSTs may reach the peer after this.
                 held.tell = Some(cx.now + SHORT_WAIT.0);

@@ -88,7 +88,7 @@ impl Conn {
         // there.
         if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = self.segment_ssn;
-            let Some(here) = here.filter(|_| sf.told.ends_before(mapping.ssn)) else {
+            let Some(here) = here.filter(|_| sf.mapping_edge.ends_before(mapping.ssn)) else {
                 return false;
             };
             if !checksum_failure.begins_here(mapping.ssn, here) {

@@ -26,7 +26,7 @@ use crate::conn::subflow::held_unmapped::{HeldUnmapped, STARTS};
 use crate::conn::{Conn, Cx};
 
 /// Minimum time that the peer's answer to an MP_FAIL may take.
-const LEAST_TO_HEAR: Duration = Duration::from_secs(2);
+const LEAST_TO_ARRIVE: Duration = Duration::from_secs(2);
 
 /// A late mapping comes on the next piece of the same segment; a round trip is ample, within these bounds. Before the first mapping, a
 /// sender without mappings most probably uses plain TCP.
@@ -80,7 +80,7 @@ impl RecentAcks {
     }
 
     /// It was the last one.
-    pub(crate) fn told(&self, at: Offset) -> bool {
+    pub(crate) fn contains(&self, at: Offset) -> bool {
         self.ring[(self.next + RECENT - 1) % RECENT] == at
     }
 
@@ -155,7 +155,7 @@ impl Conn {
     /// way. So none comes up. But a peer that has not fallen back so long after did not receive it.
     pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
         let lately = |sf: &Subflow| {
-            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_HEAR);
+            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_ARRIVE);
             sf.mp_fail_sent_at.is_some_and(|told| now < heard_by(told))
         };
         self.subflows.iter().any(lately)
@@ -200,7 +200,7 @@ impl Conn {
             tell,
             until: cx.now + wait,
             since: cx.now,
-            asked: false,
+            queried: false,
             is_full: false,
         });
         cx.count.unmapped_bytes += bytes.len() as u64;
@@ -213,7 +213,7 @@ impl Conn {
             }
             held.bytes.extend_from_slice(bytes);
             // This is no piece of a segment, nor chance.
-            if !only && !held.asked && held.bytes.len() > MUCH && others != Others::Proven {
+            if !only && !held.queried && held.bytes.len() > MUCH && others != Others::Proven {
                 self.settle_unmapped(i, cx);
             }
             return;
@@ -238,7 +238,7 @@ impl Conn {
         };
         let ssn = held.ssn;
         let passed_since = sf.mappings > held.mappings;
-        let (told, asked) = (sf.mp_fail_sent_at.is_some(), held.asked);
+        let (told, queried) = (sf.mp_fail_sent_at.is_some(), held.queried);
         let covered = sf.rx.current(ssn).is_some();
         // While something before the next mapping is missing, it may carry the mapping of held bytes.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
@@ -256,7 +256,7 @@ impl Conn {
                 self.advanced(advanced, cx);
                 return true;
             }
-            if asked {
+            if queried {
                 // The answer is on its way, and places it.
                 return false;
             }
@@ -307,10 +307,10 @@ impl Conn {
                 continue;
             };
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
-            let (asked, over) = (held.asked, held.until <= cx.now);
+            let (queried, over) = (held.queried, held.until <= cx.now);
             if tell {
                 // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
-                let pause = if asked {
+                let pause = if queried {
                     rto
                 } else {
                     short.max(cx.now.since(held.since))
@@ -319,7 +319,7 @@ impl Conn {
             }
             if over {
                 self.settle_unmapped(i, cx);
-            } else if tell && (asked || self.goes_on_with_stream(i)) {
+            } else if tell && (queried || self.goes_on_with_stream(i)) {
                 // A peer that receives this falls back and resends nothing.
                 self.send_mp_fail(i, self.recv.next(), cx);
                 self.subflows[i].mp_fail_sent_at = Some(cx.now);
@@ -335,7 +335,7 @@ impl Conn {
             return;
         };
         // Queried bytes are placed by the peer's answer alone.
-        let only = self.goes_on_with_stream(i) && !held.asked;
+        let only = self.goes_on_with_stream(i) && !held.queried;
         let lost = held.bytes.len();
         if self.is_contradicted(i, held.ssn) {
             self.subflows[i].unmapped = 1;
@@ -361,13 +361,13 @@ impl Conn {
             FallbackCause::FirstDataWithout
         };
         // The last segment had options: the peer does not know that this data came without.
-        let speaks = !self.subflows[i].option_loss.heard;
+        let speaks = !self.subflows[i].option_loss.ongoing;
         if !(mapped || speaks) {
             self.withhold_no_more();
         }
         self.fall_back_to_infinite(i, cause, cx);
         let again_at = cx.now + self.subflows[i].tcp.rto();
-        self.unheard = Some(UnconfirmedFallback { at, again_at });
+        self.unconfirmed_fallback = Some(UnconfirmedFallback { at, again_at });
         self.send_mp_fail(i, at, cx);
     }
 
@@ -385,7 +385,7 @@ impl Conn {
         if !speaks || self.remote.is_none() {
             return;
         }
-        match &mut self.unheard {
+        match &mut self.unconfirmed_fallback {
             None => {
                 self.infinite_on_bare = true;
                 self.subflows[i].tcp.force_ack();
@@ -401,7 +401,7 @@ impl Conn {
 
     /// The peer has fallen back, too.
     pub(crate) fn fallback_confirmed(&mut self) {
-        self.unheard = None;
+        self.unconfirmed_fallback = None;
         self.withhold_no_more();
     }
 
@@ -439,15 +439,15 @@ impl Conn {
         if let Some(at) = at.filter(|_| len > 0) {
             // A mapping of what has not arrived is none of these, even where later data was mapped before on this subflow.
             let arrived = at + u64::from(len) <= self.recv.next();
-            if arrived && self.subflows[i].told.repeats(ssn, at, len) {
+            if arrived && self.subflows[i].mapping_edge.repeats(ssn, at, len) {
                 self.note_retransmitted(i, ssn..ssn + u32::from(len));
             }
             // A mapping behind a hole does not describe the data that fills it.
             if self.delivered_ssn.is_some() {
-                self.subflows[i].told.note(ssn, at, len);
+                self.subflows[i].mapping_edge.note(ssn, at, len);
             }
         }
-        if !(dss.data_fin && self.unheard.is_some()) {
+        if !(dss.data_fin && self.unconfirmed_fallback.is_some()) {
             return;
         }
         let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);

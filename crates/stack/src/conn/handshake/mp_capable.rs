@@ -124,7 +124,7 @@ impl Conn {
                 self.checksum |= capable.checksum_required; // rfc8684:C24
                 self.no_joins_to_first |= capable.no_joins_here;
                 self.subflows[i].handshake = HandshakeState::CapableAck;
-                self.ask_for_first_ack(i, cx);
+                self.probe_for_first_ack(i, cx);
             }
             // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
@@ -146,7 +146,7 @@ impl Conn {
             && !seg.header.flags.rst()
             && third(seg, local.key()) == Third::Early;
         if early && seg.payload.is_empty() {
-            self.ask_for_keys(i, seg);
+            self.request_keys(i, seg);
         }
         let next = self.subflows[i].tcp.rcv_nxt();
         if !early || seg.payload.is_empty() || seg.header.seq != next {
@@ -159,7 +159,7 @@ impl Conn {
 
     /// The peer acts as if its keys were sent, and they are not here: they are lost, or a middlebox drops packets with them. Repeating our
     /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
-    fn ask_for_keys(&mut self, i: usize, seg: &Segment<'_>) {
+    fn request_keys(&mut self, i: usize, seg: &Segment<'_>) {
         let tcp = &mut self.subflows[i].tcp;
         if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
         {

@@ -63,7 +63,7 @@ impl Conn {
             },
             cx,
         );
-        self.controller.hear(&EventKind::LocalUp {
+        self.controller.on_event(&EventKind::LocalUp {
             iface: path.iface,
             addr: path.addr,
             backup: path.backup,

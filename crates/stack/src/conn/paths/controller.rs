@@ -20,7 +20,7 @@ use crate::pm::{self, Policy, Reason, Verdict};
 #[derive(Debug, Default)]
 pub(crate) struct PathController {
     controller: Option<Box<Controller>>,
-    heard: Vec<EventKind>,
+    pending: Vec<EventKind>,
     orders: VecDeque<crate::api::Command>,
     /// Subflows requested before the connection could have any.
     early: Vec<NewSubflow>,
@@ -35,9 +35,9 @@ impl PathController {
     }
 
     /// The controller gets exactly the events that one outside would get.
-    pub(crate) fn hear(&mut self, event: &EventKind) {
+    pub(crate) fn on_event(&mut self, event: &EventKind) {
         if self.controller.is_some() && event.name().is_some() {
-            self.heard.push(*event);
+            self.pending.push(*event);
         }
     }
 
@@ -55,7 +55,7 @@ impl Conn {
     /// [orders](Conn::poll_order).
     pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
         let due = self.controller.deadline().is_some_and(|at| at <= cx.now);
-        if self.controller.heard.is_empty() && !due {
+        if self.controller.pending.is_empty() && !due {
             return;
         }
         if self.closed.is_some() {
@@ -65,7 +65,7 @@ impl Conn {
         let Some(mut controller) = self.controller.controller.take() else {
             return;
         };
-        let heard = core::mem::take(&mut self.controller.heard);
+        let heard = core::mem::take(&mut self.controller.pending);
         let view = View::from(&self.info());
         let mut orders = Vec::new();
         for event in &heard {
@@ -132,7 +132,7 @@ impl Conn {
             ..PathController::new(policy)
         };
         if self.fully_established {
-            self.controller.hear(&EventKind::JoinsAllowed);
+            self.controller.on_event(&EventKind::JoinsAllowed);
         }
         Ok(())
     }

@@ -27,7 +27,8 @@ impl Conn {
     /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
     pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
-        self.controller.hear(&EventKind::LocalDown { iface, addr });
+        self.controller
+            .on_event(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if self.is_at(i, iface, addr) {
                 self.uplink_fails(i, Uplink::Stalled, cx);
@@ -39,7 +40,8 @@ impl Conn {
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.outside.retain(|(inside, _)| *inside != addr);
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
-        self.controller.hear(&EventKind::LocalDown { iface, addr });
+        self.controller
+            .on_event(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if !self.is_at(i, iface, addr) {
                 continue;

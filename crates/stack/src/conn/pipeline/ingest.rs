@@ -162,7 +162,7 @@ impl Conn {
             self.proven(i, cx);
         }
         if let Some(ack) = dss.data_ack {
-            self.subflows[i].acked_by.heard();
+            self.subflows[i].acked_by.on_data_ack();
             self.on_data_ack(i, ack, window, cx);
         }
         if let Some(mapping) = dss.mapping {
@@ -224,7 +224,7 @@ impl Conn {
         }
         if let Some(checksum_failure) = self.checksum_failure {
             if !self.works_beside_failing(i, &checksum_failure, cx.now) {
-                self.said_again_while_failing(i, mapping, data_fin);
+                self.remapped_while_failing(i, mapping, data_fin);
                 return;
             }
             // The failing one seemed the only one left, and is not.
@@ -324,7 +324,7 @@ impl Conn {
         // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
         let from = self.delivered_ssn.unwrap_or(next);
         self.subflows[i]
-            .told
+            .mapping_edge
             .note(mapping.ssn, mapping.at, mapping.len);
         let held = &self.subflows[i].held_unmapped;
         let held = held

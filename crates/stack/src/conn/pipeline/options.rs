@@ -42,7 +42,7 @@ impl Conn {
             subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
         };
         let infinite = self.fallback.infinite_due() || self.resend_from.is_some_and(unsaid);
-        match (infinite, self.unheard.is_some()) {
+        match (infinite, self.unconfirmed_fallback.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
             (false, false) => 0,
@@ -81,7 +81,7 @@ impl Conn {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.unheard.is_some()
+                    if self.unconfirmed_fallback.is_some()
                         && !sf.tcp.reports_holes()
                         && !sends_final_mapping(plan)
                     {
@@ -168,7 +168,7 @@ impl Conn {
     /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
     /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
     fn is_plain_fin(&self, plan: &Plan) -> bool {
-        let unheard = self.send.lacks_fin_only() && self.send.fin_is_unheard();
+        let unheard = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
         plan.fin && plan.len == 0 && unheard
     }
 
@@ -214,7 +214,7 @@ impl Conn {
         };
         add(list, dss);
         // A signal may be long, and the Data ACK must not wait for another segment.
-        if mapping.is_none() && self.recent_acks.told(self.recv.data_ack()) {
+        if mapping.is_none() && self.recent_acks.contains(self.recv.data_ack()) {
             // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
             if let Some(signal) = self.subflows[i].signals.front() {
                 add(list, *signal);
@@ -255,7 +255,7 @@ impl Conn {
         let last = self.send.fin != FinState::Open && self.send.all_sent();
         let mapping = self
             .bare_data_fin()
-            .filter(|_| last && self.fallback.infinite_due() && !self.infinite_said);
+            .filter(|_| last && self.fallback.infinite_due() && !self.infinite_mapping_sent);
         let at = self.recv.next() + u64::from(self.data_fin_after_fallback);
         MptcpOption::Dss(Dss {
             data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),

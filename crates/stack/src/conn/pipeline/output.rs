@@ -218,7 +218,7 @@ impl Conn {
         };
         match sent {
             Progress::Nothing => match self.reinjection_edge(slots, cx) {
-                Progress::Nothing => self.ask_about_window(bytes, source, slots, cx),
+                Progress::Nothing => self.probe_window(bytes, source, slots, cx),
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             },
             sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
@@ -232,14 +232,14 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) -> Progress {
         match copy {
-            Some(copy) => self.send_on(copy.on, copy.bytes, Source::Copied(copy.at), slots, cx),
+            Some(copy) => self.send_on(copy.on, copy.bytes, Source::Duplicated(copy.at), slots, cx),
             None => Progress::Nothing,
         }
     }
 
     /// No subflow can send. One whose window has been closed for long sends a window probe: the update that opens it may have been lost
     /// (RFC 9293 section 3.8.6.1).
-    fn ask_about_window(
+    fn probe_window(
         &mut self,
         bytes: u64,
         source: Source,
@@ -268,7 +268,7 @@ impl Conn {
         let Some(i) = self.position(id) else {
             return Progress::Nothing;
         };
-        let reinjected = matches!(source, Source::Reinjected(_) | Source::Copied(_));
+        let reinjected = matches!(source, Source::Reinjected(_) | Source::Duplicated(_));
         let offer = self.offer(i, bytes, reinjected);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
@@ -291,7 +291,7 @@ impl Conn {
     fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
         if plan.kind == Kind::KeepAlive && self.owes_final_byte() {
             let at = Offset(self.send.end().0 - 1);
-            return Some((Plan { len: 1, ..plan }, Source::Farewell(at)));
+            return Some((Plan { len: 1, ..plan }, Source::FinalByte(at)));
         }
         if plan.len == 0 {
             return Some((plan, Source::Empty));
@@ -326,7 +326,7 @@ impl Conn {
         };
         let sums = self.checksum && self.fallback.is_multipath();
         let (mapping, at) = match source {
-            Source::New(at) | Source::Reinjected(at) | Source::Copied(at) => {
+            Source::New(at) | Source::Reinjected(at) | Source::Duplicated(at) => {
                 let new = matches!(source, Source::New(_));
                 let fin = new && self.last_data(i, at, plan.len);
                 let checksum = sums.then_some(0);
@@ -345,7 +345,7 @@ impl Conn {
                 let at = m.at + u64::from(plan.ssn.since(m.ssn));
                 (Some(self.as_repeated(m)), at)
             }
-            Source::Farewell(at) => (None, at),
+            Source::FinalByte(at) => (None, at),
             Source::Early | Source::Empty => (None, Offset::ZERO),
         };
         // PSH keeps what follows from being merged with the end of a mapping: of two mappings only one would be left, and Linux takes all
@@ -359,7 +359,7 @@ impl Conn {
         });
         let fresh = matches!(
             source,
-            Source::New(_) | Source::Reinjected(_) | Source::Copied(_)
+            Source::New(_) | Source::Reinjected(_) | Source::Duplicated(_)
         );
         let mut parcel = Parcel {
             i,
@@ -483,7 +483,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         let window = self.recv.window(self.window_step());
-        self.recv.told(window);
+        self.recv.advertised(window);
         let sf = &mut self.subflows[i];
         sf.tcp.sent(cx.now, plan);
         cx.count.packets_out += 1;
@@ -499,7 +499,7 @@ impl Conn {
                 cx.count.reinjected_bytes += u64::from(plan.len);
                 self.send.reinjected(from, plan.len);
             }
-            Source::Copied(from) => {
+            Source::Duplicated(from) => {
                 cx.count.copied_bytes += u64::from(plan.len);
                 let range = from..from + u64::from(plan.len);
                 self.send.note_repeated(range.end);
@@ -507,14 +507,14 @@ impl Conn {
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Early => cx.count.fast_open_sent += 1,
-            Source::Farewell(_) => {
+            Source::FinalByte(_) => {
                 cx.count.retransmitted += 1;
                 // The FIN waited for the final byte.
                 (self.final_byte_sent, sf.finish) = (true, true);
             }
             Source::Empty => {}
         }
-        if let (Source::New(_) | Source::Reinjected(_) | Source::Copied(_), Some(m)) =
+        if let (Source::New(_) | Source::Reinjected(_) | Source::Duplicated(_), Some(m)) =
             (source, mapping)
         {
             sf.tx.push(m);
@@ -551,7 +551,7 @@ impl Conn {
             self.recent_acks.note(self.recv.data_ack());
         }
         let mapping = gone.dss().and_then(|dss| dss.mapping);
-        self.infinite_said |= mapping.is_some_and(|mapping| mapping.is_infinite());
+        self.infinite_mapping_sent |= mapping.is_some_and(|mapping| mapping.is_infinite());
         // After fallback only the FIN counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
         if data_fin && self.fallback.is_multipath() {
@@ -562,7 +562,7 @@ impl Conn {
     }
 
     fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
-        self.send.note_fin_said(cx.now);
+        self.send.note_fin_sent(cx.now);
         cx.count.data_fin_sent += 1;
     }
 }

@@ -191,7 +191,7 @@ fn carries(tx: &TxMaps, at: Offset) -> bool {
 
 /// A part of the stream to reinject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rescue {
+struct Candidate {
     holder: usize,
     carrier: SubflowId,
     from: Offset,
@@ -295,7 +295,7 @@ impl Conn {
 
     /// The oldest part of the stream in flight on a slower subflow, not reinjected before, that would arrive sooner if the fastest subflow
     /// with room reinjected it.
-    fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Rescue> {
+    fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Candidate> {
         let quickest = (0..self.subflows.len())
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
@@ -331,7 +331,7 @@ impl Conn {
         }
         if let Some((before, i, part)) = self.first_behind_a_proxy(carrier) {
             if found.is_none_or(|(_, best, _)| part.start < best) {
-                return helps(stall, before, repeated).then(|| Rescue {
+                return helps(stall, before, repeated).then(|| Candidate {
                     holder: i,
                     carrier: self.subflows[carrier].id(),
                     from: part.start,
@@ -348,7 +348,7 @@ impl Conn {
             .find(|m| m.at + u64::from(m.len) > at);
         let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
         let carried = remaining(self.delivery(holder), ahead, flight, tcp.in_recovery());
-        helps(stall, carried, repeated).then(|| Rescue {
+        helps(stall, carried, repeated).then(|| Candidate {
             holder,
             carrier: self.subflows[carrier].id(),
             from: at,

@@ -23,13 +23,13 @@ pub(in crate::conn) enum Source {
     /// Reinjected: sent on another subflow before.
     Reinjected(Offset),
     /// In flight on another subflow, and duplicated here.
-    Copied(Offset),
+    Duplicated(Offset),
     /// Retransmitted: mapped on this subflow before.
     Mapped(TxMapping),
     /// The first bytes of the stream, on our SYN: none of them counts before the answer. // rfc8684:O4
     Early,
     /// The final byte, under its own number, at this position: see `final_byte`.
-    Farewell(Offset),
+    FinalByte(Offset),
     /// No payload.
     Empty,
 }

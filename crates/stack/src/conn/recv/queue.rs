@@ -161,7 +161,7 @@ impl ReceiveQueue {
     }
 
     /// A segment advertised this window. A zero window promises nothing: the Data ACK may be beyond the edge already.
-    pub(crate) fn told(&mut self, window: u32) {
+    pub(crate) fn advertised(&mut self, window: u32) {
         if window > 0 {
             self.edge = self.edge.max(self.data_ack() + u64::from(window));
         }
@@ -491,9 +491,9 @@ mod tests {
     fn a_peer_that_adds_an_old_window_to_a_new_data_ack_loses_nothing() {
         // rfc8684:W2,D25
         let mut q = ReceiveQueue::new(100_000, ReceiveAlgorithm::default());
-        q.told(100_000);
+        q.advertised(100_000);
         q.accept(None, Offset(0), &vec![1; 60_000]);
-        q.told(q.window(1));
+        q.advertised(q.window(1));
         // Nothing was read, so 40,000 are left; an idle subflow of the peer still assumes 100,000.
         assert_eq!(q.window(1), 40_000);
         let at = Offset(60_000);
@@ -514,13 +514,13 @@ mod tests {
     fn what_is_kept_counts_from_what_was_read_however_many_old_windows_are_added() {
         // rfc8684:W2,D25
         let mut q = ReceiveQueue::new(100_000, ReceiveAlgorithm::default());
-        q.told(100_000);
+        q.advertised(100_000);
         let mut read = 0;
         for round in 0..6 {
             // Idle subflows, each with the window advertised at the beginning.
             for _ in 0..64 {
                 q.accept(None, q.next(), &vec![1; 100_000]);
-                q.told(q.window(1));
+                q.advertised(q.window(1));
             }
             assert_eq!(q.held() as u64, 200_000 + LARGEST_UNIT, "round {round}");
             assert_eq!((q.allowance(), q.spare()), (0, 0));
@@ -536,7 +536,7 @@ mod tests {
         // rfc8684:W1
         let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
         assert_eq!(q.window(1), 1000);
-        q.told(1000);
+        q.advertised(1000);
         q.set_capacity(10);
         assert_eq!(q.window(1), 1000);
         q.accept(None, Offset(0), &[1; 600]);
@@ -546,7 +546,7 @@ mod tests {
     #[test]
     fn small_window_gains_are_not_advertised() {
         let mut q = ReceiveQueue::new(10_000, ReceiveAlgorithm::default());
-        q.told(10_000);
+        q.advertised(10_000);
         q.accept(None, Offset(0), &[1; 10_000]);
         assert_eq!(q.window(1460), 0);
         q.read(&mut [0; 1000]);
@@ -556,7 +556,7 @@ mod tests {
         assert!(!q.update_due(1460));
         q.read(&mut [0; 920]);
         assert!(q.update_due(1460));
-        q.told(2920);
+        q.advertised(2920);
         assert!(!q.update_due(1460));
     }
 

@@ -87,9 +87,9 @@ pub(crate) struct SendQueue {
     /// It was sent, and may have been lost.
     pub(crate) fin_lost: bool,
     /// When it was last sent.
-    fin_said: Option<Instant>,
+    fin_sent_at: Option<Instant>,
     /// Data-level time-outs that passed since it was first sent.
-    fin_unheard: u8,
+    fin_unanswered: u8,
     /// The end of what was sent more than once at data level.
     repeated_to: Offset,
     /// The final byte, if the ring no longer holds it: a fallback may need it.
@@ -113,8 +113,8 @@ impl SendQueue {
             tuned: None,
             fin: FinState::Open,
             fin_lost: false,
-            fin_said: None,
-            fin_unheard: 0,
+            fin_sent_at: None,
+            fin_unanswered: 0,
             repeated_to: Offset::ZERO,
             last: None,
             frugal: false,
@@ -324,29 +324,29 @@ impl SendQueue {
     }
 
     /// The DATA_FIN was sent.
-    pub(crate) fn note_fin_said(&mut self, now: Instant) {
+    pub(crate) fn note_fin_sent(&mut self, now: Instant) {
         if self.fin == FinState::Queued {
             self.fin = FinState::Sent;
         }
         self.fin_lost = false;
-        self.fin_said = Some(now);
+        self.fin_sent_at = Some(now);
     }
 
     /// A data-level time-out passed, and the DATA_FIN, if it was sent, has no Data ACK.
-    pub(crate) fn note_fin_unheard(&mut self) {
-        self.fin_unheard = self
-            .fin_unheard
+    pub(crate) fn note_fin_unanswered(&mut self) {
+        self.fin_unanswered = self
+            .fin_unanswered
             .saturating_add(u8::from(self.fin == FinState::Sent));
     }
 
     /// The DATA_FIN was sent alone more than once, without Data ACK for as many data-level time-outs. // rfc8684:F2
-    pub(crate) fn fin_is_unheard(&self) -> bool {
-        self.fin == FinState::Sent && self.fin_unheard > 1
+    pub(crate) fn fin_is_unanswered(&self) -> bool {
+        self.fin == FinState::Sent && self.fin_unanswered > 1
     }
 
     /// All data has its Data ACK, which would cover a DATA_FIN that was sent so long ago: it is lost. // rfc8684:F2
     pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
-        let said = self.fin_said.filter(|_| self.fin == FinState::Sent);
+        let said = self.fin_sent_at.filter(|_| self.fin == FinState::Sent);
         self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
     }
 
@@ -581,7 +581,7 @@ mod tests {
         let mut q = filled(600);
         q.fin = FinState::Queued;
         q.sent(600);
-        q.note_fin_said(at(100));
+        q.note_fin_sent(at(100));
         q.data_ack(Offset(300), 10_000);
         q.miss_fin(at(500), round_trip);
         assert!(!q.fin_lost, "data is missing as well");
@@ -590,7 +590,7 @@ mod tests {
         assert!(!q.fin_lost, "its answer is on its way");
         q.miss_fin(at(131), round_trip);
         assert!(q.fin_lost && q.owes_fin());
-        q.note_fin_said(at(131));
+        q.note_fin_sent(at(131));
         assert!(!q.fin_lost);
     }
 
@@ -600,15 +600,15 @@ mod tests {
         let mut q = filled(600);
         q.fin = FinState::Queued;
         q.sent(600);
-        q.note_fin_unheard();
-        q.note_fin_said(Instant::from_millis(100));
-        q.note_fin_unheard();
-        assert!(!q.fin_is_unheard(), "once before it was said");
+        q.note_fin_unanswered();
+        q.note_fin_sent(Instant::from_millis(100));
+        q.note_fin_unanswered();
+        assert!(!q.fin_is_unanswered(), "once before it was said");
         q.data_ack(Offset(600), 10_000);
-        q.note_fin_unheard();
-        assert!(q.fin_is_unheard());
+        q.note_fin_unanswered();
+        assert!(q.fin_is_unanswered());
         q.data_ack(Offset(601), 10_000);
-        assert!(!q.fin_is_unheard());
+        assert!(!q.fin_is_unanswered());
     }
 
     #[test]

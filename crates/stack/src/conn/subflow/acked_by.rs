@@ -9,11 +9,11 @@ pub(crate) enum AckedBy {
     #[default]
     Peer,
     /// The first data was acknowledged without options.
-    Somebody {
+    Unknown {
         /// Deadline of the decision whether that was a proxy.
         until: Instant,
         /// A Data ACK arrived since.
-        heard: bool,
+        data_ack_seen: bool,
     },
     /// A proxy, with the peer behind it.
     Proxy,
@@ -23,15 +23,15 @@ impl AckedBy {
     /// When the decision is due.
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
-            Self::Somebody { until, .. } => Some(until),
+            Self::Unknown { until, .. } => Some(until),
             Self::Peer | Self::Proxy => None,
         }
     }
 
     /// A Data ACK arrived on the subflow.
-    pub(crate) fn heard(&mut self) {
-        if let Self::Somebody { heard, .. } = self {
-            *heard = true;
+    pub(crate) fn on_data_ack(&mut self) {
+        if let Self::Unknown { data_ack_seen, .. } = self {
+            *data_ack_seen = true;
         }
     }
 
@@ -39,7 +39,9 @@ impl AckedBy {
     /// `None`: the subflow is of no use. Pure. // rfc8684:B3
     pub(in crate::conn) fn at_the_end(self, arrived: bool) -> Option<Self> {
         match self {
-            Self::Somebody { heard, .. } => (heard && arrived).then_some(Self::Proxy),
+            Self::Unknown { data_ack_seen, .. } => {
+                (data_ack_seen && arrived).then_some(Self::Proxy)
+            }
             Self::Peer | Self::Proxy => Some(self),
         }
     }
@@ -53,18 +55,18 @@ mod tests {
     fn a_proxy_is_distinguished_from_a_path_that_strips_options() {
         // rfc8684:B3
         let until = Instant::from_secs(1);
-        let mut bare = AckedBy::Somebody {
+        let mut bare = AckedBy::Unknown {
             until,
-            heard: false,
+            data_ack_seen: false,
         };
         assert_eq!(bare.deadline(), Some(until));
         // Its data may have arrived on another subflow; options still do not come back.
         assert_eq!(bare.at_the_end(true), None);
-        bare.heard();
+        bare.on_data_ack();
         assert_eq!(bare.at_the_end(false), None, "its data never arrived");
         assert_eq!(bare.at_the_end(true), Some(AckedBy::Proxy));
         let mut peer = AckedBy::Peer;
-        peer.heard();
+        peer.on_data_ack();
         assert_eq!(peer, AckedBy::Peer);
         assert_eq!(peer.deadline(), None);
     }

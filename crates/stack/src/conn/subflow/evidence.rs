@@ -12,7 +12,7 @@ pub(in crate::conn) const BARE: u8 = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OptionLoss {
     /// The peer sent without options since it last sent some.
-    pub(in crate::conn) heard: bool,
+    pub(in crate::conn) ongoing: bool,
     /// It once did.
     pub(in crate::conn) ever: bool,
     /// Data without options answered our first data: if no other piece of its segment has one, none passes.
@@ -26,7 +26,7 @@ pub(crate) struct OptionLoss {
 impl OptionLoss {
     /// Records a segment without options, or one that shows no more.
     pub(in crate::conn) fn note(&mut self) {
-        (self.heard, self.ever) = (true, true);
+        (self.ongoing, self.ever) = (true, true);
     }
 
     /// Acknowledgements have come without options for so long that none will carry some.

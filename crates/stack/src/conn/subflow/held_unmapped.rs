@@ -22,7 +22,7 @@ pub(crate) struct HeldUnmapped {
     pub(in crate::conn) until: Instant,
     pub(in crate::conn) since: Instant,
     /// The peer was queried by MP_FAIL.
-    pub(in crate::conn) asked: bool,
+    pub(in crate::conn) queried: bool,
     /// More came than can be held.
     pub(in crate::conn) is_full: bool,
 }
@@ -38,7 +38,7 @@ impl HeldUnmapped {
             tell: Some(now),
             until,
             since: now,
-            asked: true,
+            queried: true,
             is_full: false,
         }
     }
@@ -59,7 +59,7 @@ impl HeldUnmapped {
 
     /// The peer was queried by MP_FAIL.
     pub(crate) fn was_queried(&self) -> bool {
-        self.asked
+        self.queried
     }
 
     /// As `queried_about`, without a deadline: nothing more may come.

@@ -133,7 +133,7 @@ pub(crate) struct Subflow {
     /// The path manager knows that it is unresponsive.
     pub(crate) reported_unresponsive: bool,
     /// It answers again, but a join to replace it may still be quicker.
-    pub(crate) disputed: bool,
+    pub(crate) contested: bool,
     /// The subflow that this one replaces, and which ends when options are seen to pass here.
     pub(crate) replaces: Option<SubflowId>,
     /// What is mapped before this SSN was reinjected since it last answered.
@@ -168,7 +168,7 @@ pub(crate) struct Subflow {
     /// Evidence of option loss.
     pub(crate) option_loss: OptionLoss,
     /// The peer's mapping edge, in the SSNs that its mappings name.
-    pub(crate) told: MappingEdge,
+    pub(crate) mapping_edge: MappingEdge,
     /// SSNs on which a peer unaware of our fallback retransmits what came before. // rfc8684:R3
     pub(in crate::conn) retransmitted_after_fallback: Option<Range<Ssn>>,
     /// The peer's sequence number shows data that did not arrive.
@@ -239,7 +239,7 @@ impl Subflow {
             potentially_failed: false,
             uplink: Uplink::Works,
             reported_unresponsive: false,
-            disputed: false,
+            contested: false,
             replaces: None,
             reinjected_below: None,
             repeated: Offset::ZERO,
@@ -260,7 +260,7 @@ impl Subflow {
             acked_by: AckedBy::Peer,
             first_end: None,
             option_loss: OptionLoss::default(),
-            told: MappingEdge::default(),
+            mapping_edge: MappingEdge::default(),
             retransmitted_after_fallback: None,
             behind: false,
             held_unmapped: None,
@@ -403,7 +403,7 @@ impl Subflow {
         let flagged = self.endpoint.backup_here || self.endpoint.backup_there;
         let answered = match self.acked_by {
             AckedBy::Peer => false,
-            AckedBy::Somebody { .. } => true,
+            AckedBy::Unknown { .. } => true,
             AckedBy::Proxy => self.handshake_rtt.is_none() || self.is_answered_on_the_way(),
         };
         flagged || answered

@@ -28,7 +28,7 @@ pub(in crate::conn) const PATIENCE: Duration = Duration::from_secs(900);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiverProbe {
     /// When a segment of the peer last arrived on it.
-    pub(in crate::conn) heard: Instant,
+    pub(in crate::conn) last_received: Instant,
     /// Payload arrived on it.
     pub(in crate::conn) brought: bool,
     /// When it is checked next; `None` until payload arrives.
@@ -78,7 +78,7 @@ pub(in crate::conn) enum Step {
 impl ReceiverProbe {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            heard: now,
+            last_received: now,
             brought: false,
             look_at: None,
             asked_at: now,
@@ -104,7 +104,7 @@ impl ReceiverProbe {
 
     /// When a segment of the peer last arrived on the subflow.
     pub(crate) fn last_received(&self) -> Instant {
-        self.heard
+        self.last_received
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -112,8 +112,8 @@ impl ReceiverProbe {
     }
 
     /// A segment arrived. True if the subflow was unresponsive.
-    pub(in crate::conn) fn heard(&mut self, now: Instant) -> bool {
-        self.heard = now;
+    pub(in crate::conn) fn on_received(&mut self, now: Instant) -> bool {
+        self.last_received = now;
         self.answered = self.answered.saturating_add(u8::from(self.unanswered > 0));
         (self.unanswered, self.probe_wanted, self.token_unknown) = (0, false, false);
         core::mem::take(&mut self.unresponsive)
@@ -128,7 +128,7 @@ impl ReceiverProbe {
             return self.step_unresponsive(now, rto);
         }
         let some_time = match why {
-            Reason::Elsewhere(at) => at > self.heard && self.answered < ANSWERED,
+            Reason::Elsewhere(at) => at > self.last_received && self.answered < ANSWERED,
             Reason::LastResort => self.answered < ANSWERED,
             Reason::FreePair => self.answered < ANSWERED_ALONE,
             Reason::Lone => self.answered < ANSWERED_LONE,
@@ -145,7 +145,7 @@ impl ReceiverProbe {
         } else if self.probe_wanted {
             now
         } else {
-            self.heard + rto.times(2 << (self.answered.min(ANSWERED) * longer))
+            self.last_received + rto.times(2 << (self.answered.min(ANSWERED) * longer))
         };
         if now < due {
             Step::Wait(due)
@@ -159,12 +159,12 @@ impl ReceiverProbe {
     /// What to do about an unresponsive subflow: its path may be dead for a while only, and a join need not take the same path.
     /// The time since the last segment doubles from probe to probe. Pure.
     pub(in crate::conn) fn step_unresponsive(&self, now: Instant, rto: Duration) -> Step {
-        let asked_after = self.asked_at.since(self.heard);
+        let asked_after = self.asked_at.since(self.last_received);
         let (due, then) = if asked_after >= PATIENCE {
             (self.asked_at + rto, Step::End)
         } else {
             let next = asked_after.max(rto).times(2).min(PATIENCE);
-            (self.heard + next, Step::Ask)
+            (self.last_received + next, Step::Ask)
         };
         if self.probe_wanted {
             Step::Ask
@@ -220,7 +220,7 @@ mod tests {
         (receiver_probe.unanswered, receiver_probe.asked_at) = (2, at(1_600));
         assert_eq!(receiver_probe.step(at(1_800), elsewhere, RTO), Step::GiveUp);
         receiver_probe.becomes_unresponsive(at(1_800));
-        assert!(receiver_probe.heard(at(3_000)) && !receiver_probe.heard(at(3_001)));
+        assert!(receiver_probe.on_received(at(3_000)) && !receiver_probe.on_received(at(3_001)));
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
             "it is being asked"
         );
         assert_eq!(receiver_probe.step(at(1_300), elsewhere, RTO), Step::Ask);
-        assert!(!receiver_probe.heard(at(1_350)));
+        assert!(!receiver_probe.on_received(at(1_350)));
         assert_eq!(receiver_probe.step(at(1_500), elsewhere, RTO), Step::Rest);
     }
 
@@ -289,7 +289,7 @@ mod tests {
                     }
                     Step::Ask => {
                         (receiver_probe.unanswered, receiver_probe.asked_at) = (1, now);
-                        assert!(!receiver_probe.heard(now));
+                        assert!(!receiver_probe.on_received(now));
                     }
                     Step::Rest => return pauses,
                     Step::GiveUp | Step::End => panic!("it answered"),
