@@ -96,7 +96,8 @@ fn an_address_that_goes_away_stalls_nobody_and_comes_back() {
         let what = format!("{a:?} {b:?} {way:?} {seen:?}");
         assert!(seen.stall <= patience(seen.rto), "{what}");
         let (learnt, fresh) = (seen.learnt.expect(&what), seen.fresh.expect(&what));
-        assert!(learnt + fresh <= seen.round_trip.times(2) + STEPS, "{what}");
+        // The peer still has the old subflow between these ports, for its reset could not leave: a challenge takes a round trip.
+        assert!(learnt + fresh <= seen.round_trip.times(3) + STEPS, "{what}");
     });
 }
 

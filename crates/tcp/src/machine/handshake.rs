@@ -22,11 +22,15 @@ impl Machine {
         if flags.ack() && !ack_ok {
             self.counters.rejected_ack += 1;
             // RFC 9293 3.10.7.3: answered by a reset at the number it acknowledges, unless it is one itself.
-            return Outcome::rejected(if flags.rst() {
-                Reject::Ack
-            } else {
-                Reject::Handshake
-            });
+            if flags.rst() {
+                return Outcome::rejected(Reject::Ack);
+            }
+            // It is the challenge of an old connection between these ports, which that reset ends (RFC 5961 section 4): the SYN behind it
+            // is accepted. Once, so that forged segments gain nothing; Linux does the same.
+            if self.counters.rejected_ack == 1 {
+                self.repeat_syn();
+            }
+            return Outcome::rejected(Reject::Handshake);
         }
         if flags.rst() {
             if !ack_ok {
