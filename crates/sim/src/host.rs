@@ -417,11 +417,8 @@ impl Host {
             } else {
                 Verify::Full
             };
-            let mut leaves = true;
             let verdict = match packet.read(verify) {
                 Ok(()) => packet.summary().map_or(Ok(()), |summary| {
-                    // A kernel knows no route from an address that the host has no more.
-                    leaves = interface.addresses.contains(&summary.tuple.remote.ip());
                     interface.counters.sent_payload += u64::from(summary.payload);
                     if let Some(habit) = &mut self.habit {
                         habit.sent(summary);
@@ -442,7 +439,9 @@ impl Host {
             if let Err(what) = verdict {
                 note(found, &self.name, now, Rule::Wire, what);
             }
-            if leaves {
+            // A kernel knows no route from an address that the host has no more.
+            let from = packet.summary().map(|summary| summary.tuple.remote.ip());
+            if from.is_none_or(|from| interface.addresses.contains(&from)) {
                 fabric.send(now, interface.port, packet);
             }
         }

@@ -6,10 +6,10 @@
 use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
-use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{CloseCause, SubflowEnd};
 use crate::conn::dss::mapping::RxMaps;
+use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
@@ -218,11 +218,7 @@ impl Conn {
 
     /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
-        let why = MptcpOption::Reset(Reset {
-            transient: true,
-            reason: ResetReason::LackOfResources,
-        });
-        let why = Some(why).filter(|_| self.fallback.is_multipath());
+        let why = lack_of_resources().filter(|_| self.fallback.is_multipath());
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }

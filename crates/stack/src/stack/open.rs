@@ -364,7 +364,7 @@ impl Stack {
             local: nonce,
             remote: offer.nonce,
         };
-        self.endpoint(slot, endpoint, tcp, handshake);
+        self.add_subflow(slot, endpoint, tcp, handshake);
     }
 
     /// Whether a connection has a place for a join. One that an unproven join has held for long is given to the next one: tokens may
@@ -483,11 +483,17 @@ impl Stack {
             backup_here: create.backup,
             backup_there: false,
         };
-        self.endpoint(slot, endpoint, tcp, HandshakeState::JoinSyn { nonce });
+        self.add_subflow(slot, endpoint, tcp, HandshakeState::JoinSyn { nonce });
         Ok(subflow)
     }
 
-    fn endpoint(&mut self, slot: u32, endpoint: Endpoint, tcp: Machine, handshake: HandshakeState) {
+    fn add_subflow(
+        &mut self,
+        slot: u32,
+        endpoint: Endpoint,
+        tcp: Machine,
+        handshake: HandshakeState,
+    ) {
         if self
             .demux
             .add_subflow(

@@ -5,9 +5,9 @@
 //! subflow whose path is not known to work.
 
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::SubflowEnd;
+use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::subflow::Subflow;
 use crate::conn::{Conn, Cx};
 
@@ -20,12 +20,9 @@ impl Conn {
         if !self.fallback.is_multipath() || !self.is_nat_expired(i, cx.now) {
             return;
         }
-        let why = MptcpOption::Reset(Reset {
-            transient: true,
-            reason: ResetReason::UnacceptablePerformance,
-        });
+        let why = unacceptable_performance();
         cx.count.subflow_outlived += 1;
-        self.reset_subflow(i, SubflowEnd::Replaced, Some(why), cx);
+        self.reset_subflow(i, SubflowEnd::Replaced, why, cx);
     }
 
     fn is_nat_expired(&self, i: usize, now: Instant) -> bool {

@@ -5,9 +5,9 @@
 //! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
 use manypath_tcp::time::Duration;
-use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::SubflowEnd;
+use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::PathProbe;
@@ -305,12 +305,9 @@ impl Conn {
         let Some(j) = old.and_then(|old| self.position(old)) else {
             return;
         };
-        let why = MptcpOption::Reset(Reset {
-            transient: true,
-            reason: ResetReason::UnacceptablePerformance,
-        });
+        let why = unacceptable_performance();
         cx.count.subflow_replaced += 1;
-        self.reset_subflow(j, SubflowEnd::Replaced, Some(why), cx);
+        self.reset_subflow(j, SubflowEnd::Replaced, why, cx);
     }
 
     /// Reinjects everything that a subflow has in flight and that was not reinjected before.

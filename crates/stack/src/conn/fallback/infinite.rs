@@ -446,10 +446,7 @@ impl Conn {
     fn is_unplaced(&self, i: usize, failure: &ChecksumFailure, mapping: &Mapping) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
         let again = failure.subflow == sf.id() && sf.mapping_edge.ends_before(mapping.ssn);
-        let at = self
-            .rx_numbers
-            .and_then(|numbers| numbers.place(mapping.dsn, next));
-        let known = at.is_some_and(|at| at < next);
+        let known = self.position_of(mapping).is_some_and(|at| at < next);
         let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
         again && (known || self.segment_ssn.is_some_and(unknown))
     }

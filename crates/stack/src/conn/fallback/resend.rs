@@ -8,6 +8,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::held_unmapped::HeldUnmapped;
 use crate::conn::{Conn, Cx};
@@ -73,14 +74,18 @@ impl Conn {
         self.send.rewind();
     }
 
+    /// The stream position at which a mapping of the peer begins.
+    pub(in crate::conn) fn position_of(&self, mapping: &Mapping) -> Option<Offset> {
+        let numbers = self.rx_numbers?;
+        numbers.place(mapping.dsn, self.recv.next())
+    }
+
     /// Applies an infinite mapping: from its SSN on, the subflow is the stream from its position on. Some of that may be here, and what
     /// precedes the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began
     /// to resend everything. True if so. // rfc8684:B9,D18
     pub(crate) fn on_peer_resend(&mut self, i: usize, mapping: &Mapping) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let at = self
-            .rx_numbers
-            .and_then(|numbers| numbers.place(mapping.dsn, next));
+        let at = self.position_of(mapping);
         let Some(at) = at.filter(|at| *at <= next && self.peer_resends.is_none()) else {
             return false;
         };

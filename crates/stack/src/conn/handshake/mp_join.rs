@@ -8,10 +8,11 @@ use manypath_tcp::machine::Machine;
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::Nonce;
 use manypath_wire::segment::Segment;
-use manypath_wire::tcp::mptcp::{Join, MptcpOption, Reset, ResetReason};
+use manypath_wire::tcp::mptcp::{Join, MptcpOption};
 
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
 use crate::conn::dss::reset_reason::interference;
+use crate::conn::dss::reset_reason::mptcp_specific;
 use crate::conn::subflow::{Endpoint, HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac::{JoinMac, Keys, equal};
@@ -27,14 +28,6 @@ pub(crate) fn join_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Join> {
         MptcpOption::Join(join) => Some(join),
         _ => None,
     })
-}
-
-/// The reset reason for any error in a join itself. // rfc8684:J16
-pub(crate) fn mptcp_specific() -> Option<MptcpOption> {
-    Some(MptcpOption::Reset(Reset {
-        transient: false,
-        reason: ResetReason::MptcpSpecific,
-    }))
 }
 
 impl Conn {

@@ -8,9 +8,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::AddrId;
-use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{EventKind, IfaceId, NewSubflow, PathManager, StackError, SubflowEnd};
+use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 use crate::pm::controllers::{Controller, View};
@@ -149,11 +149,8 @@ impl Conn {
         if needed || !self.fallback.is_multipath() {
             return Err(StackError::InvalidState);
         }
-        let why = MptcpOption::Reset(Reset {
-            transient: true,
-            reason: ResetReason::UnacceptablePerformance,
-        });
-        self.reset_subflow(i, SubflowEnd::Administrative, Some(why), cx);
+        let why = unacceptable_performance();
+        self.reset_subflow(i, SubflowEnd::Administrative, why, cx);
         Ok(())
     }
 

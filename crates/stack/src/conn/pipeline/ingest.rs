@@ -268,7 +268,7 @@ impl Conn {
         self.reset_subflow(
             i,
             SubflowEnd::ProtocolError,
-            crate::conn::handshake::mp_join::mptcp_specific(),
+            crate::conn::dss::reset_reason::mptcp_specific(),
             cx,
         );
         false

@@ -319,7 +319,7 @@ impl Conn {
             self.reset_subflow(
                 i,
                 SubflowEnd::ProtocolError,
-                crate::conn::handshake::mp_join::mptcp_specific(),
+                crate::conn::dss::reset_reason::mptcp_specific(),
                 cx,
             );
             return Progress::Nothing;

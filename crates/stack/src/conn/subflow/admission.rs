@@ -8,9 +8,9 @@
 
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::SubflowEnd;
+use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::subflow::{HandshakeState, Subflow, Uplink};
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
@@ -201,13 +201,13 @@ impl Conn {
             Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
                 // If it only seemed dead, the RST informs the peer.
-                self.reset_subflow(other, end, no_place(), cx);
+                self.reset_subflow(other, end, lack_of_resources(), cx);
                 true
             }
             None => {
                 cx.count.join_refused += 1;
                 // One of our own may be made again.
-                self.reset_subflow(i, SubflowEnd::Replaced, no_place(), cx);
+                self.reset_subflow(i, SubflowEnd::Replaced, lack_of_resources(), cx);
                 false
             }
         }
@@ -287,14 +287,6 @@ impl Conn {
             sf.tcp.probe(cx.now);
         }
     }
-}
-
-/// MP_TCPRST of a subflow beyond the limit: there may be room later. // rfc8684:T3
-fn no_place() -> Option<MptcpOption> {
-    Some(MptcpOption::Reset(Reset {
-        transient: true,
-        reason: ResetReason::LackOfResources,
-    }))
 }
 
 /// A join of the peer that has not authenticated.

@@ -20,23 +20,23 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::conn::dss::offset::Offset;
 
 /// Parts awaiting a Data ACK at a time; of more, only these are measured.
-pub(in crate::conn) const MOST: usize = 16;
+const MOST: usize = 16;
 
 /// Weight of the last measurement: one part in this many (RFC 6298 section 2).
-pub(in crate::conn) const SHARE: u64 = 8;
+const SHARE: u64 = 8;
 
 /// Without a new measurement the delay halves after this time: a subflow that seems late is used little, and could not show that it no
 /// longer is.
-pub(in crate::conn) const HALF_LIFE: Duration = Duration::from_secs(10);
+const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// Data ACK delay of one subflow.
 #[derive(Debug, Default)]
 pub(crate) struct DataAckDelay {
     /// Parts acknowledged at subflow level, and when.
-    pub(in crate::conn) awaited: VecDeque<(Range<Offset>, Instant)>,
-    pub(in crate::conn) smoothed: Duration,
+    awaited: VecDeque<(Range<Offset>, Instant)>,
+    smoothed: Duration,
     /// When `smoothed` was last measured, or halved.
-    pub(in crate::conn) known: Instant,
+    known: Instant,
 }
 
 impl DataAckDelay {

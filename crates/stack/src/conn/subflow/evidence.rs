@@ -6,7 +6,7 @@ use manypath_wire::seq::Ssn;
 use crate::conn::dss::offset::Offset;
 
 /// Consecutive advancing acknowledgements without options that establish option loss.
-pub(in crate::conn) const BARE: u8 = 3;
+const BARE: u8 = 3;
 
 /// Evidence of option loss on a subflow.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +38,7 @@ impl OptionLoss {
 /// How far the peer's mappings on a subflow reach, in its own SSNs, which no middlebox changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MappingEdge {
-    pub(in crate::conn) ends: Option<(Ssn, Offset)>,
+    ends: Option<(Ssn, Offset)>,
 }
 
 impl MappingEdge {

@@ -5,21 +5,21 @@
 use manypath_tcp::time::{Duration, Instant};
 
 /// Consecutive unanswered probes that make a subflow unresponsive.
-pub(in crate::conn) const UNANSWERED: u8 = 2;
+const UNANSWERED: u8 = 2;
 
 /// Answered probes after the last payload: a sender that prefers other paths is not probed for ever.
-pub(in crate::conn) const ANSWERED: u8 = 6;
+const ANSWERED: u8 = 6;
 
 /// The same where no subflow delivers and the only reason to probe is a free pair of addresses: the cost of an idle connection
 /// after each payload.
-pub(in crate::conn) const ANSWERED_ALONE: u8 = 2;
+const ANSWERED_ALONE: u8 = 2;
 
 /// The same on the only subflow: if its NAT binding expires the peer cannot reach the reader otherwise. At a time-out of 200 ms that
 /// is after 0.4, 3.2, 26 and 205 s without a segment.
-pub(in crate::conn) const ANSWERED_LONE: u8 = 4;
+const ANSWERED_LONE: u8 = 4;
 
 /// Shift by which each pause exceeds the last one then (8 times): few probes are to cover the pauses of a slow writer.
-pub(in crate::conn) const LONGER: u8 = 3;
+const LONGER: u8 = 3;
 
 /// How long an unresponsive subflow is probed: as long as a sender retransmits data.
 pub(in crate::conn) const PATIENCE: Duration = Duration::from_secs(900);
