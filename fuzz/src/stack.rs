@@ -1,15 +1,12 @@
 //! Two whole stacks, and the fuzzer as the network between them: it drops, repeats and rewrites packets. Nothing
 //! may panic, and as long as nothing was rewritten the streams must arrive as they were sent.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use manypath_stack::ids::ConnId;
-use manypath_stack::{
-    ConnOptions, ConnectOptions, IfaceId, ListenOptions, Offload, Path, PathEvent, PathManager,
-    ReadOutcome, RxMeta, Slots, Stack, StackConfig, Transmit, TxMeta,
-};
+use manypath_stack::{ConnOptions, ConnectOptions, ListenOptions, PathManager, ReadOutcome};
 use manypath_tcp::time::{Duration, Instant};
+use manypath_testkit::{Fate, Network, Pair, addr};
 
 use crate::script::Script;
 
@@ -18,158 +15,14 @@ const MOST_PACKETS: usize = 400;
 /// Time-outs after which a run ends.
 const MOST_TIMEOUTS: usize = 60;
 
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    queue: VecDeque<(IfaceId, Vec<u8>)>,
-}
-
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-
-    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.queue
-            .push_back((iface, self.slot[..meta.len].to_vec()));
-    }
-}
-
-struct Run<'a> {
+/// The network of which the script decides.
+struct Fuzzed<'a> {
     script: Script<'a>,
-    now: Instant,
-    stacks: [Stack; 2],
-    wires: [Wire; 2],
-    conns: [Option<ConnId>; 2],
-    sent: [u32; 2],
-    read: [u32; 2],
     rewritten: bool,
-    packets: usize,
 }
 
-fn addr(host: usize, path: u8) -> IpAddr {
-    // Hosts are numbered 0 and 1.
-    IpAddr::from([10, 0, path, host as u8 + 1])
-}
-
-/// Byte number `at` of the stream that a side sends.
-fn pattern(side: usize, at: u32) -> u8 {
-    (at.wrapping_add(side as u32))
-        .wrapping_mul(2_654_435_761)
-        .to_be_bytes()[0]
-}
-
-/// Runs one script.
-pub fn stack(data: &[u8]) {
-    let mut script = Script::new(data);
-    let setup = script.byte();
-    let now = Instant::from_secs(1);
-    let mut stacks = [1, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
-    for (host, stack) in stacks.iter_mut().enumerate() {
-        for number in 0..2 {
-            let offload = Offload {
-                checksum: false,
-                max_burst: if setup & 1 == 0 { 0 } else { 64_000 },
-            };
-            let path = Path {
-                iface: IfaceId(number.into()),
-                addr: addr(host, number),
-                mtu: 1500,
-                backup: number == 1 && setup & 2 != 0,
-                offload,
-                ports: None,
-                outside: None,
-            };
-            stack.handle_path_event(now, PathEvent::Up(path));
-        }
-    }
-    let conn = ConnOptions {
-        path_manager: PathManager::FullMesh,
-        checksum: setup & 4 == 0,
-        ..ConnOptions::default()
-    };
-    let remote = SocketAddr::new(addr(1, 0), 80);
-    let listener = stacks[1]
-        .listen(ListenOptions {
-            addr: remote,
-            backlog: 4,
-            conn: ConnOptions {
-                path_manager: PathManager::Passive,
-                ..conn.clone()
-            },
-        })
-        .expect("nothing else listens");
-    let client = stacks[0]
-        .connect(
-            now,
-            ConnectOptions {
-                remote,
-                local: None,
-                conn,
-            },
-        )
-        .expect("there is a path");
-    let mut run = Run {
-        script,
-        now,
-        stacks,
-        wires: Default::default(),
-        conns: [Some(client), None],
-        sent: [0; 2],
-        read: [0; 2],
-        rewritten: false,
-        packets: 0,
-    };
-    for _ in 0..MOST_TIMEOUTS {
-        run.exchange();
-        if run.conns[1].is_none() {
-            run.conns[1] = run.stacks[1].accept(listener);
-        }
-        run.applications();
-        run.exchange();
-        let next = run.stacks.iter_mut().filter_map(Stack::poll_deadline).min();
-        let Some(at) = next.filter(|at| at.since(run.now) < Duration::from_secs(300)) else {
-            break;
-        };
-        if run.packets > MOST_PACKETS {
-            break;
-        }
-        run.now = run.now.max(at);
-        for stack in &mut run.stacks {
-            stack.handle_timeout(run.now);
-        }
-    }
-}
-
-impl Run<'_> {
-    /// Carries packets until both sides are silent.
-    fn exchange(&mut self) {
-        loop {
-            let mut moved = false;
-            for host in 0..2 {
-                while let Transmit::Sent(_) =
-                    self.stacks[host].poll_transmit(self.now, &mut self.wires[host])
-                {
-                    if self.wires[host].queue.len() > MOST_PACKETS {
-                        break;
-                    }
-                }
-                while let Some((iface, packet)) = self.wires[host].queue.pop_front() {
-                    moved = true;
-                    self.packets += 1;
-                    self.deliver(1 - host, iface, packet);
-                }
-                while self.stacks[host].poll_event().is_some() {}
-            }
-            if !moved || self.packets > MOST_PACKETS {
-                return;
-            }
-        }
-    }
-
-    fn deliver(&mut self, to: usize, iface: IfaceId, mut packet: Vec<u8>) {
-        self.now += Duration::from_micros(50);
+impl Network for Fuzzed<'_> {
+    fn carry(&mut self, _now: Instant, packet: &mut [u8]) -> Fate {
         let times = match self.script.byte() {
             0..160 => 1,
             160..190 => 0,
@@ -185,13 +38,91 @@ impl Run<'_> {
                 1
             }
         };
-        for _ in 0..times {
-            // As if the checksum were right: the fuzzer could not guess it.
-            let meta = RxMeta {
-                checksum_ok: true,
-                ..RxMeta::default()
-            };
-            self.stacks[to].handle_packet(self.now, iface, &packet, meta);
+        Fate {
+            times,
+            // As if it were right: the fuzzer could not guess it.
+            checksum_ok: true,
+        }
+    }
+}
+
+struct Run<'a> {
+    pair: Pair<Fuzzed<'a>>,
+    conns: [Option<ConnId>; 2],
+    sent: [u32; 2],
+    read: [u32; 2],
+    packets: usize,
+}
+
+/// Byte number `at` of the stream that a side sends.
+fn pattern(side: usize, at: u32) -> u8 {
+    manypath_testkit::pattern(at.wrapping_add(side as u32) as usize)
+}
+
+/// Runs one script.
+pub fn stack(data: &[u8]) {
+    let mut script = Script::new(data);
+    let setup = script.byte();
+    let network = Fuzzed {
+        script,
+        rewritten: false,
+    };
+    let mut pair = Pair::new(2, network, |path| {
+        path.backup = path.iface.0 == 1 && setup & 2 != 0;
+        path.offload.max_burst = if setup & 1 == 0 { 0 } else { 64_000 };
+    });
+    let conn = ConnOptions {
+        path_manager: PathManager::FullMesh,
+        checksum: setup & 4 == 0,
+        ..ConnOptions::default()
+    };
+    let remote = SocketAddr::new(addr(2, 0), 80);
+    let listener = pair.stacks[1]
+        .listen(ListenOptions {
+            addr: remote,
+            backlog: 4,
+            conn: ConnOptions {
+                path_manager: PathManager::Passive,
+                ..conn.clone()
+            },
+        })
+        .expect("nothing else listens");
+    let client = pair.stacks[0]
+        .connect(
+            pair.now,
+            ConnectOptions {
+                remote,
+                local: None,
+                conn,
+            },
+        )
+        .expect("there is a path");
+    let mut run = Run {
+        pair,
+        conns: [Some(client), None],
+        sent: [0; 2],
+        read: [0; 2],
+        packets: 0,
+    };
+    for _ in 0..MOST_TIMEOUTS {
+        run.exchange();
+        if run.conns[1].is_none() {
+            run.conns[1] = run.pair.stacks[1].accept(listener);
+        }
+        run.applications();
+        run.exchange();
+        if run.packets > MOST_PACKETS || !run.pair.wait(Duration::from_secs(300)) {
+            break;
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Carries packets until both sides are silent.
+    fn exchange(&mut self) {
+        self.packets += self.pair.exchange_most(MOST_PACKETS);
+        for stack in &mut self.pair.stacks {
+            while stack.poll_event().is_some() {}
         }
     }
 
@@ -201,14 +132,14 @@ impl Run<'_> {
             let Some(conn) = self.conns[side] else {
                 continue;
             };
-            let action = self.script.byte();
-            let now = self.now;
+            let action = self.pair.network.script.byte();
+            let now = self.pair.now;
             match action {
                 250.. => {
-                    let _ = self.stacks[side].shutdown_write(now, conn);
+                    let _ = self.pair.stacks[side].shutdown_write(now, conn);
                 }
                 248..250 => {
-                    let _ = self.stacks[side].abort(now, conn);
+                    let _ = self.pair.stacks[side].abort(now, conn);
                     self.conns[side] = None;
                 }
                 _ => {
@@ -216,17 +147,18 @@ impl Run<'_> {
                     let data: Vec<u8> = (0..count)
                         .map(|i| pattern(side, self.sent[side] + i))
                         .collect();
-                    if let Ok(taken) = self.stacks[side].write(now, conn, &data) {
+                    if let Ok(taken) = self.pair.stacks[side].write(now, conn, &data) {
                         self.sent[side] += taken as u32;
                     }
                 }
             }
             let mut buffer = [0; 4096];
-            while let Ok(ReadOutcome::Data(count)) = self.stacks[side].read(now, conn, &mut buffer)
+            while let Ok(ReadOutcome::Data(count)) =
+                self.pair.stacks[side].read(now, conn, &mut buffer)
             {
                 for &byte in &buffer[..count] {
                     assert!(
-                        self.rewritten || byte == pattern(1 - side, self.read[side]),
+                        self.pair.network.rewritten || byte == pattern(1 - side, self.read[side]),
                         "byte {} of the stream is wrong",
                         self.read[side]
                     );

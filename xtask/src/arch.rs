@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "manypath-io",
         ],
     ),
+    (TESTKIT, CORE),
     ("manypath-cli", ALL),
     ("manypath-tests", ALL),
     ("xtask", ALL),
@@ -63,6 +64,9 @@ const ALL: &[&str] = &[
     "manypath-proxy",
     "manypath-lab",
 ];
+
+/// What tests share. Any crate's tests may use it, no crate itself.
+const TESTKIT: &str = "manypath-testkit";
 
 /// The crates that are pure: no clock, no allocation beyond `alloc`, no operating system.
 const PURE: &[&str] = &["wire", "tcp", "stack"];
@@ -154,7 +158,10 @@ pub(crate) fn crates(metadata: &Metadata) -> Findings {
             .iter()
             .filter(|d| members.contains(d.name.as_str()))
         {
-            if !allowed.contains(&dependency.name.as_str()) {
+            let tests =
+                package.name == "manypath-tests" || dependency.kind.as_deref() == Some("dev");
+            let shared = tests && dependency.name == TESTKIT;
+            if !shared && !allowed.contains(&dependency.name.as_str()) {
                 found.error(format!(
                     "{} may not depend on {}",
                     package.name, dependency.name

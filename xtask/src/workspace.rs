@@ -26,6 +26,8 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    /// `dev` or `build`; nothing for what the package itself is made of.
+    pub(crate) kind: Option<String>,
 }
 
 /// The workspace's root folder.

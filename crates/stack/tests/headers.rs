@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::{
-    ConnOptions, IfaceId, ListenOptions, Path, PathEvent, RxMeta, Slots, Stack, StackConfig,
-    Transmit, TxMeta,
+    ConnOptions, IfaceId, ListenOptions, Path, PathEvent, RxMeta, Stack, StackConfig,
 };
 use manypath_tcp::time::Instant;
+use manypath_testkit::{Wire, path};
 use manypath_wire::checksum::Sum;
 use manypath_wire::emit::{self, Checksum, Outgoing};
 use manypath_wire::ids::{FourTuple, Mss};
@@ -19,22 +19,6 @@ use manypath_wire::tcp::options::Options;
 
 const IFACE: IfaceId = IfaceId(1);
 const NOW: Instant = Instant::from_secs(1);
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: Vec<Vec<u8>>,
-}
-
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-    fn commit(&mut self, _iface: IfaceId, meta: TxMeta) {
-        self.sent.push(self.slot[..meta.len].to_vec());
-    }
-}
 
 struct Host {
     stack: Stack,
@@ -49,13 +33,9 @@ impl Host {
         stack.handle_path_event(
             NOW,
             PathEvent::Up(Path {
-                iface: IFACE,
                 addr: local.ip(),
-                mtu: 1500,
-                backup: false,
-                offload: Default::default(),
                 ports: shared.then_some(50_000..=50_100),
-                outside: None,
+                ..path(1, IFACE.0 as u8)
             }),
         );
         let listened = stack.listen(ListenOptions {
@@ -78,8 +58,8 @@ impl Host {
     }
 
     fn answer(&mut self) -> Option<Vec<u8>> {
-        while let Transmit::Sent(_) = self.stack.poll_transmit(NOW, &mut self.wire) {}
-        self.wire.sent.pop()
+        assert!(self.wire.flush(&mut self.stack, NOW, 10));
+        self.wire.take()
     }
 
     fn count(&self, name: &str) -> u64 {

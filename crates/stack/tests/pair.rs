@@ -1,72 +1,57 @@
 //! Two stacks joined back to back: handshake, joins, data both ways, close, over a perfect network.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{
-    ConnOptions, ConnState, ConnectOptions, EventKind, Gather, IfaceId, ListenOptions, Mechanisms,
-    Offload, Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack,
-    StackConfig, StackError, Transmit, TxMeta,
+    ConnOptions, ConnState, ConnectOptions, EventKind, IfaceId, ListenOptions, Mechanisms, Offload,
+    Path, PathEvent, PathManager, ProtocolLevel, ReadOutcome, RxMeta, Stack, StackConfig,
+    StackError, Transmit,
 };
 use manypath_tcp::time::{Duration, Instant};
+use manypath_testkit::{Fate, Network, Wire, addr, path, pattern};
 use manypath_wire::describe;
 use manypath_wire::segment::{Segment, Verify};
 
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    queue: VecDeque<(IfaceId, Vec<u8>)>,
-    gathers: bool,
-    gathered: usize,
-    /// The largest packet since somebody looked.
-    largest: usize,
-}
+/// More packets than any of these stacks sends at one moment.
+const MOST: usize = 100;
 
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.largest = self.largest.max(meta.len);
-        self.queue
-            .push_back((iface, self.slot[..meta.len].to_vec()));
-    }
-    fn gathers(&self, _iface: IfaceId) -> bool {
-        self.gathers
-    }
-    fn gather(
-        &mut self,
-        iface: IfaceId,
-        meta: TxMeta,
-        headers: &[u8],
-        payload: [&[u8]; 2],
-    ) -> Gather {
-        self.gathered += 1;
-        // A device may be full or want a copy at any time, and is asked again.
-        match self.gathered % 4 {
-            0 => return Gather::Declined,
-            1 => return Gather::Full,
-            _ => {}
-        }
-        let packet = [headers, payload[0], payload[1]].concat();
-        assert_eq!(packet.len(), meta.len);
-        self.queue.push_back((iface, packet));
-        Gather::Taken
-    }
-}
-
-struct Pair {
-    now: Instant,
-    stacks: [Stack; 2],
-    wires: [Wire; 2],
+/// A network that takes options away from some packet on.
+struct Stripping {
     trace: bool,
     /// Packets are bursts without TCP checksum.
     bursts: bool,
     /// Packets that still pass with the options of Multipath TCP.
     pass: usize,
+    /// The largest packet since somebody looked.
+    largest: usize,
 }
+
+impl Network for Stripping {
+    fn carry(&mut self, now: Instant, packet: &mut [u8]) -> Fate {
+        self.largest = self.largest.max(packet.len());
+        let passes = self.pass > 0;
+        self.pass = self.pass.saturating_sub(1);
+        if !passes {
+            strip(packet);
+        }
+        let checksum_ok = self.bursts || !passes;
+        if self.trace {
+            let verify = match checksum_ok {
+                true => Verify::Trusted,
+                false => Verify::Full,
+            };
+            let seg = Segment::parse(packet, verify).expect("own packets are well-formed");
+            println!("{:>10} {}", now.as_micros(), describe::segment(&seg));
+        }
+        Fate {
+            times: 1,
+            checksum_ok,
+        }
+    }
+}
+
+type Pair = manypath_testkit::Pair<Stripping>;
 
 /// Takes the options of Multipath TCP out of an IPv4 packet, and leaves its checksum wrong.
 fn strip(packet: &mut [u8]) {
@@ -86,104 +71,18 @@ fn strip(packet: &mut [u8]) {
     }
 }
 
-fn addr(host: u8, path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, host])
+fn pair(paths: u8) -> Pair {
+    pair_with(paths, Offload::default())
 }
 
-fn interface(host: u8, path: u8, mtu: u16, offload: Offload) -> Path {
-    Path {
-        iface: IfaceId(u32::from(path)),
-        addr: addr(host, path),
-        mtu,
-        backup: false,
-        offload,
-        ports: None,
-        outside: None,
-    }
-}
-
-impl Pair {
-    fn new(paths: u8) -> Self {
-        Self::with(paths, Offload::default())
-    }
-
-    fn with(paths: u8, offload: Offload) -> Self {
-        let now = Instant::from_secs(1);
-        let mut stacks = [1u8, 2].map(|seed| Stack::new(StackConfig::default(), [seed; 32], now));
-        for (host, stack) in stacks.iter_mut().enumerate() {
-            for path in 0..paths {
-                let path = interface(host as u8 + 1, path, 1500, offload);
-                stack.handle_path_event(now, PathEvent::Up(path));
-            }
-        }
-        Self {
-            now,
-            stacks,
-            wires: Default::default(),
-            trace: std::env::var_os("TRACE").is_some(),
-            bursts: offload.checksum,
-            pass: usize::MAX,
-        }
-    }
-
-    /// Moves packets until both are silent, then lets time pass to the next deadline; false when there is none.
-    fn step(&mut self, limit: Duration) -> bool {
-        loop {
-            let mut moved = false;
-            for host in 0..2 {
-                while let Transmit::Sent(_) =
-                    self.stacks[host].poll_transmit(self.now, &mut self.wires[host])
-                {
-                }
-                while let Some((iface, mut packet)) = self.wires[host].queue.pop_front() {
-                    moved = true;
-                    let passes = self.pass > 0;
-                    self.pass = self.pass.saturating_sub(1);
-                    if !passes {
-                        strip(&mut packet);
-                    }
-                    if self.trace {
-                        let verify = if self.bursts || !passes {
-                            Verify::Trusted
-                        } else {
-                            Verify::Full
-                        };
-                        let seg =
-                            Segment::parse(&packet, verify).expect("own packets are well-formed");
-                        println!("{:>10} {}", self.now.as_micros(), describe::segment(&seg));
-                    }
-                    self.now += Duration::from_micros(50);
-                    self.stacks[1 - host].handle_packet(
-                        self.now,
-                        iface,
-                        &packet,
-                        RxMeta {
-                            checksum_ok: self.bursts || !passes,
-                            ..RxMeta::default()
-                        },
-                    );
-                }
-            }
-            if !moved {
-                break;
-            }
-        }
-        let next = self
-            .stacks
-            .iter_mut()
-            .filter_map(Stack::poll_deadline)
-            .min();
-        match next {
-            Some(at) if at.since(self.now) <= limit => {
-                self.now = self.now.max(at);
-                for stack in &mut self.stacks {
-                    stack.handle_timeout(self.now);
-                }
-                true
-            }
-            _ => false,
-        }
-    }
+fn pair_with(paths: u8, offload: Offload) -> Pair {
+    let network = Stripping {
+        trace: std::env::var_os("TRACE").is_some(),
+        bursts: offload.checksum,
+        pass: usize::MAX,
+        largest: 0,
+    };
+    Pair::new(paths, network, |path| path.offload = offload)
 }
 
 fn options(path_manager: PathManager, checksum: bool) -> ConnOptions {
@@ -192,10 +91,6 @@ fn options(path_manager: PathManager, checksum: bool) -> ConnOptions {
         checksum,
         ..ConnOptions::default()
     }
-}
-
-fn pattern(at: usize) -> u8 {
-    (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
 }
 
 /// Opens a connection: it, and the listener that it comes to.
@@ -258,7 +153,7 @@ fn drain(
 }
 
 fn transfer(paths: u8, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
-    transfer_over(Pair::new(paths), manager, checksum, bytes)
+    transfer_over(pair(paths), manager, checksum, bytes)
 }
 
 fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: usize) -> Pair {
@@ -290,7 +185,10 @@ fn transfer_over(mut pair: Pair, manager: PathManager, checksum: bool, bytes: us
     );
     assert_eq!((up, down), (bytes, bytes));
     let info = pair.stacks[0].info(client).expect("not closed");
-    assert_eq!(info.level == ProtocolLevel::Multipath, pair.pass > 0);
+    assert_eq!(
+        info.level == ProtocolLevel::Multipath,
+        pair.network.pass > 0
+    );
     assert!(
         matches!(info.state, ConnState::Closed | ConnState::TimeWait),
         "{:?}",
@@ -321,7 +219,7 @@ fn a_device_that_fetches_payload_itself_gets_the_same_bytes() {
             checksum: true,
             max_burst: 65_000,
         };
-        let mut pair = Pair::with(2, offload);
+        let mut pair = pair_with(2, offload);
         for wire in &mut pair.wires {
             wire.gathers = true;
         }
@@ -345,7 +243,7 @@ fn a_second_subflow_joins_and_carries_data() {
 #[test]
 fn a_connection_on_which_nobody_has_spoken_has_its_subflows() {
     // rfc8684:C10,J1
-    let mut pair = Pair::new(2);
+    let mut pair = pair(2);
     let managers = [PathManager::FullMesh, PathManager::Passive];
     let (client, listener) = opened(&mut pair, managers, true);
     let until = pair.now + Duration::from_secs(5);
@@ -363,8 +261,8 @@ fn where_options_stop_on_all_subflows_both_ends_end_and_no_byte_is_wrong() {
     // rfc8684:B3,B5,B11
     for pass in (200..600).step_by(7) {
         for checksum in [false, true] {
-            let mut pair = Pair::new(2);
-            pair.pass = pass;
+            let mut pair = pair(2);
+            pair.network.pass = pass;
             let read = transfer_until_the_end(&mut pair, checksum, 1_000_000);
             let count = pair.stacks.each_ref().map(Stack::counters);
             let reset = count.iter().any(|count| count.conn_reset > 0);
@@ -418,7 +316,7 @@ fn a_short_connection_ends_for_good() {
 
 #[test]
 fn subflows_follow_the_mtu_of_their_interface() {
-    let mut pair = Pair::new(1);
+    let mut pair = pair(1);
     let remote = SocketAddr::new(addr(2, 0), 80);
     let conn = options(PathManager::Passive, false);
     let listening = ListenOptions {
@@ -437,9 +335,9 @@ fn subflows_follow_the_mtu_of_their_interface() {
         .expect("a path leads there");
     let (mut sent, mut seen, mut server) = (0, 0, None);
     for (mtu, expected) in [(1500, 1500), (1400, 1400), (1400, 1400), (9000, 1500)] {
-        let path = interface(1, 0, mtu, Offload::default());
+        let path = Path { mtu, ..path(1, 0) };
         pair.stacks[0].handle_path_event(pair.now, PathEvent::Up(path));
-        pair.wires[0].largest = 0;
+        pair.network.largest = 0;
         let bytes: Vec<u8> = (sent..sent + 50_000).map(pattern).collect();
         sent += pair.stacks[0]
             .write(pair.now, client, &bytes)
@@ -452,13 +350,13 @@ fn subflows_follow_the_mtu_of_their_interface() {
             }
         }
         assert_eq!(seen, sent);
-        assert_eq!(pair.wires[0].largest, expected, "MTU {mtu}");
+        assert_eq!(pair.network.largest, expected, "MTU {mtu}");
     }
 }
 
 #[test]
 fn mechanisms_are_switched_on_a_living_connection() {
-    let mut pair = Pair::new(2);
+    let mut pair = pair(2);
     let remote = SocketAddr::new(addr(2, 0), 80);
     let conn = options(PathManager::FullMesh, false);
     let connect = ConnectOptions {
@@ -499,7 +397,7 @@ fn sixty_four_subflows_carry_one_stream() {
 #[test]
 fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
     const BACKLOG: usize = 4;
-    let mut pair = Pair::new(1);
+    let mut pair = pair(1);
     let remote = SocketAddr::new(addr(2, 0), 80);
     let listener = pair.stacks[1]
         .listen(ListenOptions {
@@ -519,15 +417,15 @@ fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
     // A flood: the answers reach nobody.
     for _ in 0..=BACKLOG {
         let id = connect(&mut pair);
-        while let Transmit::Sent(_) = pair.stacks[0].poll_transmit(pair.now, &mut pair.wires[0]) {}
+        pair.wires[0].flush(&mut pair.stacks[0], pair.now, MOST);
         while let Some((iface, syn)) = pair.wires[0].queue.pop_front() {
             pair.stacks[1].handle_packet(pair.now, iface, &syn, RxMeta::default());
         }
         pair.stacks[0].abort(pair.now, id).expect("open handle");
-        while let Transmit::Sent(_) = pair.stacks[0].poll_transmit(pair.now, &mut pair.wires[0]) {}
+        pair.wires[0].flush(&mut pair.stacks[0], pair.now, MOST);
         pair.wires[0].queue.clear();
     }
-    while let Transmit::Sent(_) = pair.stacks[1].poll_transmit(pair.now, &mut pair.wires[1]) {}
+    pair.wires[1].flush(&mut pair.stacks[1], pair.now, MOST);
     pair.wires[1].queue.clear();
     // Peers that may still answer are not given up.
     assert_eq!(pair.stacks[1].conns().len(), BACKLOG);
@@ -546,10 +444,10 @@ fn handshakes_that_nobody_finishes_do_not_keep_others_out() {
 /// Two attempts of one race by different paths: the second one's SYN leaves while the first is not answered yet.
 #[test]
 fn of_attempts_that_race_the_server_accepts_one() {
-    let mut pair = Pair::new(2);
+    let mut pair = pair(2);
     let remote = SocketAddr::new(addr(2, 0), 80);
     // The server has one address, which both paths reach.
-    let mut far = interface(2, 0, 1500, Offload::default());
+    let mut far = path(2, 0);
     far.iface = IfaceId(1);
     pair.stacks[1].handle_path_event(pair.now, PathEvent::Up(far));
     let listener = pair.stacks[1]
@@ -560,10 +458,10 @@ fn of_attempts_that_race_the_server_accepts_one() {
         })
         .expect("the port is free");
     let race = pair.stacks[0].begin_race();
-    let attempts = [0, 1].map(|path| {
+    let attempts = [0, 1].map(|number| {
         let opts = ConnectOptions {
             remote,
-            local: Some(addr(1, path)),
+            local: Some(addr(1, number)),
             conn: options(PathManager::Passive, true),
         };
         let now = pair.now;
@@ -608,10 +506,7 @@ fn of_attempts_that_race_the_server_accepts_one() {
 fn a_race_that_is_ended_leaves_no_attempts_and_sends_no_more() {
     let mut stack = Stack::new(StackConfig::default(), [1; 32], Instant::from_secs(1));
     let now = Instant::from_secs(1);
-    stack.handle_path_event(
-        now,
-        PathEvent::Up(interface(1, 0, 1500, Offload::default())),
-    );
+    stack.handle_path_event(now, PathEvent::Up(path(1, 0)));
     let race = stack.begin_race();
     let opts = ConnectOptions {
         remote: SocketAddr::new(addr(2, 0), 80),
@@ -620,10 +515,10 @@ fn a_race_that_is_ended_leaves_no_attempts_and_sends_no_more() {
     };
     stack.connect_in_race(now, race, opts).expect("a path");
     let mut wire = Wire::default();
-    while let Transmit::Sent(_) = stack.poll_transmit(now, &mut wire) {}
+    wire.flush(&mut stack, now, MOST);
     assert_eq!(wire.queue.len(), 1, "a SYN");
     stack.end_race(now, race);
-    while let Transmit::Sent(_) = stack.poll_transmit(now, &mut wire) {}
+    wire.flush(&mut stack, now, MOST);
     assert_eq!(
         wire.queue.len(),
         1,
@@ -637,7 +532,7 @@ fn a_race_that_is_ended_leaves_no_attempts_and_sends_no_more() {
 fn paths_stand_in_the_order_that_was_given_whenever_they_come() {
     let now = Instant::from_secs(1);
     let mut stack = Stack::new(StackConfig::default(), [1; 32], now);
-    let path = |n| interface(1, n, 1500, Offload::default());
+    let path = |number| path(1, number);
     for n in [2, 0, 1] {
         stack.handle_path_event(now, PathEvent::Up(path(n)));
     }
@@ -652,9 +547,8 @@ fn syn_times(conn: ConnOptions, seconds: u64) -> Vec<u64> {
     let start = Instant::from_secs(1);
     let mut now = start;
     let mut stack = Stack::new(StackConfig::default(), [1; 32], now);
-    for path in 0..2 {
-        let path = interface(1, path, 1500, Offload::default());
-        stack.handle_path_event(now, PathEvent::Up(path));
+    for number in 0..2 {
+        stack.handle_path_event(now, PathEvent::Up(path(1, number)));
     }
     let opts = ConnectOptions {
         remote: SocketAddr::new(addr(2, 0), 80),

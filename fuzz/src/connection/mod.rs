@@ -8,14 +8,10 @@
 mod peer;
 mod words;
 
-use std::collections::VecDeque;
-
 use manypath_stack::ids::{ConnId, ListenerId};
-use manypath_stack::{
-    IfaceId, Offload, Path, PathEvent, ReadOutcome, RxMeta, Slots, Stack, StackConfig, Transmit,
-    TxMeta,
-};
+use manypath_stack::{IfaceId, Offload, Path, PathEvent, ReadOutcome, RxMeta, Stack, StackConfig};
 use manypath_tcp::time::{Duration, Instant};
+use manypath_testkit::Wire;
 use manypath_wire::describe;
 use manypath_wire::segment::{Segment, Verify};
 
@@ -33,23 +29,6 @@ const MOST_MEMORY: usize = 8 * BUFFER as usize + (1 << 20);
 /// Paths of the stack.
 const PATHS: u8 = 3;
 
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    queue: VecDeque<Vec<u8>>,
-}
-
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-
-    fn commit(&mut self, _iface: IfaceId, meta: TxMeta) {
-        self.queue.push_back(self.slot[..meta.len].to_vec());
-    }
-}
-
 struct World<'a> {
     script: Script<'a>,
     now: Instant,
@@ -66,16 +45,13 @@ struct World<'a> {
 
 fn path(number: u8, mtu: u16) -> Path {
     Path {
-        iface: IfaceId(number.into()),
-        addr: peer::ours(number),
         mtu,
         backup: number == 2,
         offload: Offload {
             checksum: false,
             max_burst: if number == 0 { 20_000 } else { 0 },
         },
-        ports: None,
-        outside: None,
+        ..manypath_testkit::path(1, number)
     }
 }
 
@@ -150,12 +126,9 @@ impl World<'_> {
     }
 
     fn flush(&mut self) {
-        let mut packets = 0;
-        while let Transmit::Sent(_) = self.stack.poll_transmit(self.now, &mut self.wire) {
-            packets += 1;
-            assert!(packets < MOST_PACKETS, "it sends without end");
-        }
-        while let Some(packet) = self.wire.queue.pop_front() {
+        let ended = self.wire.flush(&mut self.stack, self.now, MOST_PACKETS);
+        assert!(ended, "it sends without end");
+        while let Some(packet) = self.wire.take() {
             self.show("out", &packet);
             let segment = Segment::parse(&packet, Verify::Full).expect("what is sent can be read");
             self.peer.hear(&segment);

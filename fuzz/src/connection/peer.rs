@@ -7,6 +7,7 @@ use manypath_stack::crypto::mac::{JoinMac, Keys};
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{ConnOptions, ConnectOptions, ListenOptions, Stack};
 use manypath_tcp::time::Instant;
+use manypath_testkit::addr;
 use manypath_wire::checksum::Sum;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::emit::{self, Checksum, Outgoing};
@@ -29,12 +30,12 @@ const MOST_FLOWS: usize = 12;
 
 /// The stack's address on a path.
 pub(super) fn ours(path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, 1])
+    addr(1, path)
 }
 
 /// The peer's address and a port on a path.
 pub(super) fn theirs(path: u8, port: u16) -> SocketAddr {
-    SocketAddr::from(([10, 0, path, 2], port))
+    SocketAddr::new(addr(2, path), port)
 }
 
 /// Byte number `at` of the peer's stream.

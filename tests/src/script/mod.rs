@@ -14,19 +14,25 @@ pub mod run;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use manypath_testkit::addr;
+
 /// The server's port, whoever is the server.
 pub const PORT: u16 = 80;
+
+/// The hosts' numbers in [`addr`].
+const DEVICE: u8 = 1;
+const PEER: u8 = 2;
 
 /// The address of the device under test on a path, from 0.
 #[must_use]
 pub fn device_address(path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, 1])
+    addr(DEVICE, path)
 }
 
 /// The script's address on a path, from 0.
 #[must_use]
 pub fn peer_address(path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, 2])
+    addr(PEER, path)
 }
 
 /// Who plays the device under test.

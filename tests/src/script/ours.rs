@@ -1,18 +1,18 @@
 //! The first arm: our stack in virtual time.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{
-    ConnOptions, ConnState, ConnectOptions, IfaceId, ListenOptions, Offload, Path, PathEvent,
-    PathManager, ProtocolLevel, ReadOutcome, RxMeta, Slots, Stack, StackConfig, StackError,
-    SubflowPhase, SynCookiePolicy, Transmit, TxMeta,
+    ConnOptions, ConnState, ConnectOptions, IfaceId, ListenOptions, PathEvent, PathManager,
+    ProtocolLevel, ReadOutcome, RxMeta, Stack, StackConfig, StackError, SubflowPhase,
+    SynCookiePolicy,
 };
 use manypath_tcp::time::{self, Instant};
+use manypath_testkit::{Wire, next_timer, path};
 
-use super::{Action, Arm, ArmName, PORT, Progress, Settings, device_address, peer_address};
+use super::{Action, Arm, ArmName, DEVICE, PORT, Progress, Settings, device_address, peer_address};
 
 /// How long a packet of the script takes to the stack.
 const ONE_WAY: time::Duration = time::Duration::from_millis(1);
@@ -20,22 +20,6 @@ const ONE_WAY: time::Duration = time::Duration::from_millis(1);
 const START: Instant = Instant::from_secs(10);
 /// A stack that sends so often at one moment does not end.
 const ENDLESS: usize = 10_000;
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    queue: VecDeque<Vec<u8>>,
-}
-
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-    fn commit(&mut self, _iface: IfaceId, meta: TxMeta) {
-        self.queue.push_back(self.slot[..meta.len].to_vec());
-    }
-}
 
 /// Our stack with an application and a wire.
 pub struct Ours {
@@ -53,21 +37,6 @@ impl std::fmt::Debug for Ours {
         f.debug_struct("Ours")
             .field("now", &self.now)
             .finish_non_exhaustive()
-    }
-}
-
-fn path(number: u8) -> Path {
-    Path {
-        iface: IfaceId(u32::from(number)),
-        addr: device_address(number),
-        mtu: 1500,
-        backup: false,
-        offload: Offload {
-            checksum: false,
-            max_burst: 0,
-        },
-        ports: None,
-        outside: None,
     }
 }
 
@@ -117,30 +86,23 @@ impl Ours {
             .any(|p| p.addr == device_address(number))
         {
             self.stack
-                .handle_path_event(self.now, PathEvent::Up(path(number)));
+                .handle_path_event(self.now, PathEvent::Up(path(DEVICE, number)));
         }
     }
 
     /// Lets the stack send everything that it wants to send now.
     fn flush(&mut self) {
-        for _ in 0..ENDLESS {
-            match self.stack.poll_transmit(self.now, &mut self.wire) {
-                Transmit::Sent(_) => {}
-                Transmit::Blocked(_) | Transmit::Nothing => break,
-            }
-        }
+        self.wire.flush(&mut self.stack, self.now, ENDLESS);
         while self.stack.poll_event().is_some() {}
     }
 
     /// Goes to the next timer if it is due by then.
     fn tick(&mut self, until: Instant) -> bool {
-        let Some(at) = self.stack.poll_deadline().filter(|at| *at <= until) else {
-            return false;
-        };
-        self.now = self.now.max(at);
-        self.stack.handle_timeout(self.now);
-        self.flush();
-        true
+        let due = next_timer(&mut self.stack, &mut self.now, until);
+        if due {
+            self.flush();
+        }
+        due
     }
 
     fn advance(&mut self, until: Instant) {
@@ -308,7 +270,7 @@ impl Arm for Ours {
         let until = START + time::Duration::from_micros(until.as_micros() as u64);
         self.flush();
         for _ in 0..ENDLESS {
-            if let Some(packet) = self.wire.queue.pop_front() {
+            if let Some(packet) = self.wire.take() {
                 return Some(packet);
             }
             if !self.tick(until) {

@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use manypath_stack::stats::Counters;
 use manypath_stack::{
-    ConnOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent, RxMeta, Slots, Stack,
-    StackConfig, Transmit, TxMeta,
+    ConnOptions, Event, EventKind, IfaceId, Path, PathEvent, RxMeta, Stack, StackConfig,
 };
 use manypath_tcp::time::{Duration, Instant};
+use manypath_testkit::{Wire, addr, next_timer};
 use manypath_wire::describe;
 use manypath_wire::ids::FourTuple;
 use manypath_wire::segment::{Segment, Verify};
@@ -23,31 +23,14 @@ use packet::{Pkt, Seg};
 /// How long a packet of the peer takes to the stack.
 const ONE_WAY: Duration = Duration::from_millis(1);
 
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    queue: VecDeque<(IfaceId, Vec<u8>)>,
-}
-
-impl Slots for Wire {
-    fn slot(&mut self, _iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        self.slot.resize(room, 0);
-        Some(&mut self.slot)
-    }
-    fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.queue
-            .push_back((iface, self.slot[..meta.len].to_vec()));
-    }
-}
-
 /// The stack's address on a path.
 pub(crate) fn ours(path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, 1])
+    addr(1, path)
 }
 
 /// The peer's address on a path.
 pub(crate) fn theirs(path: u8) -> IpAddr {
-    IpAddr::from([10, 0, path, 2])
+    addr(2, path)
 }
 
 /// The peer's end of one subflow.
@@ -87,16 +70,8 @@ pub(crate) struct World {
 /// A path of the stack.
 pub(crate) fn path(number: u8, backup: bool) -> Path {
     Path {
-        iface: IfaceId(u32::from(number)),
-        addr: ours(number),
-        mtu: 1500,
         backup,
-        offload: Offload {
-            checksum: false,
-            max_burst: 0,
-        },
-        ports: None,
-        outside: None,
+        ..manypath_testkit::path(1, number)
     }
 }
 
@@ -200,15 +175,8 @@ impl World {
 
     /// Lets the stack send everything it wants to send now.
     pub(crate) fn flush(&mut self) {
-        for calls in 0.. {
-            if calls == 1_000 {
-                self.fail("the stack sends without end");
-            }
-            match self.stack.poll_transmit(self.now, &mut self.wire) {
-                Transmit::Sent(_) => {}
-                Transmit::Blocked(_) => self.fail("the wire always has room"),
-                Transmit::Nothing => break,
-            }
+        if !self.wire.flush(&mut self.stack, self.now, 1_000) {
+            self.fail("the stack sends without end");
         }
         while let Some((iface, bytes)) = self.wire.queue.pop_front() {
             self.left_by = Some(iface);
@@ -237,15 +205,13 @@ impl World {
         let until = self.now + by;
         let mut rounds = 0;
         self.flush();
-        while let Some(at) = self.stack.poll_deadline().filter(|at| *at <= until) {
+        while next_timer(&mut self.stack, &mut self.now, until) {
             assert!(
                 rounds < 10_000,
                 "deadlines without progress:\n{}",
                 self.log()
             );
             rounds += 1;
-            self.now = self.now.max(at);
-            self.stack.handle_timeout(self.now);
             self.flush();
         }
         self.now = until;
