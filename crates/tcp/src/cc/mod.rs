@@ -199,8 +199,18 @@ impl Congestion {
         self.window.set_mss(mss);
     }
 
+    /// The initial window in bytes (RFC 6928).
+    pub fn initial_window(&self) -> u32 {
+        self.window.initial()
+    }
+
+    /// The segment size is known, and nothing but the SYN was sent.
+    pub fn begin(&mut self) {
+        self.window.set_cwnd(self.window.initial());
+    }
+
     /// The first congestion window, before anything was acknowledged, becomes `segments` segments: for a handshake that
-    /// lost its SYN (RFC 5681 section 3.1: one segment), or whose segment size was not known before.
+    /// lost its SYN (RFC 5681 section 3.1: one segment).
     pub fn restart_initial(&mut self, segments: u32) {
         self.window.restart_initial(segments);
     }
@@ -303,11 +313,10 @@ impl Congestion {
 
     /// A path that carried nothing for several timeouts in a row answers again. Nothing of ours is left in its queues,
     /// and nothing is known of them: like a connection that begins, or that was idle for long, it starts with the
-    /// restart window of `segments` segments (RFC 5681 section 4.1, RFC 6928), but not above the threshold that the
-    /// first of the timeouts set.
-    pub fn after_outage(&mut self, segments: u32) {
-        let restart = self.window.mss().saturating_mul(segments.max(1));
-        let target = restart.min(self.window.ssthresh());
+    /// restart window, which is the initial one (RFC 5681 section 4.1, RFC 6928), but not above the threshold that the first
+    /// of the timeouts set.
+    pub fn after_outage(&mut self) {
+        let target = self.window.initial().min(self.window.ssthresh());
         self.window.set_cwnd(self.window.cwnd().max(target));
     }
 
@@ -336,23 +345,22 @@ impl Congestion {
         self.unpenalised.is_some()
     }
 
-    /// There is no other path any more that this one could hold up: slow start takes back what penalties took.
-    pub fn pardon(&mut self) {
+    /// There is no other path any more that this one could hold up: slow start undoes penalties.
+    pub fn undo_penalties(&mut self) {
         if let Some(ssthresh) = self.unpenalised.take() {
             self.window.set_ssthresh(ssthresh);
         }
     }
 
-    /// Nothing was sent for so long that what the path takes is as unknown as on a new connection, of which the first window
-    /// is `segments`. BBR's model forgets by itself.
-    pub fn forget_path(&mut self, segments: u32) {
+    /// Nothing was sent for so long that what the path takes is as unknown as on a new connection. BBR's model forgets by itself.
+    pub fn forget_path(&mut self) {
         if self.algorithm() == Algorithm::Bbr {
             return;
         }
         (self.unpenalised, self.prior) = (None, None);
         self.hystart = HyStart::new();
         self.law = Law::new(self.algorithm());
-        self.window.restart_initial(segments);
+        self.window.set_cwnd(self.window.initial());
         self.window.set_ssthresh(u32::MAX);
     }
 

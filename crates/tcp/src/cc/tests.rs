@@ -63,21 +63,21 @@ fn a_penalty_halves_window_and_threshold_and_is_no_loss() {
 }
 
 #[test]
-fn a_pardon_gives_back_what_penalties_took_and_no_loss() {
+fn undoing_penalties_restores_what_they_took_and_no_loss() {
     for &algorithm in Algorithm::ALL {
         let mut cc = avoiding(algorithm, 20_000);
         let before = cc.ssthresh();
         cc.penalise();
         cc.penalise();
         assert!(cc.is_penalised() && cc.cwnd() == 5_000, "{algorithm}");
-        cc.pardon();
+        cc.undo_penalties();
         let now = (cc.ssthresh(), cc.cwnd(), cc.is_penalised());
         assert_eq!(now, (before, 5_000, false), "{algorithm}: slow start");
         // What a loss took stays taken.
         cc.penalise();
         cc.on_loss(Instant::from_millis(2_000), cc.cwnd());
         let after = cc.ssthresh();
-        cc.pardon();
+        cc.undo_penalties();
         assert_eq!(cc.ssthresh(), after, "{algorithm}");
     }
 }
@@ -259,7 +259,7 @@ fn a_path_that_is_forgotten_has_a_first_slow_start_again() {
             }
         }
         assert!(!cc.in_slow_start() && !cc.is_unproven(), "{algorithm}");
-        cc.forget_path(10);
+        cc.forget_path();
         cc.on_ack(&in_round(11, 0, 20), &GroupView::ALONE);
         let now = (cc.cwnd(), cc.in_slow_start(), cc.is_unproven());
         assert_eq!(now, (11 * MSS, true, true), "{algorithm}");
@@ -341,7 +341,7 @@ fn an_excessive_queue_proves_a_path_that_was_penalised() {
     assert!(cc.is_unproven());
     cc.cap_to(5_000);
     assert!(!cc.is_unproven());
-    cc.pardon();
+    cc.undo_penalties();
     assert!(!cc.in_slow_start(), "not into that queue again");
 }
 

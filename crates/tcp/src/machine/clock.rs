@@ -1,5 +1,6 @@
 //! The sending half of timestamps: a millisecond clock with a secret offset (RFC 7323 sections 4.1 and 5.4).
 
+use crate::recovery::rtt::Echo;
 use crate::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(1);
@@ -8,15 +9,6 @@ const TICK: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StampClock {
     offset: u32,
-}
-
-/// What an echoed value says about the segment that caused it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Echo {
-    /// The segment left before this instant: the end of the tick.
-    pub(super) before: Instant,
-    /// Time since the tick began.
-    pub(super) rtt: Duration,
 }
 
 impl StampClock {

@@ -5,7 +5,7 @@ use manypath_wire::seq::{SeqNum, Ssn};
 use super::Machine;
 use super::plan::{Decision, Kind, Offer, Plan};
 use super::state::State;
-use crate::send::loss::Retransmit;
+use crate::send::loss::{BEHIND_MTU_PROBE, Retransmit};
 use crate::send::{Snapshot, Wait, choose};
 use crate::time::Instant;
 
@@ -18,9 +18,6 @@ const NOTHING: Offer = Offer {
     push: false,
     no_nagle: false,
 };
-
-/// Segments that follow a probe for a larger size: as many as fast retransmit takes for reordering, and one.
-const BEHIND_MTU_PROBE: u32 = 4;
 
 impl Machine {
     /// The one thing to send now, given what the caller offers. Changes nothing: ask again after
@@ -269,7 +266,7 @@ impl Machine {
             small_unacked: self.send.small_unacked(),
             nagle: self.cfg.nagle && !offer.no_nagle,
             forced: self.send.persist.due(),
-            cwnd: self.send.loss.cwnd(),
+            cwnd: self.send.loss.cc().cwnd(),
         })
     }
 

@@ -122,7 +122,7 @@ pub struct Info {
 impl super::Machine {
     /// Bytes of memory held beyond the machine itself: out-of-order payload and the notes of what is in flight.
     pub fn memory(&self) -> usize {
-        self.recv.memory() + self.send.loss.memory()
+        self.recv.memory() + self.send.loss.flight().memory()
     }
 
     /// Challenge acknowledgements asked for, and those that the limit forbade (RFC 5961 section 7).
@@ -144,15 +144,15 @@ impl super::Machine {
         Info {
             state: self.state,
             algorithm: self.cfg.cc,
-            srtt: loss.srtt(),
-            rttvar: loss.rttvar(),
-            min_rtt: loss.min_rtt(),
+            srtt: loss.timing().rtt().srtt(),
+            rttvar: loss.timing().rtt().rttvar(),
+            min_rtt: loss.timing().rtt().min(),
             rto: loss.rto(),
-            backoffs: loss.backoffs(),
-            cwnd: loss.cwnd(),
-            ssthresh: loss.ssthresh(),
+            backoffs: loss.timing().backoffs(),
+            cwnd: loss.cc().cwnd(),
+            ssthresh: loss.cc().ssthresh(),
             pacing_rate: loss.pacing_rate(),
-            delivery_rate: loss.delivery_rate().unwrap_or(Rate::ZERO),
+            delivery_rate: loss.round().rate().unwrap_or(Rate::ZERO),
             inflight: loss.inflight(),
             mss: self.mss(),
             path_mss: loss.mss() + self.own_options(),

@@ -260,14 +260,14 @@ impl Machine {
     /// instead of when the timer expires next. True if a segment leaves for it.
     pub fn on_path_hint(&mut self, now: Instant) -> bool {
         self.tick(now);
-        self.state != State::Closed && !self.reset_due && self.send.loss.try_again(now)
+        self.state != State::Closed && !self.reset_due && self.send.loss.on_path_hint(now)
     }
 
     /// Packets of this connection can leave the host again, which they could not for a while: what is in flight is held to be
     /// lost and sent again at once, whether or not its timer has expired. True if something is in flight.
     pub fn on_path_restored(&mut self, now: Instant) -> bool {
         self.tick(now);
-        self.state != State::Closed && !self.reset_due && self.send.loss.begin_anew(now)
+        self.state != State::Closed && !self.reset_due && self.send.loss.on_path_restored(now)
     }
 
     /// Changes the keepalive setting; the present silence counts from now.
@@ -402,12 +402,12 @@ impl Machine {
 
     /// A penalty holds that nothing has taken back.
     pub fn is_penalised(&self) -> bool {
-        self.send.loss.is_penalised()
+        self.send.loss.cc().is_penalised()
     }
 
-    /// No sibling is left that this subflow could hold up: slow start takes back what penalties took.
-    pub fn pardon(&mut self) {
-        self.send.loss.pardon();
+    /// No sibling is left that this subflow could hold up: slow start undoes penalties.
+    pub fn undo_penalties(&mut self) {
+        self.send.loss.undo_penalties();
     }
 
     /// How long nothing was sent that wants an acknowledgement. Absent while something is in flight, and before anything was sent.
@@ -428,29 +428,29 @@ impl Machine {
 
     /// How fast data arrived at the peer lately: the highest rate of the last two round trips. Absent before the first.
     pub fn delivery_rate(&self) -> Option<Rate> {
-        self.send.loss.delivery_rate()
+        self.send.loss.round().rate()
     }
 
     /// How fast the path is known to carry data: the highest delivery rate of the last five to ten seconds, in which the
     /// sender may have been held back by something else. Absent before data was delivered.
     pub fn peak_rate(&self) -> Option<Rate> {
-        self.send.loss.peak_rate()
+        self.send.loss.round().peak()
     }
 
     /// As `peak_rate`, but of rates that lasted for a second.
     pub fn sustained_rate(&self) -> Option<Rate> {
-        self.send.loss.sustained_rate()
+        self.send.loss.round().sustained()
     }
 
     /// Most bytes in the network during this round trip and the last.
     pub fn max_inflight(&self) -> u32 {
-        self.send.loss.max_inflight()
+        self.send.loss.round().max_inflight()
     }
 
     /// The last round trip that was measured; absent before the first. Where nothing was left in flight, the peer may have
     /// waited with its acknowledgement: that is not counted if it was longer than the one before.
     pub fn latest_rtt(&self) -> Option<Duration> {
-        self.send.loss.latest_rtt()
+        self.send.loss.timing().latest_rtt()
     }
 
     /// Something that TCP does not know as an answer took so long. It counts as long as no round trip was measured.
@@ -465,12 +465,12 @@ impl Machine {
 
     /// The congestion window is below its threshold.
     pub fn in_slow_start(&self) -> bool {
-        self.send.loss.in_slow_start()
+        self.send.loss.cc().in_slow_start()
     }
 
     /// Nothing of the path has ended its first slow start: no loss, no mark, no queue; at most a penalty has.
     pub fn is_unproven(&self) -> bool {
-        self.send.loss.is_unproven()
+        self.send.loss.cc().is_unproven()
     }
 
     /// Changes the law of congestion avoidance and keeps the window.
@@ -480,17 +480,17 @@ impl Machine {
 
     /// Congestion window in bytes.
     pub fn cwnd(&self) -> u32 {
-        self.send.loss.cwnd()
+        self.send.loss.cc().cwnd()
     }
 
     /// Smoothed round-trip time; absent before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
-        self.send.loss.srtt()
+        self.send.loss.timing().rtt().srtt()
     }
 
     /// Variation of the round-trip time; zero before the first measurement.
     pub fn rttvar(&self) -> Duration {
-        self.send.loss.rttvar()
+        self.send.loss.timing().rtt().rttvar()
     }
 
     /// Round trip as the receiver of data sees it, from the echoes of its acknowledgements; absent without timestamps
@@ -501,7 +501,7 @@ impl Machine {
 
     /// Smallest recent round-trip time; absent before the first sample.
     pub fn min_rtt(&self) -> Option<Duration> {
-        self.send.loss.min_rtt()
+        self.send.loss.timing().rtt().min()
     }
 
     /// Present retransmission timeout, back-off included.
@@ -511,7 +511,7 @@ impl Machine {
 
     /// The retransmission timeout without back-off.
     pub fn base_rto(&self) -> Duration {
-        self.send.loss.base_rto()
+        self.send.loss.timing().base_rto()
     }
 
     /// Bytes held to be in the network.
@@ -572,7 +572,7 @@ impl Machine {
 
     /// Consecutive retransmission timeouts.
     pub fn backoffs(&self) -> u8 {
-        self.send.loss.backoffs()
+        self.send.loss.timing().backoffs()
     }
 
     /// Something sent is not acknowledged.
@@ -602,7 +602,7 @@ impl Machine {
             srtt: self.srtt().unwrap_or(Duration::ZERO),
             mss: self.mss(),
             usable: self.state.may_send() && self.srtt().is_some(),
-            interloss: self.send.loss.interloss(),
+            interloss: self.send.loss.cc().interloss(),
         }
     }
 }

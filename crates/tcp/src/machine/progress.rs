@@ -6,7 +6,7 @@ use manypath_wire::tcp::header::Flags;
 use super::Machine;
 use super::outcome::{Context, Outcome};
 use super::state::{Change, State};
-use crate::send::loss::{AckEffect, AckIn};
+use crate::send::loss::{AckEffect, AckIn, Reduction};
 use crate::time::Instant;
 
 impl Machine {
@@ -65,13 +65,12 @@ impl Machine {
             && self.send.loss.outstanding();
         AckIn {
             ack,
-            sack: if self.send.loss.believes_sack() {
+            sack: if self.send.loss.uses_sack() {
                 seg.options.sack.as_slice()
             } else {
                 &[]
             },
-            ts: echo.map(|e| e.before),
-            ts_rtt: echo.map(|e| e.rtt),
+            echo,
             duplicate,
             ece: self.agreed.ecn
                 && seg.header.flags.contains(Flags::ECE)
@@ -84,24 +83,27 @@ impl Machine {
     fn is_underused(&self, now: Instant) -> bool {
         let loss = &self.send.loss;
         // Less than an eighth is left over on purpose, to build larger bursts; and the pacer may hold the rest.
-        loss.allowance() >= loss.mss() + loss.cwnd() / 8 && loss.pacing_ready(now) <= now
+        loss.allowance() >= loss.mss() + loss.cc().cwnd() / 8 && loss.pacing_ready(now) <= now
     }
 
     fn apply(&mut self, now: Instant, effect: &AckEffect, out: &mut Outcome) {
-        let control = u32::from(effect.syn_acked) + u32::from(effect.fin_acked);
+        let control = u32::from(effect.control.syn) + u32::from(effect.control.fin);
         out.acked = effect.newly_acked.saturating_sub(control);
         self.counters.bytes_acked += u64::from(out.acked);
         self.counters.dsacks_in += u64::from(effect.dsack);
-        self.counters.recoveries += u64::from(effect.entered_recovery);
         self.counters.undos += u64::from(effect.undone);
-        if effect.send_cwr {
-            self.counters.ecn_reductions += 1;
-            self.send.cwr_due = true;
+        match effect.reduced {
+            Some(Reduction::Loss) => self.counters.recoveries += 1,
+            Some(Reduction::Ecn) => {
+                self.counters.ecn_reductions += 1;
+                self.send.cwr_due = true;
+            }
+            None => {}
         }
         if effect.newly_acked > 0 {
             self.send.note_progress(now);
         }
-        if effect.fin_acked {
+        if effect.control.fin {
             out.fin_acked = true;
             self.change(Change::FinAcked);
             if self.state == State::TimeWait {

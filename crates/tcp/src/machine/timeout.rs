@@ -91,7 +91,8 @@ impl Machine {
             }
         }
         let unanswered = effect.rto_fired && effect.backoffs >= UNANSWERED;
-        if (unanswered || effect.withheld) && self.peer_sends() {
+        let lacks_acks = self.send.loss.lacks_acks(effect.rto_fired);
+        if (unanswered || lacks_acks) && self.peer_sends() {
             self.prober.request();
         }
         self.watch_window(now);

@@ -5,6 +5,15 @@ use crate::time::{Duration, Instant};
 /// The minimum forgets what is older than one to two of these, so that a changed route is noticed.
 const MIN_WINDOW: Duration = Duration::from_secs(150);
 
+/// What an echoed timestamp says about the segment that it was sent with (RFC 7323 section 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// The segment left before this instant: the end of the clock's tick.
+    pub before: Instant,
+    /// Time since the tick began.
+    pub rtt: Duration,
+}
+
 /// The round-trip estimator of one subflow. Samples must obey Karn's rule; the scoreboard sees to that.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Rtt {

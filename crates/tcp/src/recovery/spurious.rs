@@ -21,6 +21,8 @@ pub enum Frto {
     NewSent {
         /// Everything sent before the timeout ends here.
         recover: SeqNum,
+        /// Bytes of new data sent since.
+        sent: u32,
     },
 }
 
@@ -56,6 +58,32 @@ impl Frto {
         matches!(self, Frto::NewSent { .. })
     }
 
+    /// `len` bytes of new data left.
+    pub fn on_new_data(&mut self, len: u32) {
+        if let Frto::NewSent { sent, .. } = self {
+            *sent = sent.saturating_add(len);
+        }
+    }
+
+    /// Bytes of new data that may leave while a judgement is pending, in segments of `mss` bytes; absent while none is.
+    pub fn new_data(&self, mss: u32) -> Option<u32> {
+        match self {
+            Frto::Off => None,
+            Frto::HeadSent { .. } => Some(0),
+            Frto::NewSent { sent, .. } => Some(mss.saturating_mul(2).saturating_sub(*sent)),
+        }
+    }
+
+    /// Nothing but the head may be sent again: the judgement waits for new data that has left, or for the head's answer. Where no
+    /// new data could be sent, recovery goes on as usual.
+    pub fn holds_retransmissions(&self) -> bool {
+        match self {
+            Frto::Off => false,
+            Frto::HeadSent { .. } => true,
+            Frto::NewSent { sent, .. } => *sent > 0,
+        }
+    }
+
     /// An acknowledgement arrived; `una` is the left edge after it, `new_data` says that the caller has data never sent which
     /// the peer's window admits.
     pub fn on_ack(&mut self, report: &AckReport, una: SeqNum, new_data: bool) -> FrtoVerdict {
@@ -74,13 +102,13 @@ impl Frto {
             }
             Frto::HeadSent { recover } => {
                 if advanced && una.before(recover) && new_data {
-                    *self = Frto::NewSent { recover };
+                    *self = Frto::NewSent { recover, sent: 0 };
                     return FrtoVerdict::Wait;
                 }
                 *self = Frto::Off;
                 FrtoVerdict::Genuine
             }
-            Frto::NewSent { recover } => {
+            Frto::NewSent { recover, .. } => {
                 *self = Frto::Off;
                 // Something sent once, before the timeout, arrived after it.
                 match report.original_from {
@@ -106,8 +134,10 @@ struct Episode {
     first_retransmission: Option<Instant>,
     /// Bytes retransmitted and not yet reported as duplicates.
     unproven: u32,
-    /// A retransmission was itself held to be lost, so duplicate reports can no longer account for all.
+    /// A retransmission was itself marked lost, so duplicate reports can no longer account for all.
     hopeless: bool,
+    /// The recovery is over; the reduction may be undone until this is acknowledged.
+    until: Option<SeqNum>,
 }
 
 impl Evidence {
@@ -118,17 +148,42 @@ impl Evidence {
             first_retransmission: None,
             unproven: 0,
             hopeless: false,
+            until: None,
         });
+    }
+
+    /// A timeout continues an episode, or begins one with the left edge at `una`.
+    pub fn begin_or_continue(&mut self, una: SeqNum) {
+        match &mut self.episode {
+            Some(episode) => episode.until = None,
+            None => self.begin(una),
+        }
+    }
+
+    /// The recovery is over. Duplicate reports of its retransmissions may still be under way, until `nxt` is acknowledged.
+    pub fn on_recovered(&mut self, nxt: SeqNum) {
+        if let Some(episode) = &mut self.episode {
+            episode.until = Some(nxt);
+        }
+    }
+
+    /// The recovery is over, and its reduction may still be undone.
+    pub fn is_after_recovery(&self) -> bool {
+        self.until().is_some()
+    }
+
+    /// Everything up to `una` is acknowledged: true if the reduction of a recovery that is over stands from now on.
+    pub fn is_settled(&self, una: SeqNum) -> bool {
+        self.until().is_some_and(|until| una.after_eq(until))
+    }
+
+    fn until(&self) -> Option<SeqNum> {
+        self.episode.as_ref()?.until
     }
 
     /// The reduction stands.
     pub fn end(&mut self) {
         self.episode = None;
-    }
-
-    /// A reduction may still be taken back.
-    pub fn is_open(&self) -> bool {
-        self.episode.is_some()
     }
 
     /// `len` bytes were sent again at `now`; `again` says that it was not for the first time.
@@ -285,6 +340,7 @@ mod tests {
             "a retransmission was lost, so one loss at least was real"
         );
         evidence.end();
-        assert!(!evidence.is_open());
+        evidence.retransmitted(Instant::ZERO, 1_000, false);
+        assert!(!evidence.on_ack(&duplicate(5_000), None), "it is over");
     }
 }

@@ -48,11 +48,11 @@ impl Sender {
     }
 
     pub(crate) fn una(&self) -> SeqNum {
-        self.loss.snd_una()
+        self.loss.flight().una()
     }
 
     pub(crate) fn nxt(&self) -> SeqNum {
-        self.loss.snd_nxt()
+        self.loss.flight().nxt()
     }
 
     /// Bytes that the peer's window still allows beyond what was sent.

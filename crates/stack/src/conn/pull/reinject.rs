@@ -207,7 +207,7 @@ impl Conn {
             return;
         };
         if let Some(sf) = only.filter(|sf| sf.tcp.is_penalised()) {
-            sf.tcp.pardon();
+            sf.tcp.undo_penalties();
         }
     }
 

@@ -43,11 +43,6 @@ impl Tally<'_> {
                     .original_from
                     .map_or(entry.seq, |old| old.min(entry.seq)),
             );
-            report.original_delivered = Some(
-                report
-                    .original_delivered
-                    .map_or(entry.end(), |old| old.max(entry.end())),
-            );
             report.reordered |= entry.end().before(fack);
         } else if cumulative {
             report.retransmitted_acked = true;
@@ -122,7 +117,7 @@ impl Flight {
             self.una
         };
         tally.report.dsack = self.duplicate_report(ack, info.sack);
-        tally.report.foreign_sack =
+        tally.report.invalid_sack =
             !info.sack.is_empty() && !info.sack.iter().any(|&block| self.was_sent(block));
         self.advance(ack, &mut tally);
         let (blocks, count) = self.valid_blocks(info.sack);
@@ -194,8 +189,8 @@ impl Flight {
             self.una = gone.end();
             self.acked_total += u64::from(gone.len);
             tally.report.acked += gone.len;
-            tally.report.syn_acked |= gone.control.syn;
-            tally.report.fin_acked |= gone.control.fin;
+            tally.report.control.syn |= gone.control.syn;
+            tally.report.control.fin |= gone.control.fin;
             match gone.state {
                 State::InFlight => self.pipe -= gone.len,
                 State::Lost => self.lost -= gone.len,

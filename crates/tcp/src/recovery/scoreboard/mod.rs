@@ -110,10 +110,8 @@ pub struct AckReport {
     pub delivered: u32,
     /// Numbers newly known to have arrived by SACK blocks alone.
     pub newly_sacked: u32,
-    /// Our SYN is acknowledged.
-    pub syn_acked: bool,
-    /// Our FIN is acknowledged.
-    pub fin_acked: bool,
+    /// Our SYN or FIN was among them.
+    pub control: Control,
     /// The newest delivery, for RACK.
     pub newest: Option<Newest>,
     /// Round-trip time of the oldest segment newly delivered, if none of those acknowledged was sent twice (Karn's rule): for
@@ -123,8 +121,6 @@ pub struct AckReport {
     pub latest_rtt: Option<Duration>,
     /// Some of what was newly acknowledged cumulatively had been sent more than once.
     pub retransmitted_acked: bool,
-    /// Highest end of what was newly delivered and had been sent only once.
-    pub original_delivered: Option<SeqNum>,
     /// Lowest start of what was newly delivered and had been sent only once.
     pub original_from: Option<SeqNum>,
     /// A segment sent once arrived after one that lies behind it (RFC 8985 section 6.2 step 3).
@@ -132,7 +128,7 @@ pub struct AckReport {
     /// The first block reports a duplicate arrival (RFC 2883 section 4).
     pub dsack: Option<(SeqNum, SeqNum)>,
     /// It has blocks, and each of them names numbers that were never sent.
-    pub foreign_sack: bool,
+    pub invalid_sack: bool,
     /// Delivery rate.
     pub rate: Option<RateSample>,
 }

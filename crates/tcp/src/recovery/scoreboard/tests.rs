@@ -103,7 +103,7 @@ fn syn_and_fin_are_reported_and_stay_at_their_ends() {
         },
     );
     let report = take(&mut flight, 50, 0, &[]);
-    assert!(report.syn_acked && !report.fin_acked);
+    assert!(report.control.syn && !report.control.fin);
     flight.sent_new(
         at(60),
         3_001,
@@ -113,7 +113,7 @@ fn syn_and_fin_are_reported_and_stay_at_their_ends() {
         },
     );
     let report = take(&mut flight, 100, 1_000, &[]);
-    assert!(!report.fin_acked);
+    assert!(!report.control.fin);
     assert_eq!(
         flight.tail(MSS),
         Some(Retransmit {
@@ -131,7 +131,7 @@ fn syn_and_fin_are_reported_and_stay_at_their_ends() {
         (lost.seq, lost.len, lost.control.fin),
         (seq(1_000), 1_000, false)
     );
-    assert!(take(&mut flight, 200, 3_001, &[]).fin_acked);
+    assert!(take(&mut flight, 200, 3_001, &[]).control.fin);
     assert!(flight.is_empty());
 }
 

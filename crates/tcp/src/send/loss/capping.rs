@@ -11,7 +11,7 @@ use super::LossRecovery;
 use crate::cc::cap;
 use crate::time::{Duration, Instant};
 
-/// How often the queue is emptied: sooner than the smallest round trip may be forgotten ([`Rtt::min`](super::Rtt::min)).
+/// How often the queue is emptied: sooner than the smallest round trip may be forgotten ([`Rtt::min`](crate::recovery::rtt::Rtt::min)).
 const EMPTIED_EVERY: Duration = Duration::from_secs(120);
 
 /// Where the sender stands.
@@ -112,6 +112,13 @@ impl Capping {
 }
 
 impl LossRecovery {
+    /// Caps the window where queues are excessive, or no longer.
+    pub(crate) fn set_capping(&mut self, on: bool) {
+        if let Some(bytes) = self.capping.set(on, self.cc.cwnd()) {
+            self.cc.return_to(bytes);
+        }
+    }
+
     /// The queues on the path are excessive and the window must not grow. When the last cut has shown its effect, it shrinks to
     /// what the path needs. `measured`: this acknowledgement told a round trip.
     pub(super) fn is_capped(&mut self, now: Instant, measured: bool) -> bool {
@@ -128,12 +135,13 @@ impl LossRecovery {
         if let Some(bytes) = self.capping.dip_ends(self.cc.cwnd()) {
             self.cc.return_to(bytes);
         }
-        let base = self.rtt.min().unwrap_or(Duration::ZERO);
-        let bound = |rtt| cap(self.cc.cwnd(), self.mss, rtt, base);
-        let srtt = self.srtt_or_zero();
+        let base = self.timing.min_or_zero();
+        let bound = |rtt| cap(self.cc.cwnd(), self.mss(), rtt, base);
+        let srtt = self.timing.srtt_or_zero();
         let held = bound(srtt).is_some();
         // The smoothed round trip lags behind: where the last one is shorter, the queue is draining.
-        if let Some(bytes) = bound(srtt.min(self.rtt.latest())).filter(|_| held && may_cut) {
+        if let Some(bytes) = bound(srtt.min(self.timing.rtt().latest())).filter(|_| held && may_cut)
+        {
             let bytes = self.capping.cut(now, bytes);
             self.cc.cap_to(bytes);
         }

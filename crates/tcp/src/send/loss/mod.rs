@@ -1,207 +1,90 @@
-//! The sender's memory of what it sent, and its judgement of what became of it.
+//! Loss recovery: the sender's record of what it sent, and its judgement of what became of it.
 //!
 //! Brings the pieces of [`recovery`](crate::recovery) together with the congestion window: which phase the sender is in,
-//! how much may leave, what leaves again, and when to look without being asked. It neither knows the peer's window nor
-//! what data there is.
+//! how much may leave, what leaves again, and when to probe. It knows neither the peer's window nor what data there is.
+//!
+//! | part | decides | by |
+//! |---|---|---|
+//! | [`Flight`] | what is in flight, acknowledged, marked lost | RFC 2018, RFC 6675 |
+//! | [`Timing`] | round trip, retransmission timeout | RFC 6298, RFC 7323 |
+//! | [`Detection`] | what is lost | RFC 8985 with SACK, RFC 6582 without |
+//! | [`Tail`] | when to probe the tail | RFC 8985 section 7 |
+//! | [`Undo`] | whether a loss was none | RFC 5682, RFC 3522, RFC 3708 |
+//! | [`Pmtu`] | how large a segment may be | RFC 8899 |
+//! | [`Congestion`], [`EcnEcho`], [`Pacer`] | how much may leave, and how fast | RFC 5681, RFC 3168, RFC 9406 |
+//! | [`Round`] | what the last round trips carried | measured for the above, and for the scheduler |
+//! | [`Capping`] | the window of a path with excessive queues | Multipath TCP alone: NSDI 2012 section 4.2 |
+//!
+//! Each file beside this one is one part, or one event: [`ack`], [`timeout`], [`path`].
 
 mod ack;
 mod capping;
-mod foreign;
+mod detect;
+mod newreno;
+mod path;
 mod round;
+mod sack;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod timeout;
+mod timing;
+mod types;
+mod undo;
 
 use manypath_wire::seq::SeqNum;
 
 use crate::cc::{Algorithm, Congestion, EcnEcho, Pacer};
-use crate::recovery::pmtu::{Pmtu, Report};
-use crate::recovery::prr::Prr;
-use crate::recovery::rack::{self, Rack};
-use crate::recovery::rto::Rto;
-use crate::recovery::rtt::Rtt;
-pub(crate) use crate::recovery::scoreboard::Control;
-use crate::recovery::scoreboard::{Entry, Flight, Retransmit as Again};
-use crate::recovery::spurious::{Evidence, Frto};
-use crate::recovery::tlp::Tlp;
+use crate::recovery::pmtu::Pmtu;
+use crate::recovery::rack;
+use crate::recovery::scoreboard::{Entry, Flight};
 use crate::time::{Duration, Instant};
 use crate::timer::{Soonest, Timer};
 use crate::units::Rate;
 use capping::Capping;
-use foreign::Blocks;
+use detect::Detection;
+use newreno::NewReno;
 use round::Round;
+use tail::Tail;
+use timing::Timing;
+use types::Phase;
+pub(crate) use types::{
+    AckEffect, AckIn, Control, Reduction, Retransmit, Sent, Setup, TimerEffect,
+};
+use undo::Undo;
 
-/// Largest burst when nothing paces: one segmentation-offload transmission.
+/// Largest burst when nothing paces: one segmentation-offload transmission (Linux's GSO_LEGACY_MAX_SIZE).
 const UNPACED_BURST: u32 = 64 * 1024;
 
-/// Transmissions of the head up to which each in fast recovery has a time-out of its own.
-const MOST_PUT_OFF: u16 = 4;
+/// Transmissions of the head up to which each one in fast recovery restarts the retransmission timer. A trade: with fewer, a
+/// retransmission that waits in a long queue ends in a timeout; with more, a head that never arrives puts the timeout off by a
+/// round trip for each.
+const RESTARTS_OF_THE_HEAD: u16 = 4;
 
-/// The options of the caller take up to this much of a full segment's payload (RFC 9293 section 3.1).
-const CALLERS_OPTIONS: u32 = 40;
+/// Segments behind a probe for a larger size that must fit into the window: three duplicate acknowledgements tell its loss
+/// (RFC 5681 section 3.2), and one segment may be lost beside it.
+pub(crate) const BEHIND_MTU_PROBE: u32 = 4;
 
-/// What a sender starts with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    /// Payload bytes of a full segment.
-    pub(crate) mss: u32,
-    /// Selective acknowledgements are hoped for.
-    pub(crate) sack: bool,
-    pub(crate) algorithm: Algorithm,
-    /// In segments.
-    pub(crate) initial_window: u32,
-    pub(crate) min_rto: Duration,
-    pub(crate) max_rto: Duration,
-    pub(crate) paced: bool,
-}
-
-/// How a segment relates to what was sent before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// For the first time.
-    New,
-    /// Again, because it is held to be lost.
-    Retransmit,
-    /// As a tail loss probe, first time or again.
-    Probe,
-    /// For the first time, as one segment larger than the path is known to carry.
-    MtuProbe,
-}
-
-/// Something to send again; `len` is sequence space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Retransmit {
-    pub(crate) seq: SeqNum,
-    pub(crate) len: u32,
-    pub(crate) syn: bool,
-    pub(crate) fin: bool,
-}
-
-impl From<Again> for Retransmit {
-    fn from(again: Again) -> Self {
-        let Again {
-            seq,
-            len,
-            control: Control { syn, fin },
-        } = again;
-        Retransmit { seq, len, syn, fin }
-    }
-}
-
-/// One acknowledgement. `ack` lies between what is unacknowledged and what was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AckIn<'a> {
-    pub(crate) ack: SeqNum,
-    pub(crate) sack: &'a [(SeqNum, SeqNum)],
-    /// With timestamps: the segment that provoked it was sent before this instant.
-    pub(crate) ts: Option<Instant>,
-    /// With timestamps: time since that segment was sent, within a tick.
-    pub(crate) ts_rtt: Option<Duration>,
-    /// It is a duplicate in the sense of RFC 5681 section 2, and may signal congestion.
-    pub(crate) duplicate: bool,
-    /// It echoes a congestion mark.
-    pub(crate) ece: bool,
-    /// The congestion window was not what held the sender back.
-    pub(crate) app_limited: bool,
-}
-
-/// What it did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AckEffect {
-    /// Sequence space newly acknowledged.
-    pub(crate) newly_acked: u32,
-    pub(crate) syn_acked: bool,
-    pub(crate) fin_acked: bool,
-    /// It reports a duplicate arrival.
-    pub(crate) dsack: bool,
-    pub(crate) entered_recovery: bool,
-    /// The last reduction of the window was taken back.
-    pub(crate) undone: bool,
-    /// The window was reduced because of a congestion mark; the peer must be told.
-    pub(crate) send_cwr: bool,
-}
-
-/// What a timer did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TimerEffect {
-    pub(crate) rto_fired: bool,
-    /// The only segment in flight is not acknowledged although that has never taken so long lately.
-    pub(crate) late: bool,
-    /// Nothing was heard for two round trips, the time after which a tail loss probe is due (RFC 8985 section 7.2).
-    pub(crate) silent: bool,
-    /// The peer acknowledges repetitions only, and a timer waits in vain for more.
-    pub(crate) withheld: bool,
-    /// Retransmission timeouts since the peer last acknowledged something new.
-    pub(crate) backoffs: u8,
-}
-
-/// What the sender is doing about losses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Nothing is known to be lost, or what is lost says nothing about congestion.
-    Open,
-    /// Fast recovery until `until` is acknowledged.
-    Recovery { until: SeqNum, prr: Prr },
-    /// Recovery after a timeout until `until` is acknowledged.
-    Loss { until: SeqNum },
-}
-
-/// `len` numbers may have been sent in segments with more than `size` bytes of payload and options of the caller, which nobody
-/// noted. Too much costs one needless repetition, too little a time-out and the window.
-fn may_exceed(len: u32, size: u32) -> bool {
-    len.saturating_add(CALLERS_OPTIONS) > size
-}
-
-/// The sender's memory and judgement.
+/// The parts of loss recovery, which this type lets meet.
 #[derive(Debug)]
 pub(crate) struct LossRecovery {
-    setup: Setup,
-    mss: u32,
     flight: Flight,
-    rtt: Rtt,
-    rto: Rto,
-    rack: Rack,
-    tlp: Tlp,
-    frto: Frto,
-    /// New data sent while F-RTO waits for its verdict.
-    frto_sent: u32,
-    /// The last measurement was left out because an outage was part of it.
-    outage_seen: bool,
-    /// The peer acknowledged new data by what answers a repetition of it: its acknowledgements before were lost or never sent.
-    withheld: bool,
-    /// Our SYN was sent once, nobody remembers when, and nothing was measured since but by its echo.
-    syn_forgotten: bool,
-    evidence: Evidence,
-    /// After a recovery, its reduction may be taken back until this is acknowledged.
-    evidence_until: Option<SeqNum>,
+    timing: Timing,
+    detection: Detection,
+    tail: Tail,
+    undo: Undo,
     pmtu: Pmtu,
     phase: Phase,
     cc: Congestion,
     ecn: EcnEcho,
-    pacer: Pacer,
-    round: Round,
-    blocks: Blocks,
-    /// Duplicate acknowledgements in a row of a peer without SACK.
-    duplicates: u32,
-    /// The first partial acknowledgement of this recovery, from a peer without SACK, tells of many holes.
-    many_holes: Option<bool>,
-    /// Bytes that those duplicates say have arrived.
-    duplicate_bytes: u32,
-    /// No second fast retransmit before this is acknowledged (RFC 6582 section 3.2).
-    recover: SeqNum,
-    last_sent: Option<Instant>,
-    /// The window is capped where queues are as long as the path.
+    /// Absent where transmissions are not paced.
+    pacer: Option<Pacer>,
     capping: Capping,
-    probe_due: bool,
-    /// The timer fired: the head leaves again whatever the window says.
-    head_due: bool,
+    round: Round,
     rto_timer: Timer,
-    rack_timer: Timer,
-    tlp_timer: Timer,
-    /// Stands in for the probe's timer where no probe is sent because losses are being repaired.
-    silence_timer: Timer,
-    /// The acknowledgement of a single segment is late.
-    late_timer: Timer,
+    /// The retransmission timer fired: the head leaves again whatever the window says.
+    head_due: bool,
+    last_sent: Option<Instant>,
 }
 
 impl LossRecovery {
@@ -209,63 +92,70 @@ impl LossRecovery {
         let mut cc = Congestion::new(setup.algorithm, setup.mss, setup.initial_window);
         cc.set_paced(setup.paced);
         LossRecovery {
-            setup: *setup,
-            mss: setup.mss,
             flight: Flight::new(isn, setup.mss),
-            rtt: Rtt::new(),
-            rto: Rto::new(setup.min_rto, setup.max_rto),
-            rack: Rack::new(),
-            tlp: Tlp::new(),
-            frto: Frto::Off,
-            frto_sent: 0,
-            outage_seen: false,
-            withheld: false,
-            syn_forgotten: false,
-            evidence: Evidence::default(),
-            evidence_until: None,
+            timing: Timing::new(setup.min_rto, setup.max_rto),
+            detection: Detection::new(setup.sack, NewReno::new(isn)),
+            tail: Tail::new(),
+            undo: Undo::default(),
             pmtu: Pmtu::new(setup.mss),
             phase: Phase::Open,
             cc,
             ecn: EcnEcho::new(),
-            pacer: Pacer::new(),
-            round: Round::default(),
-            blocks: Blocks::Unproven(0),
-            duplicates: 0,
-            many_holes: None,
-            duplicate_bytes: 0,
-            recover: isn,
-            last_sent: None,
+            pacer: setup.paced.then(Pacer::new),
             capping: Capping::default(),
-            probe_due: false,
-            head_due: false,
+            round: Round::default(),
             rto_timer: Timer::OFF,
-            rack_timer: Timer::OFF,
-            tlp_timer: Timer::OFF,
-            silence_timer: Timer::OFF,
-            late_timer: Timer::OFF,
+            head_due: false,
+            last_sent: None,
         }
+    }
+
+    /// The scoreboard.
+    pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    /// Round trip and timeout.
+    pub(crate) fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// The congestion controller.
+    pub(crate) fn cc(&self) -> &Congestion {
+        &self.cc
+    }
+
+    /// What the last round trips carried.
+    pub(crate) fn round(&self) -> &Round {
+        &self.round
+    }
+
+    /// Payload bytes of a full segment.
+    pub(crate) fn mss(&self) -> u32 {
+        self.pmtu.current()
+    }
+
+    /// The peer sends SACK, and its blocks are valid.
+    pub(crate) fn uses_sack(&self) -> bool {
+        self.detection.sack.is_on()
     }
 
     /// The SYN in flight left once, at a time that only the echo of its timestamp may tell.
     pub(crate) fn forget_when_syn_left(&mut self) {
-        self.syn_forgotten = true;
+        self.timing.forget_when_syn_left();
     }
 
     /// The handshake decided on selective acknowledgements and on the payload bytes of a full segment.
     pub(crate) fn negotiated(&mut self, sack: bool, mss: u32) {
-        self.setup.sack = sack;
+        self.detection.sack = sack::Sack::new(sack);
         self.pmtu = Pmtu::new(mss);
-        self.set_mss(mss);
-        self.cc.restart_initial(self.setup.initial_window);
+        self.adopt_mss();
+        self.cc.begin();
     }
 
-    /// Selective acknowledgements were agreed on, and the peer's blocks are worth something.
-    pub(crate) fn believes_sack(&self) -> bool {
-        self.setup.sack
-    }
-
-    fn set_mss(&mut self, mss: u32) {
-        self.mss = mss;
+    /// The size of a full segment changed.
+    fn adopt_mss(&mut self) {
+        let mss = self.mss();
         self.flight.set_mss(mss);
         self.cc.set_mss(mss);
     }
@@ -285,9 +175,8 @@ impl LossRecovery {
         how: Sent,
     ) {
         let new = seq == self.flight.nxt();
-        if self.flight.is_empty() {
-            self.pacer
-                .on_idle(self.mss.saturating_mul(self.setup.initial_window));
+        if let Some(pacer) = self.pacer.as_mut().filter(|_| self.flight.is_empty()) {
+            pacer.on_idle(self.cc.initial_window());
         }
         if new {
             self.flight.sent_new(now, len, control);
@@ -306,9 +195,7 @@ impl LossRecovery {
                 self.rto_timer.set_if_off(now + self.rto())
             }
             Sent::Probe => {
-                self.probe_due = false;
-                self.tlp.sent(self.flight.nxt(), !new);
-                self.tlp_timer.stop();
+                self.tail.sent(self.flight.nxt(), !new);
                 // RFC 8985 section 7.3: the retransmission timer starts over behind the probe.
                 self.rto_timer.set(now + self.rto());
             }
@@ -317,41 +204,40 @@ impl LossRecovery {
         if let Phase::Recovery { prr, .. } = &mut self.phase {
             prr.sent(len);
         }
-        if new && self.frto.wants_new_data() {
-            self.frto_sent = self.frto_sent.saturating_add(len);
-        }
-        if new && !control.syn {
-            self.schedule_probe(now);
+        if new {
+            self.undo.on_new_data(len);
+            if !control.syn {
+                self.schedule_probe(now);
+            }
         }
         self.last_sent = Some(now);
-        self.pacer.sent(now, len, self.pacing_rate(), self.mss);
-        self.round
-            .on_sent(self.inflight(), self.cc.cwnd(), self.mss);
+        let (rate, mss) = (self.pacing_rate(), self.mss());
+        if let Some(pacer) = &mut self.pacer {
+            pacer.sent(now, len, rate, mss);
+        }
+        self.round.on_sent(self.inflight(), self.cc.cwnd(), mss);
     }
 
-    /// Fast recovery repeats the segment that the retransmission timer waits for, perhaps not for the first time: it has a
-    /// round trip from now on, whatever queue it passes. What never arrives must not put the timer off again and again. (Without
-    /// SACK each partial acknowledgement has one repeated, and the timer bounds how long that goes on: RFC 6582 section 4.)
+    /// Fast recovery resends the segment that the retransmission timer waits for, perhaps not for the first time: it has a
+    /// round trip from now on, whatever queue it passes. A segment that never arrives must not put the timer off for ever. (Without
+    /// SACK each partial acknowledgement has one resent, and the timer bounds how long that goes on: RFC 6582 section 4.)
     fn repairs_head(&self, seq: SeqNum) -> bool {
-        let seldom = |head: &Entry| head.transmissions <= MOST_PUT_OFF;
-        self.setup.sack
+        let seldom = |head: &Entry| head.transmissions <= RESTARTS_OF_THE_HEAD;
+        self.uses_sack()
             && seq == self.flight.una()
             && matches!(self.phase, Phase::Recovery { .. })
             && self.flight.head().is_some_and(seldom)
     }
 
     fn note_retransmission(&mut self, now: Instant, seq: SeqNum, len: u32, how: Sent) {
-        if self.frto.wants_new_data() && how == Sent::Retransmit {
-            // Nothing new could be sent, so F-RTO cannot tell (RFC 5682 section 2.1 step 2).
-            self.frto = Frto::Off;
-        }
+        self.undo.on_retransmission(how == Sent::Retransmit);
         if self.phase != Phase::Open {
-            self.evidence
-                .retransmitted(now, len, self.flight.was_retransmitted(seq));
+            let again = self.flight.was_retransmitted(seq);
+            self.undo.evidence.retransmitted(now, len, again);
         }
     }
 
-    /// The first part of the flight that is held to be lost and that the congestion window lets go now: whole segments of
+    /// The first part of the flight that is marked lost and that the congestion window lets go now: whole segments of
     /// `mss` payload bytes, at most `max_burst` bytes.
     pub(crate) fn next_retransmit(&self, mss: u32, max_burst: u32) -> Option<Retransmit> {
         let lost = self.flight.next_lost(max_burst.max(mss))?;
@@ -362,11 +248,8 @@ impl LossRecovery {
             // RFC 6298 section 5.4, and RFC 5682 section 2.1 step 1: the first segment alone.
             return Some(lost.limited(mss).into());
         }
-        match self.frto {
-            Frto::Off => {}
-            Frto::HeadSent { .. } => return None,
-            Frto::NewSent { .. } if self.frto_sent > 0 => return None,
-            Frto::NewSent { .. } => {}
+        if self.undo.frto.holds_retransmissions() {
+            return None;
         }
         let room = self.cwnd_room();
         if room >= lost.payload() || self.inflight() == 0 && mss >= lost.payload() {
@@ -381,26 +264,26 @@ impl LossRecovery {
 
     /// The probe that is due: the end of what was sent. New data makes as good a probe.
     pub(crate) fn tail_probe(&self, mss: u32) -> Option<Retransmit> {
-        if !self.probe_due {
+        if !self.tail.is_due() {
             return None;
         }
         self.flight.tail(mss).map(Retransmit::from)
     }
 
-    /// Payload bytes of the next segment of new data, if the path is to be tried with one larger than it is known to carry
-    /// (RFC 8899): only while all is well, and in a window that holds the segments behind it that would tell its loss. The
+    /// Payload bytes of the next segment of new data, if the path is to be probed with one larger than it is known to carry
+    /// (RFC 8899): only where nothing is lost, and in a window that holds the segments behind it that would tell its loss. The
     /// window may be overdrawn by this one segment, since a busy sender never leaves the room for it.
     pub(crate) fn mtu_probe(&self, now: Instant) -> Option<u32> {
-        let quiet = self.phase == Phase::Open && self.flight.lost() == 0 && self.setup.sack;
+        let quiet = self.phase == Phase::Open && self.flight.lost() == 0 && self.uses_sack();
         let size = self.pmtu.probe_size(now).filter(|_| quiet)?;
-        let fits = self.cwnd_room() >= self.mss
-            && self.cwnd() >= size.saturating_add(self.mss.saturating_mul(4));
+        let behind = self.mss().saturating_mul(BEHIND_MTU_PROBE);
+        let fits = self.cwnd_room() >= self.mss() && self.cc.cwnd() >= size.saturating_add(behind);
         fits.then_some(size)
     }
 
     /// New data is to be sent before anything is sent again: F-RTO judges by it.
     pub(crate) fn prefers_new(&self) -> bool {
-        self.frto.wants_new_data()
+        self.undo.frto.wants_new_data()
     }
 
     fn cwnd_room(&self) -> u32 {
@@ -410,45 +293,38 @@ impl LossRecovery {
     /// Bytes of new data that congestion control and loss recovery permit now. Limited transmit (RFC 3042) is included:
     /// what duplicates report as arrived no longer counts as in flight.
     pub(crate) fn allowance(&self) -> u32 {
-        match self.frto {
-            Frto::Off => self.cwnd_room(),
-            Frto::HeadSent { .. } => 0,
-            Frto::NewSent { .. } => self.mss.saturating_mul(2).saturating_sub(self.frto_sent),
+        match self.undo.frto.new_data(self.mss()) {
+            None => self.cwnd_room(),
+            Some(bytes) => bytes,
         }
     }
 
     /// When pacing lets the next burst go; not after `now` if it may go at once.
     pub(crate) fn pacing_ready(&self, now: Instant) -> Instant {
-        if self.setup.paced {
-            self.pacer.ready_at(now)
-        } else {
-            now
-        }
+        self.pacer.as_ref().map_or(now, |pacer| pacer.ready_at(now))
     }
 
     /// Largest burst that is sensible now.
     pub(crate) fn burst(&self) -> u32 {
-        if self.setup.paced {
-            Pacer::quantum(self.pacing_rate(), self.mss)
-        } else {
-            UNPACED_BURST
+        match self.pacer {
+            Some(_) => Pacer::quantum(self.pacing_rate(), self.mss()),
+            None => UNPACED_BURST,
         }
     }
 
     /// The rate that pacing keeps; without pacing, no limit.
     pub(crate) fn pacing_rate(&self) -> Rate {
-        if self.setup.paced {
-            let rtt = self.round.min_rtt().or(self.rtt.srtt());
-            self.cc.pacing_rate(rtt.unwrap_or(Duration::ZERO))
-        } else {
-            Rate::MAX
+        if self.pacer.is_none() {
+            return Rate::MAX;
         }
+        let rtt = self.round.min_rtt().or(self.timing.rtt().srtt());
+        self.cc.pacing_rate(rtt.unwrap_or(Duration::ZERO))
     }
 
     /// Sending is about to start again with nothing outstanding.
     pub(crate) fn on_idle_restart(&mut self, now: Instant) {
         if let Some(since) = self.last_sent.filter(|_| self.flight.is_empty()) {
-            self.cc.on_idle(now, since, self.rto.base(&self.rtt));
+            self.cc.on_idle(now, since, self.timing.base_rto());
         }
     }
 
@@ -458,123 +334,41 @@ impl LossRecovery {
         Some(now.since(since))
     }
 
-    /// What was seen of the path counts no more, but its round trip.
-    pub(crate) fn forget_path(&mut self) {
-        self.round.forget_rates();
-        self.end_episode();
-        self.cc.forget_path(self.setup.initial_window);
-    }
-
-    /// A router says what its link carries; the number `seq` that it quotes is outstanding. True if segments are smaller from
-    /// now on; what was too large is then held to be lost, which says nothing about congestion (RFC 8201 section 5.4).
-    pub(crate) fn on_icmp_too_big(&mut self, now: Instant, seq: SeqNum, report: Report) -> bool {
-        let outstanding = seq.within(self.flight.una(), self.flight.outstanding());
-        if !outstanding {
-            return false;
-        }
-        let Some(size) = self.pmtu.on_icmp(now, report, self.base_rto()) else {
-            return false;
-        };
-        self.shrink_to(now, size);
-        true
-    }
-
-    /// The interface and the peer let segments have `size` bytes of payload and options of the caller from now on. True if that
-    /// makes them smaller; as above, it is no congestion.
-    pub(crate) fn set_ceiling(&mut self, now: Instant, size: u32) -> bool {
-        let smaller = self.pmtu.set_ceiling(size);
-        if let Some(size) = smaller {
-            self.shrink_to(now, size);
-        }
-        smaller.is_some()
-    }
-
-    /// Segments have at most `size` bytes from now on. What was sent larger leaves again at once, and has a round trip from now
-    /// on.
-    fn shrink_to(&mut self, now: Instant, size: u32) {
-        self.set_mss(size);
-        self.flight.mark_any(|entry| may_exceed(entry.len, size));
-        if self.rto_timer.is_set() {
-            self.rto_timer.set(now + self.rto());
-        }
-    }
-
-    /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.
-    pub(crate) fn set_rto_ceiling(&mut self, now: Instant, ceiling: Option<Duration>) {
-        let runs = self.rto_timer.is_set();
-        if runs && ceiling.is_none() {
-            self.rto.lift_ceiling(&self.rtt);
-        } else if self.rto.set_ceiling(ceiling) && runs {
-            self.rto_timer.set_at_latest(now + self.rto());
-        }
-    }
-
     /// When to call [`on_timeout`](Self::on_timeout) if nothing else happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = Soonest::default();
         soonest.consider_timer(&self.rto_timer);
-        soonest.consider_timer(&self.rack_timer);
-        soonest.consider_timer(&self.tlp_timer);
-        soonest.consider_timer(&self.silence_timer);
-        soonest.consider_timer(&self.late_timer);
+        soonest.consider_timer(self.detection.timer());
+        self.tail.consider(&mut soonest);
         soonest.get()
     }
 
     /// Something was lost, or a probe is due: what [`next_retransmit`](Self::next_retransmit) and
     /// [`tail_probe`](Self::tail_probe) need to answer anything.
     pub(crate) fn has_repairs(&self) -> bool {
-        self.flight.lost() > 0 || self.probe_due
+        self.flight.lost() > 0 || self.tail.is_due()
     }
 
     fn rack_view(&self, now: Instant) -> rack::View {
         rack::View {
             now,
-            min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
-            srtt: self.srtt_or_zero(),
-            in_recovery: self.phase != Phase::Open,
-            mss: self.mss,
+            min_rtt: self.timing.min_or_zero(),
+            srtt: self.timing.srtt_or_zero(),
+            in_recovery: self.in_recovery(),
+            mss: self.mss(),
         }
     }
 
-    fn srtt_or_zero(&self) -> Duration {
-        self.rtt.srtt().unwrap_or(Duration::ZERO)
-    }
-
-    /// First unacknowledged number.
-    pub(crate) fn snd_una(&self) -> SeqNum {
-        self.flight.una()
-    }
-
-    /// First number never sent.
-    pub(crate) fn snd_nxt(&self) -> SeqNum {
-        self.flight.nxt()
-    }
-
-    /// Bytes between losses, as coupled congestion control of other paths wants to know them.
-    pub(crate) fn interloss(&self) -> u64 {
-        self.cc.interloss()
-    }
-
+    /// Changes the algorithm of congestion avoidance and keeps the window.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
         self.cc.set_algorithm(algorithm);
     }
 
-    pub(crate) fn cwnd(&self) -> u32 {
-        self.cc.cwnd()
-    }
-
-    /// The window as a rate for others: during fast recovery, what it will be after it.
+    /// The window as a rate for other paths: during fast recovery, what it will be after it.
     pub(crate) fn lasting_cwnd(&self) -> u32 {
         match self.phase {
             Phase::Recovery { .. } => self.cc.ssthresh(),
             _ => self.cc.cwnd(),
-        }
-    }
-
-    /// Caps the window where queues are excessive, or no longer (NSDI 2012 section 4.2, mechanism 4).
-    pub(crate) fn set_capping(&mut self, on: bool) {
-        if let Some(bytes) = self.capping.set(on, self.cc.cwnd()) {
-            self.cc.return_to(bytes);
         }
     }
 
@@ -588,39 +382,9 @@ impl LossRecovery {
         open
     }
 
-    /// A penalty holds that nothing has taken back.
-    pub(crate) fn is_penalised(&self) -> bool {
-        self.cc.is_penalised()
-    }
-
-    /// Takes penalties back.
-    pub(crate) fn pardon(&mut self) {
-        self.cc.pardon();
-    }
-
-    /// The highest delivery rate of the last two round trips.
-    pub(crate) fn delivery_rate(&self) -> Option<Rate> {
-        self.round.rate()
-    }
-
-    /// The highest delivery rate of the last seconds.
-    pub(crate) fn peak_rate(&self) -> Option<Rate> {
-        self.round.peak()
-    }
-
-    /// The highest rate of the last seconds that lasted for one.
-    pub(crate) fn sustained_rate(&self) -> Option<Rate> {
-        self.round.sustained()
-    }
-
-    /// Most bytes in the network during this round trip and the last.
-    pub(crate) fn max_inflight(&self) -> u32 {
-        self.round.max_inflight()
-    }
-
-    /// The last round trip that was measured, without what the peer may have waited.
-    pub(crate) fn latest_rtt(&self) -> Option<Duration> {
-        self.rtt.srtt().map(|_| self.rtt.latest())
+    /// Undoes penalties.
+    pub(crate) fn undo_penalties(&mut self) {
+        self.cc.undo_penalties();
     }
 
     /// When the oldest segment in flight was last sent.
@@ -628,27 +392,10 @@ impl LossRecovery {
         self.flight.head().map(|head| head.sent_at)
     }
 
-    pub(crate) fn in_slow_start(&self) -> bool {
-        self.cc.in_slow_start()
-    }
-
-    /// Only a penalty has ended slow start, or nothing.
-    pub(crate) fn is_unproven(&self) -> bool {
-        self.cc.is_unproven()
-    }
-
-    pub(crate) fn ssthresh(&self) -> u32 {
-        self.cc.ssthresh()
-    }
-
     /// Bytes held to be in the network.
     pub(crate) fn inflight(&self) -> u32 {
-        self.flight.pipe().saturating_sub(self.duplicate_bytes)
-    }
-
-    /// Bytes of memory held beyond itself.
-    pub(crate) fn memory(&self) -> usize {
-        self.flight.memory()
+        let arrived = self.detection.newreno.arrived();
+        self.flight.pipe().saturating_sub(arrived)
     }
 
     /// Something is unacknowledged.
@@ -656,38 +403,12 @@ impl LossRecovery {
         !self.flight.is_empty()
     }
 
-    pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.rtt.srtt()
-    }
-
-    pub(crate) fn rttvar(&self) -> Duration {
-        self.rtt.rttvar()
-    }
-
-    pub(crate) fn min_rtt(&self) -> Option<Duration> {
-        self.rtt.min()
-    }
-
     /// The retransmission timeout as it stands, back-off included.
     pub(crate) fn rto(&self) -> Duration {
-        self.rto.current(&self.rtt)
-    }
-
-    /// The retransmission timeout without back-off.
-    pub(crate) fn base_rto(&self) -> Duration {
-        self.rto.base(&self.rtt)
-    }
-
-    pub(crate) fn backoffs(&self) -> u8 {
-        self.rto.backoffs()
+        self.timing.rto()
     }
 
     pub(crate) fn in_recovery(&self) -> bool {
         self.phase != Phase::Open
-    }
-
-    /// Payload bytes of a full segment.
-    pub(crate) fn mss(&self) -> u32 {
-        self.mss
     }
 }

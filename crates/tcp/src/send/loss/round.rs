@@ -12,7 +12,7 @@ const AVERAGED: Duration = Duration::from_secs(1);
 
 /// Counts over one round trip, and what the one before came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Round {
+pub(crate) struct Round {
     /// The round ends when this many bytes are acknowledged in total.
     end: u64,
     now: Counts,
@@ -134,22 +134,22 @@ impl Round {
     }
 
     /// The highest rate of the last seconds that lasted for one.
-    pub(super) fn sustained(&self) -> Option<Rate> {
+    pub(crate) fn sustained(&self) -> Option<Rate> {
         self.sustained.now.max(self.sustained.last)
     }
 
     /// The highest delivery rate of the last seconds.
-    pub(super) fn peak(&self) -> Option<Rate> {
+    pub(crate) fn peak(&self) -> Option<Rate> {
         self.peak.now.max(self.peak.last)
     }
 
     /// The highest delivery rate of this round and the last.
-    pub(super) fn rate(&self) -> Option<Rate> {
+    pub(crate) fn rate(&self) -> Option<Rate> {
         self.now.rate.max(self.last.rate)
     }
 
     /// Most bytes in the network during this round and the last.
-    pub(super) fn max_inflight(&self) -> u32 {
+    pub(crate) fn max_inflight(&self) -> u32 {
         self.now.max_inflight.max(self.last.max_inflight)
     }
 

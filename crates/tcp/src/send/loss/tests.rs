@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::cc::GroupView;
 use crate::ranges::Ranges;
+use crate::recovery::pmtu::Report;
+use crate::recovery::rtt::Echo;
 
 const MSS: u32 = 1_000;
 const ISN: SeqNum = SeqNum::new(u32::MAX - 5_000);
@@ -191,7 +193,7 @@ impl World {
     fn transmit_new(&mut self, len: u32, how: Sent) {
         let len = len.min(self.left);
         self.left -= len;
-        self.transmit(self.sender.snd_nxt(), len, how);
+        self.transmit(self.sender.flight().nxt(), len, how);
     }
 
     /// The receiver: acknowledges every packet, newest block first, duplicates reported.
@@ -238,31 +240,29 @@ impl World {
     }
 
     fn acknowledge(&mut self, ack: SeqNum, sack: &[(SeqNum, SeqNum)], echo: Instant, ece: bool) {
-        if ack.before(self.sender.snd_una()) {
+        if ack.before(self.sender.flight().una()) {
             return;
         }
         let tick = Instant::from_millis(echo.as_millis());
-        let sack = if self.sender.believes_sack() {
-            sack
-        } else {
-            &[]
-        };
+        let sack = if self.sender.uses_sack() { sack } else { &[] };
         let effect = self.sender.on_ack(
             self.now,
             &AckIn {
                 ack,
                 sack,
-                ts: self.stamps.then(|| tick + Duration::from_millis(1)),
-                ts_rtt: self.stamps.then(|| self.now.since(tick)),
-                duplicate: ack == self.sender.snd_una() && self.sender.outstanding(),
+                echo: self.stamps.then(|| Echo {
+                    before: tick + Duration::from_millis(1),
+                    rtt: self.now.since(tick),
+                }),
+                duplicate: ack == self.sender.flight().una() && self.sender.outstanding(),
                 ece,
                 app_limited: self.left == 0,
             },
             &GroupView::ALONE,
         );
-        self.recoveries += u32::from(effect.entered_recovery);
+        self.recoveries += u32::from(effect.reduced == Some(Reduction::Loss));
         self.undos += u32::from(effect.undone);
-        self.cwrs += u32::from(effect.send_cwr);
+        self.cwrs += u32::from(effect.reduced == Some(Reduction::Ecn));
     }
 
     /// One step; false when everything is acknowledged.
@@ -377,7 +377,7 @@ fn one_loss_is_repaired_in_a_round_trip_and_halves_the_window() {
         ),
         (1, 0, 1, 0)
     );
-    assert!(world.sender.ssthresh() < 40 * MSS);
+    assert!(world.sender.cc().ssthresh() < 40 * MSS);
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_lost_tail_is_probed_and_not_waited_for() {
 #[test]
 fn a_probe_that_repairs_a_loss_reduces_the_window() {
     let mut world = World::new(30 * MSS, drops(&[29]));
-    while world.sender.snd_una() != ISN + 30 * MSS {
+    while world.sender.flight().una() != ISN + 30 * MSS {
         assert!(world.step());
     }
     assert_eq!(
@@ -442,7 +442,7 @@ fn a_probe_that_repairs_a_loss_reduces_the_window() {
     world.left = 5 * MSS;
     world.run();
     assert!(
-        world.sender.ssthresh() < u32::MAX,
+        world.sender.cc().ssthresh() < u32::MAX,
         "the loss was a congestion signal"
     );
 }
@@ -479,12 +479,12 @@ fn a_retransmission_that_is_lost_lowers_the_threshold_from_where_it_was() {
     while world.recoveries == 0 {
         assert!(world.step());
     }
-    let first = world.sender.ssthresh();
+    let first = world.sender.cc().ssthresh();
     assert!(first >= 50 * MSS, "{first}");
     while world.rtos == 0 {
         assert!(world.step());
     }
-    assert_eq!(world.sender.ssthresh(), first / 2);
+    assert_eq!(world.sender.cc().ssthresh(), first / 2);
 }
 
 #[test]
@@ -499,17 +499,25 @@ fn the_head_leaves_after_a_timeout_even_if_the_window_is_full() {
     // In recovery; everything from here on is lost, and the round trip is longer than what the timer adds to it.
     world.events.clear();
     let fired = world.sender.rto_timer.deadline().unwrap();
-    world.sender.rtt.sample(fired, Duration::from_secs(60), 1);
-    world.sender.rtt.sample(fired, Duration::from_secs(60), 1);
+    world
+        .sender
+        .timing
+        .rtt_mut()
+        .sample(fired, Duration::from_secs(60), 1);
+    world
+        .sender
+        .timing
+        .rtt_mut()
+        .sample(fired, Duration::from_secs(60), 1);
     world.now = fired;
     world.transmit_new(5 * MSS, Sent::New);
     assert!(world.sender.on_timeout(fired).rto_fired);
-    assert!(world.sender.inflight() > world.sender.cwnd());
+    assert!(world.sender.inflight() > world.sender.cc().cwnd());
     let head = world
         .sender
         .next_retransmit(MSS, 65_536)
         .expect("the head is due");
-    assert_eq!((head.seq, head.len), (world.sender.snd_una(), MSS));
+    assert_eq!((head.seq, head.len), (world.sender.flight().una(), MSS));
     world.sender.sent(
         fired,
         head.seq,
@@ -544,7 +552,7 @@ fn a_delay_spike_is_not_taken_for_loss() {
             world.retransmissions
         );
         assert_eq!(
-            world.sender.ssthresh(),
+            world.sender.cc().ssthresh(),
             u32::MAX,
             "the reduction was taken back"
         );
@@ -597,8 +605,10 @@ fn what_waited_behind_a_hole_is_no_round_trip() {
         let ack = AckIn {
             ack,
             sack: &[],
-            ts: Some(at(9_001)),
-            ts_rtt: Some(at(millis).since(at(9_000))),
+            echo: Some(Echo {
+                before: at(9_001),
+                rtt: at(millis).since(at(9_000)),
+            }),
             duplicate: false,
             ece: false,
             app_limited: true,
@@ -644,13 +654,12 @@ fn an_option_bearing_duplicate_is_no_congestion_signal() {
     // rfc8684:G1
     let mut world = World::new(10 * MSS, drops(&[])).without_sack();
     world.send_all();
-    let (cwnd, now) = (world.sender.cwnd(), world.now + ONE_WAY);
+    let (cwnd, now) = (world.sender.cc().cwnd(), world.now + ONE_WAY);
     for _ in 0..5 {
         let ack = AckIn {
             ack: ISN,
             sack: &[],
-            ts: None,
-            ts_rtt: None,
+            echo: None,
             duplicate: false,
             ece: false,
             app_limited: false,
@@ -659,7 +668,10 @@ fn an_option_bearing_duplicate_is_no_congestion_signal() {
         assert_eq!(effect, AckEffect::default());
     }
     assert_eq!(
-        (world.sender.cwnd(), world.sender.next_retransmit(MSS, MSS)),
+        (
+            world.sender.cc().cwnd(),
+            world.sender.next_retransmit(MSS, MSS)
+        ),
         (cwnd, None)
     );
 }
@@ -678,14 +690,14 @@ fn congestion_marks_reduce_once_a_window() {
         (world.retransmissions, world.recoveries, world.cwrs),
         (0, 0, 1)
     );
-    assert!(world.sender.ssthresh() < u32::MAX);
+    assert!(world.sender.cc().ssthresh() < u32::MAX);
 }
 
 #[test]
 fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
     let mut world = World::new(40 * MSS, drops(&[]));
     world.send_all();
-    let cwnd = world.sender.cwnd();
+    let cwnd = world.sender.cc().cwnd();
     let report = Report::Size(900);
     assert!(
         !world.sender.on_icmp_too_big(world.now, ISN - 1, report),
@@ -699,7 +711,7 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
     assert_eq!(
         (
             world.sender.mss(),
-            world.sender.cwnd(),
+            world.sender.cc().cwnd(),
             world.sender.inflight()
         ),
         (900, cwnd, 0)
@@ -735,7 +747,7 @@ fn an_mtu_probe_that_a_tail_loss_probe_repeats_in_part_did_not_pass() {
     // A black hole was found, and the first probe is the last segment in flight.
     let base = world.sender.pmtu.on_timeout(world.now, 1_460, 3);
     let base = base.expect("all is lost");
-    world.sender.set_mss(base);
+    world.sender.adopt_mss();
     world.path_mtu = 1_200;
     world.left = 1_460;
     world.run();
@@ -749,7 +761,7 @@ fn an_mtu_probe_that_a_tail_loss_probe_repeats_in_part_did_not_pass() {
     );
     assert_eq!((world.rtos, world.recoveries), (0, 0));
     assert_eq!(
-        world.sender.ssthresh(),
+        world.sender.cc().ssthresh(),
         u32::MAX,
         "nothing was lost for congestion"
     );
@@ -774,14 +786,14 @@ fn an_outage_does_not_leave_small_segments_behind() {
 fn an_idle_sender_starts_from_a_smaller_window() {
     let mut world = World::new(200 * MSS, drops(&[150]));
     world.run();
-    let cwnd = world.sender.cwnd();
+    let cwnd = world.sender.cc().cwnd();
     world
         .sender
         .on_idle_restart(world.now + Duration::from_secs(60));
     assert!(
-        world.sender.cwnd() < cwnd && world.sender.cwnd() == 10 * MSS,
+        world.sender.cc().cwnd() < cwnd && world.sender.cc().cwnd() == 10 * MSS,
         "{}",
-        world.sender.cwnd()
+        world.sender.cc().cwnd()
     );
 }
 
@@ -807,15 +819,14 @@ fn a_handshake_that_timed_out_twice_is_followed_by_one_segment() {
         let ack = AckIn {
             ack: ISN + 1,
             sack: &[],
-            ts: None,
-            ts_rtt: None,
+            echo: None,
             duplicate: false,
             ece: false,
             app_limited: true,
         };
         let effect = sender.on_ack(Instant::from_millis(4_100), &ack, &GroupView::ALONE);
-        assert!(effect.syn_acked);
-        assert_eq!((sender.cwnd(), sender.deadline()), (window, None));
+        assert!(effect.control.syn);
+        assert_eq!((sender.cc().cwnd(), sender.deadline()), (window, None));
         let rto = if timeouts > 0 { 3_000 } else { 9_300 };
         assert_eq!(sender.rto(), Duration::from_millis(rto));
     }
@@ -853,8 +864,8 @@ proptest! {
                 prop_assert_eq!(before, alloc::format!("{:?}", world.sender));
             }
         }
-        prop_assert_eq!(world.sender.snd_una(), ISN + segments * MSS + tail);
-        prop_assert_eq!(world.next_expected, world.sender.snd_una());
+        prop_assert_eq!(world.sender.flight().una(), ISN + segments * MSS + tail);
+        prop_assert_eq!(world.next_expected, world.sender.flight().una());
     }
 }
 
@@ -868,7 +879,7 @@ fn what_bbr_sends_to_measure_the_round_trip_says_nothing_about_bandwidth() {
     let (mut seen, mut slowest) = (false, Rate::MAX);
     while world.now < Instant::from_secs(13) {
         assert!(world.step());
-        let probing = world.sender.cwnd() == 4 * MSS;
+        let probing = world.sender.cc().cwnd() == 4 * MSS;
         seen |= probing && world.now > Instant::from_secs(6);
         if seen {
             let rate = world.sender.cc.pacing_rate(Duration::from_millis(10));
@@ -894,14 +905,14 @@ fn with_in_flight(segments: u32) -> LossRecovery {
 #[test]
 fn a_penalty_proves_nothing_of_the_path() {
     let mut sender = with_in_flight(10);
-    assert!(sender.is_unproven() && sender.penalise());
-    assert!(!sender.cc.in_slow_start() && sender.is_unproven());
+    assert!(sender.cc().is_unproven() && sender.penalise());
+    assert!(!sender.cc.in_slow_start() && sender.cc().is_unproven());
     let mut world = World::new(
         200_000,
         |n, _| if n == 90 { Fate::Drop } else { Fate::Pass },
     );
     world.run();
-    assert!(!world.sender.is_unproven(), "a loss does");
+    assert!(!world.sender.cc().is_unproven(), "a loss does");
 }
 
 #[test]
@@ -915,17 +926,17 @@ fn a_path_that_rested_is_like_a_new_one() {
     let last = sender.last_sent.expect("it sent");
     let later = last + Duration::from_secs(10);
     assert_eq!(sender.rests(later), Some(Duration::from_secs(10)));
-    assert!(!sender.cc.in_slow_start() && sender.sustained_rate().is_some());
-    let round_trip = sender.min_rtt();
+    assert!(!sender.cc.in_slow_start() && sender.round().sustained().is_some());
+    let round_trip = sender.timing().rtt().min();
     sender.forget_path();
     assert!(sender.cc.in_slow_start() && sender.cc.cwnd() == 10 * MSS);
     let rates = (
-        sender.sustained_rate(),
-        sender.peak_rate(),
-        sender.delivery_rate(),
+        sender.round().sustained(),
+        sender.round().peak(),
+        sender.round().rate(),
     );
     assert_eq!(rates, (None, None, None));
-    assert_eq!(sender.min_rtt(), round_trip);
+    assert_eq!(sender.timing().rtt().min(), round_trip);
     assert_eq!(
         with_in_flight(1).rests(later),
         None,

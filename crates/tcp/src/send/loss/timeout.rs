@@ -1,33 +1,24 @@
 //! What it means that nothing arrived.
 
-use super::{CALLERS_OPTIONS, LossRecovery, Phase, TimerEffect};
+use super::path::CALLERS_OPTIONS;
+use super::types::Phase;
+use super::{LossRecovery, TimerEffect};
 use crate::recovery::spurious::Frto;
-use crate::recovery::tlp::PAUSE;
 use crate::time::Instant;
 
 impl LossRecovery {
     /// Time passed. Before [`deadline`](Self::deadline) this changes nothing.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> TimerEffect {
-        if self.rack_timer.take_due(now) {
-            let (outstanding, undelivered) = (
-                self.flight.outstanding(),
-                self.flight.outstanding() - self.flight.sacked(),
-            );
+        if self.detection.take_due(now) {
+            let before = self.before();
             let lost = self.detect_by_time(now);
             if self.judge_mtu_probe(now, lost) > 0 && self.phase == Phase::Open {
-                self.enter_recovery(now, outstanding, undelivered);
+                self.enter_recovery(now, &before);
             }
         }
-        let late = self.late_timer.take_due(now);
-        let mut silent = self.silence_timer.take_due(now);
-        if self.tlp_timer.take_due(now) {
-            // A probe costs a segment; to give the path up may cost money.
-            match self.rtt.srtt().is_none_or(|srtt| srtt.times(2) >= PAUSE) {
-                true => silent = true,
-                false => self.silence_timer.set(now + PAUSE),
-            }
-            // RFC 8985 section 7.3. The probe leaves as soon as the caller has room for it.
-            self.probe_due = true;
+        let fired = self.tail.on_timeout(now, self.timing.rtt().srtt());
+        if fired.probe {
+            // RFC 8985 section 7.3.
             self.rto_timer.set(now + self.rto());
         }
         let rto_fired = self.rto_timer.take_due(now);
@@ -36,44 +27,49 @@ impl LossRecovery {
         }
         TimerEffect {
             rto_fired,
-            late,
-            silent,
-            withheld: self.withheld && (self.probe_due || rto_fired),
-            backoffs: self.rto.backoffs(),
+            late: fired.late,
+            silent: fired.silent,
+            backoffs: self.timing.backoffs(),
         }
+    }
+
+    /// The peer acknowledges only by its answers to retransmissions, and a timer waits in vain for more; `rto_fired`: the
+    /// retransmission timer just did.
+    pub(crate) fn lacks_acks(&self, rto_fired: bool) -> bool {
+        self.timing.acks_missing() && (self.tail.is_due() || rto_fired)
     }
 
     /// RFC 6298 section 5.4 to 5.6, RFC 5681 section 3.1, RFC 8985 section 6.3, RFC 5682 section 2.1 step 1.
     fn on_retransmission_timeout(&mut self, now: Instant) {
-        let repeated = self.rto.backoffs() > 0;
-        self.rto.back_off(&self.rtt);
+        let repeated = self.timing.backoffs() > 0;
+        self.timing.back_off();
         self.rto_timer.set(now + self.rto());
-        self.begin_again(now, repeated);
+        self.resend_all(now, repeated);
     }
 
-    /// Somebody knows that a path which let timers expire may work again: what is outstanding is tried at once, as when
-    /// the timer expires, but without backing off further. True if something is sent for it.
-    pub(crate) fn try_again(&mut self, now: Instant) -> bool {
-        let silent = self.rto.backoffs() > 0 && !self.flight.is_empty();
+    /// A path on which timers expired may work again: what is outstanding is resent at once, as when the timer expires, but
+    /// without backing off further. True if something is sent for it.
+    pub(crate) fn on_path_hint(&mut self, now: Instant) -> bool {
+        let silent = self.timing.backoffs() > 0 && !self.flight.is_empty();
         if silent {
             self.rto_timer.set(now + self.rto());
-            self.begin_again(now, true);
+            self.resend_all(now, true);
         }
         silent
     }
 
-    /// As [`try_again`](Self::try_again), although no timer may have expired yet.
-    pub(crate) fn begin_anew(&mut self, now: Instant) -> bool {
+    /// As [`on_path_hint`](Self::on_path_hint), although no timer may have expired yet.
+    pub(crate) fn on_path_restored(&mut self, now: Instant) -> bool {
         let waits = !self.flight.is_empty();
         if waits {
             self.rto_timer.set(now + self.rto());
-            self.begin_again(now, self.rto.backoffs() > 0);
+            self.resend_all(now, self.timing.backoffs() > 0);
         }
         waits
     }
 
-    /// Everything that the timer's expiry means but its own length.
-    fn begin_again(&mut self, now: Instant, repeated: bool) {
+    /// All that the timer's expiry means but its own length.
+    fn resend_all(&mut self, now: Instant, repeated: bool) {
         let Some(head) = self.flight.head().copied() else {
             return;
         };
@@ -86,42 +82,33 @@ impl LossRecovery {
         if !repeated {
             self.begin_timeout_episode(now);
         } else {
-            self.frto = Frto::Off;
+            self.undo.frto = Frto::Off;
             self.cc.on_rto(now, self.flight.outstanding(), true);
         }
         if self.flight.reneged() {
             self.flight.forget_sacks();
         }
-        if self.setup.sack {
-            let view = self.rack_view(now);
-            self.rack.on_rto(&mut self.flight, &view);
-        } else {
-            self.flight.mark_any(|_| true);
-        }
-        self.phase = Phase::Loss {
-            until: self.flight.nxt(),
-        };
-        self.recover = self.flight.nxt();
-        self.duplicates = 0;
-        self.duplicate_bytes = 0;
-        self.tlp.forget();
-        self.tlp_timer.stop();
-        self.rack_timer.stop();
-        self.silence_timer.stop();
-        self.late_timer.stop();
-        self.probe_due = false;
+        let view = self.rack_view(now);
+        self.detection.on_rto(&mut self.flight, &view);
+        let nxt = self.flight.nxt();
+        self.phase = Phase::Loss { until: nxt };
+        self.detection.newreno.on_rto(nxt);
+        self.detection.stop();
+        self.tail.on_rto();
         self.head_due = true;
-        self.pacer.reset();
+        if let Some(pacer) = &mut self.pacer {
+            pacer.reset();
+        }
         // It need not be a whole one of this path: it may have been one elsewhere.
-        let size = self.mss.min(head.len + CALLERS_OPTIONS);
-        if let Some(smaller) = self.pmtu.on_timeout(now, size, self.rto.backoffs()) {
-            self.set_mss(smaller);
+        let size = self.mss().min(head.len + CALLERS_OPTIONS);
+        if let Some(_smaller) = self.pmtu.on_timeout(now, size, self.timing.backoffs()) {
+            self.adopt_mss();
         }
     }
 
-    /// The first of perhaps several timeouts in a row: reduces the window and asks whether the timer was right.
+    /// The first of perhaps several timeouts in a row: reduces the window and lets F-RTO judge whether the timer was right.
     fn begin_timeout_episode(&mut self, now: Instant) {
-        let judged = self.phase == Phase::Open && self.flight.outstanding() > self.mss;
+        let judged = self.phase == Phase::Open && self.flight.outstanding() > self.mss();
         match self.phase {
             Phase::Open => self.end_episode(),
             // The loss of a retransmission lowers the threshold a second time (RFC 5681 section 4.3), but from where recovery has
@@ -130,12 +117,8 @@ impl LossRecovery {
             Phase::Loss { .. } => {}
         }
         self.cc.on_rto(now, self.flight.outstanding(), false);
-        if !self.evidence.is_open() {
-            self.evidence.begin(self.flight.una());
-        }
-        self.evidence_until = None;
-        self.frto = Frto::on_timeout(self.flight.nxt(), judged);
-        self.frto_sent = 0;
+        self.undo.evidence.begin_or_continue(self.flight.una());
+        self.undo.frto = Frto::on_timeout(self.flight.nxt(), judged);
         self.ecn.on_other_reduction(self.flight.sent_total());
     }
 }
