@@ -3,16 +3,17 @@
 
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::ids::{FourTuple, Key};
+use manypath_wire::ids::Key;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{CloseCause, ConnState, EventKind, StackError, SubflowEnd, SubflowPhase};
 use crate::conn::dss::reset_reason::interference;
+use crate::conn::life::FastCloseWait;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::HandshakeState;
-use crate::conn::subflow::LastAck;
 use crate::conn::subflow::Subflow;
+use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::subflow::table::RemovedSubflow;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
@@ -27,33 +28,11 @@ const MOST_ENDED: usize = 32;
 /// How long a connection released by the application may go without progress before it is aborted.
 const ORPHAN: Duration = Duration::from_secs(60);
 
-/// Our MP_FASTCLOSE that the peer has not answered with a RST. // rfc8684:Z1
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FastCloseWait {
-    at: Instant,
-    repeats: u8,
-}
-
-impl FastCloseWait {
-    pub(crate) fn deadline(&self) -> Instant {
-        self.at
-    }
-}
-
-/// A subflow that the stack has to remove from its tables.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemovedSubflow {
-    pub(crate) subflow: SubflowId,
-    pub(crate) tuple: FourTuple,
-    /// Its last acknowledgement, where it is in TIME-WAIT.
-    pub(crate) last_ack: Option<LastAck>,
-}
-
 /// How much was delivered on a subflow, either way. Pure.
 fn carried(sf: &Subflow) -> pm::Carried {
-    if sf.bytes_sent.max(sf.bytes_received) >= USEFUL {
+    if sf.stats.bytes_sent.max(sf.stats.bytes_received) >= USEFUL {
         pm::Carried::Much
-    } else if sf.data_was_acked || sf.data_came_mapped {
+    } else if sf.evidence.data_was_acked || sf.evidence.data_came_mapped {
         pm::Carried::Something
     } else {
         pm::Carried::Nothing
@@ -65,7 +44,7 @@ impl Conn {
     pub(crate) fn shutdown_write(&mut self) {
         if self.send.fin == FinState::Open {
             self.send.fin = FinState::Queued;
-            self.closed_second = self.recv.finished();
+            self.life.closed_second = self.recv.finished();
         }
     }
 
@@ -86,23 +65,25 @@ impl Conn {
     }
 
     pub(in crate::conn) fn let_go(&mut self, now: Instant) {
-        self.released = true;
+        self.life.released = true;
         self.watch_orphan(now);
-        self.bytes_at_release = self.recv.next();
+        self.life.bytes_at_release = self.recv.next();
         self.recv.skip();
     }
 
     /// Our SYN has not been answered.
     fn is_calling(&self) -> bool {
         let unanswered = |sf: &Subflow| sf.tcp.state() == State::SynSent;
-        self.closed.is_none() && !self.established && self.subflows.iter().all(unanswered)
+        self.life.closed.is_none()
+            && !self.handshake.is_established()
+            && self.subflows.iter().all(unanswered)
     }
 
     /// Nothing is sent: the peer knows of no connection, and an answer that comes late gets a RST.
     fn stop_calling(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_aborted += 1;
         for sf in &mut self.subflows {
-            sf.end.get_or_insert(SubflowEnd::ConnectionClosed);
+            sf.closing.end.get_or_insert(SubflowEnd::ConnectionClosed);
             sf.tcp.forget();
         }
         self.send.clear();
@@ -111,22 +92,22 @@ impl Conn {
     }
 
     fn watch_orphan(&mut self, now: Instant) {
-        self.orphan_until = Some(now + ORPHAN);
-        self.acked_at_release = self.send.una();
+        self.life.orphan_until = Some(now + ORPHAN);
+        self.life.acked_at_release = self.send.una();
     }
 
     /// The application aborts. // rfc8684:Z1,Z2
     pub(crate) fn abort(&mut self, cx: &mut Cx<'_>) {
-        if self.closed.is_some() {
+        if self.life.closed.is_some() {
             return;
         }
         cx.count.conn_aborted += 1;
         let option = self
             .fast_close_option()
-            .filter(|_| self.fallback.is_multipath() && self.established);
+            .filter(|_| self.fallback.is_multipath() && self.handshake.is_established());
         let introduced = |i: &usize| {
             matches!(
-                self.subflows[*i].handshake,
+                self.subflows[*i].handshake.state,
                 HandshakeState::Done | HandshakeState::CapableKeys
             )
         };
@@ -151,7 +132,7 @@ impl Conn {
         match (chosen, option) {
             (Some(i), Some(_)) => {
                 let rto = self.subflows[i].tcp.rto();
-                self.fast_close = Some(FastCloseWait {
+                self.life.fast_close = Some(FastCloseWait {
                     at: cx.now + rto,
                     repeats: 0,
                 });
@@ -166,23 +147,23 @@ impl Conn {
     fn say_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fastclose_sent += 1;
         let sf = &mut self.subflows[i];
-        sf.signals.clear();
+        sf.signals.queue.clear();
         sf.tcp.force_ack();
     }
 
     /// No RST came: repeats the option, and in the end sends a RST with it. // rfc8684:Z5,Z6
     pub(crate) fn fast_close_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(wait) = self.fast_close.filter(|wait| wait.at <= cx.now) else {
+        let Some(wait) = self.life.fast_close.filter(|wait| wait.at <= cx.now) else {
             return;
         };
-        let Some(i) = self.best_subflow().filter(|_| self.remote.is_some()) else {
-            self.fast_close = None;
+        let Some(i) = self.best_subflow().filter(|_| self.keys.remote.is_some()) else {
+            self.life.fast_close = None;
             return;
         };
         if wait.repeats < FAST_CLOSE_REPEATS {
             let rto = self.subflows[i].tcp.rto();
             let repeats = wait.repeats + 1;
-            self.fast_close = Some(FastCloseWait {
+            self.life.fast_close = Some(FastCloseWait {
                 at: cx.now + rto.times(1 << repeats),
                 repeats,
             });
@@ -194,7 +175,7 @@ impl Conn {
 
     /// The peer does not answer an MP_FASTCLOSE, or has fallen back, where a RST has the same meaning. // rfc8684:Z5,Z6
     pub(crate) fn reset_for_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.fast_close = None;
+        self.life.fast_close = None;
         cx.count.fastclose_sent += 1;
         let option = self.fast_close_option();
         self.reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
@@ -203,6 +184,7 @@ impl Conn {
     /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
     pub(crate) fn on_fast_close(&mut self, _i: usize, key: Key, cx: &mut Cx<'_>) {
         let ours = self
+            .keys
             .local
             .as_ref()
             .is_some_and(|local| mac::equal(&local.key().0, &key.0));
@@ -211,7 +193,7 @@ impl Conn {
             return;
         }
         cx.count.fastclose_received += 1;
-        self.fast_close = None;
+        self.life.fast_close = None;
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
@@ -226,11 +208,11 @@ impl Conn {
         why: Option<MptcpOption>,
         cx: &mut Cx<'_>,
     ) {
-        if self.subflows[i].reset_with.is_some() {
+        if self.subflows[i].closing.reset_with.is_some() {
             return;
         }
         cx.count.subflow_reset_by_us += 1;
-        self.dirty = true;
+        self.subflows.dirty = true;
         self.reinject_all(i);
         if end.is_by_middlebox() {
             self.probe_others(i, cx);
@@ -241,48 +223,49 @@ impl Conn {
 
     /// Removes a dead subflow.
     pub(crate) fn remove_ended(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
-        let end = self.subflows[i].end.unwrap_or(end);
+        let end = self.subflows[i].closing.end.unwrap_or(end);
         let by_the_path = matches!(
             end,
             SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
         );
-        if by_the_path && self.subflows[i].handshake == HandshakeState::Done {
+        if by_the_path && self.subflows[i].handshake.state == HandshakeState::Done {
             // The peer has our keys, and no data will prove it here any more: joins are allowed. // rfc8684:C13,F10
             self.proof_overdue(i, cx);
         }
         // Where acknowledgements lose their options, so does the RST that would give the reason.
-        if end.is_by_middlebox() || self.subflows[i].option_loss.acks > 0 {
+        if end.is_by_middlebox() || self.subflows[i].evidence.option_loss.acks > 0 {
             self.reinject_subflow_acked(i);
         }
         self.reinject_all(i);
         let sf = self.subflows.remove(i);
-        self.samples.remove(i);
         self.early_unanswered(&sf, end);
         let silently = matches!(
             end,
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
         );
         // Our MP_JOIN ACK may have arrived: then the peer had another subflow.
-        self.joined |= silently && matches!(sf.handshake, HandshakeState::JoinAck { .. });
-        self.new_one_lost |= sf.bytes_sent > 0 && !sf.data_was_acked;
+        self.subflows.joined |=
+            silently && matches!(sf.handshake.state, HandshakeState::JoinAck { .. });
+        self.subflows.new_one_lost |= sf.stats.bytes_sent > 0 && !sf.evidence.data_was_acked;
         if self
+            .fallback
             .checksum_failure
             .is_some_and(|checksum_failure| checksum_failure.subflow() == sf.id())
         {
-            self.checksum_failure = None;
+            self.fallback.checksum_failure = None;
         }
         self.recv.discard(sf.id());
         self.send.unavoid(sf.id());
         cx.count.subflow_closed += 1;
-        self.removed.push(RemovedSubflow {
+        self.subflows.removed.push(RemovedSubflow {
             subflow: sf.id(),
             tuple: sf.endpoint.tuple,
             last_ack: sf.last_ack(cx.now),
         });
-        if self.ended.len() == MOST_ENDED {
-            self.ended.pop_front();
+        if self.subflows.ended.len() == MOST_ENDED {
+            self.subflows.ended.pop_front();
         }
-        self.ended.push_back(sf.ended(end, cx.now));
+        self.subflows.ended.push_back(sf.ended(end, cx.now));
         self.push_event(EventKind::SubflowDown {
             subflow: sf.id(),
             tuple: sf.endpoint.tuple,
@@ -308,7 +291,7 @@ impl Conn {
             let unknown_token = Some(ResetReason::MptcpSpecific);
             let token_unknown =
                 matches!(end, SubflowEnd::ResetByPeer { reason, .. } if reason == unknown_token);
-            self.probe_after_refusal(sf.opened, token_unknown, cx.now);
+            self.probe_after_refusal(sf.stats.opened, token_unknown, cx.now);
         }
         if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);
@@ -317,7 +300,7 @@ impl Conn {
 
     /// Without a subflow left that came up, a connection that is not closed waits for a new one. // rfc8684:D4,F10
     fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
-        if self.closed.is_some() {
+        if self.life.closed.is_some() {
             return;
         }
         let both_done = self.recv.finished() && matches!(self.send.fin, FinState::Acked);
@@ -331,10 +314,10 @@ impl Conn {
         let plain = !self.fallback.is_multipath();
         let all_said = matches!(self.send.fin, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
-        if self.may_join() && !(self.released && all_said) {
+        if self.may_join() && !(self.life.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
-            self.lonely_until.get_or_insert(until);
+            self.life.lonely_until.get_or_insert(until);
             return;
         }
         if !self.subflows.is_empty() {
@@ -356,11 +339,11 @@ impl Conn {
 
     /// The connection is over; reported once.
     pub(crate) fn finish(&mut self, cause: CloseCause, cx: &mut Cx<'_>) {
-        if self.closed.is_some() {
+        if self.life.closed.is_some() {
             return;
         }
-        self.closed = Some(cause);
-        self.orphan_until = Some(cx.now + ORPHAN);
+        self.life.closed = Some(cause);
+        self.life.orphan_until = Some(cx.now + ORPHAN);
         self.data_timer.stop();
         match cause {
             CloseCause::Finished => cx.count.conn_finished += 1,
@@ -375,7 +358,7 @@ impl Conn {
 
     /// Advances the close after anything that may have affected it.
     pub(crate) fn advance_end(&mut self, cx: &mut Cx<'_>) {
-        if self.fast_close.is_some() {
+        if self.life.fast_close.is_some() {
             // Neither FIN nor DATA_FIN: the peer's reader must not take what came before for the whole (RFC 8684 section 3.5).
             return;
         }
@@ -385,7 +368,7 @@ impl Conn {
             if done {
                 self.finish(CloseCause::Finished, cx);
                 self.finish_subflows(cx);
-            } else if self.established && self.send.owes_fin() {
+            } else if self.handshake.is_established() && self.send.owes_fin() {
                 // Before the keys are here it cannot be sent.
                 let i = self.best_subflow();
                 if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {
@@ -397,11 +380,14 @@ impl Conn {
             && !self.sends_final_byte(cx)
         {
             for sf in &mut self.subflows {
-                sf.finish = true;
+                sf.closing.finish = true;
             }
         }
         // The peer still sends to an application that is gone: abort.
-        if self.released && self.closed.is_none() && self.recv.next() > self.bytes_at_release {
+        if self.life.released
+            && self.life.closed.is_none()
+            && self.recv.next() > self.life.bytes_at_release
+        {
             self.abort(cx);
         }
     }
@@ -424,7 +410,7 @@ impl Conn {
     /// Removes closed subflows. The end of one may end others, which stand before it.
     pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
         while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
-            let end = self.subflows[i].end.unwrap_or(SubflowEnd::Finished);
+            let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
             self.remove_ended(i, end, cx);
         }
     }
@@ -436,26 +422,28 @@ impl Conn {
                 SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
                     self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
                 }
-                SubflowPhase::Established | SubflowPhase::Closing => self.subflows[i].finish = true,
+                SubflowPhase::Established | SubflowPhase::Closing => {
+                    self.subflows[i].closing.finish = true
+                }
             }
         }
     }
 
     /// Ends an overdue connection: released by the application, or with subflows whose path is dead.
     pub(crate) fn linger_due(&mut self, cx: &mut Cx<'_>) {
-        if self.orphan_until.is_none_or(|until| until > cx.now) {
+        if self.life.orphan_until.is_none_or(|until| until > cx.now) {
             return;
         }
-        if self.closed.is_none() {
+        if self.life.closed.is_none() {
             // While the peer acknowledges what was written, it may finish. After an abort this runs again.
-            if self.send.una() > self.acked_at_release {
+            if self.send.una() > self.life.acked_at_release {
                 self.watch_orphan(cx.now);
             } else {
                 self.abort(cx);
             }
             return;
         }
-        self.orphan_until = None;
+        self.life.orphan_until = None;
         for i in 0..self.subflows.len() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
@@ -466,18 +454,21 @@ impl Conn {
     pub(in crate::conn) fn answer_fins(&mut self) {
         // While an MP_FAIL is unanswered, the FIN may be that of a stream that continues as TCP. // rfc8684:B9
         if !self.fallback.is_multipath()
-            || self.checksum_failure.is_some()
-            || self.fast_close.is_some()
+            || self.fallback.checksum_failure.is_some()
+            || self.life.fast_close.is_some()
         {
             return;
         }
         for i in 0..self.subflows.len() {
             let sf = &self.subflows[i];
-            if sf.was_queried() || sf.fin_waits.is_some() {
+            if sf.was_queried() || sf.closing.fin_waits.is_some() {
                 continue;
             }
-            if sf.peer_finished && sf.tx.is_empty() && (self.owes_nothing() || self.has_other(i)) {
-                self.subflows[i].finish = true;
+            if sf.closing.peer_finished
+                && sf.maps.tx.is_empty()
+                && (self.owes_nothing() || self.has_other(i))
+            {
+                self.subflows[i].closing.finish = true;
             }
         }
     }
@@ -507,7 +498,10 @@ impl Conn {
 
     /// What is outstanding at data level.
     pub(crate) fn data_outstanding(&self) -> Outstanding {
-        if !self.fallback.is_multipath() || self.closed.is_some() || !self.established {
+        if !self.fallback.is_multipath()
+            || self.life.closed.is_some()
+            || !self.handshake.is_established()
+        {
             return Outstanding::Nothing;
         }
         let fin = match self.send.fin {
@@ -526,10 +520,10 @@ impl Conn {
 
     /// The state of appendix D. // rfc8684:F11
     pub(crate) fn state(&self) -> ConnState {
-        if self.fast_close.is_some() {
+        if self.life.fast_close.is_some() {
             return ConnState::FastCloseWait;
         }
-        if let Some(cause) = self.closed {
+        if let Some(cause) = self.life.closed {
             let finishing = cause == CloseCause::Finished && !self.subflows.is_empty();
             return if finishing {
                 ConnState::TimeWait
@@ -537,7 +531,7 @@ impl Conn {
                 ConnState::Closed
             };
         }
-        if !self.established {
+        if !self.handshake.is_established() {
             return ConnState::Opening;
         }
         let finished = self.recv.finished();
@@ -546,7 +540,7 @@ impl Conn {
             FinState::Open => ConnState::Established,
             _ if self.end_is_acked() && finished => ConnState::TimeWait,
             _ if self.end_is_acked() => ConnState::FinWait2,
-            _ if finished && self.closed_second => ConnState::LastAck,
+            _ if finished && self.life.closed_second => ConnState::LastAck,
             _ if finished => ConnState::Closing,
             _ => ConnState::FinWait1,
         }
@@ -563,8 +557,8 @@ impl Conn {
     pub(crate) fn finish_subflow(&mut self, i: usize, end: SubflowEnd) {
         self.reinject_all(i);
         let sf = &mut self.subflows[i];
-        sf.end.get_or_insert(end);
-        sf.finish = true;
+        sf.closing.end.get_or_insert(end);
+        sf.closing.finish = true;
         self.refresh_sample(i);
     }
 

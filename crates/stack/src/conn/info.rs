@@ -14,21 +14,21 @@ impl Conn {
     pub(crate) fn info(&self) -> ConnInfo {
         ConnInfo {
             id: self.id,
-            role: self.role,
+            role: self.handshake.role,
             state: self.state(),
             level: self.fallback.level(),
             fallback: self.fallback.cause(),
-            closed: self.closed,
-            local: self.first.local,
-            remote: self.first.remote,
-            token: self.token().filter(|_| self.remote.is_some()),
-            checksum: self.checksum && self.fallback.is_multipath(),
+            closed: self.life.closed,
+            local: self.handshake.first.local,
+            remote: self.handshake.first.remote,
+            token: self.token().filter(|_| self.keys.remote.is_some()),
+            checksum: self.numbers.checksum && self.fallback.is_multipath(),
             scheduler: self.opts.scheduler,
             congestion: self.opts.congestion,
             receive: self.recv.arrived.algorithm(),
             searches: self.recv.arrived.searches(),
             path_manager: self.opts.path_manager,
-            opened: self.opened,
+            opened: self.life.opened,
             bytes_written: self.send.end().0,
             bytes_acked: self.send.una().0,
             bytes_received: self.recv.next().0,
@@ -44,7 +44,7 @@ impl Conn {
             locals: self.local_addresses(),
             remotes: self.peer_addresses(),
             subflows: self.subflows.iter().map(Subflow::info).collect(),
-            ended: self.ended.iter().copied().collect(),
+            ended: self.subflows.ended.iter().copied().collect(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Conn {
         self.opts.mechanisms = mechanisms;
         if untuned {
             self.send.untune();
-            if self.accepted {
+            if self.limits.accepted {
                 self.recv.set_capacity(grown.max(self.opts.recv_buffer));
             }
         }
@@ -78,7 +78,8 @@ impl Conn {
     fn held_up_by(&self) -> Option<SubflowId> {
         let una = self.send.una();
         let carries = |sf: &&Subflow| {
-            sf.tx
+            sf.maps
+                .tx
                 .iter()
                 .any(|m| m.at <= una && una < m.at + u64::from(m.len))
         };
@@ -86,7 +87,7 @@ impl Conn {
     }
 
     fn local_addresses(&self) -> Vec<LocalAddress> {
-        let locals = self.manager.iter().flat_map(|m| m.ledger().locals());
+        let locals = self.paths.manager.iter().flat_map(|m| m.ledger().locals());
         let told = |local: &Local| LocalAddress {
             id: local.id,
             iface: local.iface,
@@ -99,7 +100,7 @@ impl Conn {
     }
 
     fn peer_addresses(&self) -> Vec<PeerAddress> {
-        let remotes = self.manager.iter().flat_map(|m| m.ledger().remotes());
+        let remotes = self.paths.manager.iter().flat_map(|m| m.ledger().remotes());
         let told = |remote: &Remote| PeerAddress {
             id: remote.id,
             addr: remote.addr,

@@ -10,7 +10,7 @@ use manypath_wire::segment::Segment;
 use crate::api::{CloseCause, SubflowEnd};
 use crate::conn::dss::mapping::RxMaps;
 use crate::conn::dss::reset_reason::lack_of_resources;
-use crate::conn::subflow::Subflow;
+use crate::conn::recv::autotune::Arrivals;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -81,16 +81,37 @@ impl Advance {
     }
 }
 
+/// What limits the memory of a connection.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// When the queues are checked for idle memory.
+    pub(in crate::conn) memory_check: Option<Instant>,
+    /// Progress and its rate.
+    pub(in crate::conn) advance: Advance,
+    /// Payload that arrived lately, for the size of the receive window.
+    pub(in crate::conn) arrivals: Arrivals,
+    /// It does not wait to be accepted.
+    pub(in crate::conn) accepted: bool,
+    /// Limit of the receive window while others need memory, too.
+    pub(in crate::conn) window_permitted: u32,
+}
+
+impl Limits {
+    pub(in crate::conn) fn new(now: Instant) -> Self {
+        Self {
+            memory_check: None,
+            advance: Advance::new(now),
+            arrivals: Arrivals::new(now),
+            accepted: true,
+            window_permitted: u32::MAX,
+        }
+    }
+}
+
 impl Conn {
     /// Bytes of memory in all. Untouched parts of large buffers, which cost an operating system nothing, do not count.
     pub(crate) fn memory(&self) -> usize {
-        let subflows: usize = self.subflows.iter().map(Subflow::memory).sum();
-        size_of::<Self>()
-            + self.send.memory()
-            + self.recv.memory()
-            + self.subflows.capacity() * size_of::<Subflow>()
-            + subflows
-            + self.ended.capacity() * size_of::<crate::api::EndedSubflow>()
+        size_of::<Self>() + self.send.memory() + self.recv.memory() + self.subflows.memory()
     }
 
     /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
@@ -115,17 +136,17 @@ impl Conn {
 
     /// How many more mappings may wait for their bytes on a subflow. Its equal part is reserved for each subflow.
     pub(crate) fn mapping_room(&self, i: usize) -> usize {
-        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].rx.len());
+        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].maps.rx.len());
         if part > 0 {
             return part;
         }
-        let waiting: usize = self.subflows.iter().map(|sf| sf.rx.len()).sum();
+        let waiting: usize = self.subflows.iter().map(|sf| sf.maps.rx.len()).sum();
         RxMaps::MOST.saturating_sub(waiting)
     }
 
     /// Bytes that the peer may send at once beyond what is held, since a window was advertised for them.
     pub(crate) fn promised(&self) -> usize {
-        match self.released || self.recv.finished() {
+        match self.life.released || self.recv.finished() {
             true => 0,
             false => (self.recv.open() as usize).saturating_sub(self.reassembly()),
         }
@@ -134,18 +155,19 @@ impl Conn {
     /// Records its progress.
     pub(crate) fn note_advance(&mut self, at: Instant) {
         let total = self.recv.bytes_read() + self.send.una().0;
-        let idle = self.established && self.send.queued() == 0 && self.recv.held() == 0;
-        self.advance.note(total, idle, at);
+        let idle =
+            self.handshake.is_established() && self.send.queued() == 0 && self.recv.held() == 0;
+        self.limits.advance.note(total, idle, at);
     }
 
     /// Bytes a second that the application reads and the peer acknowledges for the first time.
     pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
-        self.advance.rate_at(now)
+        self.limits.advance.rate_at(now)
     }
 
     /// It keeps the least rate that counts as progress.
     pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
-        self.advance.keeps_rate(now)
+        self.limits.advance.keeps_rate(now)
     }
 
     /// Since when it has been holding memory or a place in a queue without progress: the peer does not finish its
@@ -153,11 +175,11 @@ impl Conn {
     /// application does not read. `None` for an idle connection. One that is `modest`, which holds no more than a share, makes
     /// progress with every byte, however slowly; any other has to keep the least rate.
     pub(crate) fn stuck_since(&self, modest: bool, now: Instant) -> Option<Instant> {
-        let waits = !self.established
+        let waits = !self.handshake.is_established()
             || self.send.queued() > 0
             || self.held() > 0
             || self.subflows.is_empty();
-        let advance = &self.advance;
+        let advance = &self.limits.advance;
         waits.then(|| {
             if modest {
                 advance.moved_at
@@ -171,12 +193,12 @@ impl Conn {
 
     /// Sets the limit of the receive window in bytes.
     pub(crate) fn permit_window(&mut self, bytes: u32) {
-        self.window_permitted = bytes;
+        self.limits.window_permitted = bytes;
     }
 
     /// Begins with no larger window than is permitted. None was advertised yet.
     pub(crate) fn heed_permitted_window(&mut self) {
-        self.recv.restrict(self.window_permitted);
+        self.recv.restrict(self.limits.window_permitted);
     }
 
     /// Bytes of the receive window when everything was read.
@@ -186,20 +208,23 @@ impl Conn {
 
     /// It is not accepted yet: until then it advertises a small window.
     pub(crate) fn restrict_window(&mut self, bytes: u32) {
-        self.accepted = false;
+        self.limits.accepted = false;
         self.recv.restrict(bytes);
     }
 
     /// The application accepted it.
     pub(crate) fn lift_restriction(&mut self) {
-        self.accepted = true;
-        let first = self.first_recv_window().min(self.window_permitted);
+        self.limits.accepted = true;
+        let first = self.first_recv_window().min(self.limits.window_permitted);
         self.recv.set_capacity(first.max(self.recv.capacity()));
     }
 
     /// The SYN is the one that opened it, and its handshake continues.
     pub(crate) fn was_opened_by(&self, seg: &Segment<'_>) -> bool {
-        let first = self.subflows.first().filter(|_| !self.established);
+        let first = self
+            .subflows
+            .first()
+            .filter(|_| !self.handshake.is_established());
         first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
     }
 
@@ -208,7 +233,7 @@ impl Conn {
     pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
         self.let_go(cx.now);
         for sf in &mut self.subflows {
-            sf.end.get_or_insert(SubflowEnd::TimedOut);
+            sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
             sf.tcp.forget();
         }
         self.send.clear();

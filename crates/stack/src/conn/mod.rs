@@ -5,10 +5,12 @@
 
 mod close;
 mod dss;
+mod events;
 mod failover;
 mod fallback;
 mod handshake;
 mod info;
+mod life;
 mod limits;
 mod paths;
 mod pipeline;
@@ -21,18 +23,15 @@ mod types;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
-use manypath_tcp::cc::PathSample;
 use manypath_tcp::machine::{IcmpOutcome, Machine};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::icmp;
-use manypath_wire::seq::Ssn;
 
 use crate::api::{
-    CloseCause, ConnOptions, EndedSubflow, EventKind, FallbackCause, LARGEST_BUFFER, Mode, Role,
-    StackError, SubflowEnd,
+    CloseCause, ConnOptions, EventKind, FallbackCause, LARGEST_BUFFER, Mode, Role, StackError,
+    SubflowEnd,
 };
 use crate::crypto::keys::KeyMaterial;
 use crate::crypto::rng::Rng;
@@ -40,28 +39,30 @@ use crate::ids::{ConnId, SubflowId};
 use crate::pm;
 use crate::stats::Counters;
 
-use close::FastCloseWait;
-pub(crate) use close::RemovedSubflow;
-use dss::offset::{Numbering, Offset};
+use dss::Numbers;
+use events::Events;
 use fallback::Fallback;
-use fallback::infinite::ChecksumFailure;
-use fallback::unmapped::{RecentAcks, UnconfirmedFallback};
-use fallback::withhold::Withheld;
 pub(crate) use handshake::fast_open::Learnt;
 pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
-use limits::Advance;
+use handshake::{Handshake, Keys};
+use life::Life;
+use limits::Limits;
+use paths::Paths;
 use paths::addresses::Announcements;
 use paths::controller::PathController;
 pub(crate) use pipeline::packet::HOP_LIMIT;
 pub(crate) use pull::source::Progress;
-use recv::autotune::Arrivals;
 use recv::queue::ReceiveQueue;
 use send::data_rto::DataTimer;
 use send::queue::{FinState, SendQueue};
+pub(crate) use subflow::Endpoint;
 use subflow::Subflow;
 pub(crate) use subflow::admission::JoinVerdict;
-pub(crate) use subflow::{Endpoint, HandshakeState};
+pub(crate) use subflow::handshake::HandshakeState;
+pub(crate) use subflow::table::RemovedSubflow;
+use subflow::table::Subflows;
+use types::SegmentCx;
 
 /// How long idle queues keep their memory.
 const IDLE: Duration = Duration::from_secs(1);
@@ -71,6 +72,19 @@ pub(crate) struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) count: &'a mut Counters,
     pub(crate) rng: &'a mut Rng,
+    /// The segment that is being processed.
+    pub(crate) segment: SegmentCx,
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(now: Instant, count: &'a mut Counters, rng: &'a mut Rng) -> Self {
+        Self {
+            now,
+            count,
+            rng,
+            segment: SegmentCx::default(),
+        }
+    }
 }
 
 /// Initial parameters of a connection.
@@ -88,124 +102,19 @@ pub(crate) struct Birth {
 
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
-    role: Role,
     pub(crate) opts: ConnOptions,
-    opened: Instant,
-    /// Addresses and ports of the first subflow, for ever. // rfc8684:S2
-    first: FourTuple,
-    fallback: Fallback,
-    local: Option<KeyMaterial>,
-    remote: Option<KeyMaterial>,
-    tx_numbers: Option<Numbering>,
-    rx_numbers: Option<Numbering>,
-    /// Where the streams enter the data sequence space: behind what the SYNs carried. // rfc8684:O3
-    tx_start: Offset,
-    rx_start: Offset,
-    /// What the handshake showed about Fast Open.
-    learnt: Option<Learnt>,
-    checksum: bool,
-    /// The peer's last mapping had a 64-bit DSN. // rfc8684:D19
-    peer_long: bool,
+    handshake: Handshake,
+    keys: Keys,
+    numbers: Numbers,
     send: SendQueue,
-    recv: ReceiveQueue,
-    subflows: Vec<Subflow>,
-    /// Samples for coupled congestion control, in step with `subflows`.
-    samples: Vec<PathSample>,
-    next_subflow: u8,
-    ended: VecDeque<EndedSubflow>,
-    removed: Vec<RemovedSubflow>,
-    pub(crate) manager: Option<pm::Manager>,
-    /// The controller inside the connection, where the policy has one.
-    controller: PathController,
-    announcements: Announcements,
-    /// Addresses behind a NAT: our own, and the one to advertise.
-    outside: Vec<(IpAddr, IpAddr)>,
-    wanted: VecDeque<pm::Create>,
-    outbox: VecDeque<EventKind>,
-    established: bool,
-    /// Joins may be made. // rfc8684:C15
-    fully_established: bool,
-    /// How long an initiator that has sent its keys may take to send more before joins are allowed.
-    proof_until: Option<Instant>,
-    /// Subflows probed before one is evicted to admit a join.
-    admission: subflow::admission::Admission,
-    /// The initiator's first data came before its keys.
-    keyless_data: bool,
-    /// Our SYN/ACK was repeated once for its keys, beside timers.
-    keys_asked: bool,
-    /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
-    no_joins_to_first: bool,
-    /// It was put into its listener's queue.
-    offered: bool,
-    closed: Option<CloseCause>,
-    /// The peer's DATA_FIN was here when we closed.
-    closed_second: bool,
-    released: bool,
-    bytes_at_release: Offset,
-    orphan_until: Option<Instant>,
-    /// The Data ACK when the application closed, or when that was last checked.
-    acked_at_release: Offset,
-    lonely_until: Option<Instant>,
-    /// When the queues are checked for idle memory.
-    memory_check: Option<Instant>,
-    /// Progress and its rate.
-    advance: Advance,
-    /// Other subflows than that of the present segment may be affected.
-    pub(crate) dirty: bool,
-    /// A subflow ended without any Data ACK of its data.
-    new_one_lost: bool,
-    fast_close: Option<FastCloseWait>,
-    checksum_failure: Option<ChecksumFailure>,
-    /// Mappings that were lost on the way while others passed.
-    lost_mappings: u8,
-    recent_acks: RecentAcks,
-    /// We fell back, and the peer may not know.
-    unconfirmed_fallback: Option<UnconfirmedFallback>,
-    /// Received data whose acknowledgement is withheld.
-    withheld: Option<Withheld>,
-    /// Another subflow came up once.
-    joined: bool,
-    /// A DSS was sent: the peer may have seen that options pass.
-    dss_sent: bool,
-    /// The final byte was sent with an infinite mapping.
-    final_byte_sent: bool,
-    /// A peer unaware of our fallback sent a DATA_FIN.
-    data_fin_after_fallback: bool,
-    /// Where the infinite mapping that we have to send starts. // rfc8684:B9
-    infinite_from: Option<(Ssn, Offset)>,
-    /// Data without Data ACK is resent from this SSN on. // rfc8684:B9
-    resend_from: Option<Ssn>,
-    /// The peer resends: what comes before the SSN is not the stream, and of the rest so many bytes are here.
-    peer_resends: Option<(Ssn, u64)>,
-    /// We queried by MP_FAIL where bytes belong: that of the peer is the answer.
-    query_sent: bool,
-    /// An infinite mapping was sent, if only with retransmitted data.
-    infinite_mapping_sent: bool,
-    /// The infinite mapping is sent without data, too, until data has carried it.
-    infinite_on_bare: bool,
     data_timer: DataTimer,
-    /// End of the last data-level retransmission, while the peer does not have it.
-    repeated_to: Option<Offset>,
-    readable_reported: bool,
-    /// The application was informed that the peer has everything.
-    delivered_reported: bool,
-    write_blocked: bool,
-    /// Its last write did not fit: it will write more as soon as it may.
-    writer_has_more: bool,
-    /// SSN of the in-order payload of the present segment, while that is processed.
-    delivered_ssn: Option<Ssn>,
-    /// The same, in order or not.
-    segment_ssn: Option<Ssn>,
-    /// When payload last arrived on any subflow.
-    last_payload: Instant,
-    /// Some subflow is not checked until payload arrives.
-    probes_paused: bool,
-    /// Payload that arrived lately, for the size of the receive window.
-    arrivals: Arrivals,
-    /// It does not wait to be accepted.
-    accepted: bool,
-    /// Limit of the receive window while others need memory, too.
-    window_permitted: u32,
+    recv: ReceiveQueue,
+    subflows: Subflows,
+    pub(crate) paths: Paths,
+    events: Events,
+    fallback: Fallback,
+    life: Life,
+    limits: Limits,
     /// The scheduler's state and its view of the paths.
     schedule: pull::path_view::Schedule,
 }
@@ -237,91 +146,41 @@ impl Conn {
         };
         let mut conn = Self {
             id: birth.id,
-            role: birth.role,
-            opened: now,
-            first: endpoint.tuple,
-            fallback: Fallback::new(plain),
-            tx_numbers: birth.local.as_ref().map(|local| Numbering::new(local.idsn)),
-            local: birth.local,
-            remote: None,
-            rx_numbers: None,
-            tx_start: Offset::ZERO,
-            rx_start: Offset::ZERO,
-            learnt: None,
-            checksum: birth.opts.checksum || birth.offered_checksum,
-            peer_long: true,
+            handshake: Handshake::new(birth.role, endpoint.tuple),
+            numbers: Numbers::new(
+                birth.local.as_ref().map(|local| local.idsn),
+                opts.checksum || birth.offered_checksum,
+            ),
+            keys: Keys {
+                local: birth.local,
+                remote: None,
+                no_joins_to_first: birth.no_joins_to_first,
+            },
             send: SendQueue::new(birth.opts.send_buffer),
-            recv: ReceiveQueue::new(0, crate::api::ReceiveAlgorithm::default()),
-            opts,
-            subflows: Vec::new(),
-            samples: Vec::new(),
-            next_subflow: 0,
-            ended: VecDeque::new(),
-            removed: Vec::new(),
-            controller,
-            manager: birth.manager,
-            announcements: Announcements::default(),
-            outside: Vec::new(),
-            wanted: VecDeque::new(),
-            outbox: VecDeque::new(),
-            established: false,
-            fully_established: false,
-            proof_until: None,
-            admission: subflow::admission::Admission::default(),
-            keyless_data: false,
-            keys_asked: false,
-            no_joins_to_first: birth.no_joins_to_first,
-            offered: false,
-            closed: None,
-            closed_second: false,
-            released: false,
-            bytes_at_release: Offset::ZERO,
-            orphan_until: None,
-            acked_at_release: Offset::ZERO,
-            lonely_until: None,
-            memory_check: None,
-            advance: Advance::new(now),
-            dirty: true,
-            new_one_lost: false,
-            fast_close: None,
-            checksum_failure: None,
-            withheld: None,
-            joined: false,
-            dss_sent: false,
-            final_byte_sent: false,
-            data_fin_after_fallback: false,
-            lost_mappings: 0,
-            recent_acks: RecentAcks::default(),
-            unconfirmed_fallback: None,
-            infinite_from: None,
-            resend_from: None,
-            peer_resends: None,
-            query_sent: false,
-            infinite_mapping_sent: false,
-            infinite_on_bare: false,
             data_timer: DataTimer::default(),
-            repeated_to: None,
-            readable_reported: false,
-            delivered_reported: false,
-            write_blocked: false,
-            writer_has_more: false,
-            delivered_ssn: None,
-            segment_ssn: None,
-            last_payload: now,
-            probes_paused: false,
-            arrivals: Arrivals::new(now),
-            accepted: true,
-            window_permitted: u32::MAX,
+            recv: ReceiveQueue::new(0, crate::api::ReceiveAlgorithm::default()),
+            subflows: Subflows::new(now),
+            paths: Paths {
+                controller,
+                manager: birth.manager,
+                announcements: Announcements::default(),
+                outside: Vec::new(),
+                wanted: VecDeque::new(),
+            },
+            events: Events::default(),
+            fallback: Fallback::new(plain),
+            life: Life::new(now),
+            limits: Limits::new(now),
             schedule: pull::path_view::Schedule::default(),
+            opts,
         };
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
-        let first = Subflow::new(endpoint, tcp, handshake, now);
-        conn.samples.push(first.sample());
-        conn.subflows.push(first);
-        conn.next_subflow = endpoint.id.0.wrapping_add(1);
-        if conn.role == Role::Initiator {
+        conn.subflows
+            .add(Subflow::new(endpoint, tcp, handshake, now));
+        conn.subflows.next_id = endpoint.id.0.wrapping_add(1);
+        if conn.handshake.role == Role::Initiator {
             conn.push_event(EventKind::Opening {
-                tuple: conn.first,
+                tuple: conn.handshake.first,
                 token: conn.token(),
             });
         }
@@ -333,75 +192,75 @@ impl Conn {
     }
 
     fn push_event(&mut self, kind: EventKind) {
-        self.controller.on_event(&kind);
-        self.outbox.push_back(kind);
+        self.paths.controller.on_event(&kind);
+        self.events.outbox.push_back(kind);
     }
 
     /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
-        self.outbox.pop_front().or_else(|| {
-            let number = self.manager.as_mut()?.poll_decision()?;
+        self.events.outbox.pop_front().or_else(|| {
+            let number = self.paths.manager.as_mut()?.poll_decision()?;
             Some(EventKind::Decided { number })
         })
     }
 
     /// A subflow that the path manager wants opened.
     pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
-        self.wanted.pop_front()
+        self.paths.wanted.pop_front()
     }
 
     /// Subflows removed since the last call.
     pub(crate) fn take_removed(&mut self) -> Vec<RemovedSubflow> {
-        core::mem::take(&mut self.removed)
+        core::mem::take(&mut self.subflows.removed)
     }
 
     pub(crate) fn was_removed(&self) -> bool {
-        !self.removed.is_empty()
+        !self.subflows.removed.is_empty()
     }
 
     /// The stack has nothing to take from it: no event, no subflow removed or wanted, nothing learnt.
     pub(crate) fn is_settled(&self) -> bool {
-        self.outbox.is_empty()
-            && self.removed.is_empty()
-            && self.wanted.is_empty()
-            && self.learnt.is_none()
-            && !self.controller.has_orders()
+        self.events.outbox.is_empty()
+            && self.subflows.removed.is_empty()
+            && self.paths.wanted.is_empty()
+            && self.handshake.learnt.is_none()
+            && !self.paths.controller.has_orders()
     }
 
     /// It is closed, by whatever cause.
     pub(crate) fn has_ended(&self) -> bool {
-        self.closed.is_some()
+        self.life.closed.is_some()
     }
 
     /// Our token, while Multipath TCP is possible.
     pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
-        self.local.as_ref().map(|local| local.token)
+        self.keys.local.as_ref().map(|local| local.token)
     }
 
     pub(crate) fn is_established(&self) -> bool {
-        self.established
+        self.handshake.is_established()
     }
 
     pub(crate) fn first_tuple(&self) -> FourTuple {
-        self.first
+        self.handshake.first
     }
 
     pub(crate) fn offered(&self) -> bool {
-        self.offered
+        self.life.offered
     }
 
     pub(crate) fn set_offered(&mut self) {
-        self.offered = true;
+        self.life.offered = true;
     }
 
     /// The application closed it.
     pub(crate) fn is_released(&self) -> bool {
-        self.released
+        self.life.released
     }
 
     /// It ended and has no subflow any more.
     pub(crate) fn is_dead(&self) -> bool {
-        self.closed.is_some() && self.subflows.is_empty()
+        self.life.closed.is_some() && self.subflows.is_empty()
     }
 
     /// Something may be sent now that the last poll did not see.
@@ -421,25 +280,28 @@ impl Conn {
             IcmpOutcome::MtuReduced => cx.count.icmp_accepted += 1,
             IcmpOutcome::Unreachable => {
                 cx.count.icmp_accepted += 1;
-                if self.role == Role::Initiator && !self.established {
+                if self.handshake.role == Role::Initiator && !self.handshake.is_established() {
                     self.push_event(EventKind::Unreachable);
                 }
                 self.on_unreachable(i, cx);
             }
             IcmpOutcome::Refused => {
                 cx.count.icmp_accepted += 1;
-                self.subflows[i].end.get_or_insert(SubflowEnd::Unreachable);
+                self.subflows[i]
+                    .closing
+                    .end
+                    .get_or_insert(SubflowEnd::Unreachable);
             }
         }
     }
 
     /// Neither the application nor the network needs it any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.released && self.closed.is_some() && self.subflows.is_empty()
+        self.life.released && self.life.closed.is_some() && self.subflows.is_empty()
     }
 
     fn refresh_sample(&mut self, i: usize) {
-        self.samples[i] = self.subflows[i].sample();
+        self.subflows.samples[i] = self.subflows[i].sample();
     }
 
     fn count_fallback(&mut self, cause: FallbackCause, cx: &mut Cx<'_>) {
@@ -457,9 +319,14 @@ impl Conn {
         self.push_event(EventKind::FellBack(cause));
     }
 
+    /// Something outside of it changed: all its subflows are to be checked.
+    pub(crate) fn mark_dirty(&mut self) {
+        self.subflows.dirty = true;
+    }
+
     /// Reconciles everything that an input may have affected.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
-        self.dirty = true;
+        self.subflows.dirty = true;
         self.after_data(cx);
     }
 
@@ -468,7 +335,7 @@ impl Conn {
     pub(crate) fn after_data(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx.now);
         self.advance_end(cx);
-        if core::mem::take(&mut self.dirty) {
+        if core::mem::take(&mut self.subflows.dirty) {
             self.answer_fins();
             self.remove_closed(cx);
             self.update_probe_intervals(cx);
@@ -478,17 +345,21 @@ impl Conn {
         self.free_sent(cx);
         self.follow_manager(cx);
         self.steer(cx);
-        if self.write_blocked && (self.send.room_is_worth_telling() || self.is_short_of_data()) {
-            self.write_blocked = false;
+        if self.events.write_blocked
+            && (self.send.room_is_worth_telling() || self.is_short_of_data())
+        {
+            self.events.write_blocked = false;
             self.push_event(EventKind::Writable);
         }
-        if !self.delivered_reported && self.end_is_acked() {
-            self.delivered_reported = true;
+        if !self.events.delivered_reported && self.end_is_acked() {
+            self.events.delivered_reported = true;
             self.push_event(EventKind::Delivered);
         }
         self.arm_data_timer(cx.now);
-        if self.memory_check.is_none() && (self.send.idles_large() || self.recv.idles_large()) {
-            self.memory_check = Some(cx.now + IDLE);
+        if self.limits.memory_check.is_none()
+            && (self.send.idles_large() || self.recv.idles_large())
+        {
+            self.limits.memory_check = Some(cx.now + IDLE);
         }
     }
 
@@ -512,20 +383,25 @@ impl Conn {
             return;
         }
         let una = self.send.una();
-        let held = self.subflows.iter().filter_map(|sf| sf.tx.lowest()).min();
+        let held = self
+            .subflows
+            .iter()
+            .filter_map(|sf| sf.maps.tx.lowest())
+            .min();
         self.send.free(held);
         if self.send.pinned() <= u64::from(self.send.capacity()) {
             return;
         }
         for sf in &mut self.subflows {
             let parts: Vec<_> = sf
+                .maps
                 .tx
                 .iter()
                 .filter(|m| m.at < una && self.send.holds(m.at))
                 .map(|m| (m.at, self.send.copy_out(m.at..m.at + u64::from(m.len))))
                 .collect();
             for (at, bytes) in parts {
-                sf.retain(at, bytes);
+                sf.maps.retain(at, bytes);
             }
         }
         self.send.free(None);
@@ -534,15 +410,15 @@ impl Conn {
     /// Takes bytes of the application; where memory is short, not many more than what is in flight.
     pub(crate) fn write(&mut self, bytes: &[u8], tight: bool) -> Result<usize, StackError> {
         self.send.set_frugal(tight);
-        if let Some(cause) = self.closed {
+        if let Some(cause) = self.life.closed {
             return Err(error_of(cause));
         }
         if self.send.fin != FinState::Open {
             return Err(StackError::InvalidState);
         }
         let n = self.send.write(bytes);
-        self.writer_has_more = n < bytes.len();
-        self.write_blocked |= self.writer_has_more;
+        self.send.writer_has_more = n < bytes.len();
+        self.events.write_blocked |= self.send.writer_has_more;
         Ok(n)
     }
 
@@ -557,15 +433,15 @@ impl Conn {
         let n = self.recv.read(out);
         if n > 0 {
             if self.recv.readable() == 0 {
-                self.readable_reported = false;
+                self.events.readable_reported = false;
             }
             return Ok(Some(n));
         }
-        self.readable_reported = false;
+        self.events.readable_reported = false;
         if self.recv.finished() {
             return Ok(None);
         }
-        match self.closed {
+        match self.life.closed {
             None => Ok(Some(0)),
             Some(CloseCause::Finished) => Ok(None),
             Some(cause) => Err(error_of(cause)),
@@ -577,7 +453,7 @@ impl Conn {
     pub(crate) fn reading_marks_dirty(&mut self, now: Instant) -> bool {
         self.note_advance(now);
         self.advertise_window();
-        self.wants_poll(now) || (self.memory_check.is_none() && self.recv.idles_large())
+        self.wants_poll(now) || (self.limits.memory_check.is_none() && self.recv.idles_large())
     }
 }
 

@@ -10,8 +10,9 @@ use crate::conn::failover::stale::REPLACED_AFTER;
 use crate::conn::send::data_rto::Outstanding;
 use crate::conn::send::queue::FinState;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::probe::PATIENCE;
-use crate::conn::subflow::{HandshakeState, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
@@ -45,7 +46,7 @@ impl Conn {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
         let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
-        let sure = at_once && !carrying().any(|sf| sf.option_loss.ongoing);
+        let sure = at_once && !carrying().any(|sf| sf.evidence.option_loss.ongoing);
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
@@ -85,31 +86,32 @@ impl Conn {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut soonest = Soonest::default();
         soonest.consider(self.data_timer.deadline());
-        let announcing = self.announcements.deadline();
+        let announcing = self.paths.announcements.deadline();
         soonest.consider(announcing.filter(|_| self.may_announce()));
-        soonest.consider(self.manager.as_ref().and_then(pm::Manager::deadline));
-        soonest.consider(self.controller.deadline());
-        soonest.consider(self.orphan_until);
-        soonest.consider(self.lonely_until);
-        soonest.consider(self.memory_check);
-        soonest.consider(self.proof_until);
-        soonest.consider(self.admission.deadline());
-        soonest.consider(self.fast_close.map(|wait| wait.deadline()));
+        soonest.consider(self.paths.manager.as_ref().and_then(pm::Manager::deadline));
+        soonest.consider(self.paths.controller.deadline());
+        soonest.consider(self.life.orphan_until);
+        soonest.consider(self.life.lonely_until);
+        soonest.consider(self.limits.memory_check);
+        soonest.consider(self.handshake.proof_until);
+        soonest.consider(self.subflows.admission.deadline());
+        soonest.consider(self.life.fast_close.map(|wait| wait.deadline()));
         soonest.consider(
-            self.checksum_failure
+            self.fallback
+                .checksum_failure
                 .map(|checksum_failure| checksum_failure.deadline()),
         );
         for sf in &self.subflows {
-            soonest.consider(sf.held_unmapped.as_ref().map(|held| held.deadline()));
+            soonest.consider(sf.unmapped.held.as_ref().map(|held| held.deadline()));
             soonest.consider(sf.tcp.deadline());
-            soonest.consider(sf.probe_until);
-            soonest.consider(sf.option_retry_at);
-            soonest.consider(sf.plain_probe.deadline());
-            soonest.consider(sf.fin_waits);
-            soonest.consider(sf.acked_by.deadline());
-            soonest.consider(sf.receiver_probe.deadline());
-            soonest.consider(sf.signal_deadline());
-            if let HandshakeState::JoinAck { repeat_at, .. } = sf.handshake {
+            soonest.consider(sf.liveness.probe_until);
+            soonest.consider(sf.handshake.option_retry_at);
+            soonest.consider(sf.handshake.plain_probe.deadline());
+            soonest.consider(sf.closing.fin_waits);
+            soonest.consider(sf.evidence.acked_by.deadline());
+            soonest.consider(sf.liveness.receiver_probe.deadline());
+            soonest.consider(sf.signals.deadline());
+            if let HandshakeState::JoinAck { repeat_at, .. } = sf.handshake.state {
                 soonest.consider(Some(repeat_at));
             }
         }
@@ -127,11 +129,11 @@ impl Conn {
                 self.on_subflow_timeout(i, cx);
             }
         }
-        for sf in &mut self.subflows {
-            if sf.signal_deadline().is_some_and(|at| at <= cx.now) {
-                sf.signals_welcome();
+        for sf in &mut self.subflows.list {
+            if sf.signals.deadline().is_some_and(|at| at <= cx.now) {
+                sf.signals.on_advance();
             }
-            self.dirty |= sf.fin_waits.take_if(|at| *at <= cx.now).is_some();
+            self.subflows.dirty |= sf.closing.fin_waits.take_if(|at| *at <= cx.now).is_some();
         }
         self.proof_due(cx);
         self.option_retry_due(cx);
@@ -153,13 +155,13 @@ impl Conn {
                 self.on_data_timeout(cx);
             }
         }
-        if self.memory_check.is_some_and(|at| at <= cx.now) {
-            self.memory_check = None;
+        if self.limits.memory_check.is_some_and(|at| at <= cx.now) {
+            self.limits.memory_check = None;
             self.send.release_idle();
             self.recv.release_idle();
         }
-        if self.lonely_until.is_some_and(|until| until <= cx.now) {
-            self.lonely_until = None;
+        if self.life.lonely_until.is_some_and(|until| until <= cx.now) {
+            self.life.lonely_until = None;
             self.finish(CloseCause::NoSubflow, cx);
             // Joins that are under way come too late.
             for i in 0..self.subflows.len() {
@@ -183,7 +185,7 @@ impl Conn {
             self.proof_overdue(i, cx);
             self.on_handshake_timeout(i, cx);
             // Where nothing was ever acknowledged, the path may drop data with options, which a join does not change.
-            let worked = self.send.una() > self.tx_start;
+            let worked = self.send.una() > self.numbers.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.wants_replacement(i, cx);
             }
@@ -207,7 +209,7 @@ impl Conn {
                 | DeadCause::UserTimeout
                 | DeadCause::SynTimeout => SubflowEnd::TimedOut,
             };
-            self.subflows[i].end.get_or_insert(end);
+            self.subflows[i].closing.end.get_or_insert(end);
         }
         self.refresh_sample(i);
     }
@@ -215,7 +217,7 @@ impl Conn {
     /// A segment arrived on a subflow that carries data since the data-level timer was started.
     fn was_heard_meanwhile(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        let since = sf.receiver_probe.last_received();
+        let since = sf.liveness.receiver_probe.last_received();
         sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
     }
 
@@ -230,21 +232,22 @@ impl Conn {
         let last_payload = self
             .data_timer
             .began()
-            .is_some_and(|began| self.last_payload > began);
+            .is_some_and(|began| self.subflows.watch.last_payload > began);
         let last = last.filter(|_| self.recv.finished() || !last_payload);
         // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
         // could follow it: neither data, nor our answer if the peer falls back.
-        let sent = self.send.end() > self.tx_start;
-        let others = self.joined || self.is_proving();
+        let sent = self.send.end() > self.numbers.tx_start;
+        let others = self.subflows.joined || self.is_proving();
         let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
         // A peer that may lack our keys would take it for the end of a TCP connection.
-        let known =
-            |i: &usize| self.subflows[*i].data_was_acked || self.subflows[*i].data_came_mapped;
+        let known = |i: &usize| {
+            self.subflows[*i].evidence.data_was_acked || self.subflows[*i].evidence.data_came_mapped
+        };
         if let Some(i) = last
             .filter(known)
-            .filter(|_| self.checksum_failure.is_none())
+            .filter(|_| self.fallback.checksum_failure.is_none())
         {
-            self.subflows[i].finish = true;
+            self.subflows[i].closing.finish = true;
         }
     }
 
@@ -255,11 +258,12 @@ impl Conn {
         let last_payload = || {
             self.data_timer
                 .began()
-                .is_some_and(|at| self.last_payload > at)
+                .is_some_and(|at| self.subflows.watch.last_payload > at)
         };
         let due = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
-        let settled =
-            self.checksum_failure.is_none() && !self.fallback_undecided() && !self.is_proving();
+        let settled = self.fallback.checksum_failure.is_none()
+            && !self.fallback_undecided()
+            && !self.is_proving();
         // The other direction continues while the peer's data arrives.
         let receiving = !self.recv.finished() && last_payload();
         if !due || !settled || receiving {
@@ -267,16 +271,18 @@ impl Conn {
         }
         for i in 0..self.subflows.len() {
             // A peer that may lack our keys would take it for the end of a TCP connection.
-            let known = self.subflows[i].data_was_acked || self.subflows[i].data_came_mapped;
-            self.subflows[i].finish |= (known || self.joined) && self.was_heard_meanwhile(i);
+            let known = self.subflows[i].evidence.data_was_acked
+                || self.subflows[i].evidence.data_came_mapped;
+            self.subflows[i].closing.finish |=
+                (known || self.subflows.joined) && self.was_heard_meanwhile(i);
         }
     }
 
     /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
     /// shows on which ones the peer responds. // rfc8684:F2
     fn probe_where_fin_is_unanswered(&mut self, now: Instant) {
-        let others = self.joined && !self.fallback_undecided();
-        if others && self.send.end() > self.tx_start && self.send.lacks_fin_only() {
+        let others = self.subflows.joined && !self.fallback_undecided();
+        if others && self.send.end() > self.numbers.tx_start && self.send.lacks_fin_only() {
             self.ask_all(now);
         }
     }
@@ -292,7 +298,9 @@ impl Conn {
         let patience = self.opts.user_timeout.unwrap_or(PATIENCE);
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            let silent = cx.now.since(since.max(sf.receiver_probe.last_received()));
+            let silent = cx
+                .now
+                .since(since.max(sf.liveness.receiver_probe.last_received()));
             if !(sf.carries_data() && self.send.lacks_fin_only()) {
                 continue;
             }
@@ -315,8 +323,8 @@ impl Conn {
         let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
         for sf in self.subflows.iter_mut().filter(asked) {
             sf.tcp.probe_liveness(now);
-            if again && sf.receiver_probe.last_received() < began {
-                sf.receiver_probe.probe_now(now);
+            if again && sf.liveness.receiver_probe.last_received() < began {
+                sf.liveness.receiver_probe.probe_now(now);
             }
         }
     }
@@ -339,7 +347,7 @@ impl Conn {
             // rfc8684:F2
             let half_closed = |sf: &Subflow| {
                 let sent = matches!(sf.tcp.state(), State::FinWait1 | State::FinWait2);
-                sent && sf.reset_with.is_none()
+                sent && sf.closing.reset_with.is_none()
             };
             let told = |sf: &&mut Subflow| sf.carries_data() || half_closed(sf);
             for sf in self.subflows.iter_mut().filter(told) {

@@ -5,3 +5,14 @@ pub(in crate::conn) const KEEP: usize = 64 * 1024;
 
 /// The unit in which memory is taken from an operating system, where large allocations begin as nothing but addresses.
 pub(in crate::conn) const PAGE: usize = 4096;
+
+use manypath_wire::seq::Ssn;
+
+/// What holds for the segment that is being processed, and for nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SegmentCx {
+    /// SSN of its payload, if it has some.
+    pub(in crate::conn) ssn: Option<Ssn>,
+    /// SSN of its in-order payload, while that is processed.
+    pub(in crate::conn) delivered: Option<Ssn>,
+}

@@ -66,11 +66,7 @@ impl Stack {
         f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> Result<R, StackError>,
     ) -> Result<R, StackError> {
         let entry = self.conns.at_mut(slot).ok_or(StackError::NoSuchHandle)?;
-        let mut cx = Cx {
-            now: self.now,
-            count: &mut self.counters,
-            rng: &mut self.rng,
-        };
+        let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
         f(&mut entry.conn, &mut cx)
     }
 
@@ -141,7 +137,11 @@ impl Stack {
             None => PortChoice::Like(first.local.port()),
         };
         let local_id = self.on_slot(slot, |conn, _| {
-            let manager = conn.manager.as_mut().ok_or(StackError::InvalidState)?;
+            let manager = conn
+                .paths
+                .manager
+                .as_mut()
+                .ok_or(StackError::InvalidState)?;
             manager.local_id(iface, local).ok_or(StackError::TooMany)
         })?;
         let create = pm::Create {

@@ -110,6 +110,7 @@ impl Stack {
         let entry = self.conns.get(id.0).ok_or(StackError::NoSuchHandle)?;
         Ok(entry
             .conn
+            .paths
             .manager
             .as_ref()
             .map(|manager| manager.log().copied().collect())

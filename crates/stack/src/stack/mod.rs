@@ -308,11 +308,7 @@ impl Stack {
         f: impl FnOnce(&mut Entry, &mut Cx<'_>) -> R,
     ) -> Option<R> {
         let entry = self.conns.at_mut(slot)?;
-        let mut cx = Cx {
-            now: self.now,
-            count: &mut self.counters,
-            rng: &mut self.rng,
-        };
+        let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
         let result = f(entry, &mut cx);
         self.settle(slot);
         Some(result)
@@ -321,7 +317,8 @@ impl Stack {
     /// A connection was changed, and what follows from that is left to its next turn.
     fn stir(&mut self, slot: u32) {
         if let Some(entry) = self.conns.at_mut(slot) {
-            (entry.stirred, entry.conn.dirty) = (true, true);
+            entry.stirred = true;
+            entry.conn.mark_dirty();
             self.enqueue(slot);
         }
     }
@@ -458,13 +455,10 @@ impl Stack {
                 });
             } else {
                 // The listener was closed in the meantime: nobody will ever accept it.
-                let mut cx = Cx {
-                    now: self.now,
-                    count: &mut self.counters,
-                    rng: &mut self.rng,
-                };
+                let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
                 entry.conn.release_and_abort(&mut cx);
-                (entry.stirred, entry.conn.dirty) = (true, true);
+                entry.stirred = true;
+                entry.conn.mark_dirty();
             }
         }
     }

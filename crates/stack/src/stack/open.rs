@@ -331,6 +331,7 @@ impl Stack {
             return;
         }
         let local_id = conn
+            .paths
             .manager
             .as_mut()
             .and_then(|manager| manager.local_id(iface, path.addr));
@@ -409,11 +410,7 @@ impl Stack {
             let Some(entry) = self.conns.at_mut(slot) else {
                 return;
             };
-            let mut cx = Cx {
-                now: self.now,
-                count: &mut self.counters,
-                rng: &mut self.rng,
-            };
+            let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
             entry.conn.tell_manager(
                 pm::Event::CreateFailed {
                     create: *create,
@@ -509,11 +506,7 @@ impl Stack {
         }
         self.leave_time_wait(&endpoint.tuple);
         if let Some(entry) = self.conns.at_mut(slot) {
-            let mut cx = Cx {
-                now: self.now,
-                count: &mut self.counters,
-                rng: &mut self.rng,
-            };
+            let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
             entry.conn.add_subflow(endpoint, tcp, handshake, &mut cx);
             self.stir(slot);
         }

@@ -94,11 +94,7 @@ impl Stack {
             let Some(entry) = self.conns.at_mut(slot) else {
                 return Turn::Done;
             };
-            let mut cx = Cx {
-                now: self.now,
-                count: &mut self.counters,
-                rng: &mut self.rng,
-            };
+            let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
             let stirred = core::mem::take(&mut entry.stirred);
             if stirred {
                 entry.conn.after_data(&mut cx);

@@ -27,13 +27,13 @@ impl Conn {
 
     fn is_nat_expired(&self, i: usize, now: Instant) -> bool {
         let old = &self.subflows[i];
-        let Some(since) = old.stale_since.filter(|_| old.carries_data()) else {
+        let Some(since) = old.liveness.stale_since.filter(|_| old.carries_data()) else {
             return false;
         };
         // The newer subflow came up while the old one was stale; whether it is stale itself by now does not matter, for it may be
         // so before it carries data.
         let proves = |new: &Subflow| {
-            new.opened > since && new.was_up() && new.carries_data() && same_path(old, new)
+            new.stats.opened > since && new.was_up() && new.carries_data() && same_path(old, new)
         };
         now.since(since) >= PATIENCE && self.subflows.iter().any(proves)
     }

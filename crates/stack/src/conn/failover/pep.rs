@@ -18,9 +18,9 @@ impl Conn {
     pub(crate) fn on_ack_without_data_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.data_rto();
         let sf = &mut self.subflows[i];
-        if sf.acked_by == AckedBy::Peer {
+        if sf.evidence.acked_by == AckedBy::Peer {
             let data_ack_seen = false;
-            sf.acked_by = AckedBy::Unknown {
+            sf.evidence.acked_by = AckedBy::Unknown {
                 until,
                 data_ack_seen,
             };
@@ -31,18 +31,18 @@ impl Conn {
     pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            if sf.acked_by.deadline().is_none_or(|at| at > cx.now) {
+            if sf.evidence.acked_by.deadline().is_none_or(|at| at > cx.now) {
                 continue;
             }
             let una = self.send.una();
-            let arrived = sf.first_end.is_some_and(|end| una >= end);
-            match sf.acked_by.at_the_end(arrived) {
+            let arrived = sf.evidence.first_end.is_some_and(|end| una >= end);
+            match sf.evidence.acked_by.at_the_end(arrived) {
                 Some(proxy) => {
-                    sf.acked_by = proxy;
+                    sf.evidence.acked_by = proxy;
                     cx.count.subflow_proxied += 1;
                 }
                 None => {
-                    sf.acked_by = AckedBy::Peer;
+                    sf.evidence.acked_by = AckedBy::Peer;
                     if self.is_left(i) {
                         // No other carries its data.
                         self.options_stopped(i, FallbackCause::OptionsLost, cx);

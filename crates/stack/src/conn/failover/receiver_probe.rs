@@ -22,20 +22,20 @@ impl Conn {
     /// A segment of the peer arrived on a subflow, perhaps with payload.
     pub(crate) fn on_received(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        let revived = sf.receiver_probe.on_received(cx.now);
+        let revived = sf.liveness.receiver_probe.on_received(cx.now);
         if revived {
-            sf.potentially_failed = false;
-            self.dirty = true;
+            sf.liveness.potentially_failed = false;
+            self.subflows.dirty = true;
             self.refresh_sample(i);
             self.retransmit_siblings_now(i, cx);
         }
         if !payload {
             return;
         }
-        self.last_payload = cx.now;
-        let receiver_probe = &mut self.subflows[i].receiver_probe;
+        self.subflows.watch.last_payload = cx.now;
+        let receiver_probe = &mut self.subflows[i].liveness.receiver_probe;
         (receiver_probe.answered, receiver_probe.brought) = (0, true);
-        let due = receiver_probe.look_at.is_none() || self.probes_paused;
+        let due = receiver_probe.look_at.is_none() || self.subflows.watch.paused;
         if due && self.may_replace() {
             self.begin_to_watch(cx.now);
         }
@@ -44,10 +44,10 @@ impl Conn {
     /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
     /// moves the moment of the next probe, not the timer.
     fn begin_to_watch(&mut self, now: Instant) {
-        self.probes_paused = false;
+        self.subflows.watch.paused = false;
         for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
             let look_at = now + sf.tcp.rto().times(2);
-            sf.receiver_probe.look_at.get_or_insert(look_at);
+            sf.liveness.receiver_probe.look_at.get_or_insert(look_at);
         }
     }
 
@@ -58,13 +58,19 @@ impl Conn {
         if self.opts.path_manager != PathManager::Passive {
             let sf = &mut self.subflows[i];
             let at = cx.now + sf.tcp.rto().times(UNSPOKEN);
-            (sf.receiver_probe.probe_wanted, sf.receiver_probe.look_at) = (true, Some(at));
+            (
+                sf.liveness.receiver_probe.probe_wanted,
+                sf.liveness.receiver_probe.look_at,
+            ) = (true, Some(at));
         }
     }
 
     /// Joins are allowed from now on. Payload that arrived before did not arm the checks.
     pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
-        let came = self.subflows.iter().any(|sf| sf.receiver_probe.brought);
+        let came = self
+            .subflows
+            .iter()
+            .any(|sf| sf.liveness.receiver_probe.brought);
         if came && self.may_replace() {
             self.begin_to_watch(now);
         }
@@ -79,7 +85,7 @@ impl Conn {
     fn probe_where(&mut self, now: Instant, concerned: impl Fn(&Self, usize) -> bool) {
         for j in 0..self.subflows.len() {
             if self.subflows[j].answers() && concerned(self, j) {
-                self.subflows[j].receiver_probe.probe_now(now);
+                self.subflows[j].liveness.receiver_probe.probe_now(now);
             }
         }
     }
@@ -88,7 +94,7 @@ impl Conn {
     /// is not answered, and a pure receiver would wait for ever: the subflow is probed.
     pub(crate) fn probe_after_reset(&mut self, i: usize, now: Instant) {
         if self.subflows[i].carries_data() && self.may_replace() {
-            self.subflows[i].receiver_probe.probe_now(now);
+            self.subflows[i].liveness.receiver_probe.probe_now(now);
         }
     }
 
@@ -102,10 +108,10 @@ impl Conn {
         now: Instant,
     ) {
         for sf in &mut self.subflows {
-            let unheard = sf.receiver_probe.last_received < since && sf.answers();
-            if unheard || sf.receiver_probe.unresponsive {
-                sf.receiver_probe.token_unknown |= token_unknown;
-                sf.receiver_probe.probe_now(now);
+            let unheard = sf.liveness.receiver_probe.last_received < since && sf.answers();
+            if unheard || sf.liveness.receiver_probe.unresponsive {
+                sf.liveness.receiver_probe.token_unknown |= token_unknown;
+                sf.liveness.receiver_probe.probe_now(now);
             }
         }
     }
@@ -118,29 +124,32 @@ impl Conn {
     /// A segment arrived on the subflow within a time-out before `since`, or after.
     pub(crate) fn received_lately(&self, j: usize, since: Instant) -> bool {
         let sf = &self.subflows[j];
-        sf.receiver_probe.last_received + sf.tcp.rto() >= since
+        sf.liveness.receiver_probe.last_received + sf.tcp.rto() >= since
     }
 
     /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
     fn probe_reason(&self, i: usize, now: Instant) -> Reason {
-        let nobody_delivers = self.last_payload <= self.subflows[i].receiver_probe.last_received;
-        match self.manager.as_ref().map(|manager| manager.ledger()) {
+        let nobody_delivers = self.subflows.watch.last_payload
+            <= self.subflows[i].liveness.receiver_probe.last_received;
+        match self.paths.manager.as_ref().map(|manager| manager.ledger()) {
             Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
             Some(ledger)
                 if nobody_delivers && self.speaks_for_the_path(i) && ledger.has_free_pair(now) =>
             {
                 Reason::FreePair
             }
-            Some(_) if self.subflows.len() == 1 && self.subflows[i].receiver_probe.brought => {
+            Some(_)
+                if self.subflows.len() == 1 && self.subflows[i].liveness.receiver_probe.brought =>
+            {
                 Reason::Lone
             }
-            _ => Reason::Elsewhere(self.last_payload),
+            _ => Reason::Elsewhere(self.subflows.watch.last_payload),
         }
     }
 
     /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
     fn speaks_for_the_path(&self, i: usize) -> bool {
-        let heard = |j: usize| self.subflows[j].receiver_probe.last_received;
+        let heard = |j: usize| self.subflows[j].liveness.receiver_probe.last_received;
         let mut others =
             (0..self.subflows.len()).filter(|j| *j != i && self.subflows[*j].answers());
         let is_behind = |j: usize| (heard(j), i) < (heard(i), j);
@@ -163,31 +172,38 @@ impl Conn {
     pub(crate) fn receiver_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            if sf.receiver_probe.look_at.is_none_or(|at| at > cx.now) {
+            if sf
+                .liveness
+                .receiver_probe
+                .look_at
+                .is_none_or(|at| at > cx.now)
+            {
                 continue;
             }
-            sf.receiver_probe.look_at = None;
+            sf.liveness.receiver_probe.look_at = None;
             // Data in flight shows by itself whether the path works.
             if sf.is_stale() || !sf.carries_data() || sf.tcp.has_outstanding() {
-                self.probes_paused = true;
+                self.subflows.watch.paused = true;
                 continue;
             }
             let rto = sf.tcp.rto();
             let why = self.probe_reason(i, cx.now);
             let sf = &mut self.subflows[i];
-            match sf.receiver_probe.step(cx.now, why, rto) {
-                Step::Wait(until) => sf.receiver_probe.look_at = Some(until),
+            match sf.liveness.receiver_probe.step(cx.now, why, rto) {
+                Step::Wait(until) => sf.liveness.receiver_probe.look_at = Some(until),
                 Step::Ask => {
-                    sf.receiver_probe.unanswered = sf.receiver_probe.unanswered.saturating_add(1);
-                    sf.receiver_probe.asked_at = cx.now;
-                    sf.receiver_probe.probe_wanted &= !sf.receiver_probe.unresponsive;
-                    sf.receiver_probe.look_at = Some(cx.now + rto);
+                    sf.liveness.receiver_probe.unanswered =
+                        sf.liveness.receiver_probe.unanswered.saturating_add(1);
+                    sf.liveness.receiver_probe.asked_at = cx.now;
+                    sf.liveness.receiver_probe.probe_wanted &=
+                        !sf.liveness.receiver_probe.unresponsive;
+                    sf.liveness.receiver_probe.look_at = Some(cx.now + rto);
                     sf.tcp.probe_liveness(cx.now);
                     cx.count.subflow_asked += 1;
                 }
                 Step::GiveUp => {
-                    sf.receiver_probe.becomes_unresponsive(cx.now);
-                    sf.potentially_failed = true;
+                    sf.liveness.receiver_probe.becomes_unresponsive(cx.now);
+                    sf.liveness.potentially_failed = true;
                     cx.count.subflow_deaf += 1;
                     self.refresh_sample(i);
                     self.wants_replacement(i, cx);
@@ -197,13 +213,13 @@ impl Conn {
                 // an unknown token.
                 Step::End
                     if self.fallback.is_multipath()
-                        && (self.subflows[i].receiver_probe.token_unknown
+                        && (self.subflows[i].liveness.receiver_probe.token_unknown
                             || self.another_was_up(i)) =>
                 {
                     cx.count.subflow_timed_out += 1;
                     self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
                 }
-                Step::Rest | Step::End => self.probes_paused = true,
+                Step::Rest | Step::End => self.subflows.watch.paused = true,
             }
         }
     }

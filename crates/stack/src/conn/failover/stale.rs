@@ -75,9 +75,9 @@ impl Conn {
     /// subflow without a Data ACK so far, as long as options are known to pass on another one.
     pub(in crate::conn) fn excluded_for(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
-        let proven = |sf: &Subflow| sf.data_was_acked && sf.carries_data() && sf.answers();
+        let proven = |sf: &Subflow| sf.evidence.data_was_acked && sf.carries_data() && sf.answers();
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
-        if self.new_one_lost && others().any(proven) {
+        if self.subflows.new_one_lost && others().any(proven) {
             others()
                 .filter(|sf| !proven(sf))
                 .for_each(|sf| not_on.insert(sf.id()));
@@ -90,10 +90,10 @@ impl Conn {
     /// all are cancelled. // rfc8684:R4
     pub(crate) fn becomes_potentially_failed(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if !sf.carries_data() || sf.is_stale() || sf.potentially_failed {
+        if !sf.carries_data() || sf.is_stale() || sf.liveness.potentially_failed {
             return;
         }
-        sf.potentially_failed = true;
+        sf.liveness.potentially_failed = true;
         cx.count.subflow_suspect += 1;
         self.refresh_sample(i);
         if self.has_responsive() {
@@ -120,7 +120,7 @@ impl Conn {
             return;
         }
         let sf = &mut self.subflows[i];
-        sf.stale_since = Some(cx.now);
+        sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
         self.refresh_sample(i);
         if self.has_responsive() {
@@ -142,9 +142,13 @@ impl Conn {
         let healthy = self.has_responsive();
         let sf = &mut self.subflows[i];
         let was_stale = sf.is_stale();
-        (sf.stale_since, sf.potentially_failed, sf.reinjected_below) = (None, false, None);
+        (
+            sf.liveness.stale_since,
+            sf.liveness.potentially_failed,
+            sf.reinjection.reinjected_below,
+        ) = (None, false, None);
         sf.tcp.set_probe_interval(cx.now, None);
-        let told = core::mem::take(&mut sf.reported_unresponsive);
+        let told = core::mem::take(&mut sf.liveness.reported_unresponsive);
         let only_late = !sf.tcp.in_recovery();
         let subflow = sf.id();
         cx.count.subflow_recovered += u64::from(was_stale);
@@ -179,7 +183,10 @@ impl Conn {
     /// other direction alone, so this happens at most once per time-out.
     pub(crate) fn on_peer_alive(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let lately = sf.retried_at.is_some_and(|at| cx.now < at + sf.tcp.rto());
+        let lately = sf
+            .liveness
+            .retried_at
+            .is_some_and(|at| cx.now < at + sf.tcp.rto());
         if sf.is_stale() && !lately {
             self.retransmit_now(i, cx);
         }
@@ -189,7 +196,7 @@ impl Conn {
     pub(crate) fn retransmit_now(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_hint(cx.now) {
-            sf.retried_at = Some(cx.now);
+            sf.liveness.retried_at = Some(cx.now);
             cx.count.subflow_hinted += 1;
         }
     }
@@ -203,7 +210,7 @@ impl Conn {
                 let interval = probe_interval(question, self.has_responsive(), reads_since);
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
-            if self.subflows[i].reported_unresponsive {
+            if self.subflows[i].liveness.reported_unresponsive {
                 self.watch_replacement(i, cx);
             }
         }
@@ -211,7 +218,7 @@ impl Conn {
 
     /// How long nothing arrived between the addresses of a subflow; `None` while written data lacks its Data ACK.
     fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
-        let heard = |j: usize| self.subflows[j].receiver_probe.last_received();
+        let heard = |j: usize| self.subflows[j].liveness.receiver_probe.last_received();
         let up = self
             .same_addresses(i)
             .filter(|j| self.subflows[*j].was_up());
@@ -224,9 +231,11 @@ impl Conn {
     fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let joining = |j: usize| self.subflows[j].question() == PathProbe::Rejoin;
-        if !sf.is_stale() && !sf.receiver_probe.unresponsive && !self.same_addresses(i).any(joining)
+        if !sf.is_stale()
+            && !sf.liveness.receiver_probe.unresponsive
+            && !self.same_addresses(i).any(joining)
         {
-            self.subflows[i].reported_unresponsive = false;
+            self.subflows[i].liveness.reported_unresponsive = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
@@ -236,8 +245,8 @@ impl Conn {
     /// path, and which carries new data as soon as it works.
     pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.carries_data() && !sf.reported_unresponsive {
-            sf.reported_unresponsive = true;
+        if sf.carries_data() && !sf.liveness.reported_unresponsive {
+            sf.liveness.reported_unresponsive = true;
             let (subflow, silent) = (sf.id(), true);
             self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
@@ -270,7 +279,7 @@ impl Conn {
         let rival = self.same_addresses(i).find(joining);
         match rival {
             Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
-            Some(_) => self.subflows[i].contested = true,
+            Some(_) => self.subflows[i].liveness.contested = true,
             None => {}
         }
     }
@@ -280,28 +289,28 @@ impl Conn {
     pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
         let silent = |&j: &usize| {
             let old = &self.subflows[j];
-            old.carries_data() && (old.reported_unresponsive || old.contested)
+            old.carries_data() && (old.liveness.reported_unresponsive || old.liveness.contested)
         };
         let Some(j) = self.same_addresses(i).find(silent) else {
             return;
         };
         let old = &mut self.subflows[j];
         // A receiver cannot see how much the sender has to retransmit on the old one.
-        let sender = core::mem::take(&mut old.contested);
-        if sender && !old.reported_unresponsive && !old.tcp.in_recovery() {
+        let sender = core::mem::take(&mut old.liveness.contested);
+        if sender && !old.liveness.reported_unresponsive && !old.tcp.in_recovery() {
             self.finish_subflow(i, SubflowEnd::Replaced);
             return;
         }
         let replaced = old.id();
-        self.subflows[i].replaces = Some(replaced);
+        self.subflows[i].liveness.replaces = Some(replaced);
         self.takes_over(i, cx);
     }
 
     /// Ends the subflow that this one replaces, once this one is known to be of use.
     pub(crate) fn takes_over(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        let of_use = sf.data_was_acked || sf.data_came_mapped;
-        let old = sf.replaces.take_if(|_| of_use);
+        let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
+        let old = sf.liveness.replaces.take_if(|_| of_use);
         let Some(j) = old.and_then(|old| self.position(old)) else {
             return;
         };
@@ -317,11 +326,14 @@ impl Conn {
             return;
         }
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        let from = sf.reinjected_below.replace(sf.tcp.snd_nxt_ssn());
+        let from = sf
+            .reinjection
+            .reinjected_below
+            .replace(sf.tcp.snd_nxt_ssn());
         let avoid = Some(sf.id());
         let put_up =
             |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
-        for m in sf.tx.iter().filter(|m| !put_up(m)) {
+        for m in sf.maps.tx.iter().filter(|m| !put_up(m)) {
             let end = m.at + u64::from(m.len);
             if end > una {
                 self.send.reinject(m.at..end, avoid);
@@ -337,7 +349,7 @@ impl Conn {
             return;
         }
         let avoid = Some(self.subflows[i].id());
-        for part in self.subflows[i].subflow_acked_only.take() {
+        for part in self.subflows[i].reinjection.subflow_acked_only.take() {
             self.send.reinject(part, avoid);
         }
     }

@@ -15,15 +15,18 @@ use crate::conn::{Conn, Cx};
 impl Conn {
     /// Whether the last byte has to signal the fallback, before the FIN. // rfc8684:B4,B13
     pub(in crate::conn) fn owes_final_byte(&self) -> bool {
-        let mut living = self.subflows.iter().filter(|sf| sf.reset_with.is_none());
+        let mut living = self
+            .subflows
+            .iter()
+            .filter(|sf| sf.closing.reset_with.is_none());
         let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
         let last = self.send.fin == FinState::Queued && self.send.all_sent();
-        let arrived = sf.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
-        let unsaid =
-            self.fallback.infinite_due() && !(self.infinite_mapping_sent || self.final_byte_sent);
-        let known = self.remote.is_some() && !self.joined;
+        let arrived = sf.maps.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
+        let unsaid = self.fallback.infinite_due()
+            && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);
+        let known = self.keys.remote.is_some() && !self.subflows.joined;
         self.alone_knows() && known && unsaid && last && arrived
     }
 

@@ -16,8 +16,10 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::recv::queue::Placed;
 use crate::conn::send::queue::FinState;
+use crate::conn::subflow::Subflow;
 use crate::conn::subflow::acked_by::AckedBy;
-use crate::conn::subflow::{HandshakeState, Subflow};
+use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SegmentCx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -97,11 +99,11 @@ impl Conn {
             return;
         }
         // The subflow acknowledged these bytes: TCP will not retransmit them.
-        self.subflows[i].rx.clear();
+        self.subflows[i].maps.rx.clear();
         // Rewritten payload may be longer. If this is the stream, the FIN of the subflow marks its end; else the peer repeats its
         // DATA_FIN. // rfc8684:B13
         self.recv.forget_end();
-        self.checksum_failure = Some(ChecksumFailure {
+        self.fallback.checksum_failure = Some(ChecksumFailure {
             subflow: self.subflows[i].id(),
             at: m.at,
             ssn: m.ssn,
@@ -126,13 +128,17 @@ impl Conn {
 
     /// MP_FAIL always has 64 bits. // rfc8684:B6
     fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
-        let dsn = self.rx_numbers?.dsn(at);
+        let dsn = self.numbers.rx?.dsn(at);
         Some(MptcpOption::Fail(Fail { dsn }))
     }
 
     /// Repeats MP_FAIL until it is answered; the acknowledgement that carries it may be lost. // rfc8684:B9
     pub(crate) fn mp_fail_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(checksum_failure) = self.checksum_failure.filter(|f| f.again_at <= cx.now) else {
+        let Some(checksum_failure) = self
+            .fallback
+            .checksum_failure
+            .filter(|f| f.again_at <= cx.now)
+        else {
             return;
         };
         let Some(i) = self.position(checksum_failure.subflow) else {
@@ -140,7 +146,7 @@ impl Conn {
         };
         let rto = self.subflows[i].tcp.rto();
         // The peer receives no options, or sends none any more, or is not received at all: continue as TCP.
-        let bare = self.subflows[i].option_loss.ongoing && !self.joined;
+        let bare = self.subflows[i].evidence.option_loss.ongoing && !self.subflows.joined;
         let bare = bare || checksum_failure.answered;
         let unheard = checksum_failure.sent >= UNANSWERED_FAILS && !checksum_failure.peer_alive;
         if checksum_failure.sent > 0 && bare || unheard {
@@ -153,7 +159,7 @@ impl Conn {
         }
         // Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
         let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNANSWERED_FAILS - 1));
-        self.checksum_failure = Some(ChecksumFailure {
+        self.fallback.checksum_failure = Some(ChecksumFailure {
             again_at: cx.now + pause,
             sent: (checksum_failure.sent + 1).min(MOST_FAILS),
             ..checksum_failure
@@ -167,6 +173,7 @@ impl Conn {
     pub(crate) fn received_while_failing(&mut self, i: usize, again: bool, now: Instant) {
         let sf = &self.subflows[i];
         if let Some(checksum_failure) = self
+            .fallback
             .checksum_failure
             .as_mut()
             .filter(|f| f.subflow == sf.id())
@@ -178,7 +185,7 @@ impl Conn {
     /// Another subflow came up, or recovered, while an MP_FAIL is unanswered. The peer began to use it before it received the MP_FAIL, and
     /// will not answer now (nor do we, see `on_mp_fail`): the failed data is resent there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
-        let Some(checksum_failure) = self.checksum_failure else {
+        let Some(checksum_failure) = self.fallback.checksum_failure else {
             return;
         };
         if let Some(i) = self.position(checksum_failure.subflow) {
@@ -207,15 +214,16 @@ impl Conn {
         cx.count.fail_sent += 1;
         let sf = &mut self.subflows[i];
         sf.signals
+            .queue
             .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
-        sf.signals.push_front(option);
-        sf.signals_welcome();
+        sf.signals.queue.push_front(option);
+        sf.signals.on_advance();
         sf.tcp.force_ack();
     }
 
     /// Drops the held bytes. // rfc8684:B8,B11
     fn give_up_held(&mut self, i: usize, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
-        self.checksum_failure = None;
+        self.fallback.checksum_failure = None;
         self.recv.discard(checksum_failure.subflow);
         self.reset_with_mp_fail(i, checksum_failure.at, cx);
     }
@@ -236,12 +244,12 @@ impl Conn {
         );
         self.placed(placed, bytes.len(), cx);
         if placed == Placed::Stored {
-            let more = checksum_failure.with(bytes.len() as u64, self.delivered_ssn);
+            let more = checksum_failure.with(bytes.len() as u64, cx.segment.delivered);
             let again_at = match checksum_failure.answered {
                 true => cx.now + self.subflows[i].tcp.rto(),
                 false => checksum_failure.again_at,
             };
-            self.checksum_failure = Some(ChecksumFailure { again_at, ..more });
+            self.fallback.checksum_failure = Some(ChecksumFailure { again_at, ..more });
         } else {
             self.give_up_held(i, &checksum_failure, cx);
         }
@@ -254,26 +262,27 @@ impl Conn {
             self.fall_back_as_queried(i, cx);
             return;
         }
-        if self.subflows[i].held_unmapped.is_some() {
+        if self.subflows[i].unmapped.held.is_some() {
             // The answer, or an MP_FAIL about our data.
             self.settle_unmapped(i, cx);
             return;
         }
-        if self.checksum_failure.is_some() && self.awaits_proof() {
+        if self.fallback.checksum_failure.is_some() && self.awaits_proof() {
             // A peer that accepts the join continues there, and so do we.
             return;
         }
-        if self.checksum_failure.is_some() && self.joined {
+        if self.fallback.checksum_failure.is_some() && self.subflows.joined {
             self.on_mp_fail_answered(i, cx);
             return;
         }
-        if self.checksum_failure.is_some() {
+        if self.fallback.checksum_failure.is_some() {
             // The answer: from here on bytes count in subflow order.
             self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
             return;
         }
         let Some(from) = self
-            .tx_numbers
+            .numbers
+            .tx
             .and_then(|numbers| numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()))
         else {
             cx.count.option_unexpected += 1;
@@ -288,19 +297,19 @@ impl Conn {
         }
         let at = self.recv.next();
         let straight = self.is_straight(i);
-        if self.has_gaps(i) || !(straight || self.joined) {
+        if self.has_gaps(i) || !(straight || self.subflows.joined) {
             // Not in stream order. // rfc8684:B11
             self.reset_with_mp_fail(i, at, cx);
             return;
         }
         let dropped = self.subflows[i].drops();
-        if straight && !(dropped && self.joined) {
+        if straight && !(dropped && self.subflows.joined) {
             self.fall_back_to_infinite(i, FallbackCause::PeerFailed, cx);
         } else {
             self.resend_from_data_ack(i, FallbackCause::PeerFailed, cx);
         }
         self.send_mp_fail(i, at, cx); // rfc8684:B10
-        if self.joined {
+        if self.subflows.joined {
             self.send_infinite_mapping(i);
             self.query_if_needed(i, cx);
         }
@@ -310,25 +319,32 @@ impl Conn {
     pub(in crate::conn) fn send_infinite_mapping(&mut self, i: usize) {
         let option = self.bare_infinite_mapping(i);
         let sf = &mut self.subflows[i];
-        sf.signals.retain(|waiting| *waiting != option);
-        sf.signals.push_back(option);
-        sf.signals_welcome();
+        sf.signals.queue.retain(|waiting| *waiting != option);
+        sf.signals.queue.push_back(option);
+        sf.signals.on_advance();
         sf.tcp.force_ack();
     }
 
     /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
     /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
-    pub(crate) fn remapped_while_failing(&mut self, i: usize, mapping: &Mapping, fin: bool) {
-        let (Some(numbers), Some(checksum_failure)) = (self.rx_numbers, &mut self.checksum_failure)
+    pub(crate) fn remapped_while_failing(
+        &mut self,
+        i: usize,
+        mapping: &Mapping,
+        fin: bool,
+        segment: SegmentCx,
+    ) {
+        let (Some(numbers), Some(checksum_failure)) =
+            (self.numbers.rx, &mut self.fallback.checksum_failure)
         else {
             return;
         };
         if checksum_failure.subflow != self.subflows[i].id() {
             return;
         }
-        (checksum_failure.bare, checksum_failure.mapped_at) = (false, self.delivered_ssn);
+        (checksum_failure.bare, checksum_failure.mapped_at) = (false, segment.delivered);
         let at = numbers.place(mapping.dsn, self.recv.next());
-        let new = self.delivered_ssn.is_some() && mapping.ssn.after(checksum_failure.ssn);
+        let new = segment.delivered.is_some() && mapping.ssn.after(checksum_failure.ssn);
         if new
             && at == Some(checksum_failure.at)
             && checksum_failure.subflow == self.subflows[i].id()
@@ -337,8 +353,11 @@ impl Conn {
             self.recv.discard(checksum_failure.subflow);
         }
         let len = mapping.len.saturating_sub(u16::from(fin));
-        if let Some(at) = at.filter(|_| self.delivered_ssn.is_some() && len > 0) {
-            self.subflows[i].mapping_edge.note(mapping.ssn, at, len);
+        if let Some(at) = at.filter(|_| segment.delivered.is_some() && len > 0) {
+            self.subflows[i]
+                .evidence
+                .mapping_edge
+                .note(mapping.ssn, at, len);
         }
     }
 
@@ -346,7 +365,7 @@ impl Conn {
     /// shows which.
     fn on_mp_fail_answered(&mut self, i: usize, cx: &Cx<'_>) {
         let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
-        if let Some(checksum_failure) = &mut self.checksum_failure {
+        if let Some(checksum_failure) = &mut self.fallback.checksum_failure {
             (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
         }
     }
@@ -355,14 +374,14 @@ impl Conn {
     pub(crate) fn on_mp_fail_repeated(&mut self, i: usize, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         let peer_failed = self.fallback.cause() == Some(FallbackCause::PeerFailed);
-        let answers = peer_failed && !self.joined && !self.query_sent;
+        let answers = peer_failed && !self.subflows.joined && !self.fallback.resend.query_sent;
         if answers {
             let at = self.recv.next();
             self.send_mp_fail(i, at, cx);
         }
         // Nor where this subflow continues, for which that ACK has no room. A peer that had begun a join needs this, too, and data in
         // flight may lose it.
-        if self.joined || answers && self.subflows[i].tcp.awaits_ack() {
+        if self.subflows.joined || answers && self.subflows[i].tcp.awaits_ack() {
             self.send_infinite_mapping(i);
         }
         self.fallback_confirmed();
@@ -382,10 +401,10 @@ impl Conn {
             return;
         }
         if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.infinite_from = start;
+            self.fallback.resend.infinite_from = start;
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
-            if self.joined {
+            if self.subflows.joined {
                 // An unaware peer resends, as new bytes of this subflow, what others delivered.
                 self.query_if_needed(i, cx);
             }
@@ -394,23 +413,27 @@ impl Conn {
 
     /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
-        if self.fast_close.is_some() {
+        if self.life.fast_close.is_some() {
             self.reset_for_fast_close(i, cx);
             return;
         }
-        if self.joined && self.checksum_failure.is_some() && self.segment_ssn.is_none() {
+        if self.subflows.joined
+            && self.fallback.checksum_failure.is_some()
+            && cx.segment.ssn.is_none()
+        {
             // If SSNs were shifted, only a segment with data shows where it begins.
             self.on_mp_fail_answered(i, cx);
             return;
         }
         if let Some(checksum_failure) = self
+            .fallback
             .checksum_failure
-            .filter(|f| self.is_unplaced(i, f, mapping))
+            .filter(|f| self.is_unplaced(i, f, mapping, cx.segment))
         {
             self.give_up_held(i, &checksum_failure, cx);
             return;
         }
-        if self.on_peer_resend(i, mapping) {
+        if self.on_peer_resend(i, mapping, cx.segment) {
             self.follow_resend(i, cx);
             return;
         }
@@ -424,7 +447,7 @@ impl Conn {
             self.reset_with_mp_fail(i, at, cx);
             return;
         }
-        let cause = if self.checksum_failure.is_some() {
+        let cause = if self.fallback.checksum_failure.is_some() {
             FallbackCause::Checksum
         } else {
             FallbackCause::PeerInfinite
@@ -434,7 +457,7 @@ impl Conn {
         }
         let start = self.straight(i);
         if self.fallback.descend(self.level_of_answer(), cause) {
-            self.infinite_from = start;
+            self.fallback.resend.infinite_from = start;
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
             self.fallback_confirmed();
@@ -443,17 +466,23 @@ impl Conn {
 
     /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes; or it restarts with data that
     /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
-    fn is_unplaced(&self, i: usize, failure: &ChecksumFailure, mapping: &Mapping) -> bool {
+    fn is_unplaced(
+        &self,
+        i: usize,
+        failure: &ChecksumFailure,
+        mapping: &Mapping,
+        segment: SegmentCx,
+    ) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let again = failure.subflow == sf.id() && sf.mapping_edge.ends_before(mapping.ssn);
+        let again = failure.subflow == sf.id() && sf.evidence.mapping_edge.ends_before(mapping.ssn);
         let known = self.position_of(mapping).is_some_and(|at| at < next);
         let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
-        again && (known || self.segment_ssn.is_some_and(unknown))
+        again && (known || segment.ssn.is_some_and(unknown))
     }
 
     /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.
     pub(in crate::conn) fn level_of_answer(&self) -> ProtocolLevel {
-        match self.joined || self.send.una() < self.send.next() {
+        match self.subflows.joined || self.send.una() < self.send.next() {
             true => ProtocolLevel::InfiniteMapping,
             false => ProtocolLevel::PlainTcp,
         }
@@ -466,7 +495,7 @@ impl Conn {
         let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
             return;
         };
-        let known = self.remote.is_some() && self.fallback.is_multipath();
+        let known = self.keys.remote.is_some() && self.fallback.is_multipath();
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
         let whole = !self.subflows[i].drops() && !self.has_gaps(i) && self.is_straight(i);
         if known && acks && whole && self.is_certainly_alone(i) {
@@ -477,7 +506,7 @@ impl Conn {
     /// Every other subflow never came up or is being reset. Those in their handshake do not block fallback: the peer, which may have fallen
     /// back already, will refuse them.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
-        let idle = |sf: &Subflow| !sf.was_up() || sf.reset_with.is_some();
+        let idle = |sf: &Subflow| !sf.was_up() || sf.closing.reset_with.is_some();
         self.subflows
             .iter()
             .enumerate()
@@ -494,7 +523,7 @@ impl Conn {
     /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
     /// this one.
     pub(crate) fn is_certainly_alone(&self, i: usize) -> bool {
-        self.is_alone(i) && !self.joined && !self.is_proving()
+        self.is_alone(i) && !self.subflows.joined && !self.is_proving()
     }
 
     /// A third ACK of ours is unanswered: its subflow may have come up for the peer.
@@ -508,8 +537,10 @@ impl Conn {
     }
 
     fn proves_within(&self, most: u8) -> bool {
-        let under_way = |sf: &Subflow| match sf.handshake {
-            HandshakeState::JoinAck { repeats, .. } => repeats < most && sf.reset_with.is_none(),
+        let under_way = |sf: &Subflow| match sf.handshake.state {
+            HandshakeState::JoinAck { repeats, .. } => {
+                repeats < most && sf.closing.reset_with.is_none()
+            }
             _ => false,
         };
         self.subflows.iter().any(under_way)
@@ -518,7 +549,7 @@ impl Conn {
     /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
     pub(in crate::conn) fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
         let (una, next) = (self.send.una(), self.send.next());
-        let ssn = self.subflows[i].tx.straight(una, next)?;
+        let ssn = self.subflows[i].maps.tx.straight(una, next)?;
         Some((ssn, una))
     }
 
@@ -530,7 +561,7 @@ impl Conn {
     /// The peer's data on this subflow is not the next part of its stream.
     pub(in crate::conn) fn has_gaps(&self, i: usize) -> bool {
         let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
-        self.recv.has_holes() || self.subflows[i].rx.partial().is_some_and(ahead)
+        self.recv.has_holes() || self.subflows[i].maps.rx.partial().is_some_and(ahead)
     }
 
     /// Resets all subflows but this one.
@@ -556,18 +587,18 @@ impl Conn {
         }
         self.withholds_until_answered(i);
         let sf = &mut self.subflows[i];
-        sf.handshake = HandshakeState::Plain;
-        sf.acked_by = AckedBy::Peer;
-        sf.rx.clear();
-        sf.signals.clear();
-        let peer_finished = sf.peer_finished;
+        sf.handshake.state = HandshakeState::Plain;
+        sf.evidence.acked_by = AckedBy::Peer;
+        sf.maps.rx.clear();
+        sf.signals.queue.clear();
+        let peer_finished = sf.closing.peer_finished;
         // From here on only the subflow's own right edge limits the peer, and its bytes are stored or lost.
         sf.tcp.confine_recv_window(self.recv.allowance());
         self.send.open_window();
         self.send.forget_all_reinjections();
         // No acknowledgement but the subflow's exists any more. // rfc8684:B13
-        if self.resend_from.is_none() {
-            let upto = self.subflows[i].tx.lowest();
+        if self.fallback.resend.from.is_none() {
+            let upto = self.subflows[i].maps.tx.lowest();
             self.send
                 .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
         }
@@ -596,13 +627,16 @@ impl Conn {
         if self.subflows[i].was_queried() {
             return;
         }
-        if let Some(held) = self.subflows[i].held_unmapped.take() {
+        if let Some(held) = self.subflows[i].unmapped.held.take() {
             let bytes = held.into_bytes();
             let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
             self.advanced(advanced, cx);
             return;
         }
-        let waiting = match (self.checksum_failure.take(), self.subflows[i].rx.partial()) {
+        let waiting = match (
+            self.fallback.checksum_failure.take(),
+            self.subflows[i].maps.rx.partial(),
+        ) {
             (Some(checksum_failure), _) => Some(checksum_failure.at..checksum_failure.end()),
             (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {
                 Some(m.at..m.at + u64::from(m.taken))
@@ -630,7 +664,7 @@ impl Conn {
     fn take_new(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let bytes = self.new_part(ssn, bytes);
         self.withhold_anew(i, bytes.len());
-        self.subflows[i].bytes_received += bytes.len() as u64;
+        self.subflows[i].stats.bytes_received += bytes.len() as u64;
         // The subflow enforced its own window, which is this one.
         self.recv.advertised(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
@@ -640,6 +674,6 @@ impl Conn {
 
     /// Where our infinite mapping starts: at the first byte that the peer may not have. // rfc8684:B9
     pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
-        self.infinite_from.unwrap_or((ssn, at))
+        self.fallback.resend.infinite_from.unwrap_or((ssn, at))
     }
 }

@@ -10,14 +10,58 @@ pub(in crate::conn) mod resend;
 pub(in crate::conn) mod unmapped;
 pub(in crate::conn) mod withhold;
 
-use crate::api::{FallbackCause, ProtocolLevel};
+use manypath_wire::seq::Ssn;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::api::{FallbackCause, ProtocolLevel};
+use crate::conn::dss::offset::Offset;
+use crate::conn::fallback::infinite::ChecksumFailure;
+use crate::conn::fallback::unmapped::{RecentAcks, UnconfirmedFallback};
+use crate::conn::fallback::withhold::Withheld;
+
+/// The protocol level of a connection, and all that waits for an answer about it.
+#[derive(Debug)]
 pub(crate) struct Fallback {
     level: ProtocolLevel,
     cause: Option<FallbackCause>,
+    /// A DSS checksum failed, and MP_FAIL is out.
+    pub(in crate::conn) checksum_failure: Option<ChecksumFailure>,
+    /// Mappings that were lost on the way while others passed.
+    pub(in crate::conn) lost_mappings: u8,
+    pub(in crate::conn) recent_acks: RecentAcks,
+    /// We fell back, and the peer may not know.
+    pub(in crate::conn) unconfirmed: Option<UnconfirmedFallback>,
+    /// Received data whose acknowledgement is withheld.
+    pub(in crate::conn) withheld: Option<Withheld>,
+    pub(in crate::conn) resend: Resend,
+    pub(in crate::conn) announce: Announce,
+    /// The final byte was sent with an infinite mapping.
+    pub(in crate::conn) final_byte_sent: bool,
+    /// A peer unaware of our fallback sent a DATA_FIN.
+    pub(in crate::conn) data_fin_after_fallback: bool,
+}
+
+/// Where the streams go on after a fallback. // rfc8684:B9
+#[derive(Debug, Default)]
+pub(crate) struct Resend {
+    /// Where the infinite mapping that we have to send starts.
+    pub(in crate::conn) infinite_from: Option<(Ssn, Offset)>,
+    /// Data without Data ACK is resent from this SSN on.
+    pub(in crate::conn) from: Option<Ssn>,
+    /// The peer resends: what comes before the SSN is not the stream, and of the rest so many bytes are here.
+    pub(in crate::conn) by_peer: Option<(Ssn, u64)>,
+    /// We queried by MP_FAIL where bytes belong: that of the peer is the answer.
+    pub(in crate::conn) query_sent: bool,
+}
+
+/// What the peer is still to be sent about our fallback.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Announce {
     /// One infinite mapping is due on the next new data. // rfc8684:B4
     infinite_due: bool,
+    /// An infinite mapping was sent, if only with retransmitted data.
+    pub(in crate::conn) infinite_sent: bool,
+    /// The infinite mapping is sent without data, too, until data has carried it.
+    pub(in crate::conn) without_data: bool,
 }
 
 impl Fallback {
@@ -29,7 +73,15 @@ impl Fallback {
                 Some(_) => ProtocolLevel::PlainTcp,
             },
             cause: plain,
-            infinite_due: false,
+            checksum_failure: None,
+            lost_mappings: 0,
+            recent_acks: RecentAcks::default(),
+            unconfirmed: None,
+            withheld: None,
+            resend: Resend::default(),
+            announce: Announce::default(),
+            final_byte_sent: false,
+            data_fin_after_fallback: false,
         }
     }
 
@@ -53,12 +105,12 @@ impl Fallback {
 
     /// The next new data has to carry the infinite mapping.
     pub(crate) fn infinite_due(&self) -> bool {
-        self.infinite_due
+        self.announce.infinite_due
     }
 
     /// The infinite mapping was sent: from here on it is plain TCP.
     pub(crate) fn infinite_sent(&mut self) {
-        self.infinite_due = false;
+        self.announce.infinite_due = false;
         self.level = self.level.max(ProtocolLevel::PlainTcp);
     }
 
@@ -69,7 +121,7 @@ impl Fallback {
         }
         self.level = level;
         self.cause = Some(cause);
-        self.infinite_due = level == ProtocolLevel::InfiniteMapping;
+        self.announce.infinite_due = level == ProtocolLevel::InfiniteMapping;
         true
     }
 }

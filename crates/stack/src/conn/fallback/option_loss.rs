@@ -21,11 +21,11 @@ impl Conn {
     /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
     pub(crate) fn on_ack_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        sf.option_loss.acks = sf.option_loss.acks.saturating_add(1);
-        if sf.option_loss.since.is_none() {
-            sf.option_loss.since = Some(cx.now);
+        sf.evidence.option_loss.acks = sf.evidence.option_loss.acks.saturating_add(1);
+        if sf.evidence.option_loss.since.is_none() {
+            sf.evidence.option_loss.since = Some(cx.now);
         }
-        if sf.option_loss.is_rule(cx.now, sf.tcp.rto()) {
+        if sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto()) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
     }
@@ -36,7 +36,7 @@ impl Conn {
             // The peer's answer decides about both directions.
             return;
         }
-        if self.subflows[i].held_unmapped.is_some() && !self.goes_on_with_stream(i) {
+        if self.subflows[i].unmapped.held.is_some() && !self.goes_on_with_stream(i) {
             // Held bytes need not be the stream, so the peer is queried.
             self.settle_unmapped(i, cx);
             return;
@@ -54,7 +54,7 @@ impl Conn {
     /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
     fn try_others(&mut self, i: usize) {
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        if !core::mem::replace(&mut sf.option_loss.others_tried, true) {
+        if !core::mem::replace(&mut sf.evidence.option_loss.others_tried, true) {
             let avoid = Some(sf.id());
             let upto = self.send.next().min(una + REPEATED_AT_ONCE);
             self.send.reinject(una..upto, avoid);
@@ -63,7 +63,11 @@ impl Conn {
 
     fn evidence_of_loss(&mut self, i: usize, cx: &Cx<'_>) -> Standing {
         let patience = self.patience(i);
-        let since = *self.subflows[i].option_loss.since.get_or_insert(cx.now);
+        let since = *self.subflows[i]
+            .evidence
+            .option_loss
+            .since
+            .get_or_insert(cx.now);
         Standing {
             others: self.others(i),
             waited: cx.now.since(since) >= patience,
@@ -98,7 +102,7 @@ impl Conn {
     /// Options are known to pass on another subflow, but none such received anything about the time from which unmapped bytes are held, or
     /// after: they may have failed unnoticed.
     pub(in crate::conn) fn proof_is_old(&self, i: usize, others: Others, now: Instant) -> bool {
-        let held = self.subflows[i].held_unmapped.as_ref();
+        let held = self.subflows[i].unmapped.held.as_ref();
         let since = held.map_or(now, |held| held.since);
         let lately = |j: usize| j != i && self.is_proven(j) && self.received_lately(j, since);
         others == Others::Proven && !(0..self.subflows.len()).any(lately)
@@ -107,7 +111,7 @@ impl Conn {
     /// Options were seen to pass with data on a subflow, and it is not potentially failed.
     fn is_proven(&self, j: usize) -> bool {
         let sf = &self.subflows[j];
-        (sf.data_was_acked || sf.data_came_mapped) && sf.answers()
+        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.answers()
     }
 
     /// Notes data that was received before: what is withheld, and what comes without options.
@@ -121,13 +125,13 @@ impl Conn {
             self.withheld_again(i, seg);
         }
         if outcome.duplicate_data && seg.options.mptcp.is_empty() {
-            self.subflows[i].option_loss.ever = true;
+            self.subflows[i].evidence.option_loss.ever = true;
         }
     }
 
     /// A segment without options came.
     pub(crate) fn on_segment_without_options(&mut self, i: usize) {
-        self.subflows[i].option_loss.note();
+        self.subflows[i].evidence.option_loss.note();
         if self.is_certainly_alone(i) {
             // The data may have its Data ACK, which was lost with the options: reinjection would send it twice. The next data-level
             // time-out decides.
@@ -148,8 +152,8 @@ impl Conn {
             let sf = &self.subflows[i];
             // With other subflows, the data may have been lost on those.
             let only = self.is_alone(i) && self.is_straight(i);
-            let rule = sf.option_loss.is_rule(cx.now, sf.tcp.rto());
-            sf.option_loss.ongoing
+            let rule = sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto());
+            sf.evidence.option_loss.ongoing
                 && sf.carries_data()
                 && (sf.has_subflow_acked_only(una) || only || rule)
         };
@@ -161,8 +165,8 @@ impl Conn {
 
     /// Options pass: resets the evidence.
     pub(crate) fn options_pass(&mut self, i: usize) {
-        let ever = self.subflows[i].option_loss.ever;
-        self.subflows[i].option_loss = OptionLoss {
+        let ever = self.subflows[i].evidence.option_loss.ever;
+        self.subflows[i].evidence.option_loss = OptionLoss {
             ever,
             ..OptionLoss::default()
         };

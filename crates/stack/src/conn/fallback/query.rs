@@ -13,17 +13,17 @@ use crate::conn::{Conn, Cx};
 impl Conn {
     /// As `settle_unmapped` where there are or were other subflows: bytes on this one need not be the stream.
     pub(in crate::conn) fn settle_with_others(&mut self, i: usize, lost: usize, cx: &mut Cx<'_>) {
-        let mapped = self.subflows[i].data_came_mapped;
+        let mapped = self.subflows[i].evidence.data_came_mapped;
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
         let proof_is_old = self.proof_is_old(i, others, cx.now);
-        if !mapped && self.subflows[i].option_loss.awaits_option {
+        if !mapped && self.subflows[i].evidence.option_loss.awaits_option {
             // rfc8684:B3
-            self.subflows[i].held_unmapped = None;
+            self.subflows[i].unmapped.held = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
-        let Some(held) = &mut self.subflows[i].held_unmapped else {
+        let Some(held) = &mut self.subflows[i].unmapped.held else {
             return;
         };
         let standing = Standing {
@@ -37,8 +37,8 @@ impl Conn {
                 self.probe_others(i, cx);
             }
             FallbackAction::Reset => {
-                self.subflows[i].held_unmapped = None;
-                self.subflows[i].unmapped_since.get_or_insert(cx.now);
+                self.subflows[i].unmapped.held = None;
+                self.subflows[i].unmapped.since.get_or_insert(cx.now);
                 self.withhold_no_more();
                 self.unmapped(i, lost, cx);
                 if !mapped && self.fallback.is_multipath() {
@@ -49,7 +49,7 @@ impl Conn {
             FallbackAction::Wait => held.until = cx.now + SHORT_WAIT.0,
             FallbackAction::GoOn | FallbackAction::Again if held.queried => {
                 // No option passes any more. To place the bytes by their content is a guess.
-                self.subflows[i].held_unmapped = None;
+                self.subflows[i].unmapped.held = None;
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             }
             FallbackAction::GoOn | FallbackAction::Again => {

@@ -11,6 +11,7 @@ use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::held_unmapped::HeldUnmapped;
+use crate::conn::types::SegmentCx;
 use crate::conn::{Conn, Cx};
 
 /// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.
@@ -38,7 +39,7 @@ impl Conn {
             self.rewinds_to_data_ack(i);
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
-            if self.joined {
+            if self.subflows.joined {
                 // An unaware peer continues with what it takes for the next part, or resends what others delivered.
                 self.query_if_needed(i, cx);
             }
@@ -49,8 +50,8 @@ impl Conn {
     fn query_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
-        sf.has_mappings_again();
-        sf.held_unmapped = Some(HeldUnmapped::queried_about(
+        sf.unmapped.on_mapping();
+        sf.unmapped.held = Some(HeldUnmapped::queried_about(
             sf.tcp.rcv_nxt_ssn(),
             cx.now,
             until,
@@ -61,65 +62,75 @@ impl Conn {
     /// not every piece carries one.
     pub(in crate::conn) fn query_if_needed(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.held_unmapped.is_none() && !sf.peer_finished {
+        if sf.unmapped.held.is_none() && !sf.closing.peer_finished {
             let held = HeldUnmapped::queried_if_needed(sf.tcp.rcv_nxt_ssn(), cx.now);
-            sf.held_unmapped = Some(held);
+            sf.unmapped.held = Some(held);
         }
     }
 
     fn rewinds_to_data_ack(&mut self, i: usize) {
         let from = self.subflows[i].tcp.snd_nxt_ssn();
-        self.resend_from = Some(from);
-        self.infinite_from = Some((from, self.send.una()));
+        self.fallback.resend.from = Some(from);
+        self.fallback.resend.infinite_from = Some((from, self.send.una()));
         self.send.rewind();
     }
 
     /// The stream position at which a mapping of the peer begins.
     pub(in crate::conn) fn position_of(&self, mapping: &Mapping) -> Option<Offset> {
-        let numbers = self.rx_numbers?;
+        let numbers = self.numbers.rx?;
         numbers.place(mapping.dsn, self.recv.next())
     }
 
     /// Applies an infinite mapping: from its SSN on, the subflow is the stream from its position on. Some of that may be here, and what
     /// precedes the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began
     /// to resend everything. True if so. // rfc8684:B9,D18
-    pub(crate) fn on_peer_resend(&mut self, i: usize, mapping: &Mapping) -> bool {
+    pub(crate) fn on_peer_resend(
+        &mut self,
+        i: usize,
+        mapping: &Mapping,
+        segment: SegmentCx,
+    ) -> bool {
         let (next, sf) = (self.recv.next(), &self.subflows[i]);
         let at = self.position_of(mapping);
-        let Some(at) = at.filter(|at| *at <= next && self.peer_resends.is_none()) else {
+        let Some(at) = at.filter(|at| *at <= next && self.fallback.resend.by_peer.is_none()) else {
             return false;
         };
         // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
         // there.
-        if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
-            let here = self.segment_ssn;
-            let Some(here) = here.filter(|_| sf.mapping_edge.ends_before(mapping.ssn)) else {
+        if let Some(checksum_failure) = self
+            .fallback
+            .checksum_failure
+            .filter(|f| f.subflow() == sf.id())
+        {
+            let here = segment.ssn;
+            let Some(here) = here.filter(|_| sf.evidence.mapping_edge.ends_before(mapping.ssn))
+            else {
                 return false;
             };
             if !checksum_failure.begins_here(mapping.ssn, here) {
                 return false;
             }
-            self.peer_resends = Some((here, next - at));
+            self.fallback.resend.by_peer = Some((here, next - at));
             return true;
         }
-        let held = sf.held_unmapped.as_ref().map(HeldUnmapped::ssn);
-        let came = held.or(self.delivered_ssn);
+        let held = sf.unmapped.held.as_ref().map(HeldUnmapped::ssn);
+        let came = held.or(segment.delivered);
         let came = came.unwrap_or(sf.tcp.rcv_nxt_ssn());
         let later = mapping.ssn.after(came) || mapping.ssn == came && at < next;
         // Or it continues, and another subflow delivered some of these bytes first.
         let here = at + u64::from(came.since(mapping.ssn));
         if later {
-            self.peer_resends = Some((mapping.ssn, next - at));
-        } else if self.joined && sf.held_unmapped.is_some() && here < next {
-            self.peer_resends = Some((came, next - here));
+            self.fallback.resend.by_peer = Some((mapping.ssn, next - at));
+        } else if self.subflows.joined && sf.unmapped.held.is_some() && here < next {
+            self.fallback.resend.by_peer = Some((came, next - here));
         }
-        self.peer_resends.is_some()
+        self.fallback.resend.by_peer.is_some()
     }
 
     /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
     pub(in crate::conn) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
-        let held = self.subflows[i].held_unmapped.as_ref();
-        let Some((held, numbers)) = held.zip(self.rx_numbers) else {
+        let held = self.subflows[i].unmapped.held.as_ref();
+        let Some((held, numbers)) = held.zip(self.numbers.rx) else {
             return false;
         };
         let at = numbers.place(mapping.dsn, self.recv.next());
@@ -129,14 +140,14 @@ impl Conn {
 
     /// The peer restarted on this subflow: the bytes held of it were not the stream, and no other subflow is left.
     pub(in crate::conn) fn follow_resend(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let cause = if self.checksum_failure.take().is_some() {
+        let cause = if self.fallback.checksum_failure.take().is_some() {
             FallbackCause::Checksum
         } else {
             FallbackCause::PeerInfinite
         };
         (
-            self.subflows[i].unmapped,
-            self.subflows[i].discarded_mapping,
+            self.subflows[i].unmapped.bytes,
+            self.subflows[i].unmapped.discarded_mapping,
         ) = (0, false);
         self.withhold_no_more();
         self.place_held(i, cx);
@@ -145,10 +156,10 @@ impl Conn {
 
     /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
     pub(in crate::conn) fn place_held(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.subflows[i].rx.clear();
+        self.subflows[i].maps.rx.clear();
         self.recv.discard(self.subflows[i].id());
         self.recv.arrived.clear();
-        if let Some(held) = self.subflows[i].held_unmapped.take() {
+        if let Some(held) = self.subflows[i].unmapped.held.take() {
             let ssn = held.ssn();
             self.take_plain(i, ssn, &held.into_bytes(), cx);
         }
@@ -164,7 +175,7 @@ impl Conn {
         let straight = self.straight(i);
         if self.fallback.descend(level, cause) {
             match straight {
-                Some(_) => self.infinite_from = straight,
+                Some(_) => self.fallback.resend.infinite_from = straight,
                 None => self.rewinds_to_data_ack(i),
             }
             self.count_fallback(cause, cx);
@@ -179,13 +190,13 @@ impl Conn {
     pub(in crate::conn) fn fall_back_as_queried(&mut self, i: usize, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
         self.continue_or_resend(i, level, FallbackCause::PeerFailed, cx);
-        self.query_sent = true;
+        self.fallback.resend.query_sent = true;
         self.send_infinite_mapping(i);
     }
 
     /// These SSNs repeat old data. The peer repeats in order, so whatever lies between two such ranges is old, too.
     pub(in crate::conn) fn note_retransmitted(&mut self, i: usize, part: Range<Ssn>) {
-        let known = &mut self.subflows[i].retransmitted_after_fallback;
+        let known = &mut self.subflows[i].unmapped.retransmitted_after_fallback;
         match known {
             Some(known) if part.end.after(known.end) => known.end = part.end,
             Some(_) => {}
@@ -202,7 +213,7 @@ impl Conn {
         bytes: &'a [u8],
     ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
         let sf = &mut self.subflows[i];
-        let Some(known) = &sf.retransmitted_after_fallback else {
+        let Some(known) = &sf.unmapped.retransmitted_after_fallback else {
             return (bytes, None);
         };
         let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
@@ -210,13 +221,13 @@ impl Conn {
             return (&bytes[..begin], None);
         }
         // SSNs wrap around.
-        sf.retransmitted_after_fallback = None;
+        sf.unmapped.retransmitted_after_fallback = None;
         (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
     }
 
     /// The part of in-order bytes after fallback that is new.
     pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
-        let Some((from, known)) = &mut self.peer_resends else {
+        let Some((from, known)) = &mut self.fallback.resend.by_peer else {
             return bytes;
         };
         let before = if ssn.before(*from) {
@@ -230,7 +241,7 @@ impl Conn {
         *known -= again as u64;
         if reached && *known == 0 {
             // SSNs wrap around.
-            self.peer_resends = None;
+            self.fallback.resend.by_peer = None;
         }
         &bytes[again..]
     }

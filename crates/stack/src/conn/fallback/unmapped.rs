@@ -115,13 +115,6 @@ fn are_too_many(lost_mappings: u8, came: u64) -> bool {
     lost_mappings >= GAPS || came < u64::from(lost_mappings) * MAPPINGS_A_GAP
 }
 
-impl Subflow {
-    /// A mapping came, or none is expected any more.
-    pub(in crate::conn) fn has_mappings_again(&mut self) {
-        (self.unmapped, self.unmapped_since, self.discarded_mapping) = (0, None, false);
-    }
-}
-
 impl Conn {
     /// The subflow is the only one and continues the stream.
     pub(in crate::conn) fn goes_on_with_stream(&self, i: usize) -> bool {
@@ -130,7 +123,8 @@ impl Conn {
 
     /// Whether the connection falls back is undecided.
     pub(crate) fn fallback_undecided(&self) -> bool {
-        self.checksum_failure.is_some() || self.subflows.iter().any(|sf| sf.held_unmapped.is_some())
+        self.fallback.checksum_failure.is_some()
+            || self.subflows.iter().any(|sf| sf.unmapped.held.is_some())
     }
 
     /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
@@ -138,16 +132,16 @@ impl Conn {
     /// one: without the pieces before it, it could not count either, nor any after it.
     pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
         let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
-        let nothing_lost = sf.unmapped == 0 && !(sf.discarded_mapping && only);
+        let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
         let stopped = self.mappings_stopped(i, now) && !only;
-        self.checksum_failure.is_none() && (nothing_lost || stopped)
+        self.fallback.checksum_failure.is_none() && (nothing_lost || stopped)
     }
 
     /// Mappings that are lost one by one leave others. Where none came for an RTO, none will.
     pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
-        sf.unmapped_since.is_some_and(long) && sf.rx.next_start().is_none()
+        sf.unmapped.since.is_some_and(long) && sf.maps.rx.next_start().is_none()
     }
 
     /// MP_FAIL reported to the peer that the order of the only subflow is the stream's. On receipt it continues there as TCP and resets all
@@ -156,7 +150,9 @@ impl Conn {
     pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
         let lately = |sf: &Subflow| {
             let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_ARRIVE);
-            sf.mp_fail_sent_at.is_some_and(|told| now < heard_by(told))
+            sf.evidence
+                .mp_fail_sent_at
+                .is_some_and(|told| now < heard_by(told))
         };
         self.subflows.iter().any(lately)
     }
@@ -181,22 +177,22 @@ impl Conn {
         let (patience, short) = (self.patience(i), self.short_wait(i));
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
-        let (tell, wait) = if sf.data_came_mapped && only {
+        let (tell, wait) = if sf.evidence.data_came_mapped && only {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
         } else if others != Others::None
-            || !sf.data_came_mapped && (only || sf.option_loss.awaits_option)
+            || !sf.evidence.data_came_mapped && (only || sf.evidence.option_loss.awaits_option)
         {
             (None, short)
         } else {
             // The peer may send it again, with a mapping.
             (None, (sf.tcp.rto() + MARGIN).times(2))
         };
-        let held = sf.held_unmapped.get_or_insert_with(|| HeldUnmapped {
+        let held = sf.unmapped.held.get_or_insert_with(|| HeldUnmapped {
             ssn,
             bytes: Vec::new(),
             starts: Vec::new(),
-            mappings: sf.mappings_before,
+            mappings: sf.evidence.mappings_before,
             tell,
             until: cx.now + wait,
             since: cx.now,
@@ -221,7 +217,7 @@ impl Conn {
         // The limit is reached: what was held is settled, and this follows it.
         held.is_full = true;
         self.settle_unmapped(i, cx);
-        if self.subflows[i].reset_with.is_some() {
+        if self.subflows[i].closing.reset_with.is_some() {
             // Held bytes are lost, and these have no place without them.
         } else if self.fallback.is_multipath() {
             self.unmapped(i, bytes.len(), cx);
@@ -233,23 +229,23 @@ impl Conn {
     /// Checks whether a mapping covers the held bytes, or shows that options pass and theirs was lost. True if nothing is held any more.
     pub(crate) fn match_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
         let sf = &mut self.subflows[i];
-        let Some(held) = &sf.held_unmapped else {
+        let Some(held) = &sf.unmapped.held else {
             return true;
         };
         let ssn = held.ssn;
-        let passed_since = sf.mappings > held.mappings;
-        let (told, queried) = (sf.mp_fail_sent_at.is_some(), held.queried);
-        let covered = sf.rx.current(ssn).is_some();
+        let passed_since = sf.evidence.mappings > held.mappings;
+        let (told, queried) = (sf.evidence.mp_fail_sent_at.is_some(), held.queried);
+        let covered = sf.maps.rx.current(ssn).is_some();
         // While something before the next mapping is missing, it may carry the mapping of held bytes.
         let end = ssn + u32::try_from(held.bytes.len()).unwrap_or(u32::MAX);
         let reached = |next: Ssn| !next.after(end);
-        let skipped = passed_since && sf.rx.next_start().is_some_and(reached);
+        let skipped = passed_since && sf.maps.rx.next_start().is_some_and(reached);
         if !(covered || skipped) {
             return false;
         }
         if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
-            if !self.checksum {
-                let held = self.subflows[i].held_unmapped.take();
+            if !self.numbers.checksum {
+                let held = self.subflows[i].unmapped.held.take();
                 self.withhold_no_more();
                 let bytes = held.map(HeldUnmapped::into_bytes).unwrap_or_default();
                 let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
@@ -260,9 +256,15 @@ impl Conn {
                 // The answer is on its way, and places it.
                 return false;
             }
-            self.lost_mappings = self.lost_mappings.saturating_add(1);
-            let first = self.recv.next() == self.rx_start;
-            if first || told || are_too_many(self.lost_mappings, self.subflows[i].mappings) {
+            self.fallback.lost_mappings = self.fallback.lost_mappings.saturating_add(1);
+            let first = self.recv.next() == self.numbers.rx_start;
+            if first
+                || told
+                || are_too_many(
+                    self.fallback.lost_mappings,
+                    self.subflows[i].evidence.mappings,
+                )
+            {
                 // The peer already falls back, or no data was verified before, or mappings are lost one by one, and each would cost a
                 // time-out.
                 self.settle_unmapped(i, cx);
@@ -271,15 +273,15 @@ impl Conn {
         }
         if !covered {
             // Mappings come, but not for this: at data level it is missing, and will be resent.
-            self.subflows[i].unmapped = 1;
+            self.subflows[i].unmapped.bytes = 1;
         }
         self.take_held(i, cx);
-        self.subflows[i].held_unmapped.is_none()
+        self.subflows[i].unmapped.held.is_none()
     }
 
     /// Passes the held bytes to the mappings known by now.
     fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let Some(held) = self.subflows[i].held_unmapped.take() {
+        if let Some(held) = self.subflows[i].unmapped.held.take() {
             self.withhold_no_more();
             let ssn = held.ssn;
             self.take_payload(i, ssn, &held.into_bytes(), None, cx);
@@ -289,13 +291,13 @@ impl Conn {
     /// The next mapping is known and shows that bytes held from `ssn` on are not the next part of the stream: they are old, or something
     /// between is missing.
     fn is_contradicted(&self, i: usize, ssn: Ssn) -> bool {
-        let next = self.subflows[i].rx.next_start();
+        let next = self.subflows[i].maps.rx.next_start();
         next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
     }
 
     /// The next mapping continues the stream as if the bytes before it, from `ssn` on, were its next part.
     fn continues_behind(&self, i: usize, ssn: Ssn) -> bool {
-        let next = self.subflows[i].rx.first();
+        let next = self.subflows[i].maps.rx.first();
         next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
     }
 
@@ -303,7 +305,7 @@ impl Conn {
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
-            let Some(held) = &mut self.subflows[i].held_unmapped else {
+            let Some(held) = &mut self.subflows[i].unmapped.held else {
                 continue;
             };
             let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
@@ -322,7 +324,7 @@ impl Conn {
             } else if tell && (queried || self.goes_on_with_stream(i)) {
                 // A peer that receives this falls back and resends nothing.
                 self.send_mp_fail(i, self.recv.next(), cx);
-                self.subflows[i].mp_fail_sent_at = Some(cx.now);
+                self.subflows[i].evidence.mp_fail_sent_at = Some(cx.now);
             }
         }
     }
@@ -330,15 +332,15 @@ impl Conn {
     /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is reset.
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let (at, mapped) = (self.recv.next(), self.subflows[i].data_came_mapped);
-        let Some(held) = &self.subflows[i].held_unmapped else {
+        let (at, mapped) = (self.recv.next(), self.subflows[i].evidence.data_came_mapped);
+        let Some(held) = &self.subflows[i].unmapped.held else {
             return;
         };
         // Queried bytes are placed by the peer's answer alone.
         let only = self.goes_on_with_stream(i) && !held.queried;
         let lost = held.bytes.len();
         if self.is_contradicted(i, held.ssn) {
-            self.subflows[i].unmapped = 1;
+            self.subflows[i].unmapped.bytes = 1;
             self.take_held(i, cx);
             return;
         }
@@ -347,11 +349,11 @@ impl Conn {
             return;
         }
         let again = {
-            let back = self.recent_acks.iter().map(|ack| at.since(ack));
+            let back = self.fallback.recent_acks.iter().map(|ack| at.since(ack));
             mapped && are_repeated(&held.bytes, &held.starts, back)
         };
         if again {
-            self.subflows[i].held_unmapped = None;
+            self.subflows[i].unmapped.held = None;
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             return;
         }
@@ -361,13 +363,13 @@ impl Conn {
             FallbackCause::FirstDataWithout
         };
         // The last segment had options: the peer does not know that this data came without.
-        let speaks = !self.subflows[i].option_loss.ongoing;
+        let speaks = !self.subflows[i].evidence.option_loss.ongoing;
         if !(mapped || speaks) {
             self.withhold_no_more();
         }
         self.fall_back_to_infinite(i, cause, cx);
         let again_at = cx.now + self.subflows[i].tcp.rto();
-        self.unconfirmed_fallback = Some(UnconfirmedFallback { at, again_at });
+        self.fallback.unconfirmed = Some(UnconfirmedFallback { at, again_at });
         self.send_mp_fail(i, at, cx);
     }
 
@@ -382,12 +384,12 @@ impl Conn {
             MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
             _ => false,
         });
-        if !speaks || self.remote.is_none() {
+        if !speaks || self.keys.remote.is_none() {
             return;
         }
-        match &mut self.unconfirmed_fallback {
+        match &mut self.fallback.unconfirmed {
             None => {
-                self.infinite_on_bare = true;
+                self.fallback.announce.without_data = true;
                 self.subflows[i].tcp.force_ack();
             }
             Some(unheard) if unheard.again_at <= cx.now => {
@@ -401,7 +403,7 @@ impl Conn {
 
     /// The peer has fallen back, too.
     pub(crate) fn fallback_confirmed(&mut self) {
-        self.unconfirmed_fallback = None;
+        self.fallback.unconfirmed = None;
         self.withhold_no_more();
     }
 
@@ -418,17 +420,17 @@ impl Conn {
 
     /// DSS of a peer that did not notice our fallback: its DATA_FIN, repeated mappings and infinite mapping count.
     pub(crate) fn on_dss_after_fallback(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
-        let (Some(numbers), Some(mapping)) = (self.rx_numbers, dss.mapping) else {
+        let (Some(numbers), Some(mapping)) = (self.numbers.rx, dss.mapping) else {
             return;
         };
         if mapping.is_infinite() {
             self.fallback_confirmed(); // rfc8684:B14
-            let again = self.on_peer_resend(i, &mapping);
+            let again = self.on_peer_resend(i, &mapping, cx.segment);
             if self.subflows[i].was_queried() && !again && self.skips_something(i, &mapping) {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
             } else if self.subflows[i].was_queried() {
                 self.place_held(i, cx);
-                if self.subflows[i].peer_finished {
+                if self.subflows[i].closing.peer_finished {
                     self.ends_with_subflow(i);
                 }
             }
@@ -439,20 +441,20 @@ impl Conn {
         if let Some(at) = at.filter(|_| len > 0) {
             // A mapping of what has not arrived is none of these, even where later data was mapped before on this subflow.
             let arrived = at + u64::from(len) <= self.recv.next();
-            if arrived && self.subflows[i].mapping_edge.repeats(ssn, at, len) {
+            if arrived && self.subflows[i].evidence.mapping_edge.repeats(ssn, at, len) {
                 self.note_retransmitted(i, ssn..ssn + u32::from(len));
             }
             // A mapping behind a hole does not describe the data that fills it.
-            if self.delivered_ssn.is_some() {
-                self.subflows[i].mapping_edge.note(ssn, at, len);
+            if cx.segment.delivered.is_some() {
+                self.subflows[i].evidence.mapping_edge.note(ssn, at, len);
             }
         }
-        if !(dss.data_fin && self.unconfirmed_fallback.is_some()) {
+        if !(dss.data_fin && self.fallback.unconfirmed.is_some()) {
             return;
         }
         let last = mapping.dsn.expand(numbers.dsn(self.recv.next())) + u64::from(mapping.len - 1);
         if numbers.offset(last, self.recv.next()) == Some(self.recv.next()) {
-            self.data_fin_after_fallback = true;
+            self.fallback.data_fin_after_fallback = true;
             self.recv.note_end(self.recv.next());
             self.report_readable();
             self.subflows[i].tcp.force_ack();

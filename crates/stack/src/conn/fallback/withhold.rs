@@ -71,9 +71,13 @@ impl Conn {
     /// The peer may not know that its mappings are lost; `len` bytes came without.
     pub(crate) fn withhold(&mut self, i: usize, len: usize, cx: &mut Cx<'_>) {
         let subflow = self.subflows[i].id();
-        if self.withheld.is_none_or(|held| held.subflow != subflow) {
+        if self
+            .fallback
+            .withheld
+            .is_none_or(|held| held.subflow != subflow)
+        {
             cx.count.ack_withheld += 1;
-            self.withheld = Some(Withheld {
+            self.fallback.withheld = Some(Withheld {
                 subflow,
                 bytes: BYTES,
                 repeats: 0,
@@ -87,7 +91,7 @@ impl Conn {
     /// `len` new bytes came: the peer made progress, and as many of these are withheld as of the first ones.
     pub(in crate::conn) fn withhold_anew(&mut self, i: usize, len: usize) {
         let sf = &mut self.subflows[i];
-        let held = self.withheld.as_mut();
+        let held = self.fallback.withheld.as_mut();
         if let Some(held) = held.filter(|held| held.subflow == sf.id() && len > 0) {
             held.bytes = fewer_than(len, BYTES);
             (held.repeats, held.given) = (0, 0);
@@ -97,7 +101,7 @@ impl Conn {
 
     /// Acknowledges everything again.
     pub(crate) fn withhold_no_more(&mut self) {
-        let held = self.withheld.take();
+        let held = self.fallback.withheld.take();
         if let Some(i) = held.and_then(|held| self.position(held.subflow)) {
             self.subflows[i].tcp.withhold(0);
         }
@@ -106,7 +110,7 @@ impl Conn {
     /// We fell back: the first acknowledgement of what we send from now on shows that the peer did.
     pub(crate) fn withholds_until_answered(&mut self, i: usize) {
         let next = self.subflows[i].tcp.snd_nxt_ssn();
-        if let Some(held) = &mut self.withheld {
+        if let Some(held) = &mut self.fallback.withheld {
             held.fell.get_or_insert(next);
         }
     }
@@ -114,7 +118,7 @@ impl Conn {
     /// Data of ours was acknowledged.
     pub(crate) fn withheld_answered(&mut self, i: usize) {
         let una = self.subflows[i].tcp.snd_una_ssn();
-        let fell = self.withheld.and_then(|held| held.fell);
+        let fell = self.fallback.withheld.and_then(|held| held.fell);
         if fell.is_some_and(|fell| una.after(fell)) {
             self.withhold_no_more();
         }
@@ -124,8 +128,11 @@ impl Conn {
     /// itself, and if each end waited for the other, neither would ever find out.
     pub(crate) fn withheld_unanswered(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
         let sf = &self.subflows[i];
-        let fell = self.withheld.is_some_and(|held| held.fell.is_some());
-        let answers = cx.now.since(sf.receiver_probe.last_received()) < sf.tcp.rto();
+        let fell = self
+            .fallback
+            .withheld
+            .is_some_and(|held| held.fell.is_some());
+        let answers = cx.now.since(sf.liveness.receiver_probe.last_received()) < sf.tcp.rto();
         if fell && answers && timeouts >= ANSWERED_TIMEOUTS {
             self.withhold_no_more();
         }
@@ -135,6 +142,7 @@ impl Conn {
     pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) {
         let sf = &mut self.subflows[i];
         let Some(held) = self
+            .fallback
             .withheld
             .as_mut()
             .filter(|held| held.subflow == sf.id())

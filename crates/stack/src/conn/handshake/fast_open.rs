@@ -13,7 +13,8 @@ use manypath_wire::tcp::options::FastOpen;
 use crate::api::{Role, SubflowEnd};
 use crate::conn::dss::offset::{Numbering, Offset};
 use crate::conn::recv::queue::Placed;
-use crate::conn::subflow::{HandshakeState, Subflow};
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 use manypath_tcp::machine::State;
 
@@ -44,7 +45,7 @@ impl Conn {
     pub(crate) fn early_bytes(&self, i: usize) -> u64 {
         let sf = &self.subflows[i];
         let first = matches!(
-            sf.handshake,
+            sf.handshake.state,
             HandshakeState::CapableSyn | HandshakeState::Plain
         );
         if first && sf.tcp.state() == State::SynSent && sf.tcp.offered_fast_open() {
@@ -63,7 +64,7 @@ impl Conn {
         let taken = tcp.early_taken();
         let carried = tcp.early_sent();
         let repeated = tcp.counters().segs_retrans > 0;
-        self.learnt = match seg.options.fastopen {
+        self.handshake.learnt = match seg.options.fastopen {
             Some(cookie) if !cookie.cookie().is_empty() => Some(Learnt::Cookie {
                 cookie,
                 mss: seg.options.mss.map_or(536, |Mss(mss)| mss),
@@ -73,33 +74,36 @@ impl Conn {
             _ if carried > 0 => Some(Learnt::Refusal),
             _ => None,
         };
-        cx.count.fast_open_cookie += u64::from(matches!(self.learnt, Some(Learnt::Cookie { .. })));
+        cx.count.fast_open_cookie +=
+            u64::from(matches!(self.handshake.learnt, Some(Learnt::Cookie { .. })));
         if taken == 0 {
             return;
         }
         cx.count.fast_open_taken += 1;
         self.send.sent(taken);
-        self.tx_start = self.send.next();
-        self.send.subflow_acked(self.tx_start);
-        self.subflows[i].bytes_sent += u64::from(taken);
-        if let Some(local) = &self.local {
-            self.tx_numbers = Some(Numbering::behind(local.idsn, self.tx_start)); // rfc8684:O3
+        self.numbers.tx_start = self.send.next();
+        self.send.subflow_acked(self.numbers.tx_start);
+        self.subflows[i].stats.bytes_sent += u64::from(taken);
+        if let Some(local) = &self.keys.local {
+            self.numbers.tx = Some(Numbering::behind(local.idsn, self.numbers.tx_start)); // rfc8684:O3
         }
     }
 
     /// The first subflow ends, perhaps before any answer. Some firewalls drop all packets between two ports between which a SYN with the
     /// option came, so that those without get through no more: other ports have to do without from the beginning.
     pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
-        let opening = self.role == Role::Initiator && !self.established && sf.is_first();
+        let opening = self.handshake.role == Role::Initiator
+            && !self.handshake.is_established()
+            && sf.is_first();
         let repeated = sf.tcp.counters().segs_retrans > 0;
         if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
-            self.learnt = Some(Learnt::Silence);
+            self.handshake.learnt = Some(Learnt::Silence);
         }
     }
 
     /// What the last handshake revealed about Fast Open, once.
     pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
-        self.learnt.take()
+        self.handshake.learnt.take()
     }
 
     /// The peer's SYN came with a valid cookie and with payload, the beginning of its stream; the application may read it, and may answer,
@@ -107,8 +111,8 @@ impl Conn {
     pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
         let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
         debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");
-        self.rx_start = self.recv.next();
-        self.subflows[0].bytes_received += payload.len() as u64;
+        self.numbers.rx_start = self.recv.next();
+        self.subflows[0].stats.bytes_received += payload.len() as u64;
         cx.count.bytes_in += payload.len() as u64;
         self.opened_for_use(0, cx);
         self.advanced(advanced, cx);
@@ -123,6 +127,6 @@ impl Conn {
     /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
     /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
     pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
-        has_data_ack || self.tx_start == Offset::ZERO
+        has_data_ack || self.numbers.tx_start == Offset::ZERO
     }
 }

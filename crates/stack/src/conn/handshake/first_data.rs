@@ -20,10 +20,10 @@ impl Conn {
     fn is_unanswered(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
         let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
-            && !sf.data_was_acked
-            && self.send.una() == self.tx_start
-            && self.send.next() > self.tx_start;
-        let known = self.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
+            && !sf.evidence.data_was_acked
+            && self.send.una() == self.numbers.tx_start
+            && self.send.next() > self.numbers.tx_start;
+        let known = self.keys.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
         let only = self.is_certainly_alone(i) && self.fallback.is_multipath();
         silent && known && only && self.is_straight(i)
     }
@@ -32,14 +32,14 @@ impl Conn {
     pub(in crate::conn) fn sends_plain_probe(&mut self, i: usize, cx: &Cx<'_>) {
         if self.is_unanswered(i) {
             let sf = &mut self.subflows[i];
-            sf.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
+            sf.handshake.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
             sf.tcp.probe(cx.now);
         }
     }
 
     /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
     pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: usize, seg: &Segment<'_>) {
-        let question = &mut self.subflows[i].plain_probe;
+        let question = &mut self.subflows[i].handshake.plain_probe;
         if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
             *question = PlainProbe::Answered(until);
         }
@@ -49,11 +49,11 @@ impl Conn {
     // rfc8684:B4,H5
     pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
-            let question = self.subflows[i].plain_probe;
+            let question = self.subflows[i].handshake.plain_probe;
             if question.deadline().is_none_or(|until| until > cx.now) {
                 continue;
             }
-            self.subflows[i].plain_probe = PlainProbe::None;
+            self.subflows[i].handshake.plain_probe = PlainProbe::None;
             let answered = matches!(question, PlainProbe::Answered(_));
             if answered && self.is_unanswered(i) {
                 self.fall_back_silently(i, cx);

@@ -5,3 +5,75 @@ pub(in crate::conn) mod first_data;
 pub(in crate::conn) mod mp_capable;
 pub(in crate::conn) mod mp_join;
 pub(in crate::conn) mod option_retry;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::FourTuple;
+
+use crate::api::Role;
+use crate::conn::handshake::fast_open::Learnt;
+use crate::crypto::keys::KeyMaterial;
+
+/// How far a connection has come up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// The handshake of the first subflow is not complete.
+    Opening,
+    /// Data may be sent.
+    Established,
+    /// Joins may be made. // rfc8684:C15
+    FullyEstablished,
+}
+
+/// The handshake of a connection.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    pub(in crate::conn) role: Role,
+    /// Addresses and ports of the first subflow, for ever. // rfc8684:S2
+    pub(in crate::conn) first: FourTuple,
+    pub(in crate::conn) stage: Stage,
+    /// What the handshake showed about Fast Open.
+    pub(in crate::conn) learnt: Option<Learnt>,
+    /// How long an initiator that has sent its keys may take to send more before joins are allowed.
+    pub(in crate::conn) proof_until: Option<Instant>,
+    /// The initiator's first data came before its keys.
+    pub(in crate::conn) keyless_data: bool,
+    /// Our SYN/ACK was repeated once for its keys, beside timers.
+    pub(in crate::conn) keys_asked: bool,
+    /// A DSS was sent: the peer may have seen that options pass.
+    pub(in crate::conn) dss_sent: bool,
+}
+
+impl Handshake {
+    pub(in crate::conn) fn new(role: Role, first: FourTuple) -> Self {
+        Self {
+            role,
+            first,
+            stage: Stage::Opening,
+            learnt: None,
+            proof_until: None,
+            keyless_data: false,
+            keys_asked: false,
+            dss_sent: false,
+        }
+    }
+
+    /// Data may be sent.
+    pub(in crate::conn) fn is_established(&self) -> bool {
+        self.stage >= Stage::Established
+    }
+
+    /// Joins may be made. // rfc8684:C15
+    pub(in crate::conn) fn is_fully_established(&self) -> bool {
+        self.stage == Stage::FullyEstablished
+    }
+}
+
+/// Keys and tokens (RFC 8684 section 3.1).
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Ours, where Multipath TCP is to be used.
+    pub(in crate::conn) local: Option<KeyMaterial>,
+    pub(in crate::conn) remote: Option<KeyMaterial>,
+    /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
+    pub(in crate::conn) no_joins_to_first: bool,
+}

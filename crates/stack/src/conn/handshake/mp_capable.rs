@@ -10,7 +10,8 @@ use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
 use crate::api::{EventKind, FallbackCause, ProtocolLevel};
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
-use crate::conn::subflow::HandshakeState;
+use crate::conn::handshake::Stage;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
@@ -103,9 +104,12 @@ impl Conn {
     /// The initiator's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.early_answered(i, seg, cx);
-        (self.subflows[i].plain, self.subflows[i].option_retry_at) = (false, None);
+        (
+            self.subflows[i].handshake.plain,
+            self.subflows[i].handshake.option_retry_at,
+        ) = (false, None);
         let answer =
-            capable_of(seg).filter(|_| self.fallback.is_multipath() && self.local.is_some());
+            capable_of(seg).filter(|_| self.fallback.is_multipath() && self.keys.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
             (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
             (Err(Unusable::NoCrypto), _) => {
@@ -121,9 +125,9 @@ impl Conn {
         match keys {
             Some((key, capable)) => {
                 self.learn_key(key);
-                self.checksum |= capable.checksum_required; // rfc8684:C24
-                self.no_joins_to_first |= capable.no_joins_here;
-                self.subflows[i].handshake = HandshakeState::CapableAck;
+                self.numbers.checksum |= capable.checksum_required; // rfc8684:C24
+                self.keys.no_joins_to_first |= capable.no_joins_here;
+                self.subflows[i].handshake.state = HandshakeState::CapableAck;
                 self.probe_for_first_ack(i, cx);
             }
             // rfc8684:C3,C29,B1,M1
@@ -138,10 +142,10 @@ impl Conn {
     /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
     /// wrong by as much. // rfc8684:C14,C31,B4
     pub(crate) fn overtook_keys(&mut self, i: usize, seg: &Segment<'_>) -> bool {
-        let Some(local) = &self.local else {
+        let Some(local) = &self.keys.local else {
             return false;
         };
-        let early = self.subflows[i].handshake == HandshakeState::CapableSynAck
+        let early = self.subflows[i].handshake.state == HandshakeState::CapableSynAck
             && !seg.header.flags.syn()
             && !seg.header.flags.rst()
             && third(seg, local.key()) == Third::Early;
@@ -153,7 +157,7 @@ impl Conn {
             return early;
         }
         let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
-        let repeated = core::mem::replace(&mut self.keyless_data, true);
+        let repeated = core::mem::replace(&mut self.handshake.keyless_data, true);
         mapped && !repeated
     }
 
@@ -161,26 +165,29 @@ impl Conn {
     /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
     fn request_keys(&mut self, i: usize, seg: &Segment<'_>) {
         let tcp = &mut self.subflows[i].tcp;
-        if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
+        if tcp.acks_what_was_sent(seg.header.ack)
+            && !core::mem::replace(&mut self.handshake.keys_asked, true)
         {
             tcp.repeat_syn();
-            self.dirty = true;
+            self.subflows.dirty = true;
         }
     }
 
     /// The responder's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        if self.subflows[i].handshake == HandshakeState::CapableSynAck {
-            let own = self.local.as_ref().map(|local| local.key());
+        if self.subflows[i].handshake.state == HandshakeState::CapableSynAck {
+            let own = self.keys.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
                 Third::Keys { peer, .. } => {
                     self.learn_key(peer);
                     // The third packet confirms what was negotiated. // rfc8684:C24
-                    self.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
+                    self.numbers.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
                     // It took our answer to an offer, even if it sent a SYN without one since. // rfc8684:H5
-                    (self.subflows[i].handshake, self.subflows[i].plain) =
-                        (HandshakeState::CapableKeys, false);
-                    self.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
+                    (
+                        self.subflows[i].handshake.state,
+                        self.subflows[i].handshake.plain,
+                    ) = (HandshakeState::CapableKeys, false);
+                    self.handshake.proof_until = Some(cx.now + self.subflows[i].tcp.rto());
                 }
                 Third::WrongKeys => {
                     cx.count.capable_bad_key += 1;
@@ -194,13 +201,13 @@ impl Conn {
 
     fn learn_key(&mut self, key: Key) {
         let remote = KeyMaterial::derive(key);
-        self.rx_numbers = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
-        self.remote = Some(remote);
+        self.numbers.rx = Some(Numbering::behind(remote.idsn, self.numbers.rx_start)); // rfc8684:C23
+        self.keys.remote = Some(remote);
     }
 
     /// Falls back during the handshake.
     pub(crate) fn go_plain(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
-        self.subflows[i].handshake = HandshakeState::Plain;
+        self.subflows[i].handshake.state = HandshakeState::Plain;
         if self.fallback.descend(ProtocolLevel::PlainTcp, cause) {
             self.count_fallback(cause, cx);
         }
@@ -210,15 +217,15 @@ impl Conn {
     /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
     /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
     pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
-        cx.count.conn_established += u64::from(!self.established);
-        if !self.established {
+        cx.count.conn_established += u64::from(!self.handshake.is_established());
+        if !self.handshake.is_established() {
             self.push_event(EventKind::Created {
-                role: self.role,
-                tuple: self.first,
+                role: self.handshake.role,
+                tuple: self.handshake.first,
                 token: self.token().filter(|_| self.fallback.is_multipath()),
             });
         }
-        self.established = true;
+        self.handshake.stage = self.handshake.stage.max(Stage::Established);
         if self.fallback.is_multipath() {
             self.send.data_ack(
                 self.send.una(),
@@ -236,7 +243,7 @@ impl Conn {
         };
         Some(RxMapping::new(
             manypath_wire::seq::Ssn::new(1),
-            self.rx_start,
+            self.numbers.rx_start,
             len,
             len,
             checksum,
@@ -246,19 +253,19 @@ impl Conn {
     /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
     pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
         let first = matches!(
-            self.subflows[i].handshake,
+            self.subflows[i].handshake.state,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
         );
         if first {
-            self.subflows[i].handshake = HandshakeState::Done;
+            self.subflows[i].handshake.state = HandshakeState::Done;
         }
-        if self.fully_established {
+        if self.handshake.is_fully_established() {
             return;
         }
         // While data is in flight it is the better proof: a path that strips options from data would strip those of every subflow that is
         // made now, and then fallback to TCP is impossible.
         let sf = &self.subflows[i];
-        let by_data = sf.data_came_mapped || sf.data_was_acked;
+        let by_data = sf.evidence.data_came_mapped || sf.evidence.data_was_acked;
         if by_data || self.send.una() == self.send.next() {
             self.fully_establish(cx);
         }
@@ -266,9 +273,9 @@ impl Conn {
 
     /// Allows further subflows.
     fn fully_establish(&mut self, cx: &mut Cx<'_>) {
-        self.fully_established = true;
-        self.proof_until = None;
-        if self.no_joins_to_first {
+        self.handshake.stage = Stage::FullyEstablished;
+        self.handshake.proof_until = None;
+        if self.keys.no_joins_to_first {
             self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
         self.tell_manager(pm::Event::Ready, cx);
@@ -281,18 +288,22 @@ impl Conn {
     /// another path may prove better.
     pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
         let known = matches!(
-            self.subflows[i].handshake,
+            self.subflows[i].handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
         );
-        if known && !self.fully_established && self.fallback.is_multipath() {
+        if known && !self.handshake.is_fully_established() && self.fallback.is_multipath() {
             self.fully_establish(cx);
         }
     }
 
     /// The initiator has sent nothing but its keys for a while: it is idle, or its data is lost.
     pub(crate) fn proof_due(&mut self, cx: &mut Cx<'_>) {
-        if self.proof_until.is_some_and(|until| until <= cx.now) {
-            self.proof_until = None;
+        if self
+            .handshake
+            .proof_until
+            .is_some_and(|until| until <= cx.now)
+        {
+            self.handshake.proof_until = None;
             if !self.subflows.is_empty() {
                 self.proof_overdue(0, cx);
                 self.probe_caller(cx);

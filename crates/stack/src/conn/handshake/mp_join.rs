@@ -13,7 +13,8 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption};
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::dss::reset_reason::mptcp_specific;
-use crate::conn::subflow::{Endpoint, HandshakeState, Subflow};
+use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::subflow::{Endpoint, Subflow};
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac::{JoinMac, Keys, equal};
 use crate::ids::SubflowId;
@@ -34,18 +35,18 @@ impl Conn {
     /// Our key first, as in the HMACs that we send. // rfc8684:J9
     pub(crate) fn keys(&self) -> Option<Keys> {
         Some(Keys {
-            sender: self.local.as_ref()?.key(),
-            receiver: self.remote.as_ref()?.key(),
+            sender: self.keys.local.as_ref()?.key(),
+            receiver: self.keys.remote.as_ref()?.key(),
         })
     }
 
     /// A subflow may be added now. // rfc8684:C15
     pub(crate) fn may_join(&self) -> bool {
         self.fallback.may_join()
-            && self.fully_established
-            && self.closed.is_none()
+            && self.handshake.is_fully_established()
+            && self.life.closed.is_none()
             && !self.fallback_undecided()
-            && self.remote.is_some()
+            && self.keys.remote.is_some()
     }
 
     /// A subflow may be requested: it is made now, or as soon as the connection is fully established. // rfc8684:C15
@@ -55,12 +56,14 @@ impl Conn {
 
     /// Joins will be possible soon, as far as is known.
     pub(crate) fn joins_follow(&self) -> bool {
-        self.fallback.may_join() && !self.fully_established && self.closed.is_none()
+        self.fallback.may_join()
+            && !self.handshake.is_fully_established()
+            && self.life.closed.is_none()
     }
 
     /// The peer forbids joins there. // rfc8684:C19
     pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
-        self.no_joins_to_first && remote == self.first.remote
+        self.keys.no_joins_to_first && remote == self.handshake.first.remote
     }
 
     /// The peer may join now. // rfc8684:C15
@@ -76,9 +79,9 @@ impl Conn {
 
     fn takes_joins(&self) -> bool {
         self.fallback.may_join()
-            && self.established
-            && self.closed.is_none()
-            && self.remote.is_some()
+            && self.handshake.is_established()
+            && self.life.closed.is_none()
+            && self.keys.remote.is_some()
     }
 
     /// A free ID for one more subflow, within the connection's limit. // rfc8684:J19
@@ -93,7 +96,7 @@ impl Conn {
     pub(crate) fn free_name(&self) -> Option<SubflowId> {
         // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
-            .map(|step| SubflowId(self.next_subflow.wrapping_add(step)))
+            .map(|step| SubflowId(self.subflows.next_id.wrapping_add(step)))
             .find(|id| self.position(*id).is_none())
     }
 
@@ -118,21 +121,20 @@ impl Conn {
         handshake: HandshakeState,
         cx: &mut Cx<'_>,
     ) {
-        self.next_subflow = endpoint.id.0.wrapping_add(1);
+        self.subflows.next_id = endpoint.id.0.wrapping_add(1);
         self.tell_opening(&endpoint, cx);
         match handshake {
             HandshakeState::JoinSyn { .. } => cx.count.join_sent += 1,
             HandshakeState::JoinSynAck { .. } => cx.count.join_received += 1,
             _ => {}
         }
-        let subflow = Subflow::new(endpoint, tcp, handshake, cx.now);
-        self.samples.push(subflow.sample());
-        self.subflows.push(subflow);
+        self.subflows
+            .add(Subflow::new(endpoint, tcp, handshake, cx.now));
     }
 
     /// The SYN/ACK of a join that we initiated.
     pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let HandshakeState::JoinSyn { nonce } = self.subflows[i].handshake else {
+        let HandshakeState::JoinSyn { nonce } = self.subflows[i].handshake.state else {
             return;
         };
         let Some(&Join::SynAck {
@@ -164,7 +166,7 @@ impl Conn {
         let repeat_at = cx.now + sf.tcp.rto();
         sf.endpoint.remote_id = addr_id; // rfc8684:J4
         sf.endpoint.backup_there = backup;
-        sf.handshake = HandshakeState::JoinAck {
+        sf.handshake.state = HandshakeState::JoinAck {
             proof,
             sent_at: Some(cx.now),
             repeat_at,
@@ -175,7 +177,7 @@ impl Conn {
 
     /// The third packet of a join that the peer initiated.
     pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake else {
+        let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake.state else {
             return;
         };
         let Some(keys) = self.keys() else { return };
@@ -189,8 +191,8 @@ impl Conn {
                 if !self.takes_over_place(i, cx) {
                     return;
                 }
-                self.subflows[i].handshake = HandshakeState::Done;
-                self.joined = true;
+                self.subflows[i].handshake.state = HandshakeState::Done;
+                self.subflows.joined = true;
                 self.subflows[i].tcp.force_ack(); // rfc8684:J10
                 cx.count.join_established += 1;
                 self.better_than_failing(cx);
@@ -209,7 +211,7 @@ impl Conn {
 
     /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
-        if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake {
+        if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake.state {
             if !self.takes_over_place(i, cx) {
                 return;
             }
@@ -218,8 +220,8 @@ impl Conn {
             if let Some(sent_at) = sent_at {
                 sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
             }
-            sf.handshake = HandshakeState::Done;
-            self.joined = true;
+            sf.handshake.state = HandshakeState::Done;
+            self.subflows.joined = true;
             cx.count.join_established += 1;
             self.better_than_failing(cx);
         }
@@ -234,7 +236,7 @@ impl Conn {
                 repeat_at,
                 repeats,
                 ..
-            } = &mut self.subflows[i].handshake
+            } = &mut self.subflows[i].handshake.state
             else {
                 continue;
             };
@@ -262,7 +264,7 @@ impl Conn {
         if !self.subflows[i].take_up(cx.now) {
             return;
         }
-        self.lonely_until = None;
+        self.life.lonely_until = None;
         let endpoint = self.subflows[i].endpoint;
         self.push_event(EventKind::SubflowUp {
             subflow: endpoint.id,

@@ -10,7 +10,8 @@ use manypath_wire::seq::Ssn;
 
 use crate::api::Role;
 use crate::conn::handshake::mp_capable::capable_of;
-use crate::conn::subflow::{HandshakeState, Subflow};
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 
 /// Time that the repeated version with options has to be answered. A SYN with the offer goes at each time-out, a SYN without so long after
@@ -27,17 +28,21 @@ impl Conn {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
         let told_nothing = self.sent_caller_nothing();
         let sf = &mut self.subflows[i];
-        match &mut sf.handshake {
+        match &mut sf.handshake.state {
             // A SYN without options is answered without; the third packet shows what was understood. // rfc8684:H5
-            HandshakeState::CapableSynAck if syn && !ack => sf.plain = capable_of(seg).is_none(),
+            HandshakeState::CapableSynAck if syn && !ack => {
+                sf.handshake.plain = capable_of(seg).is_none()
+            }
             HandshakeState::CapableAck if syn && ack => {
-                sf.option_retry_at.get_or_insert(cx.now + PATIENCE);
+                sf.handshake
+                    .option_retry_at
+                    .get_or_insert(cx.now + PATIENCE);
             }
             // Our third ACK was lost, and is sent again now.
             HandshakeState::JoinAck { sent_at, .. } if syn && ack => *sent_at = None,
             // Before it receives anything of ours, a higher SEQ shows data that we lack.
             _ if !syn && told_nothing && seg.payload.is_empty() => {
-                sf.behind |= seg.header.seq.after(sf.tcp.rcv_nxt());
+                sf.unmapped.behind |= seg.header.seq.after(sf.tcp.rcv_nxt());
             }
             _ => {}
         }
@@ -46,9 +51,9 @@ impl Conn {
     /// We are the responder and have sent no DSS on the only subflow, nor did any data come.
     pub(crate) fn sent_caller_nothing(&self) -> bool {
         let nothing_came = |sf: &Subflow| sf.tcp.rcv_nxt_ssn() == Ssn::new(1);
-        self.role == Role::Responder
+        self.handshake.role == Role::Responder
             && self.fallback.is_multipath()
-            && !self.dss_sent
+            && !self.handshake.dss_sent
             && self.subflows.len() == 1
             && self.subflows.iter().all(nothing_came)
     }
@@ -59,15 +64,15 @@ impl Conn {
         if self.sent_caller_nothing() {
             let sf = &mut self.subflows[0];
             sf.tcp.probe_liveness(cx.now);
-            sf.option_retry_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
+            sf.handshake.option_retry_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
         }
     }
 
     /// The RTO expired: the offer is repeated by itself. // rfc8684:C32,H5
     pub(crate) fn on_handshake_timeout(&mut self, i: usize, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if sf.handshake == HandshakeState::CapableSyn {
-            (sf.plain, sf.option_retry_at) = (false, Some(cx.now + PATIENCE));
+        if sf.handshake.state == HandshakeState::CapableSyn {
+            (sf.handshake.plain, sf.handshake.option_retry_at) = (false, Some(cx.now + PATIENCE));
         }
     }
 
@@ -75,23 +80,25 @@ impl Conn {
     pub(crate) fn option_retry_due(&mut self, cx: &Cx<'_>) {
         let told_nothing = self.sent_caller_nothing();
         for sf in &mut self.subflows {
-            if sf.option_retry_at.is_none_or(|at| at > cx.now) {
+            if sf.handshake.option_retry_at.is_none_or(|at| at > cx.now) {
                 continue;
             }
-            sf.option_retry_at = None;
-            match sf.handshake {
+            sf.handshake.option_retry_at = None;
+            match sf.handshake.state {
                 HandshakeState::CapableSyn => {
-                    sf.plain = true;
+                    sf.handshake.plain = true;
                     sf.tcp.repeat_syn();
                 }
                 HandshakeState::CapableAck => {
-                    sf.plain = true;
+                    sf.handshake.plain = true;
                     sf.tcp.force_ack();
                 }
-                HandshakeState::CapableKeys | HandshakeState::Done if told_nothing && sf.behind => {
+                HandshakeState::CapableKeys | HandshakeState::Done
+                    if told_nothing && sf.unmapped.behind =>
+                {
                     // Its data was resent meanwhile, and did not arrive either. An answer without options makes a peer that waits for the
                     // first one fall back. // rfc8684:B1,H5
-                    sf.plain = true;
+                    sf.handshake.plain = true;
                     sf.tcp.force_ack();
                 }
                 _ => {}

@@ -45,7 +45,7 @@ impl Announcements {
 impl Conn {
     /// Reports an event to the path manager.
     pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
-        match &mut self.manager {
+        match &mut self.paths.manager {
             Some(manager) => manager.handle(cx.now, event, cx.rng),
             None => pm::Noted::Ignored,
         }
@@ -63,7 +63,7 @@ impl Conn {
             },
             cx,
         );
-        self.controller.on_event(&EventKind::LocalUp {
+        self.paths.controller.on_event(&EventKind::LocalUp {
             iface: path.iface,
             addr: path.addr,
             backup: path.backup,
@@ -74,6 +74,7 @@ impl Conn {
     /// Executes the path manager's actions; new subflows are left to the stack, which has the ports.
     pub(crate) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
         while let Some(action) = self
+            .paths
             .manager
             .as_mut()
             .and_then(|manager| manager.poll(cx.now))
@@ -86,7 +87,7 @@ impl Conn {
     /// Executes one action on the paths.
     pub(crate) fn carry_out(&mut self, action: pm::Action, cx: &mut Cx<'_>) {
         match action {
-            pm::Action::Create(create) => self.wanted.push_back(create),
+            pm::Action::Create(create) => self.paths.wanted.push_back(create),
             pm::Action::Remove { subflow } => {
                 if let Some(i) = self.position(subflow) {
                     self.address_gone(i, cx);
@@ -98,15 +99,18 @@ impl Conn {
                 let _ = self.set_backup(subflow, backup, cx);
             }
             pm::Action::Announce { id, addr, port } => {
-                self.announcements.0.retain(|a| a.id != id);
+                self.paths.announcements.0.retain(|a| a.id != id);
                 let told = self.as_seen_by_peer(addr, port);
-                self.announcements.0.extend(told.map(|addr| Announcement {
-                    id,
-                    addr,
-                    port,
-                    again_at: cx.now,
-                    sent: 0,
-                }));
+                self.paths
+                    .announcements
+                    .0
+                    .extend(told.map(|addr| Announcement {
+                        id,
+                        addr,
+                        port,
+                        again_at: cx.now,
+                        sent: 0,
+                    }));
             }
             pm::Action::Withdraw { id } => self.withdraw(id, cx),
         }
@@ -115,18 +119,22 @@ impl Conn {
     /// The form in which to advertise one of our addresses: never one from behind a NAT, which means nothing to the peer or is that of
     /// another host. A translated one is reachable where we listen, so the initiator advertises it only with a named port.
     pub(crate) fn as_seen_by_peer(&self, addr: IpAddr, port: Option<u16>) -> Option<IpAddr> {
-        let mut translated = self.outside.iter().filter(|(inside, _)| *inside == addr);
+        let mut translated = self
+            .paths
+            .outside
+            .iter()
+            .filter(|(inside, _)| *inside == addr);
         let Some((_, outside)) = translated.next() else {
             return Some(addr);
         };
-        (self.role == Role::Responder || port.is_some()).then_some(*outside)
+        (self.handshake.role == Role::Responder || port.is_some()).then_some(*outside)
     }
 
     /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
     fn probe(&mut self, subflow: crate::ids::SubflowId, cx: &mut Cx<'_>) {
         if let Some(i) = self.position(subflow) {
             let sf = &mut self.subflows[i];
-            sf.probe_until = Some(cx.now + sf.tcp.rto().times(3));
+            sf.liveness.probe_until = Some(cx.now + sf.tcp.rto().times(3));
             sf.tcp.probe_liveness(cx.now);
         }
     }
@@ -135,9 +143,11 @@ impl Conn {
     /// the address was withdrawn, and counts only a time-out later. // rfc8684:A17
     pub(crate) fn probe_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
-        let Some(until) = sf.probe_until else { return };
+        let Some(until) = sf.liveness.probe_until else {
+            return;
+        };
         if seg.is_empty() || cx.now + sf.tcp.rto().times(2) >= until {
-            sf.probe_until = None;
+            sf.liveness.probe_until = None;
         }
     }
 
@@ -145,10 +155,11 @@ impl Conn {
     pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in 0..self.subflows.len() {
             if self.subflows[i]
+                .liveness
                 .probe_until
                 .is_some_and(|until| until <= cx.now)
             {
-                self.subflows[i].probe_until = None;
+                self.subflows[i].liveness.probe_until = None;
                 self.address_gone(i, cx);
             }
         }
@@ -169,7 +180,7 @@ impl Conn {
     }
 
     fn withdraw(&mut self, id: AddrId, cx: &mut Cx<'_>) {
-        self.announcements.0.retain(|a| a.id != id);
+        self.paths.announcements.0.retain(|a| a.id != id);
         let mut ids = AddrIds::EMPTY;
         let taken = ids.push(id);
         debug_assert!(taken, "an empty list takes one");
@@ -181,7 +192,7 @@ impl Conn {
     }
 
     fn signal(&mut self, i: usize, option: MptcpOption) {
-        let signals = &mut self.subflows[i].signals;
+        let signals = &mut self.subflows[i].signals.queue;
         if signals.len() < MOST_SIGNALS && self.fallback.is_multipath() {
             signals.push_back(option);
         }
@@ -195,14 +206,14 @@ impl Conn {
     /// Sends announcements, again until they are echoed. // rfc8684:A9
     pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
         // Called for every segment, and nearly always for nothing.
-        if self.announcements.0.is_empty() || !self.may_announce() {
+        if self.paths.announcements.0.is_empty() || !self.may_announce() {
             return;
         }
         let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {
             return;
         };
         let mut due = Vec::new();
-        self.announcements.0.retain_mut(|a| {
+        self.paths.announcements.0.retain_mut(|a| {
             if a.again_at > cx.now {
                 return true;
             }
@@ -235,7 +246,7 @@ impl Conn {
     pub(crate) fn on_add_addr(&mut self, i: usize, add: &AddAddr, cx: &mut Cx<'_>) {
         if add.echo {
             cx.count.add_addr_echo_received += 1;
-            self.announcements.0.retain(|a| a.id != add.addr_id);
+            self.paths.announcements.0.retain(|a| a.id != add.addr_id);
             self.tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
             return;
         }
@@ -304,12 +315,12 @@ impl Conn {
         cx: &Cx<'_>,
     ) {
         let sf = &mut self.subflows[i];
-        let Some(front) = sf.signals.front() else {
+        let Some(front) = sf.signals.queue.front() else {
             return;
         };
         if gone.iter().any(|option| option == front) {
-            sf.signals.pop_front();
-            sf.signal_left(cx.now);
+            sf.signals.queue.pop_front();
+            sf.signals.sent_alone(cx.now, sf.tcp.rto());
         }
     }
 }

@@ -54,18 +54,22 @@ impl Conn {
     /// Lets the controller process its events. Opening a subflow takes the stack, which polls for
     /// [orders](Conn::poll_order).
     pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
-        let due = self.controller.deadline().is_some_and(|at| at <= cx.now);
-        if self.controller.pending.is_empty() && !due {
+        let due = self
+            .paths
+            .controller
+            .deadline()
+            .is_some_and(|at| at <= cx.now);
+        if self.paths.controller.pending.is_empty() && !due {
             return;
         }
-        if self.closed.is_some() {
-            self.controller = PathController::default();
+        if self.life.closed.is_some() {
+            self.paths.controller = PathController::default();
             return;
         }
-        let Some(mut controller) = self.controller.controller.take() else {
+        let Some(mut controller) = self.paths.controller.controller.take() else {
             return;
         };
-        let heard = core::mem::take(&mut self.controller.pending);
+        let heard = core::mem::take(&mut self.paths.controller.pending);
         let view = View::from(&self.info());
         let mut orders = Vec::new();
         for event in &heard {
@@ -74,17 +78,17 @@ impl Conn {
         if controller.deadline().is_some_and(|at| at <= cx.now) {
             orders.extend(controller.react(cx.now, None, &view));
         }
-        self.controller.controller = Some(controller);
+        self.paths.controller.controller = Some(controller);
         for order in orders {
             let verdict = order.command.map_or(Verdict::Leave, Verdict::Command);
             self.note_decision(verdict, Reason::Controller(order.why), cx);
-            self.controller.orders.extend(order.command);
+            self.paths.controller.orders.extend(order.command);
         }
     }
 
     /// The next command of the controller.
     pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
-        self.controller.orders.pop_front()
+        self.paths.controller.orders.pop_front()
     }
 
     /// Requests a subflow that cannot be made yet. It is made when the connection is fully established, so that a
@@ -92,30 +96,30 @@ impl Conn {
     pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
         self.remote_of(wanted)?;
         let most = usize::from(self.opts.max_subflows);
-        if self.subflows.len() + self.controller.early.len() >= most {
+        if self.subflows.len() + self.paths.controller.early.len() >= most {
             return Err(StackError::TooMany);
         }
-        self.controller.early.push(*wanted);
+        self.paths.controller.early.push(*wanted);
         Ok(())
     }
 
     /// The connection is fully established: subflows requested before are made now.
     pub(crate) fn release_early_orders(&mut self) {
-        let early = core::mem::take(&mut self.controller.early);
+        let early = core::mem::take(&mut self.paths.controller.early);
         let orders = early.into_iter().map(crate::api::Command::Create);
-        self.controller.orders.extend(orders);
+        self.paths.controller.orders.extend(orders);
     }
 
     /// Writes into the decision log.
     pub(crate) fn note_decision(&mut self, verdict: Verdict, reason: Reason, cx: &Cx<'_>) {
-        if let Some(manager) = &mut self.manager {
+        if let Some(manager) = &mut self.paths.manager {
             manager.note(cx.now, verdict, reason);
         }
     }
 
     /// A subflow that the controller requested could not be made.
     pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
-        if let Some(controller) = &mut self.controller.controller {
+        if let Some(controller) = &mut self.paths.controller.controller {
             controller.refused(cx.now, wanted);
         }
         self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
@@ -123,16 +127,20 @@ impl Conn {
 
     /// Changes the policy; subflows that exist stay.
     pub(crate) fn set_policy(&mut self, policy: PathManager) -> Result<(), StackError> {
-        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        let manager = self
+            .paths
+            .manager
+            .as_mut()
+            .ok_or(StackError::InvalidState)?;
         manager.set_policy(Policy::from(policy));
         self.opts.path_manager = policy;
-        let early = core::mem::take(&mut self.controller.early);
-        self.controller = PathController {
+        let early = core::mem::take(&mut self.paths.controller.early);
+        self.paths.controller = PathController {
             early,
             ..PathController::new(policy)
         };
-        if self.fully_established {
-            self.controller.on_event(&EventKind::JoinsAllowed);
+        if self.handshake.is_fully_established() {
+            self.paths.controller.on_event(&EventKind::JoinsAllowed);
         }
         Ok(())
     }
@@ -165,7 +173,11 @@ impl Conn {
         if !self.may_join() || self.as_seen_by_peer(addr, port).is_none() {
             return Err(StackError::InvalidState);
         }
-        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        let manager = self
+            .paths
+            .manager
+            .as_mut()
+            .ok_or(StackError::InvalidState)?;
         let id = manager.local_id(iface, addr).ok_or(StackError::TooMany)?;
         let action = pm::Action::Announce { id, addr, port };
         manager.ordered(&action);
@@ -179,7 +191,11 @@ impl Conn {
         id: AddrId,
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
-        let manager = self.manager.as_mut().ok_or(StackError::InvalidState)?;
+        let manager = self
+            .paths
+            .manager
+            .as_mut()
+            .ok_or(StackError::InvalidState)?;
         if !manager.ledger().locals().iter().any(|local| local.id == id) {
             return Err(StackError::NoSuchHandle);
         }
@@ -192,7 +208,7 @@ impl Conn {
     /// Changes the limits of this connection.
     pub(crate) fn set_limits(&mut self, subflows: Option<u16>, addresses: Option<u8>) {
         self.opts.max_subflows = subflows.unwrap_or(self.opts.max_subflows);
-        if let Some(manager) = &mut self.manager {
+        if let Some(manager) = &mut self.paths.manager {
             manager.set_limits(subflows, addresses);
         }
     }
@@ -202,9 +218,13 @@ impl Conn {
         &self,
         wanted: &NewSubflow,
     ) -> Result<(SocketAddr, AddrId), StackError> {
-        let manager = self.manager.as_ref().ok_or(StackError::InvalidState)?;
+        let manager = self
+            .paths
+            .manager
+            .as_ref()
+            .ok_or(StackError::InvalidState)?;
         let remotes = manager.ledger().remotes();
-        let first = self.first.remote;
+        let first = self.handshake.first.remote;
         let addr = wanted.remote.unwrap_or(first.ip());
         let known = remotes.iter().find(|remote| {
             remote.addr.ip() == addr

@@ -10,7 +10,7 @@
 use core::net::IpAddr;
 
 use crate::api::{EventKind, IfaceId, Path};
-use crate::conn::subflow::Uplink;
+use crate::conn::subflow::liveness::Uplink;
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
@@ -27,7 +27,8 @@ impl Conn {
     /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
     pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
-        self.controller
+        self.paths
+            .controller
             .on_event(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if self.is_at(i, iface, addr) {
@@ -38,9 +39,10 @@ impl Conn {
 
     /// A local address is gone: it is withdrawn, and its subflows end where another subflow works. // rfc8684:A16,A19
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
-        self.outside.retain(|(inside, _)| *inside != addr);
+        self.paths.outside.retain(|(inside, _)| *inside != addr);
         self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
-        self.controller
+        self.paths
+            .controller
             .on_event(&EventKind::LocalDown { iface, addr });
         for i in 0..self.subflows.len() {
             if !self.is_at(i, iface, addr) {
@@ -56,9 +58,11 @@ impl Conn {
 
     /// Records the public address of one behind a NAT.
     pub(in crate::conn) fn note_outside(&mut self, path: &Path) {
-        self.outside.retain(|(inside, _)| *inside != path.addr);
+        self.paths
+            .outside
+            .retain(|(inside, _)| *inside != path.addr);
         let translated = path.outside.map(|outside| (path.addr, outside));
-        self.outside.extend(translated);
+        self.paths.outside.extend(translated);
     }
 
     fn is_at(&self, i: usize, iface: IfaceId, addr: IpAddr) -> bool {
@@ -68,8 +72,8 @@ impl Conn {
 
     /// Reinjects on others at once what a subflow had in flight.
     fn uplink_fails(&mut self, i: usize, uplink: Uplink, cx: &mut Cx<'_>) {
-        self.subflows[i].uplink = uplink;
-        self.dirty = true;
+        self.subflows[i].liveness.uplink = uplink;
+        self.subflows.dirty = true;
         self.schedule.forget();
         self.becomes_stale(i, cx);
         self.refresh_sample(i);
@@ -80,7 +84,8 @@ impl Conn {
         let (addr, to) = (path.addr, path.iface);
         for i in 0..self.subflows.len() {
             let sf = &mut self.subflows[i];
-            let waits = sf.uplink == Uplink::NoAddress && sf.endpoint.tuple.local.ip() == addr;
+            let waits =
+                sf.liveness.uplink == Uplink::NoAddress && sf.endpoint.tuple.local.ip() == addr;
             if waits && sf.endpoint.iface != to {
                 let from = core::mem::replace(&mut sf.endpoint.iface, to);
                 sf.endpoint.offload = path.offload;
@@ -97,7 +102,7 @@ impl Conn {
             }
             let sf = &mut self.subflows[i];
             sf.tcp.set_mss(cx.now, path.mss());
-            match core::mem::replace(&mut sf.uplink, Uplink::Works) {
+            match core::mem::replace(&mut sf.liveness.uplink, Uplink::Works) {
                 Uplink::Works => self.retransmit_now(i, cx),
                 Uplink::Stalled | Uplink::NoAddress => self.goes_on(i, cx),
             }
@@ -108,11 +113,11 @@ impl Conn {
     /// has been sending is informed by an ACK, which also reports what arrived (a keepalive, whose sequence number is old, does
     /// neither for it); the keepalive probes whether the peer is there.
     fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
-        self.dirty = true;
+        self.subflows.dirty = true;
         self.schedule.forget();
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_restored(cx.now) {
-            sf.retried_at = Some(cx.now);
+            sf.liveness.retried_at = Some(cx.now);
             cx.count.subflow_hinted += 1;
         } else {
             sf.tcp.force_ack();

@@ -16,7 +16,7 @@ use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::Others;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::recv::queue::Placed;
-use crate::conn::subflow::HandshakeState;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 
 /// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
@@ -34,7 +34,7 @@ impl Conn {
         outcome: &Outcome,
         cx: &mut Cx<'_>,
     ) {
-        if !self.fallback.is_multipath() || self.remote.is_none() {
+        if !self.fallback.is_multipath() || self.keys.remote.is_none() {
             if seg.options.mptcp.fail().is_some() {
                 self.on_mp_fail_repeated(i, cx);
             }
@@ -60,7 +60,9 @@ impl Conn {
                 MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
                 MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
                 // The fourth packet was lost; the peer sends nothing before it. // rfc8684:J10,J11
-                MptcpOption::Join(_) if self.subflows[i].handshake == HandshakeState::Done => {
+                MptcpOption::Join(_)
+                    if self.subflows[i].handshake.state == HandshakeState::Done =>
+                {
                     self.subflows[i].tcp.force_ack();
                 }
                 MptcpOption::Reset(_) | MptcpOption::Capable(_) | MptcpOption::Join(_) => {}
@@ -76,15 +78,15 @@ impl Conn {
             .and_then(|capable| self.capable_mapping(capable));
         if let Some(mapping) = mapping {
             // It replaces a DSS. // rfc8684:C11
-            self.subflows[i].data_came_mapped |= !seg.payload.is_empty();
+            self.subflows[i].evidence.data_came_mapped |= !seg.payload.is_empty();
             self.proven(i, cx);
             if self.checksum_as_agreed(i, mapping.checksum, cx) {
                 self.note_mapping(i, mapping, cx);
             }
         }
         let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
-        self.subflows[i].data_came_mapped |= mapped && !seg.payload.is_empty();
-        self.subflows[i].data_was_acked |= dss.is_some() && outcome.acked > 0;
+        self.subflows[i].evidence.data_came_mapped |= mapped && !seg.payload.is_empty();
+        self.subflows[i].evidence.data_was_acked |= dss.is_some() && outcome.acked > 0;
         self.takes_over(i, cx);
         if !seg.options.mptcp.is_empty() {
             self.options_pass(i);
@@ -104,20 +106,20 @@ impl Conn {
     /// `empty`: the segment has no payload.
     fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let blind = outcome.acked > 0 && !sf.data_was_acked;
+        let blind = outcome.acked > 0 && !sf.evidence.data_was_acked;
         // A mapping may have arrived before its data, on a segment without.
-        let unknown = sf.rx.first().is_none();
+        let unknown = sf.maps.rx.first().is_none();
         // A peer that has our keys does not close its only subflow without options. // rfc8684:B13
         let keys_only = matches!(
-            sf.handshake,
+            sf.handshake.state,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
         );
         let gone = outcome.fin && keys_only;
-        let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.data_came_mapped;
+        let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.evidence.data_came_mapped;
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let bare_before = self.subflows[i].option_loss.ever;
+        let bare_before = self.subflows[i].evidence.option_loss.ever;
         self.on_segment_without_options(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);
@@ -133,7 +135,7 @@ impl Conn {
         let certain = blind || gone;
         match (self.subflows[i].is_first(), self.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
-            (true, Others::None) if self.dss_sent && self.subflows.len() == 1 => {}
+            (true, Others::None) if self.handshake.dss_sent && self.subflows.len() == 1 => {}
             // The stream may have begun on another subflow. It is held until a mapping or the peer identifies it.
             (true, Others::None) if !self.is_certainly_alone(i) => {}
             // The peer has seen no option of ours since the handshake either, or it may soon use other subflows as well: the sooner both
@@ -141,7 +143,9 @@ impl Conn {
             (true, Others::None) => self.fall_back_to_infinite(i, cause, cx),
             (false, _) if !bare => self.on_ack_without_data_ack(i, cx),
             // A part of a segment may have arrived without its option, which then follows.
-            (false, _) if certain && !empty => self.subflows[i].option_loss.awaits_option = true,
+            (false, _) if certain && !empty => {
+                self.subflows[i].evidence.option_loss.awaits_option = true
+            }
             // rfc8684:B3
             (false, _) if certain => {
                 self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
@@ -154,7 +158,7 @@ impl Conn {
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        self.goes_on_with_stream(i) && sf.held_unmapped.is_none() && self.is_straight(i)
+        self.goes_on_with_stream(i) && sf.unmapped.held.is_none() && self.is_straight(i)
     }
 
     fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
@@ -162,7 +166,7 @@ impl Conn {
             self.proven(i, cx);
         }
         if let Some(ack) = dss.data_ack {
-            self.subflows[i].acked_by.on_data_ack();
+            self.subflows[i].evidence.acked_by.on_data_ack();
             self.on_data_ack(i, ack, window, cx);
         }
         if let Some(mapping) = dss.mapping {
@@ -171,7 +175,7 @@ impl Conn {
     }
 
     fn on_data_ack(&mut self, i: usize, ack: DataAck, window: u16, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.tx_numbers else {
+        let Some(numbers) = self.numbers.tx else {
             return;
         };
         // Either width is accepted. // rfc8684:D14,D16,D19
@@ -194,12 +198,12 @@ impl Conn {
             cx.count.data_ack_invalid += 1;
             // It counts subflow bytes, and a middlebox adds to these: it proves no more than a missing Data ACK.
             if self.is_certainly_alone(i) {
-                self.subflows[i].option_loss.note();
+                self.subflows[i].evidence.option_loss.note();
             }
             return;
         }
         if done.bytes > 0 || done.fin {
-            self.dirty = true;
+            self.subflows.dirty = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
             self.peer_has_more(before, cx);
@@ -214,7 +218,7 @@ impl Conn {
     }
 
     fn on_mapping(&mut self, i: usize, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else {
+        let Some(numbers) = self.numbers.rx else {
             return;
         };
         if mapping.is_infinite() {
@@ -222,16 +226,16 @@ impl Conn {
             self.on_infinite(i, mapping, cx);
             return;
         }
-        if let Some(checksum_failure) = self.checksum_failure {
+        if let Some(checksum_failure) = self.fallback.checksum_failure {
             if !self.works_beside_failing(i, &checksum_failure, cx.now) {
-                self.remapped_while_failing(i, mapping, data_fin);
+                self.remapped_while_failing(i, mapping, data_fin, cx.segment);
                 return;
             }
             // The failing one seemed the only one left, and is not.
             self.better_than_failing(cx);
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
-        self.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
+        self.numbers.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
         if !self.checksum_as_agreed(i, mapping.checksum, cx) {
             return;
         }
@@ -261,7 +265,7 @@ impl Conn {
 
     /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
     fn checksum_as_agreed(&mut self, i: usize, checksum: Option<u16>, cx: &mut Cx<'_>) -> bool {
-        if checksum.is_some() == self.checksum {
+        if checksum.is_some() == self.numbers.checksum {
             return true;
         }
         cx.count.dss_checksum_presence += 1;
@@ -275,7 +279,7 @@ impl Conn {
     }
 
     fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
-        let Some(numbers) = self.rx_numbers else {
+        let Some(numbers) = self.numbers.rx else {
             return;
         };
         let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
@@ -306,7 +310,7 @@ impl Conn {
         if self.recv.finished() || !was_known {
             self.subflows[i].tcp.force_ack();
         }
-        self.dirty = true;
+        self.subflows.dirty = true;
         if self.recv.finished() && !was_finished {
             self.report_readable();
         }
@@ -315,18 +319,19 @@ impl Conn {
     /// Bytes are held that no mapping covers.
     fn holds_unmapped_bytes(&mut self, i: usize) -> bool {
         let sf = &mut self.subflows[i];
-        let held = sf.held_unmapped.as_ref();
-        held.is_some_and(|held| sf.rx.current(held.ssn()).is_none())
+        let held = sf.unmapped.held.as_ref();
+        held.is_some_and(|held| sf.maps.rx.current(held.ssn()).is_none())
     }
 
     fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {
         let next = self.subflows[i].tcp.rcv_nxt_ssn();
         // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
-        let from = self.delivered_ssn.unwrap_or(next);
+        let from = cx.segment.delivered.unwrap_or(next);
         self.subflows[i]
+            .evidence
             .mapping_edge
             .note(mapping.ssn, mapping.at, mapping.len);
-        let held = &self.subflows[i].held_unmapped;
+        let held = &self.subflows[i].unmapped.held;
         let held = held
             .as_ref()
             .map(crate::conn::subflow::held_unmapped::HeldUnmapped::ssn);
@@ -335,10 +340,10 @@ impl Conn {
         // not refuse what was allowed.
         let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
         let room = self.mapping_room(i);
-        match self.subflows[i].rx.note(mapping, from, reach, room) {
+        match self.subflows[i].maps.rx.note(mapping, from, reach, room) {
             Noted::New => {
                 cx.count.dss_mapping += 1;
-                self.subflows[i].mappings += 1;
+                self.subflows[i].evidence.mappings += 1;
             }
             Noted::Known => cx.count.dss_mapping_repeated += 1,
             Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
@@ -354,7 +359,7 @@ impl Conn {
         sum: Option<Sum>,
         cx: &mut Cx<'_>,
     ) {
-        if bytes.is_empty() || self.subflows[i].reset_with.is_some() {
+        if bytes.is_empty() || self.subflows[i].closing.reset_with.is_some() {
             return;
         }
         cx.count.bytes_in += bytes.len() as u64;
@@ -374,10 +379,10 @@ impl Conn {
         let mut ssn = ssn;
         let mut rest = bytes;
         while !rest.is_empty() {
-            if self.subflows[i].reset_with.is_some() {
+            if self.subflows[i].closing.reset_with.is_some() {
                 return;
             }
-            if let Some(checksum_failure) = self.checksum_failure {
+            if let Some(checksum_failure) = self.fallback.checksum_failure {
                 match checksum_failure.subflow() == self.subflows[i].id() {
                     true => self.hold(i, checksum_failure, rest, cx),
                     // Held bytes are in the other one's order.
@@ -385,14 +390,18 @@ impl Conn {
                 }
                 return;
             }
-            let Some(mapping) = self.subflows[i].rx.current(ssn).copied() else {
+            let Some(mapping) = self.subflows[i].maps.rx.current(ssn).copied() else {
                 if self.holds_unmapped(i, cx.now) {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
-                let gap = self.subflows[i].rx.next_start().map_or(rest.len(), |next| {
-                    (next.since(ssn) as usize).min(rest.len())
-                });
+                let gap = self.subflows[i]
+                    .maps
+                    .rx
+                    .next_start()
+                    .map_or(rest.len(), |next| {
+                        (next.since(ssn) as usize).min(rest.len())
+                    });
                 self.unmapped(i, gap, cx);
                 ssn += gap as u32;
                 rest = &rest[gap..];
@@ -420,15 +429,15 @@ impl Conn {
     ) {
         let at = m.at + u64::from(into);
         let sf = &mut self.subflows[i];
-        sf.has_mappings_again();
-        sf.bytes_received += bytes.len() as u64;
+        sf.unmapped.on_mapping();
+        sf.stats.bytes_received += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
             let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
             self.placed(placed, bytes.len(), cx);
             self.advanced(advanced, cx);
             if complete {
-                self.subflows[i].rx.pop();
+                self.subflows[i].maps.rx.pop();
             }
             return;
         }
@@ -440,7 +449,7 @@ impl Conn {
         if placed == Placed::Contested {
             if complete && into == 0 && self.is_intact(&noted) {
                 // Whole and verified: it need not wait for what may never come.
-                self.subflows[i].rx.pop();
+                self.subflows[i].maps.rx.pop();
                 let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
                 self.advanced(advanced, cx);
                 return;
@@ -454,16 +463,16 @@ impl Conn {
         noted.incomplete |= into != u32::from(noted.taken);
         noted.taken += bytes.len() as u16;
         if complete {
-            self.subflows[i].rx.pop();
+            self.subflows[i].maps.rx.pop();
             self.mapping_complete(i, &noted, cx);
-        } else if let Some(known) = self.subflows[i].rx.current(m.ssn + into) {
+        } else if let Some(known) = self.subflows[i].maps.rx.current(m.ssn + into) {
             *known = noted;
         }
     }
 
     /// The mapping's checksum matches its bytes. // rfc8684:D9
     fn is_intact(&self, m: &RxMapping) -> bool {
-        self.rx_numbers.is_some_and(|numbers| {
+        self.numbers.rx.is_some_and(|numbers| {
             m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
         })
     }
@@ -476,10 +485,15 @@ impl Conn {
             let sf = &mut self.subflows[j];
             let (owner, silent_at) = (
                 sf.id(),
-                sf.receiver_probe.last_received() + sf.tcp.base_rto(),
+                sf.liveness.receiver_probe.last_received() + sf.tcp.base_rto(),
             );
             let claims = self.recv.claims_any(owner, at..at + len as u64);
-            if let Some(partial) = sf.rx.partial_mut().filter(|_| claims && now > silent_at) {
+            if let Some(partial) = sf
+                .maps
+                .rx
+                .partial_mut()
+                .filter(|_| claims && now > silent_at)
+            {
                 partial.lost = true;
                 self.recv.discard(owner);
                 any = true;
@@ -491,7 +505,7 @@ impl Conn {
     /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
     /// therefore cannot continue as the stream.
     fn was_dropped(&mut self, i: usize, m: &RxMapping) {
-        self.subflows[i].discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
+        self.subflows[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
     }
 
     fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
@@ -540,9 +554,9 @@ impl Conn {
     pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
-        sf.unmapped += bytes as u64;
-        sf.unmapped_since.get_or_insert(cx.now);
-        let many = sf.unmapped >= MOST_UNMAPPED;
+        sf.unmapped.bytes += bytes as u64;
+        sf.unmapped.since.get_or_insert(cx.now);
+        let many = sf.unmapped.bytes >= MOST_UNMAPPED;
         let proven = self.others(i) == Others::Proven;
         if many || self.mappings_stopped(i, cx.now) && proven {
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
@@ -551,8 +565,8 @@ impl Conn {
 
     /// Reports data once, until the application has read all.
     pub(crate) fn report_readable(&mut self) {
-        if !self.readable_reported && self.established {
-            self.readable_reported = true;
+        if !self.events.readable_reported && self.handshake.is_established() {
+            self.events.readable_reported = true;
             self.push_event(EventKind::Readable);
         }
     }

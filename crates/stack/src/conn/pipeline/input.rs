@@ -8,8 +8,8 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 
 use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::HandshakeState;
 use crate::conn::subflow::acked_by::AckedBy;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -46,10 +46,10 @@ impl Conn {
     /// New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
     /// retransmit it: data that it acknowledged and the connection dropped would take much longer.
     fn is_full_for(&self, i: usize, seg: &Segment<'_>) -> bool {
-        let established = self.established && self.fallback.is_multipath();
+        let established = self.handshake.is_established() && self.fallback.is_multipath();
         let new =
             !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
-        established && new && self.checksum_failure.is_none() && self.recv.allowance() == 0
+        established && new && self.fallback.checksum_failure.is_none() && self.recv.allowance() == 0
     }
 
     fn on_admitted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
@@ -59,10 +59,10 @@ impl Conn {
             return false;
         }
         let greeted = matches!(
-            self.subflows[i].handshake,
+            self.subflows[i].handshake.state,
             HandshakeState::Done | HandshakeState::Plain
         );
-        self.dirty |= !(greeted && self.established);
+        self.subflows.dirty |= !(greeted && self.handshake.is_established());
         let tcp = &self.subflows[i].tcp;
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
@@ -72,22 +72,22 @@ impl Conn {
         // Duplicate ACKs that were sent for an option are no sign of loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
         self.on_handshake_repeated(i, seg, cx);
-        self.subflows[i].mappings_before = self.subflows[i].mappings;
+        self.subflows[i].evidence.mappings_before = self.subflows[i].evidence.mappings;
         let ctx = Context {
             group: GroupView {
-                paths: &self.samples,
+                paths: &self.subflows.samples,
                 me: i,
             },
             congestion_signal_ok,
         };
-        let tcp = &mut self.subflows[i].tcp;
+        let tcp = &mut self.subflows.list[i].tcp;
         let before = tcp.challenges();
         let outcome = tcp.on_segment(cx.now, seg, &ctx);
         let after = tcp.challenges();
         cx.count.challenge_ack += after.0 - before.0;
         cx.count.reply_limited += after.1 - before.1;
         if outcome.reset {
-            self.dirty = true;
+            self.subflows.dirty = true;
             self.on_reset(i, seg, cx);
             return false;
         }
@@ -99,6 +99,9 @@ impl Conn {
             }
             return why == Reject::Handshake;
         }
+        let tcp = &self.subflows[i].tcp;
+        let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
+        cx.segment.ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
         self.probe_answered(i, seg, cx);
         self.note_repeated(i, seg, &outcome);
         if outcome.established {
@@ -119,11 +122,8 @@ impl Conn {
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
         self.received_while_failing(i, again, cx.now);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
-        self.delivered_ssn = outcome.in_order.as_ref().map(|part| part.ssn);
-        let tcp = &self.subflows[i].tcp;
-        let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
-        self.segment_ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
-        if outcome.acceptable() && self.subflows[i].reset_with.is_none() {
+        cx.segment.delivered = outcome.in_order.as_ref().map(|part| part.ssn);
+        if outcome.acceptable() && self.subflows[i].closing.reset_with.is_none() {
             self.take_options(i, seg, &outcome, cx);
         }
         if let Some(part) = &outcome.in_order {
@@ -136,7 +136,7 @@ impl Conn {
                 cx,
             );
         }
-        self.delivered_ssn = None;
+        cx.segment.delivered = None;
         if outcome.more_ready {
             while let Some(chunk) = self.subflows[i].tcp.take_ready() {
                 self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
@@ -153,6 +153,7 @@ impl Conn {
                 self.settle_unmapped(i, cx);
             }
             if self
+                .fallback
                 .checksum_failure
                 .is_some_and(|checksum_failure| checksum_failure.subflow() == id)
             {
@@ -161,16 +162,20 @@ impl Conn {
         }
         // In-order data or an ACK that advances allows signals again. // rfc8684:G2
         if outcome.in_order.is_some() || outcome.acked > 0 {
-            self.subflows[i].signals_welcome();
+            self.subflows[i].signals.on_advance();
         }
         self.refresh_sample(i);
         self.take_up(i, cx);
-        self.dirty |= outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
+        self.subflows.dirty |=
+            outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
         false
     }
 
     fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        match (self.subflows[i].handshake.clone(), self.role) {
+        match (
+            self.subflows[i].handshake.state.clone(),
+            self.handshake.role,
+        ) {
             (HandshakeState::CapableSyn, _) | (HandshakeState::Plain, Role::Initiator) => {
                 self.called_back(i, seg, cx)
             }
@@ -191,32 +196,41 @@ impl Conn {
 
     fn on_subflow_acked(&mut self, i: usize, says_data_ack: bool, cx: &mut Cx<'_>) {
         let una = self.send.una();
-        self.subflows[i].subflow_acked_only.acked(una);
+        self.subflows[i].reinjection.subflow_acked_only.acked(una);
         let sf = &mut self.subflows[i];
-        let (subflow_acked_only, data_ack_delay) =
-            (&mut sf.subflow_acked_only, &mut sf.data_ack_delay);
+        let (subflow_acked_only, data_ack_delay) = (
+            &mut sf.reinjection.subflow_acked_only,
+            &mut sf.reinjection.data_ack_delay,
+        );
         // If an ACK lost its options, the cause of the delay is unknown.
-        let counts = says_data_ack || sf.acked_by != AckedBy::Peer;
-        sf.tx.acked(sf.tcp.snd_una_ssn(), |part| {
+        let counts = says_data_ack || sf.evidence.acked_by != AckedBy::Peer;
+        sf.maps.tx.acked(sf.tcp.snd_una_ssn(), |part| {
             if counts && part.end > una {
                 data_ack_delay.acknowledged(part.clone(), cx.now);
             }
             subflow_acked_only.note(part, una);
         });
         let subflow_una = sf.tcp.snd_una_ssn();
-        sf.duplicates.acked(subflow_una);
+        sf.maps.duplicates.acked(subflow_una);
         // Sequence numbers wrap.
-        sf.penalised.take_if(|upto| upto.before_eq(subflow_una));
-        sf.release_retained();
-        if (sf.is_stale() || sf.potentially_failed) && sf.tcp.backoffs() == 0 {
+        sf.reinjection
+            .penalised
+            .take_if(|upto| upto.before_eq(subflow_una));
+        sf.maps.release_retained();
+        if (sf.is_stale() || sf.liveness.potentially_failed) && sf.tcp.backoffs() == 0 {
             self.recovers(i, cx);
         }
         if !self.fallback.is_multipath() {
             self.withheld_answered(i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
-            let counts = self.resend_from.is_none_or(|from| !una.before(from));
+            let counts = self
+                .fallback
+                .resend
+                .from
+                .is_none_or(|from| !una.before(from));
             let upto = self.subflows[i]
+                .maps
                 .tx
                 .first_unacked(una)
                 .unwrap_or_else(|| self.send.next());
@@ -224,14 +238,14 @@ impl Conn {
                 self.send.subflow_acked(upto);
             }
             // Sequence numbers wrap.
-            self.resend_from.take_if(|from| una.after(*from));
+            self.fallback.resend.from.take_if(|from| una.after(*from));
         }
     }
 
     /// A RST ends only this subflow, unless it has MP_FASTCLOSE. // rfc8684:S1
     fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         cx.count.subflow_reset_by_peer += 1;
-        let handshake = !self.subflows[i].was_up() && !self.established;
+        let handshake = !self.subflows[i].was_up() && !self.handshake.is_established();
         let (mut fast_close, mut changed) = (None, false);
         let (mut reason, mut transient) = (None, false);
         for option in seg.options.mptcp.iter() {
@@ -260,25 +274,25 @@ impl Conn {
         } else {
             SubflowEnd::ResetByPeer { reason, transient }
         };
-        self.subflows[i].end.get_or_insert(end);
+        self.subflows[i].closing.end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
-        } else if !self.fallback.is_multipath() && self.closed.is_none() && !handshake {
+        } else if !self.fallback.is_multipath() && self.life.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
     }
 
     /// A FIN closes one direction of only this subflow; the stream goes on elsewhere. // rfc8684:S1
     fn on_subflow_fin(&mut self, i: usize, bare: bool, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        sf.peer_finished = true;
+        let sf = &mut self.subflows.list[i];
+        sf.closing.peer_finished = true;
         // If the peer fell back it ends the stream, and ours would end what the application has not written yet.
-        let may_be_plain = bare && self.fallback.is_multipath() && !self.joined;
+        let may_be_plain = bare && self.fallback.is_multipath() && !self.subflows.joined;
         let open = self.send.fin == FinState::Open && !self.recv.finished();
-        sf.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
+        sf.closing.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
         if !self.fallback.is_multipath() {
             self.ends_with_subflow(i);
-        } else if self.fast_close.is_some() {
+        } else if self.life.fast_close.is_some() {
             // We abort, which is no orderly close.
         } else if self.recv.finished() && self.send.lacks_fin_only() {
             // The peer has nothing left to send, not even a Data ACK of our DATA_FIN.

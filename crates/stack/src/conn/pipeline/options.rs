@@ -14,7 +14,9 @@ use manypath_wire::tcp::options::MptcpOptions;
 use crate::conn::Conn;
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::{Explanation, HandshakeState, Subflow};
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::closing::Explanation;
+use crate::conn::subflow::handshake::HandshakeState;
 
 /// Bytes per second at which half of a 32-bit sequence space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
@@ -41,8 +43,9 @@ impl Conn {
             let mut subflows = self.subflows.iter();
             subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
         };
-        let infinite = self.fallback.infinite_due() || self.resend_from.is_some_and(unsaid);
-        match (infinite, self.unconfirmed_fallback.is_some()) {
+        let infinite =
+            self.fallback.infinite_due() || self.fallback.resend.from.is_some_and(unsaid);
+        match (infinite, self.fallback.unconfirmed.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
             (false, false) => 0,
@@ -59,12 +62,12 @@ impl Conn {
     ) {
         let sf = &self.subflows[i];
         if plan.kind == Kind::Reset {
-            if let Some(Explanation(Some(why))) = sf.reset_with {
+            if let Some(Explanation(Some(why))) = sf.closing.reset_with {
                 add(list, why);
             }
             return;
         }
-        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.plain_probe.is_asked() {
+        if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.handshake.plain_probe.is_asked() {
             return;
         }
         if self.says_fast_close(sf, plan) {
@@ -75,19 +78,19 @@ impl Conn {
             add(list, self.dss_with(None, false));
             return;
         }
-        match &sf.handshake {
-            HandshakeState::Plain => match (mapping, sf.signals.front()) {
+        match &sf.handshake.state {
+            HandshakeState::Plain => match (mapping, sf.signals.queue.front()) {
                 (Some(mapping), _) if self.wants_infinite(mapping) => {
                     add(list, self.infinite_mapping(mapping));
                 }
                 (_, fail) => {
-                    if self.unconfirmed_fallback.is_some()
+                    if self.fallback.unconfirmed.is_some()
                         && !sf.tcp.reports_holes()
                         && !sends_final_mapping(plan)
                     {
                         add(list, self.late_dss());
                     } else if mapping.is_none()
-                        && (self.infinite_on_bare || self.says_end_as_tcp(plan))
+                        && (self.fallback.announce.without_data || self.says_end_as_tcp(plan))
                         && !matches!(fail, Some(MptcpOption::Dss(_)))
                     {
                         // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
@@ -101,10 +104,10 @@ impl Conn {
             },
             // rfc8684:C1,C4,C16,C17,C20,C28
             HandshakeState::CapableSyn => {
-                if plan.kind == Kind::Syn && !sf.plain {
+                if plan.kind == Kind::Syn && !sf.handshake.plain {
                     add(
                         list,
-                        MptcpOption::Capable(Capable::v1(self.checksum, CapableKeys::Syn)),
+                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, CapableKeys::Syn)),
                     );
                 }
             }
@@ -113,16 +116,21 @@ impl Conn {
                 if let Some(m) = mapping {
                     add(list, self.dss(Some(m)));
                 }
-                if let (Kind::SynAck, Some(local), false) = (plan.kind, &self.local, sf.plain) {
+                if let (Kind::SynAck, Some(local), false) =
+                    (plan.kind, &self.keys.local, sf.handshake.plain)
+                {
                     let keys = CapableKeys::SynAck {
                         sender: local.key(),
                     };
-                    add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                    add(
+                        list,
+                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
+                    );
                 }
             }
             HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
             HandshakeState::JoinSyn { nonce } => {
-                if let Some(remote) = &self.remote {
+                if let Some(remote) = &self.keys.remote {
                     // rfc8684:J1,J2,J3,J5
                     add(
                         list,
@@ -155,7 +163,8 @@ impl Conn {
             }
             // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
             HandshakeState::CapableKeys | HandshakeState::Done
-                if self.sent_caller_nothing() && (sf.plain || plan.kind == Kind::KeepAlive) => {}
+                if self.sent_caller_nothing()
+                    && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
             HandshakeState::CapableKeys | HandshakeState::Done if self.is_plain_fin(plan) => {
                 add(list, self.dss_with(None, false));
             }
@@ -175,21 +184,21 @@ impl Conn {
     /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
     // rfc8684:C9,C10,C11
     fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
-        let (Some(local), Some(remote)) = (&self.local, &self.remote) else {
+        let (Some(local), Some(remote)) = (&self.keys.local, &self.keys.remote) else {
             return;
         };
         let (sender, receiver) = (local.key(), remote.key());
         match mapping {
             // A middlebox may have dropped packets with the option: this one without.
-            None if self.subflows[i].plain => {}
+            None if self.subflows[i].handshake.plain => {}
             // A close cannot wait for the proof for ever, and the peer may lack either: the two alternate.
-            None if self.data_fin_due() && !self.subflows[i].handshake_next => {
+            None if self.data_fin_due() && !self.subflows[i].handshake.capable_next => {
                 add(list, self.dss(None))
             }
             None => add(
                 list,
                 MptcpOption::Capable(Capable::v1(
-                    self.checksum,
+                    self.numbers.checksum,
                     CapableKeys::Ack { sender, receiver },
                 )),
             ),
@@ -200,7 +209,10 @@ impl Conn {
                     len: m.len,
                     checksum: m.checksum,
                 };
-                add(list, MptcpOption::Capable(Capable::v1(self.checksum, keys)));
+                add(
+                    list,
+                    MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
+                );
             }
             Some(m) => add(list, self.dss(Some(m))),
         }
@@ -214,9 +226,9 @@ impl Conn {
         };
         add(list, dss);
         // A signal may be long, and the Data ACK must not wait for another segment.
-        if mapping.is_none() && self.recent_acks.contains(self.recv.data_ack()) {
+        if mapping.is_none() && self.fallback.recent_acks.contains(self.recv.data_ack()) {
             // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
-            if let Some(signal) = self.subflows[i].signals.front() {
+            if let Some(signal) = self.subflows[i].signals.queue.front() {
                 add(list, *signal);
             }
         }
@@ -233,10 +245,10 @@ impl Conn {
     }
 
     fn dss_with(&self, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
-        let data_ack = self.rx_numbers.map(|numbers| {
+        let data_ack = self.numbers.rx.map(|numbers| {
             let ack = numbers.dsn(self.recv.data_ack());
             // rfc8684:D19
-            if self.peer_long {
+            if self.numbers.peer_long {
                 DataAck::Long(ack.get())
             } else {
                 DataAck::Short(ack.low32())
@@ -253,12 +265,12 @@ impl Conn {
     /// sent.
     fn late_dss(&self) -> MptcpOption {
         let last = self.send.fin != FinState::Open && self.send.all_sent();
-        let mapping = self
-            .bare_data_fin()
-            .filter(|_| last && self.fallback.infinite_due() && !self.infinite_mapping_sent);
-        let at = self.recv.next() + u64::from(self.data_fin_after_fallback);
+        let mapping = self.bare_data_fin().filter(|_| {
+            last && self.fallback.infinite_due() && !self.fallback.announce.infinite_sent
+        });
+        let at = self.recv.next() + u64::from(self.fallback.data_fin_after_fallback);
         MptcpOption::Dss(Dss {
-            data_ack: self.rx_numbers.map(|n| DataAck::Long(n.dsn(at).get())),
+            data_ack: self.numbers.rx.map(|n| DataAck::Long(n.dsn(at).get())),
             mapping,
             data_fin: mapping.is_some(),
         })
@@ -297,7 +309,7 @@ impl Conn {
     }
 
     fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
-        let dsn = self.tx_numbers?.dsn(m.at);
+        let dsn = self.numbers.tx?.dsn(m.at);
         // rfc8684:D7
         Some(Mapping {
             dsn: self.map_dsn(dsn),
@@ -309,9 +321,10 @@ impl Conn {
 
     /// A DATA_FIN without payload. // rfc8684:F1,F2
     fn bare_data_fin(&self) -> Option<Mapping> {
-        let dsn = self.tx_numbers?.dsn(self.send.end());
+        let dsn = self.numbers.tx?.dsn(self.send.end());
         let ssn = Ssn::new(0);
         let checksum = self
+            .numbers
             .checksum
             .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
         Some(Mapping {
@@ -325,15 +338,15 @@ impl Conn {
     /// No new data is left to carry the infinite mapping, and this segment ends the stream.
     fn says_end_as_tcp(&self, plan: &Plan) -> bool {
         // The final byte may be lost, and the FIN is retransmitted.
-        let alone_knows = self.alone_knows() && self.remote.is_some();
-        let fin = plan.fin && (self.joined || alone_knows);
+        let alone_knows = self.alone_knows() && self.keys.remote.is_some();
+        let fin = plan.fin && (self.subflows.joined || alone_knows);
         (fin || sends_final_mapping(plan)) && self.fallback.infinite_due()
     }
 
     /// A segment of this mapping carries the infinite mapping. Where everything is resent, what was in flight before does not: if a
     /// middlebox rewrites, the receiver can tell only by the segment at hand where the mapping begins.
     fn wants_infinite(&self, mapping: &TxMapping) -> bool {
-        match self.resend_from {
+        match self.fallback.resend.from {
             Some(from) if mapping.ssn == from => true,
             Some(from) => self.fallback.infinite_due() && mapping.ssn.after(from),
             None => self.fallback.infinite_due(),
@@ -343,11 +356,11 @@ impl Conn {
     /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
     fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
         let (ssn, at) = self.infinite_start(m.ssn, m.at);
-        let mapping = self.tx_numbers.map(|numbers| Mapping {
+        let mapping = self.numbers.tx.map(|numbers| Mapping {
             dsn: self.map_dsn(numbers.dsn(at)),
             ssn,
             len: 0,
-            checksum: self.checksum.then_some(0),
+            checksum: self.numbers.checksum.then_some(0),
         });
         MptcpOption::Dss(Dss {
             data_ack: None,
@@ -370,16 +383,16 @@ impl Conn {
     /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
     fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
         let introduced = matches!(
-            sf.handshake,
+            sf.handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
         );
-        self.fast_close.is_some() && introduced && plan.len == 0
+        self.life.fast_close.is_some() && introduced && plan.len == 0
     }
 
     /// MP_FASTCLOSE carries the peer's key. // rfc8684:Z1,Z2
     pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
         Some(MptcpOption::FastClose(FastClose {
-            key: self.remote.as_ref()?.key(),
+            key: self.keys.remote.as_ref()?.key(),
         }))
     }
 }

@@ -15,7 +15,7 @@ use crate::conn::pipeline::packet;
 use crate::conn::pull::path_view::Duplicate;
 use crate::conn::pull::source::{Progress, Source};
 use crate::conn::send::queue::FinState;
-use crate::conn::subflow::HandshakeState;
+use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
@@ -99,7 +99,7 @@ impl Conn {
         for sf in &mut self.subflows {
             sf.tcp.unnoticed().share_recv_window(window);
         }
-        if self.recv.update_due(step) && self.established {
+        if self.recv.update_due(step) && self.handshake.is_established() {
             if let Some(i) = self.best_subflow() {
                 self.subflows[i].tcp.force_ack();
             }
@@ -109,7 +109,7 @@ impl Conn {
     /// The peer initiated, and only its keys have arrived.
     fn awaits_first_data(&self) -> bool {
         let first = self.subflows.first();
-        first.is_some_and(|sf| match sf.handshake {
+        first.is_some_and(|sf| match sf.handshake.state {
             HandshakeState::CapableKeys => true,
             HandshakeState::Done => self.sent_caller_nothing(),
             _ => false,
@@ -124,7 +124,7 @@ impl Conn {
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: usize) -> bool {
         let sf = &self.subflows[i];
-        sf.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
+        sf.closing.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
     }
 
     /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
@@ -136,7 +136,7 @@ impl Conn {
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.finish || closing) && !self.owes_final_byte(),
+            fin: (sf.closing.finish || closing) && !self.owes_final_byte(),
             option_space: self.option_space(),
             max_burst: sf.endpoint.offload.max_burst.min(LONGEST_MAPPING),
             push: self.pushes(),
@@ -149,7 +149,7 @@ impl Conn {
     /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
     /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
     fn pushes(&self) -> bool {
-        self.opts.nodelay || self.send.fin != FinState::Open || !self.writer_has_more
+        self.opts.nodelay || self.send.fin != FinState::Open || !self.send.writer_has_more
     }
 
     /// A full device blocks only its own paths: what it does not take, the scheduler may give to another one.
@@ -173,6 +173,7 @@ impl Conn {
 
     fn transmit_data(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         if self
+            .fallback
             .checksum_failure
             .is_some_and(|checksum_failure| checksum_failure.is_answered())
         {
@@ -300,7 +301,7 @@ impl Conn {
         if plan.seq == sf.tcp.snd_nxt() {
             return Some((plan, offered));
         }
-        let m = *sf.tx.find(plan.ssn)?;
+        let m = *sf.maps.tx.find(plan.ssn)?;
         let left = u32::from(m.len) - plan.ssn.since(m.ssn);
         Some((plan.shortened(left), Source::Mapped(m)))
     }
@@ -324,7 +325,7 @@ impl Conn {
             );
             return Progress::Nothing;
         };
-        let sums = self.checksum && self.fallback.is_multipath();
+        let sums = self.numbers.checksum && self.fallback.is_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Duplicated(at) => {
                 let new = matches!(source, Source::New(_));
@@ -422,7 +423,7 @@ impl Conn {
 
     /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
     fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
-        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx_numbers)
+        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.numbers.tx)
         else {
             return;
         };
@@ -449,7 +450,7 @@ impl Conn {
         self.fallback.is_multipath()
             && self.send.fin == FinState::Queued
             && at + u64::from(len) == self.send.end()
-            && at > self.tx_start
+            && at > self.numbers.tx_start
             && !others.any(|other| other.carries_data() && other.answers())
     }
 
@@ -464,7 +465,7 @@ impl Conn {
             *only = last;
             return Sum::of(out);
         }
-        let kept = self.subflows[i].retained_payload(at, out);
+        let kept = self.subflows[i].maps.retained_payload(at, out);
         debug_assert!(
             kept.is_some(),
             "payload was freed while a subflow still carries it"
@@ -490,12 +491,12 @@ impl Conn {
         cx.count.bytes_out += u64::from(plan.len);
         match source {
             Source::New(_) => {
-                sf.bytes_sent += u64::from(plan.len);
+                sf.stats.bytes_sent += u64::from(plan.len);
                 self.schedule.sent_on(sf.id());
                 self.send.sent(plan.len);
             }
             Source::Reinjected(from) => {
-                sf.bytes_reinjected += u64::from(plan.len);
+                sf.stats.bytes_reinjected += u64::from(plan.len);
                 cx.count.reinjected_bytes += u64::from(plan.len);
                 self.send.reinjected(from, plan.len);
             }
@@ -503,37 +504,37 @@ impl Conn {
                 cx.count.copied_bytes += u64::from(plan.len);
                 let range = from..from + u64::from(plan.len);
                 self.send.note_repeated(range.end);
-                sf.duplicates.sent(&range, plan.ssn + plan.len);
+                sf.maps.duplicates.sent(&range, plan.ssn + plan.len);
             }
             Source::Mapped(_) => cx.count.retransmitted += 1,
             Source::Early => cx.count.fast_open_sent += 1,
             Source::FinalByte(_) => {
                 cx.count.retransmitted += 1;
                 // The FIN waited for the final byte.
-                (self.final_byte_sent, sf.finish) = (true, true);
+                (self.fallback.final_byte_sent, sf.closing.finish) = (true, true);
             }
             Source::Empty => {}
         }
         if let (Source::New(_) | Source::Reinjected(_) | Source::Duplicated(_), Some(m)) =
             (source, mapping)
         {
-            sf.tx.push(m);
-            sf.first_end.get_or_insert(m.at + u64::from(m.len));
+            sf.maps.tx.push(m);
+            sf.evidence.first_end.get_or_insert(m.at + u64::from(m.len));
             if self.fallback.infinite_due() {
                 self.fallback.infinite_sent();
-                self.infinite_on_bare = false;
+                self.fallback.announce.without_data = false;
             }
         }
         match plan.kind {
             Kind::TailProbe => cx.count.tail_probe += 1,
             Kind::Ack => {
                 self.signals_sent(i, gone, cx);
-                if self.fast_close.is_some() {
+                if self.life.fast_close.is_some() {
                     // Nothing else is sent on a connection that is over: a pending signal would have it sent for ever.
-                    self.subflows[i].signals.clear();
+                    self.subflows[i].signals.queue.clear();
                 }
-                self.subflows[i].handshake_next ^= true;
-                self.subflows[i].plain = false;
+                self.subflows[i].handshake.capable_next ^= true;
+                self.subflows[i].handshake.plain = false;
             }
             _ => {}
         }
@@ -546,12 +547,13 @@ impl Conn {
         if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
             self.schedule.note_moved();
         }
-        self.dss_sent |= gone.dss().is_some();
+        self.handshake.dss_sent |= gone.dss().is_some();
         if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
-            self.recent_acks.note(self.recv.data_ack());
+            self.fallback.recent_acks.note(self.recv.data_ack());
         }
         let mapping = gone.dss().and_then(|dss| dss.mapping);
-        self.infinite_mapping_sent |= mapping.is_some_and(|mapping| mapping.is_infinite());
+        self.fallback.announce.infinite_sent |=
+            mapping.is_some_and(|mapping| mapping.is_infinite());
         // After fallback only the FIN counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
         if data_fin && self.fallback.is_multipath() {

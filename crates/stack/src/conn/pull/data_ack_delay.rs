@@ -9,7 +9,11 @@ impl Conn {
         let una = self.send.una();
         let most = self.data_rto();
         for sf in &mut self.subflows {
-            if sf.data_ack_delay.answered(before, una, most, cx.now) {
+            if sf
+                .reinjection
+                .data_ack_delay
+                .answered(before, una, most, cx.now)
+            {
                 self.schedule.forget();
             }
         }

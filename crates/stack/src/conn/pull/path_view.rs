@@ -205,7 +205,7 @@ impl Conn {
             }
         }
         let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i]);
-        view.duplicates = sf.duplicates.bytes();
+        view.duplicates = sf.maps.duplicates.bytes();
         view.can_send = can_send;
         view.backup = sf.is_backup();
         view.stale = sf.is_potentially_failed();
@@ -218,7 +218,7 @@ impl Conn {
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.pace(i);
         let delivery = delivery(&pace, inflight);
-        let data_ack_delay = sf.data_ack_delay.get();
+        let data_ack_delay = sf.reinjection.data_ack_delay.get();
         PathView {
             subflow: sf.id(),
             srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
@@ -238,7 +238,7 @@ impl Conn {
             drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
             slow_start: pace.slow_start,
             unproven: sf.tcp.is_unproven() && !pace.is_full(),
-            home: sf.endpoint.tuple.local.ip() == self.first.local.ip(),
+            home: sf.endpoint.tuple.local.ip() == self.handshake.first.local.ip(),
             backup: false,
             stale: false,
             established: false,
@@ -262,7 +262,7 @@ impl Conn {
             if self.send.is_busy() {
                 hold_back(self.schedule.seen(), self.send.window());
             }
-            if !self.writer_has_more {
+            if !self.send.writer_has_more {
                 let queued = self.send.end().since(self.send.next());
                 leave_to_quicker(self.schedule.seen(), queued, self.send.window(), cx.now);
             }
@@ -310,7 +310,7 @@ impl Conn {
         for i in 0..self.subflows.len() {
             // The search costs more the more is in flight: only where there is room for a duplicate.
             let sf = &self.subflows[i];
-            let may = may_duplicate(sf.duplicates.bytes(), sf.tcp.cwnd());
+            let may = may_duplicate(sf.maps.duplicates.bytes(), sf.tcp.cwnd());
             let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
             let part = if has_room {
                 self.duplicate_for(i)

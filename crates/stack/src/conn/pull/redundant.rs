@@ -14,7 +14,10 @@ impl Conn {
         let una = self.send.una();
         let (before, rest) = self.subflows.split_at_mut(i);
         let (sf, after) = rest.split_first_mut()?;
-        let others = before.iter().chain(after.iter()).map(|other| &other.tx);
-        sf.duplicates.next(una, &sf.tx, others)
+        let others = before
+            .iter()
+            .chain(after.iter())
+            .map(|other| &other.maps.tx);
+        sf.maps.duplicates.next(una, &sf.maps.tx, others)
     }
 }

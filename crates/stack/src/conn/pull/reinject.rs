@@ -228,7 +228,7 @@ impl Conn {
             },
             outstanding: self.send.next() - self.send.una(),
             window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
-            writer_waits: self.write_blocked && all_sent,
+            writer_waits: self.events.write_blocked && all_sent,
             closing: self.send.fin != FinState::Open && all_sent,
             pausing: all_sent,
         }
@@ -250,7 +250,7 @@ impl Conn {
     /// Time until what is sent on a subflow now has its Data ACK.
     pub(crate) fn delivery(&self, i: usize) -> Duration {
         let sf = &self.subflows[i];
-        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.data_ack_delay.get()
+        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.reinjection.data_ack_delay.get()
     }
 
     /// Nothing new can be sent: reinjects what blocks the window, or the end of the stream, where that helps.
@@ -287,7 +287,7 @@ impl Conn {
         );
         let bytes = self.send.bytes_reinjected - before;
         if sent == Progress::Sent && bytes > 0 {
-            self.subflows[rescue.holder].repeated = from + bytes;
+            self.subflows[rescue.holder].reinjection.repeated_to = from + bytes;
             cx.count.opportunistic_bytes += bytes;
         }
         sent
@@ -316,10 +316,10 @@ impl Conn {
             if i == carrier || !sf.answers() || in_one_queue {
                 continue;
             }
-            let from = sf.repeated.max(una);
+            let from = sf.reinjection.repeated_to.max(una);
             let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
-            let parts = sf.tx.iter().take(MOST_LOOKED_AT).filter(behind);
-            let own = &self.subflows[carrier].tx;
+            let parts = sf.maps.tx.iter().take(MOST_LOOKED_AT).filter(behind);
+            let own = &self.subflows[carrier].maps.tx;
             let elsewhere = |m: &&TxMapping| !carries(own, m.at.max(from));
             let Some(m) = parts.take(MOST_COMPARED).find(elsewhere) else {
                 continue;
@@ -343,6 +343,7 @@ impl Conn {
         let tcp = &self.subflows[holder].tcp;
         let flight = u64::from(tcp.snd_nxt_ssn().since(tcp.snd_una_ssn()));
         let oldest = self.subflows[holder]
+            .maps
             .tx
             .iter()
             .find(|m| m.at + u64::from(m.len) > at);
@@ -373,11 +374,11 @@ impl Conn {
         let proxied = self.subflows.iter().enumerate();
         let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
         let parts = proxied.filter_map(|(i, sf)| {
-            let from = sf.repeated.max(una);
-            let part = sf.subflow_acked_only.first_behind(from)?;
+            let from = sf.reinjection.repeated_to.max(una);
+            let part = sf.reinjection.subflow_acked_only.first_behind(from)?;
             let part = part.start.max(from)..part.end;
-            let own = &self.subflows[carrier].tx;
-            (!carries(own, part.start)).then_some((sf.handshake_rtt?, i, part))
+            let own = &self.subflows[carrier].maps.tx;
+            (!carries(own, part.start)).then_some((sf.handshake.rtt?, i, part))
         });
         parts.min_by_key(|(.., part)| part.start)
     }
@@ -385,8 +386,8 @@ impl Conn {
     /// Halves the window of a subflow that blocks the others, at most once per round trip.
     fn penalise(&mut self, i: usize, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
-        if round_trip_over(sf.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
-            sf.penalised = Some(sf.tcp.snd_nxt_ssn());
+        if round_trip_over(sf.reinjection.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
+            sf.reinjection.penalised = Some(sf.tcp.snd_nxt_ssn());
             cx.count.subflow_penalised += 1;
             self.refresh_sample(i);
         }

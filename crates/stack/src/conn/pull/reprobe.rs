@@ -27,7 +27,7 @@ fn long_enough(reprobes: u32) -> Duration {
 
 /// It could carry data, and has been idle for long.
 fn has_rested(sf: &Subflow, now: Instant) -> bool {
-    let enough = |span| span >= long_enough(sf.reprobes);
+    let enough = |span| span >= long_enough(sf.reinjection.reprobes);
     sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
 
@@ -45,7 +45,7 @@ impl Conn {
         let part = self.duplicate_for(i)?;
         let sf = &mut self.subflows[i];
         sf.tcp.forget_path();
-        sf.reprobes = sf.reprobes.saturating_add(1);
+        sf.reinjection.reprobes = sf.reinjection.reprobes.saturating_add(1);
         let on = sf.id();
         self.refresh_sample(i);
         Some(Duplicate {

@@ -73,25 +73,25 @@ impl Conn {
         if !self.opts.mechanisms.autotune || self.recv.capacity() >= most {
             return;
         }
-        self.arrivals.bytes += bytes as u64;
-        let interval = cx.now.since(self.arrivals.since);
+        self.limits.arrivals.bytes += bytes as u64;
+        let interval = cx.now.since(self.limits.arrivals.since);
         if interval < SHORTEST || interval < self.round_trips().min().unwrap_or(SHORTEST) {
             return;
         }
         let longest = self.round_trips().max().unwrap_or(Duration::ZERO);
         let now = self.recv.capacity();
         // Until the application accepts the connection its window stays small.
-        let wanted = match self.accepted {
-            true => grown(now, self.arrivals.bytes, interval, longest, most),
+        let wanted = match self.limits.accepted {
+            true => grown(now, self.limits.arrivals.bytes, interval, longest, most),
             false => now,
         };
-        let size = wanted.min(self.window_permitted).max(now);
+        let size = wanted.min(self.limits.window_permitted).max(now);
         cx.count.recv_buffer_limited += u64::from(size < wanted);
         if size > now {
             self.recv.set_capacity(size);
             cx.count.recv_buffer_grown += 1;
         }
-        self.arrivals = Arrivals::new(cx.now);
+        self.limits.arrivals = Arrivals::new(cx.now);
     }
 
     /// Sets the send buffer to what the subflows' windows need.

@@ -2,6 +2,8 @@
 
 use manypath_tcp::time::{Duration, Instant};
 
+use crate::conn::dss::offset::Offset;
+
 /// Longest interval between data-level retransmissions.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -26,6 +28,8 @@ pub(crate) struct DataTimer {
     since: Option<Instant>,
     backoffs: u8,
     window: bool,
+    /// End of the last data-level retransmission, while the peer does not have it.
+    pub(in crate::conn) repeated_to: Option<Offset>,
 }
 
 impl DataTimer {

@@ -96,6 +96,8 @@ pub(crate) struct SendQueue {
     last: Option<u8>,
     /// Memory is short.
     frugal: bool,
+    /// The application's last write did not fit: it will write more as soon as it may.
+    pub(crate) writer_has_more: bool,
     reinjections: VecDeque<Reinjection>,
     pub(crate) bytes_reinjected: u64,
 }
@@ -118,6 +120,7 @@ impl SendQueue {
             repeated_to: Offset::ZERO,
             last: None,
             frugal: false,
+            writer_has_more: false,
             reinjections: VecDeque::new(),
             bytes_reinjected: 0,
         }

@@ -17,14 +17,14 @@ impl Conn {
         let silent_too = !self.has_responsive();
         let moving = self.subflows.iter();
         let moving = moving.filter(|sf| silent_too || sf.answers());
-        let in_flight = moving.flat_map(|sf| sf.tx.iter());
+        let in_flight = moving.flat_map(|sf| sf.maps.tx.iter());
         let behind = in_flight.filter(|m| m.at + u64::from(m.len) > una);
         let upto = behind
             .map(|m| m.at)
             .chain([una + most.max(1), self.send.next()])
             .min()
             .unwrap_or(una);
-        self.repeated_to = (una < upto).then_some(upto);
+        self.data_timer.repeated_to = (una < upto).then_some(upto);
         if una < upto {
             let avoid = self.subflow_acked_only_by();
             self.send.reinject(una..upto, avoid);
@@ -33,9 +33,9 @@ impl Conn {
 
     /// New data has its Data ACK. If it ends exactly where the resent part does, what follows is missing as well.
     pub(in crate::conn) fn repeat_next(&mut self) {
-        let (una, upto) = (self.send.una(), self.repeated_to);
+        let (una, upto) = (self.send.una(), self.data_timer.repeated_to);
         if upto.is_some_and(|upto| una >= upto) {
-            self.repeated_to = None;
+            self.data_timer.repeated_to = None;
         }
         if upto == Some(una) {
             self.repeat_missing(REPEATED_AT_ONCE);

@@ -11,7 +11,9 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
 use crate::conn::dss::reset_reason::lack_of_resources;
-use crate::conn::subflow::{HandshakeState, Subflow, Uplink};
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::subflow::liveness::Uplink;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 
@@ -52,7 +54,7 @@ impl Round {
 
     /// It was probed, and nothing arrived on it since.
     fn has_not_heard(&self, sf: &Subflow) -> bool {
-        self.asked.contains(sf.id()) && sf.receiver_probe.last_received() <= self.began
+        self.asked.contains(sf.id()) && sf.liveness.receiver_probe.last_received() <= self.began
     }
 }
 
@@ -132,11 +134,11 @@ impl Conn {
             return JoinVerdict::Waits;
         }
         // Either is over in a moment.
-        let passing = |sf: &Subflow| is_half_open(sf) || sf.reset_with.is_some();
+        let passing = |sf: &Subflow| is_half_open(sf) || sf.closing.reset_with.is_some();
         if self.subflows.iter().any(passing) {
             return JoinVerdict::Waits;
         }
-        let answers = self.admission.0.map(|round| Answers {
+        let answers = self.subflows.admission.0.map(|round| Answers {
             since: now.since(round.began),
             ends: round.ends().since(round.began),
             silent: self.silent_subflow().is_some(),
@@ -161,8 +163,8 @@ impl Conn {
         }
         let backup = |sf: &Subflow| {
             sf.endpoint.backup_here
-                && sf.reset_with.is_none()
-                && sf.handshake == HandshakeState::Done
+                && sf.closing.reset_with.is_none()
+                && sf.handshake.state == HandshakeState::Done
         };
         let backup = self.subflows.iter().position(backup);
         backup
@@ -174,25 +176,27 @@ impl Conn {
     /// uplink does not work.
     fn silent_subflow(&self) -> Option<usize> {
         let was_queried = |sf: &Subflow| {
-            self.admission
+            self.subflows
+                .admission
                 .0
                 .is_some_and(|round| round.has_not_heard(sf))
         };
         let silent = |(_, sf): &(usize, &Subflow)| {
-            let is_silent =
-                sf.reported_unresponsive || sf.uplink != Uplink::Works || was_queried(sf);
-            is_silent && sf.reset_with.is_none() && !is_half_open(sf)
+            let is_silent = sf.liveness.reported_unresponsive
+                || sf.liveness.uplink != Uplink::Works
+                || was_queried(sf);
+            is_silent && sf.closing.reset_with.is_none() && !is_half_open(sf)
         };
         let silent = self.subflows.iter().enumerate().filter(silent);
         silent
-            .min_by_key(|(_, sf)| sf.receiver_probe.last_received())
+            .min_by_key(|(_, sf)| sf.liveness.receiver_probe.last_received())
             .map(|(i, _)| i)
     }
 
     /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
     /// moment, or a backup. `false` if there is none: then the join is refused for now.
     pub(crate) fn takes_over_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
-        let staying = |sf: &&Subflow| sf.reset_with.is_none();
+        let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
         if taken <= usize::from(self.opts.max_subflows) {
             return true;
@@ -216,23 +220,25 @@ impl Conn {
     /// The oldest join of the peer that has not authenticated in time.
     fn stale_join(&self, now: Instant) -> Option<usize> {
         let stale = |(_, sf): &(usize, &Subflow)| {
-            is_half_open(sf) && sf.reset_with.is_none() && now.since(sf.opened) >= PATIENCE
+            is_half_open(sf)
+                && sf.closing.reset_with.is_none()
+                && now.since(sf.stats.opened) >= PATIENCE
         };
         let oldest = self.subflows.iter().enumerate().filter(stale);
-        oldest.min_by_key(|(_, sf)| sf.opened).map(|(i, _)| i)
+        oldest.min_by_key(|(_, sf)| sf.stats.opened).map(|(i, _)| i)
     }
 
     /// Subflows that were up and not received on lately.
     fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
         let joining = |sf: &Subflow| {
             matches!(
-                sf.handshake,
+                sf.handshake.state,
                 HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
             )
         };
         self.subflows.iter().filter(move |sf| {
-            let open = sf.tcp.state().is_synchronized() && sf.reset_with.is_none();
-            let lately = now.since(sf.receiver_probe.last_received()) < PATIENCE;
+            let open = sf.tcp.state().is_synchronized() && sf.closing.reset_with.is_none();
+            let lately = now.since(sf.liveness.receiver_probe.last_received()) < PATIENCE;
             open && !joining(sf) && !is_half_open(sf) && !lately
         })
     }
@@ -243,7 +249,7 @@ impl Conn {
             JoinVerdict::Of(i) => {
                 cx.count.join_evicted += 1;
                 let sf = &mut self.subflows[i];
-                sf.end.get_or_insert(SubflowEnd::TimedOut);
+                sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
                 sf.tcp.forget();
             }
             JoinVerdict::Ask => self.probe_for_admission(cx),
@@ -253,7 +259,7 @@ impl Conn {
 
     fn probe_for_admission(&mut self, cx: &mut Cx<'_>) {
         let mut unheard: Vec<&Subflow> = self.unheard(cx.now).collect();
-        unheard.sort_by_key(|sf| sf.receiver_probe.last_received());
+        unheard.sort_by_key(|sf| sf.liveness.receiver_probe.last_received());
         unheard.truncate(MOST_ASKED);
         let mut asked = SubflowSet::EMPTY;
         let mut pause = LEAST_PAUSE;
@@ -262,7 +268,7 @@ impl Conn {
             // What an answer takes at most, however often its timer has backed off by now.
             pause = pause.max(sf.tcp.base_rto());
         }
-        self.admission.0 = Some(Round {
+        self.subflows.admission.0 = Some(Round {
             began: cx.now,
             asked,
             pause,
@@ -273,7 +279,7 @@ impl Conn {
 
     /// Probes those again that have not answered.
     pub(crate) fn admission_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(round) = &mut self.admission.0 else {
+        let Some(round) = &mut self.subflows.admission.0 else {
             return;
         };
         if round.asks_at().is_none_or(|at| at > cx.now) {
@@ -281,7 +287,7 @@ impl Conn {
         }
         round.questions += 1;
         let round = *round;
-        let silent = |sf: &&mut Subflow| round.has_not_heard(sf) && sf.reset_with.is_none();
+        let silent = |sf: &&mut Subflow| round.has_not_heard(sf) && sf.closing.reset_with.is_none();
         for sf in self.subflows.iter_mut().filter(silent) {
             cx.count.place_asked += 1;
             sf.tcp.probe(cx.now);
@@ -291,7 +297,7 @@ impl Conn {
 
 /// A join of the peer that has not authenticated.
 fn is_half_open(sf: &Subflow) -> bool {
-    matches!(sf.handshake, HandshakeState::JoinSynAck { .. })
+    matches!(sf.handshake.state, HandshakeState::JoinSynAck { .. })
 }
 
 #[cfg(test)]

@@ -4,9 +4,32 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
 
 use crate::conn::dss::offset::Offset;
+use crate::conn::subflow::acked_by::AckedBy;
 
 /// Consecutive advancing acknowledgements without options that establish option loss.
 const BARE: u8 = 3;
+
+/// What a subflow showed about the options on its path.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence {
+    /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
+    pub(crate) data_came_mapped: bool,
+    /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
+    pub(crate) data_was_acked: bool,
+    /// Mappings received, and those received before the present segment.
+    pub(crate) mappings: u64,
+    pub(crate) mappings_before: u64,
+    /// Which host acknowledges its data.
+    pub(crate) acked_by: AckedBy,
+    /// Where the first data that it carried ends in the stream.
+    pub(crate) first_end: Option<Offset>,
+    pub(crate) option_loss: OptionLoss,
+    /// The peer's mapping edge, in the SSNs that its mappings name.
+    pub(crate) mapping_edge: MappingEdge,
+    /// When MP_FAIL was last sent to state that the order of this subflow is the stream's. The peer falls back when it receives it, even
+    /// if a mapping has by then explained the data in question.
+    pub(in crate::conn) mp_fail_sent_at: Option<Instant>,
+}
 
 /// Evidence of option loss on a subflow.
 #[derive(Clone, Copy, Debug, Default)]

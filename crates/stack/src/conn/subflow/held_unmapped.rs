@@ -1,12 +1,41 @@
 //! Payload without a mapping that a subflow holds until a mapping or the answer to an MP_FAIL places it (RFC 8684 section 3.7).
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::seq::Ssn;
 
 /// Starts of held segments remembered.
 pub(in crate::conn) const STARTS: usize = 256;
+
+/// Payload of a subflow that came without a mapping.
+#[derive(Debug, Default)]
+pub(crate) struct Unmapped {
+    /// Payload that waits for its mapping. // rfc8684:D11
+    pub(crate) held: Option<HeldUnmapped>,
+    /// Bytes without mapping since the last mapped byte, and since when.
+    pub(crate) bytes: u64,
+    pub(crate) since: Option<Instant>,
+    /// The last mapping was discarded, though the subflow acknowledged it.
+    pub(crate) discarded_mapping: bool,
+    /// The peer's sequence number shows data that did not arrive.
+    pub(crate) behind: bool,
+    /// SSNs on which a peer unaware of our fallback retransmits what came before. // rfc8684:R3
+    pub(in crate::conn) retransmitted_after_fallback: Option<Range<Ssn>>,
+}
+
+impl Unmapped {
+    /// A mapping came, or none is expected any more.
+    pub(in crate::conn) fn on_mapping(&mut self) {
+        (self.bytes, self.since, self.discarded_mapping) = (0, None, false);
+    }
+
+    /// Some of what arrived last was acknowledged and discarded: the subflow's order is not the stream's.
+    pub(crate) fn discards(&self) -> bool {
+        self.bytes > 0 || self.discarded_mapping
+    }
+}
 
 /// Bytes that wait for a mapping.
 #[derive(Debug)]

@@ -1,0 +1,121 @@
+//! The subflows of a connection, with what they share.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
+
+use manypath_tcp::cc::PathSample;
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::FourTuple;
+
+use crate::api::EndedSubflow;
+use crate::conn::subflow::admission::Admission;
+use crate::conn::subflow::{LastAck, Subflow};
+use crate::ids::SubflowId;
+
+/// A subflow that the stack has to remove from its tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemovedSubflow {
+    pub(crate) subflow: SubflowId,
+    pub(crate) tuple: FourTuple,
+    /// Its last acknowledgement, where it is in TIME-WAIT.
+    pub(crate) last_ack: Option<LastAck>,
+}
+
+/// The subflows of a connection.
+#[derive(Debug)]
+pub(crate) struct Subflows {
+    pub(in crate::conn) list: Vec<Subflow>,
+    /// Samples for coupled congestion control, in step with `list`.
+    pub(in crate::conn) samples: Vec<PathSample>,
+    pub(in crate::conn) next_id: u8,
+    pub(in crate::conn) ended: VecDeque<EndedSubflow>,
+    pub(in crate::conn) removed: Vec<RemovedSubflow>,
+    /// Other subflows than that of the present segment may be affected.
+    pub(in crate::conn) dirty: bool,
+    /// Another subflow came up once.
+    pub(in crate::conn) joined: bool,
+    /// A subflow ended without any Data ACK of its data.
+    pub(in crate::conn) new_one_lost: bool,
+    /// Subflows probed before one is evicted to admit a join.
+    pub(in crate::conn) admission: Admission,
+    pub(in crate::conn) watch: Watch,
+}
+
+/// The receiver's probes, of all subflows together.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// When payload last arrived on any subflow.
+    pub(in crate::conn) last_payload: Instant,
+    /// Some subflow is not checked until payload arrives.
+    pub(in crate::conn) paused: bool,
+}
+
+impl Subflows {
+    pub(in crate::conn) fn new(now: Instant) -> Self {
+        Self {
+            list: Vec::new(),
+            samples: Vec::new(),
+            next_id: 0,
+            ended: VecDeque::new(),
+            removed: Vec::new(),
+            dirty: true,
+            joined: false,
+            new_one_lost: false,
+            admission: Admission::default(),
+            watch: Watch {
+                last_payload: now,
+                paused: false,
+            },
+        }
+    }
+
+    pub(in crate::conn) fn add(&mut self, subflow: Subflow) {
+        self.samples.push(subflow.sample());
+        self.list.push(subflow);
+    }
+
+    pub(in crate::conn) fn remove(&mut self, i: usize) -> Subflow {
+        self.samples.remove(i);
+        self.list.remove(i)
+    }
+
+    /// Bytes of memory held beyond itself.
+    pub(in crate::conn) fn memory(&self) -> usize {
+        self.list.iter().map(Subflow::memory).sum::<usize>()
+            + self.list.capacity() * size_of::<Subflow>()
+            + self.ended.capacity() * size_of::<EndedSubflow>()
+    }
+}
+
+impl Deref for Subflows {
+    type Target = [Subflow];
+
+    fn deref(&self) -> &[Subflow] {
+        &self.list
+    }
+}
+
+impl DerefMut for Subflows {
+    fn deref_mut(&mut self) -> &mut [Subflow] {
+        &mut self.list
+    }
+}
+
+impl<'a> IntoIterator for &'a Subflows {
+    type Item = &'a Subflow;
+    type IntoIter = core::slice::Iter<'a, Subflow>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Subflows {
+    type Item = &'a mut Subflow;
+    type IntoIter = core::slice::IterMut<'a, Subflow>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter_mut()
+    }
+}
