@@ -86,7 +86,7 @@ const MODULES: &[Levels] = &[
         levels: &[
             &["time", "units", "timer", "ranges", "config"],
             &["cc", "recovery"],
-            &["send", "recv"],
+            &["send", "recv", "life"],
             &["machine"],
         ],
     },
@@ -107,9 +107,9 @@ const MODULES: &[Levels] = &[
         krate: "stack",
         within: &["conn"],
         levels: &[
-            &["types", "dss"],
+            &["types", "dss", "events"],
             &["subflow"],
-            &["send", "recv"],
+            &["send", "recv", "life"],
             &["pull", "failover", "paths", "handshake", "fallback"],
             &["close", "timers", "info", "limits"],
             &["pipeline"],
