@@ -14,6 +14,7 @@ use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::RemovedSubflow;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
@@ -42,8 +43,8 @@ fn carried(sf: &Subflow) -> pm::Carried {
 impl Conn {
     /// The application will write no more.
     pub(crate) fn shutdown_write(&mut self) {
-        if self.send.fin == FinState::Open {
-            self.send.fin = FinState::Queued;
+        if self.send.fin.state == FinState::Open {
+            self.send.fin.state = FinState::Queued;
             self.life.closed_second = self.recv.finished();
         }
     }
@@ -105,7 +106,7 @@ impl Conn {
         let option = self
             .fast_close_option()
             .filter(|_| self.fallback.is_multipath() && self.handshake.is_established());
-        let introduced = |i: &usize| {
+        let introduced = |i: &SubflowIdx| {
             matches!(
                 self.subflows[*i].handshake.state,
                 HandshakeState::Done | HandshakeState::CapableKeys
@@ -117,7 +118,7 @@ impl Conn {
             reason: ResetReason::Unspecified,
         });
         let why = option.or(Some(unspecified).filter(|_| self.fallback.is_multipath()));
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if Some(i) != chosen {
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
@@ -144,7 +145,7 @@ impl Conn {
     }
 
     /// From here on every acknowledgement carries the option until the peer answers with a RST.
-    fn say_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn say_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.fastclose_sent += 1;
         let sf = &mut self.subflows[i];
         sf.signals.queue.clear();
@@ -174,7 +175,7 @@ impl Conn {
     }
 
     /// The peer does not answer an MP_FASTCLOSE, or has fallen back, where a RST has the same meaning. // rfc8684:Z5,Z6
-    pub(crate) fn reset_for_fast_close(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn reset_for_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.life.fast_close = None;
         cx.count.fastclose_sent += 1;
         let option = self.fast_close_option();
@@ -182,7 +183,7 @@ impl Conn {
     }
 
     /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
-    pub(crate) fn on_fast_close(&mut self, _i: usize, key: Key, cx: &mut Cx<'_>) {
+    pub(crate) fn on_fast_close(&mut self, _i: SubflowIdx, key: Key, cx: &mut Cx<'_>) {
         let ours = self
             .keys
             .local
@@ -194,7 +195,7 @@ impl Conn {
         }
         cx.count.fastclose_received += 1;
         self.life.fast_close = None;
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
         self.finish(CloseCause::ResetByPeer, cx);
@@ -203,7 +204,7 @@ impl Conn {
     /// Resets one subflow; what it carried is reinjected on the others.
     pub(crate) fn reset_subflow(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         end: SubflowEnd,
         why: Option<MptcpOption>,
         cx: &mut Cx<'_>,
@@ -218,11 +219,11 @@ impl Conn {
             self.probe_others(i, cx);
         }
         self.subflows[i].reset(end, why);
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// Removes a dead subflow.
-    pub(crate) fn remove_ended(&mut self, i: usize, end: SubflowEnd, cx: &mut Cx<'_>) {
+    pub(crate) fn remove_ended(&mut self, i: SubflowIdx, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].closing.end.unwrap_or(end);
         let by_the_path = matches!(
             end,
@@ -303,7 +304,7 @@ impl Conn {
         if self.life.closed.is_some() {
             return;
         }
-        let both_done = self.recv.finished() && matches!(self.send.fin, FinState::Acked);
+        let both_done = self.recv.finished() && matches!(self.send.fin.state, FinState::Acked);
         let plain_done =
             !self.fallback.is_multipath() && end == SubflowEnd::Finished && self.recv.finished();
         if both_done || plain_done {
@@ -312,7 +313,7 @@ impl Conn {
         }
         // A DATA_FIN without Data ACK may not have arrived, and the peer waits for a join. // rfc8684:F2
         let plain = !self.fallback.is_multipath();
-        let all_said = matches!(self.send.fin, FinState::Acked)
+        let all_said = matches!(self.send.fin.state, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
         if self.may_join() && !(self.life.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
@@ -364,7 +365,7 @@ impl Conn {
         }
         if self.fallback.is_multipath() {
             // FINs are sent when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
-            let done = self.recv.finished() && self.send.fin == FinState::Acked;
+            let done = self.recv.finished() && self.send.fin.state == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);
                 self.finish_subflows(cx);
@@ -375,7 +376,7 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin == FinState::Queued
+        } else if self.send.fin.state == FinState::Queued
             && self.send.all_sent()
             && !self.sends_final_byte(cx)
         {
@@ -394,7 +395,7 @@ impl Conn {
 
     /// TIME-WAIT is kept by the stack, once the last acknowledgement is sent and the peer has answered where the last held data
     /// belongs.
-    fn is_closed(&self, i: usize, now: Instant) -> bool {
+    fn is_closed(&self, i: SubflowIdx, now: Instant) -> bool {
         let sf = &self.subflows[i];
         match sf.tcp.state() {
             State::Closed => true,
@@ -404,12 +405,12 @@ impl Conn {
     }
 
     pub(in crate::conn) fn has_closed(&self, now: Instant) -> bool {
-        (0..self.subflows.len()).any(|i| self.is_closed(i, now))
+        self.subflows.indices().any(|i| self.is_closed(i, now))
     }
 
     /// Removes closed subflows. The end of one may end others, which stand before it.
     pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
-        while let Some(i) = (0..self.subflows.len()).find(|i| self.is_closed(*i, cx.now)) {
+        while let Some(i) = self.subflows.indices().find(|i| self.is_closed(*i, cx.now)) {
             let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
             self.remove_ended(i, end, cx);
         }
@@ -417,7 +418,7 @@ impl Conn {
 
     /// The connection is finished: so are its subflows, and those that never came up are reset.
     fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             match self.subflows[i].phase() {
                 SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
                     self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
@@ -444,7 +445,7 @@ impl Conn {
             return;
         }
         self.life.orphan_until = None;
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
         }
     }
@@ -459,7 +460,7 @@ impl Conn {
         {
             return;
         }
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let sf = &self.subflows[i];
             if sf.was_queried() || sf.closing.fin_waits.is_some() {
                 continue;
@@ -474,14 +475,16 @@ impl Conn {
     }
 
     /// Another subflow carries data.
-    pub(in crate::conn) fn has_other(&self, i: usize) -> bool {
-        (0..self.subflows.len()).any(|j| j != i && self.subflows[j].carries_data())
+    pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
+        self.subflows
+            .indices()
+            .any(|j| j != i && self.subflows[j].carries_data())
     }
 
     /// Everything has its Data ACK, our DATA_FIN included if there is one. Where the peer's stream has
     /// ended and ours has not, more may be written: a peer that fell back waits for it on its only subflow.
     fn owes_nothing(&self) -> bool {
-        match self.send.fin {
+        match self.send.fin.state {
             FinState::Acked => true,
             FinState::Open => self.send.queued() == 0 && !self.recv.finished(),
             FinState::Queued | FinState::Sent => false,
@@ -489,9 +492,10 @@ impl Conn {
     }
 
     /// The subflow on which a signal reaches the peer soonest.
-    pub(crate) fn best_subflow(&self) -> Option<usize> {
-        let usable = |i: &usize| self.subflows[*i].carries_data();
-        (0..self.subflows.len())
+    pub(crate) fn best_subflow(&self) -> Option<SubflowIdx> {
+        let usable = |i: &SubflowIdx| self.subflows[*i].carries_data();
+        self.subflows
+            .indices()
             .filter(usable)
             .min_by_key(|&i| (!self.subflows[i].answers(), self.subflows[i].tcp.srtt()))
     }
@@ -504,7 +508,7 @@ impl Conn {
         {
             return Outstanding::Nothing;
         }
-        let fin = match self.send.fin {
+        let fin = match self.send.fin.state {
             FinState::Sent => true,
             FinState::Queued => self.send.all_sent(),
             FinState::Open | FinState::Acked => false,
@@ -535,7 +539,7 @@ impl Conn {
             return ConnState::Opening;
         }
         let finished = self.recv.finished();
-        match self.send.fin {
+        match self.send.fin.state {
             FinState::Open if finished => ConnState::CloseWait,
             FinState::Open => ConnState::Established,
             _ if self.end_is_acked() && finished => ConnState::TimeWait,
@@ -549,17 +553,17 @@ impl Conn {
     /// The peer has the end of our stream: it acknowledged the DATA_FIN or, where there is none, the FIN.
     pub(crate) fn end_is_acked(&self) -> bool {
         let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
-        let plain = !self.fallback.is_multipath() && self.send.fin != FinState::Open;
-        self.send.fin == FinState::Acked || plain && self.subflows.iter().any(fin_acked)
+        let plain = !self.fallback.is_multipath() && self.send.fin.state != FinState::Open;
+        self.send.fin.state == FinState::Acked || plain && self.subflows.iter().any(fin_acked)
     }
 
     /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
-    pub(crate) fn finish_subflow(&mut self, i: usize, end: SubflowEnd) {
+    pub(crate) fn finish_subflow(&mut self, i: SubflowIdx, end: SubflowEnd) {
         self.reinject_all(i);
         let sf = &mut self.subflows[i];
         sf.closing.end.get_or_insert(end);
         sf.closing.finish = true;
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// The application removes a subflow; one that is not up yet is reset.
@@ -569,7 +573,7 @@ impl Conn {
         end: SubflowEnd,
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
-        let i = self.position(id).ok_or(StackError::NoSuchHandle)?;
+        let i = self.subflows.find(id).ok_or(StackError::NoSuchHandle)?;
         // The last one carries what is left. // rfc8684:F4
         let needed = !self.has_other(i) && !self.owes_nothing();
         if needed || !self.fallback.is_multipath() {
@@ -585,7 +589,7 @@ impl Conn {
     }
 
     /// A subflow's address is gone. // rfc8684:A19
-    pub(crate) fn address_gone(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn address_gone(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }

@@ -11,6 +11,7 @@ use crate::api::{CloseCause, SubflowEnd};
 use crate::conn::dss::mapping::RxMaps;
 use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::recv::autotune::Arrivals;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -126,7 +127,7 @@ impl Conn {
 
     /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share. What is held above them
     /// uses the same window.
-    pub(crate) fn share_reassembly(&mut self, i: usize) {
+    pub(crate) fn share_reassembly(&mut self, i: SubflowIdx) {
         let own = self.subflows[i].tcp.reassembly_memory();
         let others = self.reassembly() - own;
         let window = self.recv.spare().min(self.opts.recv_buffer);
@@ -135,7 +136,7 @@ impl Conn {
     }
 
     /// How many more mappings may wait for their bytes on a subflow. Its equal part is reserved for each subflow.
-    pub(crate) fn mapping_room(&self, i: usize) -> usize {
+    pub(crate) fn mapping_room(&self, i: SubflowIdx) -> usize {
         let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].maps.rx.len());
         if part > 0 {
             return part;
@@ -244,7 +245,7 @@ impl Conn {
     /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
         let why = lack_of_resources().filter(|_| self.fallback.is_multipath());
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }
         self.send.clear();

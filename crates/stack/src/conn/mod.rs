@@ -187,10 +187,6 @@ impl Conn {
         conn
     }
 
-    fn position(&self, id: SubflowId) -> Option<usize> {
-        self.subflows.iter().position(|sf| sf.id() == id)
-    }
-
     fn push_event(&mut self, kind: EventKind) {
         self.paths.controller.on_event(&kind);
         self.events.outbox.push_back(kind);
@@ -265,7 +261,7 @@ impl Conn {
 
     /// Something may be sent now that the last poll did not see.
     pub(crate) fn wants_poll(&self, now: Instant) -> bool {
-        (0..self.subflows.len()).any(|i| {
+        self.subflows.indices().any(|i| {
             self.subflows[i].tcp.needs_send(now)
                 || self.subflows[i].signal_ready()
                 || self.fin_ready(i)
@@ -274,7 +270,9 @@ impl Conn {
 
     /// An ICMP error reports on a segment of ours.
     pub(crate) fn on_icmp(&mut self, id: SubflowId, error: &icmp::Error, cx: &mut Cx<'_>) {
-        let Some(i) = self.position(id) else { return };
+        let Some(i) = self.subflows.find(id) else {
+            return;
+        };
         match self.subflows[i].tcp.on_icmp(cx.now, error) {
             IcmpOutcome::Ignored => cx.count.icmp_ignored += 1,
             IcmpOutcome::MtuReduced => cx.count.icmp_accepted += 1,
@@ -298,10 +296,6 @@ impl Conn {
     /// Neither the application nor the network needs it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.life.released && self.life.closed.is_some() && self.subflows.is_empty()
-    }
-
-    fn refresh_sample(&mut self, i: usize) {
-        self.subflows.samples[i] = self.subflows[i].sample();
     }
 
     fn count_fallback(&mut self, cause: FallbackCause, cx: &mut Cx<'_>) {
@@ -413,7 +407,7 @@ impl Conn {
         if let Some(cause) = self.life.closed {
             return Err(error_of(cause));
         }
-        if self.send.fin != FinState::Open {
+        if self.send.fin.state != FinState::Open {
             return Err(StackError::InvalidState);
         }
         let n = self.send.write(bytes);

@@ -13,6 +13,7 @@ use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::probe::PATIENCE;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
@@ -46,7 +47,7 @@ impl Conn {
         let rto = self.fastest_rto();
         let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
         let at_once = carrying().nth(1).is_some() || self.send.lacks_fin_only();
-        let sure = at_once && !carrying().any(|sf| sf.evidence.option_loss.ongoing);
+        let sure = at_once && !carrying().any(|sf| sf.evidence.option_loss.is_ongoing());
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
 
@@ -120,7 +121,7 @@ impl Conn {
 
     /// Handles expired timers.
     pub(crate) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if self.subflows[i]
                 .tcp
                 .deadline()
@@ -164,14 +165,14 @@ impl Conn {
             self.life.lonely_until = None;
             self.finish(CloseCause::NoSubflow, cx);
             // Joins that are under way come too late.
-            for i in 0..self.subflows.len() {
+            for i in self.subflows.indices() {
                 self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
             }
         }
         self.linger_due(cx);
     }
 
-    fn on_subflow_timeout(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn on_subflow_timeout(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
         if outcome.late {
             self.reinjects_last_segment(i, cx);
@@ -211,11 +212,11 @@ impl Conn {
             };
             self.subflows[i].closing.end.get_or_insert(end);
         }
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// A segment arrived on a subflow that carries data since the data-level timer was started.
-    fn was_heard_meanwhile(&self, i: usize) -> bool {
+    fn was_heard_meanwhile(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         let since = sf.liveness.receiver_probe.last_received();
         sf.carries_data() && self.data_timer.began().is_some_and(|began| since > began)
@@ -225,7 +226,7 @@ impl Conn {
     /// last subflow serves for it. Nothing would be sent after it. // rfc8684:F4,B13
     pub(in crate::conn) fn finish_with_data_fin(&mut self) {
         let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
-        let alone = (0..self.subflows.len()).find(|i| self.is_alone(*i));
+        let alone = self.subflows.indices().find(|i| self.is_alone(*i));
         let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
         // While the peer's data arrives, the Data ACK may be queued behind it, and the peer would continue without this subflow
         // as soon as it has another.
@@ -240,7 +241,7 @@ impl Conn {
         let others = self.subflows.joined || self.is_proving();
         let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
         // A peer that may lack our keys would take it for the end of a TCP connection.
-        let known = |i: &usize| {
+        let known = |i: &SubflowIdx| {
             self.subflows[*i].evidence.data_was_acked || self.subflows[*i].evidence.data_came_mapped
         };
         if let Some(i) = last
@@ -269,7 +270,7 @@ impl Conn {
         if !due || !settled || receiving {
             return;
         }
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             // A peer that may lack our keys would take it for the end of a TCP connection.
             let known = self.subflows[i].evidence.data_was_acked
                 || self.subflows[i].evidence.data_came_mapped;
@@ -296,7 +297,7 @@ impl Conn {
             return;
         };
         let patience = self.opts.user_timeout.unwrap_or(PATIENCE);
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let sf = &mut self.subflows[i];
             let silent = cx
                 .now
@@ -342,7 +343,8 @@ impl Conn {
             false => REPEATED_AT_ONCE,
         };
         self.repeat_missing(most);
-        if matches!(self.send.fin, FinState::Queued | FinState::Sent) && self.send.all_sent() {
+        if matches!(self.send.fin.state, FinState::Queued | FinState::Sent) && self.send.all_sent()
+        {
             // A bare DATA_FIN is no subflow data, so a subflow cannot detect that its path is dead: it is sent on all.
             // rfc8684:F2
             let half_closed = |sf: &Subflow| {

@@ -8,6 +8,15 @@ pub(in crate::conn) const PAGE: usize = 4096;
 
 use manypath_wire::seq::Ssn;
 
+/// Names a subflow of a connection until the next one is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SubflowIdx(pub(in crate::conn) usize);
+
+impl SubflowIdx {
+    /// The oldest subflow.
+    pub(in crate::conn) const FIRST: Self = Self(0);
+}
+
 /// What holds for the segment that is being processed, and for nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SegmentCx {

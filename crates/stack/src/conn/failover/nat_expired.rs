@@ -9,6 +9,7 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::api::SubflowEnd;
 use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::subflow::Subflow;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// How long a subflow is probed without an answer. A path that recovers answers the next probe, so within a second or two.
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Conn {
     /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
-    pub(crate) fn nat_expired(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn nat_expired(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if !self.fallback.is_multipath() || !self.is_nat_expired(i, cx.now) {
             return;
         }
@@ -25,7 +26,7 @@ impl Conn {
         self.reset_subflow(i, SubflowEnd::Replaced, why, cx);
     }
 
-    fn is_nat_expired(&self, i: usize, now: Instant) -> bool {
+    fn is_nat_expired(&self, i: SubflowIdx, now: Instant) -> bool {
         let old = &self.subflows[i];
         let Some(since) = old.liveness.stale_since.filter(|_| old.carries_data()) else {
             return false;

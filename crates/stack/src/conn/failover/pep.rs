@@ -11,11 +11,12 @@
 use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::acked_by::AckedBy;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 impl Conn {
     /// First data of a joined subflow was acknowledged without a Data ACK.
-    pub(crate) fn on_ack_without_data_ack(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_ack_without_data_ack(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let until = cx.now + self.data_rto();
         let sf = &mut self.subflows[i];
         if sf.evidence.acked_by == AckedBy::Peer {
@@ -29,7 +30,7 @@ impl Conn {
 
     /// Decides whether it was a proxy. // rfc8684:B3
     pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let sf = &mut self.subflows[i];
             if sf.evidence.acked_by.deadline().is_none_or(|at| at > cx.now) {
                 continue;

@@ -8,6 +8,7 @@ use manypath_tcp::time::Instant;
 use crate::api::{EventKind, PathManager, SubflowEnd};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::{Reason, Step};
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Time-outs from a handshake to the probe for the first Data ACK, where neither end sends data.
@@ -20,21 +21,23 @@ impl Conn {
     }
 
     /// A segment of the peer arrived on a subflow, perhaps with payload.
-    pub(crate) fn on_received(&mut self, i: usize, payload: bool, cx: &mut Cx<'_>) {
+    pub(crate) fn on_received(&mut self, i: SubflowIdx, payload: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         let revived = sf.liveness.receiver_probe.on_received(cx.now);
         if revived {
             sf.liveness.potentially_failed = false;
             self.subflows.dirty = true;
-            self.refresh_sample(i);
+            self.subflows.refresh_sample(i);
             self.retransmit_siblings_now(i, cx);
         }
         if !payload {
             return;
         }
         self.subflows.watch.last_payload = cx.now;
-        let receiver_probe = &mut self.subflows[i].liveness.receiver_probe;
-        (receiver_probe.answered, receiver_probe.brought) = (0, true);
+        let sf = &mut self.subflows[i];
+        sf.evidence.payload_came = true;
+        let receiver_probe = &mut sf.liveness.receiver_probe;
+        receiver_probe.answered = 0;
         let due = receiver_probe.look_at.is_none() || self.subflows.watch.paused;
         if due && self.may_replace() {
             self.begin_to_watch(cx.now);
@@ -54,7 +57,7 @@ impl Conn {
     /// The initiator's handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), which nothing would
     /// elicit while both ends are idle: the only subflow would be lost with its NAT binding. A probe elicits it. //
     /// rfc8684:C10
-    pub(crate) fn probe_for_first_ack(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(crate) fn probe_for_first_ack(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
         if self.opts.path_manager != PathManager::Passive {
             let sf = &mut self.subflows[i];
             let at = cx.now + sf.tcp.rto().times(UNSPOKEN);
@@ -67,10 +70,7 @@ impl Conn {
 
     /// Joins are allowed from now on. Payload that arrived before did not arm the checks.
     pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
-        let came = self
-            .subflows
-            .iter()
-            .any(|sf| sf.liveness.receiver_probe.brought);
+        let came = self.subflows.iter().any(|sf| sf.evidence.payload_came);
         if came && self.may_replace() {
             self.begin_to_watch(now);
         }
@@ -78,12 +78,12 @@ impl Conn {
 
     /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
     /// unnoticed.
-    pub(crate) fn probe_others(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn probe_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.probe_where(cx.now, |_, j| j != i);
     }
 
-    fn probe_where(&mut self, now: Instant, concerned: impl Fn(&Self, usize) -> bool) {
-        for j in 0..self.subflows.len() {
+    fn probe_where(&mut self, now: Instant, concerned: impl Fn(&Self, SubflowIdx) -> bool) {
+        for j in self.subflows.indices() {
             if self.subflows[j].answers() && concerned(self, j) {
                 self.subflows[j].liveness.receiver_probe.probe_now(now);
             }
@@ -92,7 +92,7 @@ impl Conn {
 
     /// A RST arrived that may be forged (RFC 5961 section 3.2). If the peer sent it just before its address went, the challenge ACK
     /// is not answered, and a pure receiver would wait for ever: the subflow is probed.
-    pub(crate) fn probe_after_reset(&mut self, i: usize, now: Instant) {
+    pub(crate) fn probe_after_reset(&mut self, i: SubflowIdx, now: Instant) {
         if self.subflows[i].carries_data() && self.may_replace() {
             self.subflows[i].liveness.receiver_probe.probe_now(now);
         }
@@ -116,19 +116,19 @@ impl Conn {
         }
     }
 
-    fn another_was_up(&self, i: usize) -> bool {
-        let others = self.subflows.iter().enumerate().filter(|(j, _)| *j != i);
+    fn another_was_up(&self, i: SubflowIdx) -> bool {
+        let others = self.subflows.each().filter(|(j, _)| *j != i);
         others.map(|(_, sf)| sf).any(Subflow::was_up)
     }
 
     /// A segment arrived on the subflow within a time-out before `since`, or after.
-    pub(crate) fn received_lately(&self, j: usize, since: Instant) -> bool {
+    pub(crate) fn received_lately(&self, j: SubflowIdx, since: Instant) -> bool {
         let sf = &self.subflows[j];
         sf.liveness.receiver_probe.last_received + sf.tcp.rto() >= since
     }
 
     /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
-    fn probe_reason(&self, i: usize, now: Instant) -> Reason {
+    fn probe_reason(&self, i: SubflowIdx, now: Instant) -> Reason {
         let nobody_delivers = self.subflows.watch.last_payload
             <= self.subflows[i].liveness.receiver_probe.last_received;
         match self.paths.manager.as_ref().map(|manager| manager.ledger()) {
@@ -138,9 +138,7 @@ impl Conn {
             {
                 Reason::FreePair
             }
-            Some(_)
-                if self.subflows.len() == 1 && self.subflows[i].liveness.receiver_probe.brought =>
-            {
+            Some(_) if self.subflows.len() == 1 && self.subflows[i].evidence.payload_came => {
                 Reason::Lone
             }
             _ => Reason::Elsewhere(self.subflows.watch.last_payload),
@@ -148,16 +146,18 @@ impl Conn {
     }
 
     /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
-    fn speaks_for_the_path(&self, i: usize) -> bool {
-        let heard = |j: usize| self.subflows[j].liveness.receiver_probe.last_received;
-        let mut others =
-            (0..self.subflows.len()).filter(|j| *j != i && self.subflows[*j].answers());
-        let is_behind = |j: usize| (heard(j), i) < (heard(i), j);
+    fn speaks_for_the_path(&self, i: SubflowIdx) -> bool {
+        let heard = |j: SubflowIdx| self.subflows[j].liveness.receiver_probe.last_received;
+        let mut others = self
+            .subflows
+            .indices()
+            .filter(|j| *j != i && self.subflows[*j].answers());
+        let is_behind = |j: SubflowIdx| (heard(j), i) < (heard(i), j);
         self.subflows[i].answers() && others.all(|j| self.have_same_addresses(i, j) && is_behind(j))
     }
 
     /// Controllers act on time-outs, which a pure receiver has not. The others between the same addresses are probed at once.
-    fn reports_unresponsive(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn reports_unresponsive(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.probe_where(cx.now, |conn, j| j != i && conn.have_same_addresses(i, j));
         let sf = &self.subflows[i];
         self.push_event(EventKind::Timeout {
@@ -170,7 +170,7 @@ impl Conn {
 
     /// Checks the subflows that are due.
     pub(crate) fn receiver_probes_due(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let sf = &mut self.subflows[i];
             if sf
                 .liveness
@@ -205,7 +205,7 @@ impl Conn {
                     sf.liveness.receiver_probe.becomes_unresponsive(cx.now);
                     sf.liveness.potentially_failed = true;
                     cx.count.subflow_deaf += 1;
-                    self.refresh_sample(i);
+                    self.subflows.refresh_sample(i);
                     self.wants_replacement(i, cx);
                     self.reports_unresponsive(i, cx);
                 }

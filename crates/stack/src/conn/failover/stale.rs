@@ -11,6 +11,7 @@ use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::PathProbe;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::pm;
@@ -88,14 +89,14 @@ impl Conn {
     /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
     /// all are cancelled. // rfc8684:R4
-    pub(crate) fn becomes_potentially_failed(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn becomes_potentially_failed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if !sf.carries_data() || sf.is_stale() || sf.liveness.potentially_failed {
             return;
         }
         sf.liveness.potentially_failed = true;
         cx.count.subflow_suspect += 1;
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         if self.has_responsive() {
             self.reinject_all(i);
         }
@@ -103,7 +104,7 @@ impl Conn {
 
     /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
     /// Another path carries the segment, too, and no other: readers wait for the end of a write.
-    pub(crate) fn reinjects_last_segment(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn reinjects_last_segment(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
         let another =
@@ -115,14 +116,14 @@ impl Conn {
     }
 
     /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
-    pub(crate) fn becomes_stale(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn becomes_stale(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
             return;
         }
         let sf = &mut self.subflows[i];
         sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         if self.has_responsive() {
             self.reinject_all(i);
         }
@@ -130,15 +131,18 @@ impl Conn {
 
     /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so
     /// the subflow stays open; but it becomes stale if another one answers. // rfc8684:R4
-    pub(crate) fn on_unreachable(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let another = (0..self.subflows.len()).any(|j| j != i && self.subflows[j].answers());
+    pub(crate) fn on_unreachable(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let another = self
+            .subflows
+            .indices()
+            .any(|j| j != i && self.subflows[j].answers());
         if another {
             self.becomes_stale(i, cx);
         }
     }
 
     /// Data sent on a stale path is acknowledged: the subflow is restored.
-    pub(crate) fn recovers(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let healthy = self.has_responsive();
         let sf = &mut self.subflows[i];
         let was_stale = sf.is_stale();
@@ -152,7 +156,7 @@ impl Conn {
         let only_late = !sf.tcp.in_recovery();
         let subflow = sf.id();
         cx.count.subflow_recovered += u64::from(was_stale);
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         if only_late {
             self.send.forget_reinjections_from(subflow);
         }
@@ -170,9 +174,9 @@ impl Conn {
     }
 
     /// A subflow answers: others on the same interface probably work as well.
-    pub(crate) fn retransmit_siblings_now(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn retransmit_siblings_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let iface = self.subflows[i].endpoint.iface;
-        for j in 0..self.subflows.len() {
+        for j in self.subflows.indices() {
             if j != i && self.subflows[j].endpoint.iface == iface {
                 self.retransmit_now(j, cx);
             }
@@ -181,7 +185,7 @@ impl Conn {
 
     /// A segment of the peer arrived on a subflow: if that is stale, it retransmits at once. But a path may work in the
     /// other direction alone, so this happens at most once per time-out.
-    pub(crate) fn on_peer_alive(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_peer_alive(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let lately = sf
             .liveness
@@ -193,7 +197,7 @@ impl Conn {
     }
 
     /// The path of a subflow may work again: what timed out is retransmitted now, not when the timer expires.
-    pub(crate) fn retransmit_now(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn retransmit_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.tcp.on_path_hint(cx.now) {
             sf.liveness.retried_at = Some(cx.now);
@@ -203,7 +207,7 @@ impl Conn {
 
     /// Updates the probe intervals of unresponsive paths.
     pub(crate) fn update_probe_intervals(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let question = self.subflows[i].question();
             if question != PathProbe::None {
                 let reads_since = self.reads_since(i, cx);
@@ -217,8 +221,8 @@ impl Conn {
     }
 
     /// How long nothing arrived between the addresses of a subflow; `None` while written data lacks its Data ACK.
-    fn reads_since(&self, i: usize, cx: &Cx<'_>) -> Option<Duration> {
-        let heard = |j: usize| self.subflows[j].liveness.receiver_probe.last_received();
+    fn reads_since(&self, i: SubflowIdx, cx: &Cx<'_>) -> Option<Duration> {
+        let heard = |j: SubflowIdx| self.subflows[j].liveness.receiver_probe.last_received();
         let up = self
             .same_addresses(i)
             .filter(|j| self.subflows[*j].was_up());
@@ -228,9 +232,9 @@ impl Conn {
     }
 
     /// A subflow that is responsive again needs no replacement, unless one is being made already.
-    fn watch_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn watch_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let joining = |j: usize| self.subflows[j].question() == PathProbe::Rejoin;
+        let joining = |j: SubflowIdx| self.subflows[j].question() == PathProbe::Rejoin;
         if !sf.is_stale()
             && !sf.liveness.receiver_probe.unresponsive
             && !self.same_addresses(i).any(joining)
@@ -243,7 +247,7 @@ impl Conn {
 
     /// A path has been unresponsive for long: the path manager may create a replacement there, whose SYN probes the
     /// path, and which carries new data as soon as it works.
-    pub(crate) fn wants_replacement(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn wants_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.carries_data() && !sf.liveness.reported_unresponsive {
             sf.liveness.reported_unresponsive = true;
@@ -253,13 +257,15 @@ impl Conn {
     }
 
     /// The other subflows between the same addresses.
-    fn same_addresses(&self, i: usize) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.subflows.len()).filter(move |&j| j != i && self.have_same_addresses(i, j))
+    fn same_addresses(&self, i: SubflowIdx) -> impl Iterator<Item = SubflowIdx> + use<'_> {
+        self.subflows
+            .indices()
+            .filter(move |&j| j != i && self.have_same_addresses(i, j))
     }
 
     /// Two subflows are between the same addresses.
-    pub(in crate::conn) fn have_same_addresses(&self, i: usize, j: usize) -> bool {
-        let of = |j: usize| {
+    pub(in crate::conn) fn have_same_addresses(&self, i: SubflowIdx, j: SubflowIdx) -> bool {
+        let of = |j: SubflowIdx| {
             let endpoint = &self.subflows[j].endpoint;
             (
                 endpoint.iface,
@@ -271,11 +277,11 @@ impl Conn {
     }
 
     /// An unresponsive subflow answers: a join begun to replace it is reset, unless that is the quicker one.
-    fn keeps_subflow_or_join(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn keeps_subflow_or_join(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
         let stays = is_quicker_than_join(backlog, tcp.cwnd());
-        let joining = |&j: &usize| self.subflows[j].question() == PathProbe::Rejoin;
+        let joining = |&j: &SubflowIdx| self.subflows[j].question() == PathProbe::Rejoin;
         let rival = self.same_addresses(i).find(joining);
         match rival {
             Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
@@ -286,8 +292,8 @@ impl Conn {
 
     /// A subflow came up beside an unresponsive one, or one that still retransmits: that one ends as soon as options are
     /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
-    pub(crate) fn replaces(&mut self, i: usize, cx: &mut Cx<'_>) {
-        let silent = |&j: &usize| {
+    pub(crate) fn replaces(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let silent = |&j: &SubflowIdx| {
             let old = &self.subflows[j];
             old.carries_data() && (old.liveness.reported_unresponsive || old.liveness.contested)
         };
@@ -307,11 +313,11 @@ impl Conn {
     }
 
     /// Ends the subflow that this one replaces, once this one is known to be of use.
-    pub(crate) fn takes_over(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn takes_over(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
         let old = sf.liveness.replaces.take_if(|_| of_use);
-        let Some(j) = old.and_then(|old| self.position(old)) else {
+        let Some(j) = old.and_then(|old| self.subflows.find(old)) else {
             return;
         };
         let why = unacceptable_performance();
@@ -321,7 +327,7 @@ impl Conn {
 
     /// Reinjects everything that a subflow has in flight and that was not reinjected before.
     // rfc8684:R1
-    pub(crate) fn reinject_all(&mut self, i: usize) {
+    pub(crate) fn reinject_all(&mut self, i: SubflowIdx) {
         if !self.fallback.is_multipath() {
             return;
         }
@@ -340,11 +346,11 @@ impl Conn {
             }
         }
         // The DATA_FIN may have been lost with it. // rfc8684:F1
-        self.send.fin_lost |= self.send.fin == FinState::Sent;
+        self.send.fin.lost |= self.send.fin.state == FinState::Sent;
     }
 
     /// Options do not pass on a subflow: data acked at subflow level only did not reach the connection. // rfc8684:M2
-    pub(crate) fn reinject_subflow_acked(&mut self, i: usize) {
+    pub(crate) fn reinject_subflow_acked(&mut self, i: SubflowIdx) {
         if !self.fallback.is_multipath() {
             return;
         }
@@ -355,8 +361,8 @@ impl Conn {
     }
 
     /// Reinjects here what is in flight on stale subflows.
-    pub(crate) fn reinject_from_stale(&mut self, i: usize) {
-        for j in 0..self.subflows.len() {
+    pub(crate) fn reinject_from_stale(&mut self, i: SubflowIdx) {
+        for j in self.subflows.indices() {
             if self.subflows[j].is_stale() && j != i {
                 self.reinject_all(j);
             }

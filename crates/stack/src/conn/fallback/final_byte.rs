@@ -22,7 +22,7 @@ impl Conn {
         let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
-        let last = self.send.fin == FinState::Queued && self.send.all_sent();
+        let last = self.send.fin.state == FinState::Queued && self.send.all_sent();
         let arrived = sf.maps.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
         let unsaid = self.fallback.infinite_due()
             && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);

@@ -20,6 +20,7 @@ use crate::conn::subflow::Subflow;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::SegmentCx;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -90,7 +91,7 @@ impl ChecksumFailure {
 
 impl Conn {
     /// A DSS checksum did not match: a middlebox rewrites payload on this path. // rfc8684:B6,B8,B9,B11
-    pub(crate) fn on_checksum_failure(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+    pub(crate) fn on_checksum_failure(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
         if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
@@ -120,7 +121,12 @@ impl Conn {
     }
 
     /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
-    pub(in crate::conn) fn reset_with_mp_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn reset_with_mp_fail(
+        &mut self,
+        i: SubflowIdx,
+        at: Offset,
+        cx: &mut Cx<'_>,
+    ) {
         cx.count.fail_sent += 1;
         let option = self.mp_fail_option(at);
         self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
@@ -141,12 +147,12 @@ impl Conn {
         else {
             return;
         };
-        let Some(i) = self.position(checksum_failure.subflow) else {
+        let Some(i) = self.subflows.find(checksum_failure.subflow) else {
             return;
         };
         let rto = self.subflows[i].tcp.rto();
         // The peer receives no options, or sends none any more, or is not received at all: continue as TCP.
-        let bare = self.subflows[i].evidence.option_loss.ongoing && !self.subflows.joined;
+        let bare = self.subflows[i].evidence.option_loss.is_ongoing() && !self.subflows.joined;
         let bare = bare || checksum_failure.answered;
         let unheard = checksum_failure.sent >= UNANSWERED_FAILS && !checksum_failure.peer_alive;
         if checksum_failure.sent > 0 && bare || unheard {
@@ -170,7 +176,7 @@ impl Conn {
     /// Notes a segment received while an MP_FAIL is unanswered, old data again if `again`. A peer from which only segments already in
     /// flight came has not refused to answer: its path is down. Nor has one that retransmits acknowledged data: our acknowledgements do not
     /// reach it either.
-    pub(crate) fn received_while_failing(&mut self, i: usize, again: bool, now: Instant) {
+    pub(crate) fn received_while_failing(&mut self, i: SubflowIdx, again: bool, now: Instant) {
         let sf = &self.subflows[i];
         if let Some(checksum_failure) = self
             .fallback
@@ -188,7 +194,7 @@ impl Conn {
         let Some(checksum_failure) = self.fallback.checksum_failure else {
             return;
         };
-        if let Some(i) = self.position(checksum_failure.subflow) {
+        if let Some(i) = self.subflows.find(checksum_failure.subflow) {
             self.give_up_held(i, &checksum_failure, cx);
         }
     }
@@ -196,18 +202,20 @@ impl Conn {
     /// Another subflow than the failed one delivers something that was not in flight when the peer received the MP_FAIL and left it.
     pub(in crate::conn) fn works_beside_failing(
         &self,
-        i: usize,
+        i: SubflowIdx,
         checksum_failure: &ChecksumFailure,
         now: Instant,
     ) -> bool {
         let other = self
-            .position(checksum_failure.subflow)
+            .subflows
+            .find(checksum_failure.subflow)
             .filter(|failed| *failed != i);
-        let late = |failed: usize| now > checksum_failure.since + self.subflows[failed].tcp.rto();
+        let late =
+            |failed: SubflowIdx| now > checksum_failure.since + self.subflows[failed].tcp.rto();
         other.is_some_and(late) && !checksum_failure.answered
     }
 
-    pub(crate) fn send_mp_fail(&mut self, i: usize, at: Offset, cx: &mut Cx<'_>) {
+    pub(crate) fn send_mp_fail(&mut self, i: SubflowIdx, at: Offset, cx: &mut Cx<'_>) {
         let Some(option) = self.mp_fail_option(at) else {
             return;
         };
@@ -222,7 +230,7 @@ impl Conn {
     }
 
     /// Drops the held bytes. // rfc8684:B8,B11
-    fn give_up_held(&mut self, i: usize, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
+    fn give_up_held(&mut self, i: SubflowIdx, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
         self.fallback.checksum_failure = None;
         self.recv.discard(checksum_failure.subflow);
         self.reset_with_mp_fail(i, checksum_failure.at, cx);
@@ -231,7 +239,7 @@ impl Conn {
     /// Holds bytes of the subflow whose checksum failed, in subflow order.
     pub(crate) fn hold(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         checksum_failure: ChecksumFailure,
         bytes: &[u8],
         cx: &mut Cx<'_>,
@@ -256,7 +264,7 @@ impl Conn {
     }
 
     /// The peer could not verify our data, or answers our MP_FAIL. // rfc8684:B7,B10,B13
-    pub(crate) fn on_mp_fail(&mut self, i: usize, fail: Fail, cx: &mut Cx<'_>) {
+    pub(crate) fn on_mp_fail(&mut self, i: SubflowIdx, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         if self.subflows[i].was_queried() {
             self.fall_back_as_queried(i, cx);
@@ -316,7 +324,7 @@ impl Conn {
     }
 
     /// Sends the infinite mapping on a segment of its own, as data may lose it.
-    pub(in crate::conn) fn send_infinite_mapping(&mut self, i: usize) {
+    pub(in crate::conn) fn send_infinite_mapping(&mut self, i: SubflowIdx) {
         let option = self.bare_infinite_mapping(i);
         let sf = &mut self.subflows[i];
         sf.signals.queue.retain(|waiting| *waiting != option);
@@ -329,7 +337,7 @@ impl Conn {
     /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
     pub(crate) fn remapped_while_failing(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         mapping: &Mapping,
         fin: bool,
         segment: SegmentCx,
@@ -363,7 +371,7 @@ impl Conn {
 
     /// The peer received our MP_FAIL. It once had other subflows, so it may continue on this one or restart on it; its infinite mapping
     /// shows which.
-    fn on_mp_fail_answered(&mut self, i: usize, cx: &Cx<'_>) {
+    fn on_mp_fail_answered(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
         let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
         if let Some(checksum_failure) = &mut self.fallback.checksum_failure {
             (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
@@ -371,7 +379,7 @@ impl Conn {
     }
 
     /// After fallback: a peer that repeats MP_FAIL has not received our answer. // rfc8684:B10
-    pub(crate) fn on_mp_fail_repeated(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_mp_fail_repeated(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
         let peer_failed = self.fallback.cause() == Some(FallbackCause::PeerFailed);
         let answers = peer_failed && !self.subflows.joined && !self.fallback.resend.query_sent;
@@ -390,7 +398,7 @@ impl Conn {
     /// The only subflow continues as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
     pub(crate) fn fall_back_to_infinite(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         cause: FallbackCause,
         cx: &mut Cx<'_>,
     ) {
@@ -412,7 +420,7 @@ impl Conn {
     }
 
     /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
-    pub(crate) fn on_infinite(&mut self, i: usize, mapping: &Mapping, cx: &mut Cx<'_>) {
+    pub(crate) fn on_infinite(&mut self, i: SubflowIdx, mapping: &Mapping, cx: &mut Cx<'_>) {
         if self.life.fast_close.is_some() {
             self.reset_for_fast_close(i, cx);
             return;
@@ -468,7 +476,7 @@ impl Conn {
     /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
     fn is_unplaced(
         &self,
-        i: usize,
+        i: SubflowIdx,
         failure: &ChecksumFailure,
         mapping: &Mapping,
         segment: SegmentCx,
@@ -490,7 +498,12 @@ impl Conn {
 
     /// Handles old data that is resent with an infinite mapping, as the beginning of what is no longer mapped: the sender fell back when
     /// nothing was missing here. // rfc8684:B14
-    pub(crate) fn take_repeated_infinite(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn take_repeated_infinite(
+        &mut self,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        cx: &mut Cx<'_>,
+    ) {
         let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
         let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
             return;
@@ -505,24 +518,23 @@ impl Conn {
 
     /// Every other subflow never came up or is being reset. Those in their handshake do not block fallback: the peer, which may have fallen
     /// back already, will refuse them.
-    pub(crate) fn is_alone(&self, i: usize) -> bool {
+    pub(crate) fn is_alone(&self, i: SubflowIdx) -> bool {
         let idle = |sf: &Subflow| !sf.was_up() || sf.closing.reset_with.is_some();
         self.subflows
-            .iter()
-            .enumerate()
+            .each()
             .all(|(other, sf)| other == i || idle(sf))
     }
 
     /// As `is_alone`, or the others are potentially failed: a peer that continues with one resets them, but the RST may not get through
     /// there.
-    pub(in crate::conn) fn is_left(&self, i: usize) -> bool {
-        let mut others = (0..self.subflows.len()).filter(|other| *other != i);
+    pub(in crate::conn) fn is_left(&self, i: SubflowIdx) -> bool {
+        let mut others = self.subflows.indices().filter(|other| *other != i);
         self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
     }
 
     /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
     /// this one.
-    pub(crate) fn is_certainly_alone(&self, i: usize) -> bool {
+    pub(crate) fn is_certainly_alone(&self, i: SubflowIdx) -> bool {
         self.is_alone(i) && !self.subflows.joined && !self.is_proving()
     }
 
@@ -547,26 +559,26 @@ impl Conn {
     }
 
     /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
-    pub(in crate::conn) fn straight(&self, i: usize) -> Option<(Ssn, Offset)> {
+    pub(in crate::conn) fn straight(&self, i: SubflowIdx) -> Option<(Ssn, Offset)> {
         let (una, next) = (self.send.una(), self.send.next());
         let ssn = self.subflows[i].maps.tx.straight(una, next)?;
         Some((ssn, una))
     }
 
     /// What is in flight on a subflow is in stream order.
-    pub(crate) fn is_straight(&self, i: usize) -> bool {
+    pub(crate) fn is_straight(&self, i: SubflowIdx) -> bool {
         self.straight(i).is_some()
     }
 
     /// The peer's data on this subflow is not the next part of its stream.
-    pub(in crate::conn) fn has_gaps(&self, i: usize) -> bool {
+    pub(in crate::conn) fn has_gaps(&self, i: SubflowIdx) -> bool {
         let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
         self.recv.has_holes() || self.subflows[i].maps.rx.partial().is_some_and(ahead)
     }
 
     /// Resets all subflows but this one.
-    pub(in crate::conn) fn leave_others(&mut self, i: usize, cx: &mut Cx<'_>) {
-        for other in (0..self.subflows.len()).filter(|other| *other != i) {
+    pub(in crate::conn) fn leave_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        for other in self.subflows.indices().filter(|other| *other != i) {
             // One that never came up gave no evidence of option loss.
             let end = match self.subflows[other].was_up() {
                 true => SubflowEnd::OptionsLost,
@@ -577,7 +589,7 @@ impl Conn {
     }
 
     /// Switches the only subflow to raw bytes in both directions, and gives up joins under way.
-    pub(crate) fn become_plain(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn become_plain(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.leave_others(i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);
@@ -604,8 +616,8 @@ impl Conn {
         }
         // From here on a FIN of the subflow ends the stream: a DATA_FIN that was sent already is repeated as one, and a FIN received before
         // fallback counts now.
-        if matches!(self.send.fin, FinState::Sent | FinState::Acked) {
-            self.send.fin = FinState::Queued;
+        if matches!(self.send.fin.state, FinState::Sent | FinState::Acked) {
+            self.send.fin.state = FinState::Queued;
         }
         if peer_finished {
             self.ends_with_subflow(i);
@@ -613,7 +625,7 @@ impl Conn {
     }
 
     /// After fallback the FIN of the subflow ends the stream, behind bytes that await the peer's infinite mapping.
-    pub(crate) fn ends_with_subflow(&mut self, i: usize) {
+    pub(crate) fn ends_with_subflow(&mut self, i: SubflowIdx) {
         if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
             self.report_readable();
@@ -622,7 +634,7 @@ impl Conn {
 
     /// Counts bytes that waited for the rest of their mapping or for the answer to MP_FAIL; queried bytes count when the peer's infinite
     /// mapping places them.
-    fn count_waiting(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn count_waiting(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if self.subflows[i].was_queried() {
             return;
@@ -653,7 +665,7 @@ impl Conn {
     }
 
     /// In-order bytes after fallback: they are the stream.
-    pub(crate) fn take_plain(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+    pub(crate) fn take_plain(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let (before, behind) = self.without_repeated(i, ssn, bytes);
         self.take_new(i, ssn, before, cx);
         if let Some((ssn, behind)) = behind {
@@ -661,7 +673,7 @@ impl Conn {
         }
     }
 
-    fn take_new(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+    fn take_new(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let bytes = self.new_part(ssn, bytes);
         self.withhold_anew(i, bytes.len());
         self.subflows[i].stats.bytes_received += bytes.len() as u64;

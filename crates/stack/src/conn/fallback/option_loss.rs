@@ -10,7 +10,7 @@ use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::{FallbackAction, Others, Standing, decide};
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
-use crate::conn::subflow::evidence::OptionLoss;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Limit of the wait for other subflows to show that options pass: so many round trips or, where those are short, this time.
@@ -19,7 +19,7 @@ const MOST_PATIENCE: Duration = Duration::from_millis(800);
 
 impl Conn {
     /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
-    pub(crate) fn on_ack_without_options(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn on_ack_without_options(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         sf.evidence.option_loss.acks = sf.evidence.option_loss.acks.saturating_add(1);
         if sf.evidence.option_loss.since.is_none() {
@@ -31,7 +31,7 @@ impl Conn {
     }
 
     /// Options do not pass on a subflow, or no longer.
-    pub(crate) fn options_stopped(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+    pub(crate) fn options_stopped(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.subflows[i].was_queried() {
             // The peer's answer decides about both directions.
             return;
@@ -52,7 +52,7 @@ impl Conn {
     }
 
     /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
-    fn try_others(&mut self, i: usize) {
+    fn try_others(&mut self, i: SubflowIdx) {
         let (una, sf) = (self.send.una(), &mut self.subflows[i]);
         if !core::mem::replace(&mut sf.evidence.option_loss.others_tried, true) {
             let avoid = Some(sf.id());
@@ -61,7 +61,7 @@ impl Conn {
         }
     }
 
-    fn evidence_of_loss(&mut self, i: usize, cx: &Cx<'_>) -> Standing {
+    fn evidence_of_loss(&mut self, i: SubflowIdx, cx: &Cx<'_>) -> Standing {
         let patience = self.patience(i);
         let since = *self.subflows[i]
             .evidence
@@ -76,7 +76,7 @@ impl Conn {
     }
 
     /// How long other subflows get to show that options pass on them. RTOs that backed off on an unresponsive path are no measure of that.
-    pub(in crate::conn) fn patience(&self, i: usize) -> Duration {
+    pub(in crate::conn) fn patience(&self, i: SubflowIdx) -> Duration {
         let tcp = &self.subflows[i].tcp;
         let round_trips = tcp.srtt().unwrap_or(Duration::ZERO).times(PATIENCE);
         (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
@@ -84,13 +84,14 @@ impl Conn {
 
     /// Evidence about the other subflows. An unresponsive one proves nothing. Of several on which options stopped, the first one counts as
     /// proven, so that both ends reset the same one.
-    pub(crate) fn others(&self, i: usize) -> Others {
-        let others = (0..self.subflows.len()).filter(|j| *j != i);
-        let passes =
-            |j: usize| match self.is_proven(j) && (j < i || !self.subflows[j].lost_options()) {
-                true => Others::Proven,
-                false => Others::Unproven,
-            };
+    pub(crate) fn others(&self, i: SubflowIdx) -> Others {
+        let others = self.subflows.indices().filter(|j| *j != i);
+        let passes = |j: SubflowIdx| match self.is_proven(j)
+            && (j < i || !self.subflows[j].lost_options())
+        {
+            true => Others::Proven,
+            false => Others::Unproven,
+        };
         let carrying = others.filter(|j| self.subflows[*j].carries_data());
         let most = carrying.map(passes).max().unwrap_or(Others::None);
         match self.awaits_proof() {
@@ -101,15 +102,20 @@ impl Conn {
 
     /// Options are known to pass on another subflow, but none such received anything about the time from which unmapped bytes are held, or
     /// after: they may have failed unnoticed.
-    pub(in crate::conn) fn proof_is_old(&self, i: usize, others: Others, now: Instant) -> bool {
+    pub(in crate::conn) fn proof_is_old(
+        &self,
+        i: SubflowIdx,
+        others: Others,
+        now: Instant,
+    ) -> bool {
         let held = self.subflows[i].unmapped.held.as_ref();
         let since = held.map_or(now, |held| held.since);
-        let lately = |j: usize| j != i && self.is_proven(j) && self.received_lately(j, since);
-        others == Others::Proven && !(0..self.subflows.len()).any(lately)
+        let lately = |j: SubflowIdx| j != i && self.is_proven(j) && self.received_lately(j, since);
+        others == Others::Proven && !self.subflows.indices().any(lately)
     }
 
     /// Options were seen to pass with data on a subflow, and it is not potentially failed.
-    fn is_proven(&self, j: usize) -> bool {
+    fn is_proven(&self, j: SubflowIdx) -> bool {
         let sf = &self.subflows[j];
         (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.answers()
     }
@@ -117,7 +123,7 @@ impl Conn {
     /// Notes data that was received before: what is withheld, and what comes without options.
     pub(in crate::conn) fn note_repeated(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         seg: &Segment<'_>,
         outcome: &Outcome,
     ) {
@@ -125,12 +131,12 @@ impl Conn {
             self.withheld_again(i, seg);
         }
         if outcome.duplicate_data && seg.options.mptcp.is_empty() {
-            self.subflows[i].evidence.option_loss.ever = true;
+            self.subflows[i].evidence.option_loss.note_before();
         }
     }
 
     /// A segment without options came.
-    pub(crate) fn on_segment_without_options(&mut self, i: usize) {
+    pub(crate) fn on_segment_without_options(&mut self, i: SubflowIdx) {
         self.subflows[i].evidence.option_loss.note();
         if self.is_certainly_alone(i) {
             // The data may have its Data ACK, which was lost with the options: reinjection would send it twice. The next data-level
@@ -148,27 +154,24 @@ impl Conn {
             return false;
         }
         let una = self.send.una();
-        let bare = |i: usize| {
+        let bare = |i: SubflowIdx| {
             let sf = &self.subflows[i];
             // With other subflows, the data may have been lost on those.
             let only = self.is_alone(i) && self.is_straight(i);
             let rule = sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto());
-            sf.evidence.option_loss.ongoing
+            sf.evidence.option_loss.is_ongoing()
                 && sf.carries_data()
                 && (sf.has_subflow_acked_only(una) || only || rule)
         };
-        if let Some(i) = (0..self.subflows.len()).find(|i| bare(*i)) {
+        if let Some(i) = self.subflows.indices().find(|i| bare(*i)) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
         !self.fallback.is_multipath()
     }
 
     /// Options pass: resets the evidence.
-    pub(crate) fn options_pass(&mut self, i: usize) {
-        let ever = self.subflows[i].evidence.option_loss.ever;
-        self.subflows[i].evidence.option_loss = OptionLoss {
-            ever,
-            ..OptionLoss::default()
-        };
+    pub(crate) fn options_pass(&mut self, i: SubflowIdx) {
+        let loss = &mut self.subflows[i].evidence.option_loss;
+        *loss = loss.ended();
     }
 }

@@ -8,11 +8,17 @@ use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::unmapped::SHORT_WAIT;
 use crate::conn::fallback::{FallbackAction, Standing, decide};
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 impl Conn {
     /// As `settle_unmapped` where there are or were other subflows: bytes on this one need not be the stream.
-    pub(in crate::conn) fn settle_with_others(&mut self, i: usize, lost: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn settle_with_others(
+        &mut self,
+        i: SubflowIdx,
+        lost: usize,
+        cx: &mut Cx<'_>,
+    ) {
         let mapped = self.subflows[i].evidence.data_came_mapped;
         let patience = self.patience(i);
         let (others, at) = (self.others(i), self.recv.next());
@@ -60,7 +66,7 @@ impl Conn {
                 held.tell = Some(cx.now + SHORT_WAIT.0);
                 let cause = FallbackCause::OptionsLost;
                 self.fallback.descend(ProtocolLevel::NoMoreJoins, cause);
-                for other in (0..self.subflows.len()).filter(|other| *other != i) {
+                for other in self.subflows.indices().filter(|other| *other != i) {
                     self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
                 }
                 self.send_mp_fail(i, at, cx);

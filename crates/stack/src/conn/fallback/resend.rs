@@ -12,6 +12,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::held_unmapped::HeldUnmapped;
 use crate::conn::types::SegmentCx;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.
@@ -25,7 +26,12 @@ fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
 impl Conn {
     /// The subflow is the only one left, and its data in flight is not the stream: everything without Data ACK is resent on it, with an
     /// infinite mapping, and the data in flight is void. // rfc8684:B4,B9
-    pub(crate) fn resend_from_data_ack(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+    pub(crate) fn resend_from_data_ack(
+        &mut self,
+        i: SubflowIdx,
+        cause: FallbackCause,
+        cx: &mut Cx<'_>,
+    ) {
         if self.has_gaps(i) {
             // Nor is received data.
             self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
@@ -47,7 +53,7 @@ impl Conn {
     }
 
     /// Holds bytes from here on until the peer's mapping places them.
-    fn query_from_here(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn query_from_here(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self.subflows[i];
         sf.unmapped.on_mapping();
@@ -60,7 +66,7 @@ impl Conn {
 
     /// Holds bytes that may come until the peer's infinite mapping places them: a peer unaware of the fallback keeps sending mappings, and
     /// not every piece carries one.
-    pub(in crate::conn) fn query_if_needed(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(in crate::conn) fn query_if_needed(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.unmapped.held.is_none() && !sf.closing.peer_finished {
             let held = HeldUnmapped::queried_if_needed(sf.tcp.rcv_nxt_ssn(), cx.now);
@@ -68,7 +74,7 @@ impl Conn {
         }
     }
 
-    fn rewinds_to_data_ack(&mut self, i: usize) {
+    fn rewinds_to_data_ack(&mut self, i: SubflowIdx) {
         let from = self.subflows[i].tcp.snd_nxt_ssn();
         self.fallback.resend.from = Some(from);
         self.fallback.resend.infinite_from = Some((from, self.send.una()));
@@ -86,7 +92,7 @@ impl Conn {
     /// to resend everything. True if so. // rfc8684:B9,D18
     pub(crate) fn on_peer_resend(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         mapping: &Mapping,
         segment: SegmentCx,
     ) -> bool {
@@ -128,7 +134,7 @@ impl Conn {
     }
 
     /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
-    pub(in crate::conn) fn skips_something(&self, i: usize, mapping: &Mapping) -> bool {
+    pub(in crate::conn) fn skips_something(&self, i: SubflowIdx, mapping: &Mapping) -> bool {
         let held = self.subflows[i].unmapped.held.as_ref();
         let Some((held, numbers)) = held.zip(self.numbers.rx) else {
             return false;
@@ -139,7 +145,7 @@ impl Conn {
     }
 
     /// The peer restarted on this subflow: the bytes held of it were not the stream, and no other subflow is left.
-    pub(in crate::conn) fn follow_resend(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn follow_resend(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let cause = if self.fallback.checksum_failure.take().is_some() {
             FallbackCause::Checksum
         } else {
@@ -155,7 +161,7 @@ impl Conn {
     }
 
     /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
-    pub(in crate::conn) fn place_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn place_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.subflows[i].maps.rx.clear();
         self.recv.discard(self.subflows[i].id());
         self.recv.arrived.clear();
@@ -167,7 +173,7 @@ impl Conn {
 
     fn continue_or_resend(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         level: ProtocolLevel,
         cause: FallbackCause,
         cx: &mut Cx<'_>,
@@ -187,7 +193,7 @@ impl Conn {
     /// mappings from now on, and has to learn where that begins. Its infinite mapping will show where its own stream continues, and until
     /// then its bytes are held. No further MP_FAIL answers it, or the exchange would never end.
     // rfc8684:B10
-    pub(in crate::conn) fn fall_back_as_queried(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn fall_back_as_queried(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
         self.continue_or_resend(i, level, FallbackCause::PeerFailed, cx);
         self.fallback.resend.query_sent = true;
@@ -195,7 +201,7 @@ impl Conn {
     }
 
     /// These SSNs repeat old data. The peer repeats in order, so whatever lies between two such ranges is old, too.
-    pub(in crate::conn) fn note_retransmitted(&mut self, i: usize, part: Range<Ssn>) {
+    pub(in crate::conn) fn note_retransmitted(&mut self, i: SubflowIdx, part: Range<Ssn>) {
         let known = &mut self.subflows[i].unmapped.retransmitted_after_fallback;
         match known {
             Some(known) if part.end.after(known.end) => known.end = part.end,
@@ -208,7 +214,7 @@ impl Conn {
     /// before or behind.
     pub(in crate::conn) fn without_repeated<'a>(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         ssn: Ssn,
         bytes: &'a [u8],
     ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {

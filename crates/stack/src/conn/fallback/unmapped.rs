@@ -23,6 +23,7 @@ use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::Others;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::held_unmapped::{HeldUnmapped, STARTS};
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Minimum time that the peer's answer to an MP_FAIL may take.
@@ -117,7 +118,7 @@ fn are_too_many(lost_mappings: u8, came: u64) -> bool {
 
 impl Conn {
     /// The subflow is the only one and continues the stream.
-    pub(in crate::conn) fn goes_on_with_stream(&self, i: usize) -> bool {
+    pub(in crate::conn) fn goes_on_with_stream(&self, i: SubflowIdx) -> bool {
         self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
     }
 
@@ -130,7 +131,7 @@ impl Conn {
     /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
     /// that no options pass. And where a complete mapping was discarded, the next one may come on the last piece of its segment like that
     /// one: without the pieces before it, it could not count either, nor any after it.
-    pub(crate) fn holds_unmapped(&self, i: usize, now: Instant) -> bool {
+    pub(crate) fn holds_unmapped(&self, i: SubflowIdx, now: Instant) -> bool {
         let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
         let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
         let stopped = self.mappings_stopped(i, now) && !only;
@@ -138,7 +139,7 @@ impl Conn {
     }
 
     /// Mappings that are lost one by one leave others. Where none came for an RTO, none will.
-    pub(crate) fn mappings_stopped(&self, i: usize, now: Instant) -> bool {
+    pub(crate) fn mappings_stopped(&self, i: SubflowIdx, now: Instant) -> bool {
         let sf = &self.subflows[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
         sf.unmapped.since.is_some_and(long) && sf.maps.rx.next_start().is_none()
@@ -158,13 +159,13 @@ impl Conn {
     }
 
     /// The SRTT, bounded by `SHORT_WAIT`.
-    fn short_wait(&self, i: usize) -> Duration {
+    fn short_wait(&self, i: SubflowIdx) -> Duration {
         let srtt = self.subflows[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
         srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
     }
 
     /// Holds bytes that no mapping covers. // rfc8684:D11
-    pub(crate) fn hold_unmapped(&mut self, i: usize, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
+    pub(crate) fn hold_unmapped(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
         let only = self.goes_on_with_stream(i);
         let others = self.others(i);
         let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
@@ -227,7 +228,7 @@ impl Conn {
     }
 
     /// Checks whether a mapping covers the held bytes, or shows that options pass and theirs was lost. True if nothing is held any more.
-    pub(crate) fn match_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn match_unmapped(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
         let sf = &mut self.subflows[i];
         let Some(held) = &sf.unmapped.held else {
             return true;
@@ -280,7 +281,7 @@ impl Conn {
     }
 
     /// Passes the held bytes to the mappings known by now.
-    fn take_held(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn take_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let Some(held) = self.subflows[i].unmapped.held.take() {
             self.withhold_no_more();
             let ssn = held.ssn;
@@ -290,20 +291,20 @@ impl Conn {
 
     /// The next mapping is known and shows that bytes held from `ssn` on are not the next part of the stream: they are old, or something
     /// between is missing.
-    fn is_contradicted(&self, i: usize, ssn: Ssn) -> bool {
+    fn is_contradicted(&self, i: SubflowIdx, ssn: Ssn) -> bool {
         let next = self.subflows[i].maps.rx.next_start();
         next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
     }
 
     /// The next mapping continues the stream as if the bytes before it, from `ssn` on, were its next part.
-    fn continues_behind(&self, i: usize, ssn: Ssn) -> bool {
+    fn continues_behind(&self, i: SubflowIdx, ssn: Ssn) -> bool {
         let next = self.subflows[i].maps.rx.first();
         next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
     }
 
     /// No mapping came in time. // rfc8684:B5
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
             let Some(held) = &mut self.subflows[i].unmapped.held else {
                 continue;
@@ -331,7 +332,7 @@ impl Conn {
 
     /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is reset.
     // rfc8684:B4,B5,D12
-    pub(crate) fn settle_unmapped(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn settle_unmapped(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let (at, mapped) = (self.recv.next(), self.subflows[i].evidence.data_came_mapped);
         let Some(held) = &self.subflows[i].unmapped.held else {
             return;
@@ -363,7 +364,7 @@ impl Conn {
             FallbackCause::FirstDataWithout
         };
         // The last segment had options: the peer does not know that this data came without.
-        let speaks = !self.subflows[i].evidence.option_loss.ongoing;
+        let speaks = !self.subflows[i].evidence.option_loss.is_ongoing();
         if !(mapped || speaks) {
             self.withhold_no_more();
         }
@@ -376,7 +377,7 @@ impl Conn {
     /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
     pub(crate) fn on_options_after_fallback(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         seg: &Segment<'_>,
         cx: &mut Cx<'_>,
     ) {
@@ -408,7 +409,7 @@ impl Conn {
     }
 
     /// Falls back without sending an option: no option would arrive.
-    pub(in crate::conn) fn fall_back_silently(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn fall_back_silently(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if self
             .fallback
             .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
@@ -419,7 +420,7 @@ impl Conn {
     }
 
     /// DSS of a peer that did not notice our fallback: its DATA_FIN, repeated mappings and infinite mapping count.
-    pub(crate) fn on_dss_after_fallback(&mut self, i: usize, dss: &Dss, cx: &mut Cx<'_>) {
+    pub(crate) fn on_dss_after_fallback(&mut self, i: SubflowIdx, dss: &Dss, cx: &mut Cx<'_>) {
         let (Some(numbers), Some(mapping)) = (self.numbers.rx, dss.mapping) else {
             return;
         };

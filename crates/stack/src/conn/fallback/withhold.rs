@@ -12,6 +12,7 @@
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -69,7 +70,7 @@ pub(crate) struct Withheld {
 
 impl Conn {
     /// The peer may not know that its mappings are lost; `len` bytes came without.
-    pub(crate) fn withhold(&mut self, i: usize, len: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn withhold(&mut self, i: SubflowIdx, len: usize, cx: &mut Cx<'_>) {
         let subflow = self.subflows[i].id();
         if self
             .fallback
@@ -89,7 +90,7 @@ impl Conn {
     }
 
     /// `len` new bytes came: the peer made progress, and as many of these are withheld as of the first ones.
-    pub(in crate::conn) fn withhold_anew(&mut self, i: usize, len: usize) {
+    pub(in crate::conn) fn withhold_anew(&mut self, i: SubflowIdx, len: usize) {
         let sf = &mut self.subflows[i];
         let held = self.fallback.withheld.as_mut();
         if let Some(held) = held.filter(|held| held.subflow == sf.id() && len > 0) {
@@ -102,13 +103,13 @@ impl Conn {
     /// Acknowledges everything again.
     pub(crate) fn withhold_no_more(&mut self) {
         let held = self.fallback.withheld.take();
-        if let Some(i) = held.and_then(|held| self.position(held.subflow)) {
+        if let Some(i) = held.and_then(|held| self.subflows.find(held.subflow)) {
             self.subflows[i].tcp.withhold(0);
         }
     }
 
     /// We fell back: the first acknowledgement of what we send from now on shows that the peer did.
-    pub(crate) fn withholds_until_answered(&mut self, i: usize) {
+    pub(crate) fn withholds_until_answered(&mut self, i: SubflowIdx) {
         let next = self.subflows[i].tcp.snd_nxt_ssn();
         if let Some(held) = &mut self.fallback.withheld {
             held.fell.get_or_insert(next);
@@ -116,7 +117,7 @@ impl Conn {
     }
 
     /// Data of ours was acknowledged.
-    pub(crate) fn withheld_answered(&mut self, i: usize) {
+    pub(crate) fn withheld_answered(&mut self, i: SubflowIdx) {
         let una = self.subflows[i].tcp.snd_una_ssn();
         let fell = self.fallback.withheld.and_then(|held| held.fell);
         if fell.is_some_and(|fell| una.after(fell)) {
@@ -126,7 +127,7 @@ impl Conn {
 
     /// Our RTO expired, `timeouts` in a row. A peer that keeps responding and acknowledges nothing withholds, too: it has fallen back
     /// itself, and if each end waited for the other, neither would ever find out.
-    pub(crate) fn withheld_unanswered(&mut self, i: usize, timeouts: u8, cx: &Cx<'_>) {
+    pub(crate) fn withheld_unanswered(&mut self, i: SubflowIdx, timeouts: u8, cx: &Cx<'_>) {
         let sf = &self.subflows[i];
         let fell = self
             .fallback
@@ -139,7 +140,7 @@ impl Conn {
     }
 
     /// The peer retransmits what is withheld, as it should.
-    pub(crate) fn withheld_again(&mut self, i: usize, seg: &Segment<'_>) {
+    pub(crate) fn withheld_again(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
         let sf = &mut self.subflows[i];
         let Some(held) = self
             .fallback

@@ -15,6 +15,7 @@ use crate::conn::dss::offset::{Numbering, Offset};
 use crate::conn::recv::queue::Placed;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use manypath_tcp::machine::State;
 
@@ -42,7 +43,7 @@ fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
 
 impl Conn {
     /// Bytes that our SYN may carry.
-    pub(crate) fn early_bytes(&self, i: usize) -> u64 {
+    pub(crate) fn early_bytes(&self, i: SubflowIdx) -> u64 {
         let sf = &self.subflows[i];
         let first = matches!(
             sf.handshake.state,
@@ -56,7 +57,7 @@ impl Conn {
     }
 
     /// The peer answered our SYN: payload that it took is delivered, the rest was never sent. // rfc8684:O3,O4
-    pub(crate) fn early_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn early_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         if !tcp.offered_fast_open() {
             return;
@@ -112,11 +113,11 @@ impl Conn {
         let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
         debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");
         self.numbers.rx_start = self.recv.next();
-        self.subflows[0].stats.bytes_received += payload.len() as u64;
+        self.subflows[SubflowIdx::FIRST].stats.bytes_received += payload.len() as u64;
         cx.count.bytes_in += payload.len() as u64;
-        self.opened_for_use(0, cx);
+        self.opened_for_use(SubflowIdx::FIRST, cx);
         self.advanced(advanced, cx);
-        self.take_up(0, cx);
+        self.take_up(SubflowIdx::FIRST, cx);
     }
 
     /// The peer's third packet is still to come.

@@ -10,6 +10,7 @@
 use manypath_wire::segment::Segment;
 
 use crate::conn::subflow::evidence::PlainProbe;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// RTOs without any acknowledgement of first data, after which a probe without options is sent.
@@ -17,7 +18,7 @@ const SILENT_TIMEOUTS: u8 = 3;
 
 impl Conn {
     /// First data was retransmitted repeatedly and never acknowledged at all, although the handshake completed.
-    fn is_unanswered(&self, i: usize) -> bool {
+    fn is_unanswered(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
             && !sf.evidence.data_was_acked
@@ -29,7 +30,7 @@ impl Conn {
     }
 
     /// The RTO expired, and the data is retransmitted: the probe follows it. // rfc8684:B4,H5
-    pub(in crate::conn) fn sends_plain_probe(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(in crate::conn) fn sends_plain_probe(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
         if self.is_unanswered(i) {
             let sf = &mut self.subflows[i];
             sf.handshake.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
@@ -38,7 +39,7 @@ impl Conn {
     }
 
     /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
-    pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: usize, seg: &Segment<'_>) {
+    pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
         let question = &mut self.subflows[i].handshake.plain_probe;
         if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
             *question = PlainProbe::Answered(until);
@@ -48,7 +49,7 @@ impl Conn {
     /// The data and the probe have had an RTO. If only the probe was answered, nothing with options gets through.
     // rfc8684:B4,H5
     pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let question = self.subflows[i].handshake.plain_probe;
             if question.deadline().is_none_or(|until| until > cx.now) {
                 continue;

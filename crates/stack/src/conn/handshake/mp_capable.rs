@@ -12,6 +12,7 @@ use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
 use crate::conn::handshake::Stage;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
@@ -102,7 +103,7 @@ pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third
 
 impl Conn {
     /// The initiator's handshake of the first subflow is complete: Multipath TCP or not?
-    pub(crate) fn called_back(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn called_back(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.early_answered(i, seg, cx);
         (
             self.subflows[i].handshake.plain,
@@ -141,7 +142,7 @@ impl Conn {
     /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
     /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
     /// wrong by as much. // rfc8684:C14,C31,B4
-    pub(crate) fn overtook_keys(&mut self, i: usize, seg: &Segment<'_>) -> bool {
+    pub(crate) fn overtook_keys(&mut self, i: SubflowIdx, seg: &Segment<'_>) -> bool {
         let Some(local) = &self.keys.local else {
             return false;
         };
@@ -163,7 +164,7 @@ impl Conn {
 
     /// The peer acts as if its keys were sent, and they are not here: they are lost, or a middlebox drops packets with them. Repeating our
     /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
-    fn request_keys(&mut self, i: usize, seg: &Segment<'_>) {
+    fn request_keys(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
         let tcp = &mut self.subflows[i].tcp;
         if tcp.acks_what_was_sent(seg.header.ack)
             && !core::mem::replace(&mut self.handshake.keys_asked, true)
@@ -174,7 +175,7 @@ impl Conn {
     }
 
     /// The responder's handshake of the first subflow is complete: Multipath TCP or not?
-    pub(crate) fn call_accepted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn call_accepted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         if self.subflows[i].handshake.state == HandshakeState::CapableSynAck {
             let own = self.keys.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
@@ -206,7 +207,7 @@ impl Conn {
     }
 
     /// Falls back during the handshake.
-    pub(crate) fn go_plain(&mut self, i: usize, cause: FallbackCause, cx: &mut Cx<'_>) {
+    pub(crate) fn go_plain(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
         self.subflows[i].handshake.state = HandshakeState::Plain;
         if self.fallback.descend(ProtocolLevel::PlainTcp, cause) {
             self.count_fallback(cause, cx);
@@ -216,7 +217,7 @@ impl Conn {
 
     /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
     /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
-    pub(crate) fn opened_for_use(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn opened_for_use(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.conn_established += u64::from(!self.handshake.is_established());
         if !self.handshake.is_established() {
             self.push_event(EventKind::Created {
@@ -251,7 +252,7 @@ impl Conn {
     }
 
     /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
-    pub(crate) fn proven(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn proven(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let first = matches!(
             self.subflows[i].handshake.state,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
@@ -286,7 +287,7 @@ impl Conn {
 
     /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
     /// another path may prove better.
-    pub(crate) fn proof_overdue(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn proof_overdue(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let known = matches!(
             self.subflows[i].handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
@@ -305,7 +306,7 @@ impl Conn {
         {
             self.handshake.proof_until = None;
             if !self.subflows.is_empty() {
-                self.proof_overdue(0, cx);
+                self.proof_overdue(SubflowIdx::FIRST, cx);
                 self.probe_caller(cx);
             }
         }

@@ -15,6 +15,7 @@ use crate::conn::dss::reset_reason::interference;
 use crate::conn::dss::reset_reason::mptcp_specific;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::{Endpoint, Subflow};
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac::{JoinMac, Keys, equal};
 use crate::ids::SubflowId;
@@ -97,7 +98,7 @@ impl Conn {
         // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
         (0..=u8::MAX)
             .map(|step| SubflowId(self.subflows.next_id.wrapping_add(step)))
-            .find(|id| self.position(*id).is_none())
+            .find(|id| self.subflows.find(*id).is_none())
     }
 
     /// Notifies the path manager of a subflow as soon as its SYN exists.
@@ -133,7 +134,7 @@ impl Conn {
     }
 
     /// The SYN/ACK of a join that we initiated.
-    pub(crate) fn join_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn join_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let HandshakeState::JoinSyn { nonce } = self.subflows[i].handshake.state else {
             return;
         };
@@ -176,7 +177,7 @@ impl Conn {
     }
 
     /// The third packet of a join that the peer initiated.
-    pub(crate) fn join_proved(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn join_proved(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake.state else {
             return;
         };
@@ -210,7 +211,7 @@ impl Conn {
     }
 
     /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. // rfc8684:J11
-    pub(crate) fn join_confirmed(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn join_confirmed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake.state {
             if !self.takes_over_place(i, cx) {
                 return;
@@ -229,7 +230,7 @@ impl Conn {
 
     /// Repeats the third ACK until it is answered. // rfc8684:J11
     pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let rto = self.subflows[i].tcp.rto();
             let HandshakeState::JoinAck {
                 sent_at,
@@ -260,7 +261,7 @@ impl Conn {
     }
 
     /// Reports once that a subflow carries data, also to the path manager.
-    pub(crate) fn take_up(&mut self, i: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn take_up(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if !self.subflows[i].take_up(cx.now) {
             return;
         }

@@ -12,6 +12,7 @@ use crate::api::Role;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Time that the repeated version with options has to be answered. A SYN with the offer goes at each time-out, a SYN without so long after
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 impl Conn {
     /// A segment of a handshake came again: our answer to it was lost, or dropped for its options.
-    pub(crate) fn on_handshake_repeated(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
+    pub(crate) fn on_handshake_repeated(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &Cx<'_>) {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
         let told_nothing = self.sent_caller_nothing();
         let sf = &mut self.subflows[i];
@@ -62,14 +63,14 @@ impl Conn {
     /// sequence number, which a probe with an old sequence number makes it send.
     pub(crate) fn probe_caller(&mut self, cx: &Cx<'_>) {
         if self.sent_caller_nothing() {
-            let sf = &mut self.subflows[0];
+            let sf = &mut self.subflows[SubflowIdx::FIRST];
             sf.tcp.probe_liveness(cx.now);
             sf.handshake.option_retry_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
         }
     }
 
     /// The RTO expired: the offer is repeated by itself. // rfc8684:C32,H5
-    pub(crate) fn on_handshake_timeout(&mut self, i: usize, cx: &Cx<'_>) {
+    pub(crate) fn on_handshake_timeout(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         if sf.handshake.state == HandshakeState::CapableSyn {
             (sf.handshake.plain, sf.handshake.option_retry_at) = (false, Some(cx.now + PATIENCE));

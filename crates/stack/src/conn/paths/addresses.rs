@@ -11,6 +11,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
 use crate::api::{EventKind, Path, Role, StackError};
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::crypto::mac;
 use crate::pm;
@@ -89,7 +90,7 @@ impl Conn {
         match action {
             pm::Action::Create(create) => self.paths.wanted.push_back(create),
             pm::Action::Remove { subflow } => {
-                if let Some(i) = self.position(subflow) {
+                if let Some(i) = self.subflows.find(subflow) {
                     self.address_gone(i, cx);
                 }
             }
@@ -132,7 +133,7 @@ impl Conn {
 
     /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
     fn probe(&mut self, subflow: crate::ids::SubflowId, cx: &mut Cx<'_>) {
-        if let Some(i) = self.position(subflow) {
+        if let Some(i) = self.subflows.find(subflow) {
             let sf = &mut self.subflows[i];
             sf.liveness.probe_until = Some(cx.now + sf.tcp.rto().times(3));
             sf.tcp.probe_liveness(cx.now);
@@ -141,7 +142,7 @@ impl Conn {
 
     /// A segment arrived on a subflow. The answer to a keepalive has no payload; payload may have been in flight already when
     /// the address was withdrawn, and counts only a time-out later. // rfc8684:A17
-    pub(crate) fn probe_answered(&mut self, i: usize, seg: &Segment<'_>, cx: &Cx<'_>) {
+    pub(crate) fn probe_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &Cx<'_>) {
         let sf = &mut self.subflows[i];
         let Some(until) = sf.liveness.probe_until else {
             return;
@@ -153,7 +154,7 @@ impl Conn {
 
     /// Unanswered probes end their subflows. // rfc8684:A17,A19
     pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if self.subflows[i]
                 .liveness
                 .probe_until
@@ -172,7 +173,10 @@ impl Conn {
         backup: bool,
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
-        let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
+        let i = self
+            .subflows
+            .find(subflow)
+            .ok_or(StackError::NoSuchHandle)?;
         self.subflows[i].endpoint.backup_here = backup;
         cx.count.prio_sent += 1;
         self.signal(i, MptcpOption::Prio(Prio { backup }));
@@ -191,7 +195,7 @@ impl Conn {
         }
     }
 
-    fn signal(&mut self, i: usize, option: MptcpOption) {
+    fn signal(&mut self, i: SubflowIdx, option: MptcpOption) {
         let signals = &mut self.subflows[i].signals.queue;
         if signals.len() < MOST_SIGNALS && self.fallback.is_multipath() {
             signals.push_back(option);
@@ -243,7 +247,7 @@ impl Conn {
     }
 
     /// The peer announces an address, or echoes ours. // rfc8684:A1,A6,A7,A9
-    pub(crate) fn on_add_addr(&mut self, i: usize, add: &AddAddr, cx: &mut Cx<'_>) {
+    pub(crate) fn on_add_addr(&mut self, i: SubflowIdx, add: &AddAddr, cx: &mut Cx<'_>) {
         if add.echo {
             cx.count.add_addr_echo_received += 1;
             self.paths.announcements.0.retain(|a| a.id != add.addr_id);
@@ -284,7 +288,7 @@ impl Conn {
     }
 
     /// The peer withdraws addresses. // rfc8684:A17,A18,A20
-    pub(crate) fn on_remove_addr(&mut self, _i: usize, remove: &RemoveAddr, cx: &mut Cx<'_>) {
+    pub(crate) fn on_remove_addr(&mut self, _i: SubflowIdx, remove: &RemoveAddr, cx: &mut Cx<'_>) {
         for &id in remove.ids.as_slice() {
             match self.tell_manager(pm::Event::Withdrawn { id }, cx) {
                 pm::Noted::Accepted => {
@@ -297,7 +301,7 @@ impl Conn {
     }
 
     /// The peer changes the priority of this subflow. // rfc8684:P2
-    pub(crate) fn on_prio(&mut self, i: usize, backup: bool, cx: &mut Cx<'_>) {
+    pub(crate) fn on_prio(&mut self, i: SubflowIdx, backup: bool, cx: &mut Cx<'_>) {
         cx.count.prio_received += 1;
         let endpoint = &mut self.subflows[i].endpoint;
         if endpoint.backup_there != backup {
@@ -310,7 +314,7 @@ impl Conn {
     /// An ACK without data was sent with these options: a signal that was among them is done.
     pub(crate) fn signals_sent(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         gone: &manypath_wire::tcp::options::MptcpOptions,
         cx: &Cx<'_>,
     ) {

@@ -151,7 +151,10 @@ impl Conn {
         subflow: SubflowId,
         cx: &mut Cx<'_>,
     ) -> Result<(), StackError> {
-        let i = self.position(subflow).ok_or(StackError::NoSuchHandle)?;
+        let i = self
+            .subflows
+            .find(subflow)
+            .ok_or(StackError::NoSuchHandle)?;
         // Without the last subflow and without joins there is no connection.
         let needed = !self.has_other(i) && !self.may_join();
         if needed || !self.fallback.is_multipath() {

@@ -11,6 +11,7 @@ use core::net::IpAddr;
 
 use crate::api::{EventKind, IfaceId, Path};
 use crate::conn::subflow::liveness::Uplink;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
@@ -30,7 +31,7 @@ impl Conn {
         self.paths
             .controller
             .on_event(&EventKind::LocalDown { iface, addr });
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if self.is_at(i, iface, addr) {
                 self.uplink_fails(i, Uplink::Stalled, cx);
             }
@@ -44,7 +45,7 @@ impl Conn {
         self.paths
             .controller
             .on_event(&EventKind::LocalDown { iface, addr });
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if !self.is_at(i, iface, addr) {
                 continue;
             }
@@ -65,24 +66,24 @@ impl Conn {
         self.paths.outside.extend(translated);
     }
 
-    fn is_at(&self, i: usize, iface: IfaceId, addr: IpAddr) -> bool {
+    fn is_at(&self, i: SubflowIdx, iface: IfaceId, addr: IpAddr) -> bool {
         let endpoint = &self.subflows[i].endpoint;
         endpoint.iface == iface && endpoint.tuple.local.ip() == addr
     }
 
     /// Reinjects on others at once what a subflow had in flight.
-    fn uplink_fails(&mut self, i: usize, uplink: Uplink, cx: &mut Cx<'_>) {
+    fn uplink_fails(&mut self, i: SubflowIdx, uplink: Uplink, cx: &mut Cx<'_>) {
         self.subflows[i].liveness.uplink = uplink;
         self.subflows.dirty = true;
         self.schedule.forget();
         self.becomes_stale(i, cx);
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// An address that was gone is back, on whatever interface: the subflows that waited for it send on that one.
     pub(in crate::conn) fn follow_address(&mut self, path: &Path, cx: &mut Cx<'_>) {
         let (addr, to) = (path.addr, path.iface);
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             let sf = &mut self.subflows[i];
             let waits =
                 sf.liveness.uplink == Uplink::NoAddress && sf.endpoint.tuple.local.ip() == addr;
@@ -96,7 +97,7 @@ impl Conn {
 
     /// Subflows of an address can send again, or their packets take another route: they retransmit at once.
     pub(in crate::conn) fn uplink_works(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if !self.is_at(i, path.iface, path.addr) {
                 continue;
             }
@@ -112,7 +113,7 @@ impl Conn {
     /// What was in flight is considered lost and retransmitted now. With nothing in flight, the subflow is restored. A peer that
     /// has been sending is informed by an ACK, which also reports what arrived (a keepalive, whose sequence number is old, does
     /// neither for it); the keepalive probes whether the peer is there.
-    fn goes_on(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn goes_on(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.subflows.dirty = true;
         self.schedule.forget();
         let sf = &mut self.subflows[i];
@@ -124,12 +125,12 @@ impl Conn {
             sf.tcp.probe_liveness(cx.now);
             self.recovers(i, cx);
         }
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// The neighbours of an interface answer again: its stale subflows retransmit.
     pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             if self.subflows[i].endpoint.iface == iface {
                 self.retransmit_now(i, cx);
             }

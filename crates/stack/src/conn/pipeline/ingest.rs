@@ -17,6 +17,7 @@ use crate::conn::fallback::Others;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::recv::queue::Placed;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
 /// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
@@ -29,7 +30,7 @@ impl Conn {
     /// Takes the options of an acceptable segment. // rfc8684:G3
     pub(crate) fn take_options(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         seg: &Segment<'_>,
         outcome: &Outcome,
         cx: &mut Cx<'_>,
@@ -104,7 +105,7 @@ impl Conn {
     /// The peer acknowledged our data, or sent data, without any DSS before options were seen to pass in that direction. An option on a
     /// segment without data, such as a window update after the handshake, proves nothing: some middleboxes remove options from data only.
     /// `empty`: the segment has no payload.
-    fn without_dss(&mut self, i: usize, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
+    fn without_dss(&mut self, i: SubflowIdx, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.evidence.data_was_acked;
         // A mapping may have arrived before its data, on a segment without.
@@ -119,7 +120,7 @@ impl Conn {
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
-        let bare_before = self.subflows[i].evidence.option_loss.ever;
+        let bare_before = self.subflows[i].evidence.option_loss.was_seen();
         self.on_segment_without_options(i);
         if outcome.fin && bare_before && self.ends_as_tcp(i) {
             self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);
@@ -156,12 +157,12 @@ impl Conn {
 
     /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
-    fn ends_as_tcp(&self, i: usize) -> bool {
+    fn ends_as_tcp(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         self.goes_on_with_stream(i) && sf.unmapped.held.is_none() && self.is_straight(i)
     }
 
-    fn on_dss(&mut self, i: usize, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
+    fn on_dss(&mut self, i: SubflowIdx, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
         if self.proves_keys(dss.data_ack.is_some()) {
             self.proven(i, cx);
         }
@@ -174,7 +175,7 @@ impl Conn {
         }
     }
 
-    fn on_data_ack(&mut self, i: usize, ack: DataAck, window: u16, cx: &mut Cx<'_>) {
+    fn on_data_ack(&mut self, i: SubflowIdx, ack: DataAck, window: u16, cx: &mut Cx<'_>) {
         let Some(numbers) = self.numbers.tx else {
             return;
         };
@@ -217,7 +218,7 @@ impl Conn {
         }
     }
 
-    fn on_mapping(&mut self, i: usize, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
+    fn on_mapping(&mut self, i: SubflowIdx, mapping: &Mapping, data_fin: bool, cx: &mut Cx<'_>) {
         let Some(numbers) = self.numbers.rx else {
             return;
         };
@@ -264,7 +265,12 @@ impl Conn {
     }
 
     /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
-    fn checksum_as_agreed(&mut self, i: usize, checksum: Option<u16>, cx: &mut Cx<'_>) -> bool {
+    fn checksum_as_agreed(
+        &mut self,
+        i: SubflowIdx,
+        checksum: Option<u16>,
+        cx: &mut Cx<'_>,
+    ) -> bool {
         if checksum.is_some() == self.numbers.checksum {
             return true;
         }
@@ -278,7 +284,7 @@ impl Conn {
         false
     }
 
-    fn on_bare_data_fin(&mut self, i: usize, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
+    fn on_bare_data_fin(&mut self, i: SubflowIdx, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
         let Some(numbers) = self.numbers.rx else {
             return;
         };
@@ -292,7 +298,7 @@ impl Conn {
         self.note_stream_end(i, at, cx);
     }
 
-    fn note_stream_end(&mut self, i: usize, end: Offset, cx: &mut Cx<'_>) {
+    fn note_stream_end(&mut self, i: SubflowIdx, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
         if end == self.recv.next() && !was_known && self.holds_unmapped_bytes(i) {
             // The stream ends here, and yet more bytes arrived: a middlebox lengthens it.
@@ -317,13 +323,13 @@ impl Conn {
     }
 
     /// Bytes are held that no mapping covers.
-    fn holds_unmapped_bytes(&mut self, i: usize) -> bool {
+    fn holds_unmapped_bytes(&mut self, i: SubflowIdx) -> bool {
         let sf = &mut self.subflows[i];
         let held = sf.unmapped.held.as_ref();
         held.is_some_and(|held| sf.maps.rx.current(held.ssn()).is_none())
     }
 
-    fn note_mapping(&mut self, i: usize, mapping: RxMapping, cx: &mut Cx<'_>) {
+    fn note_mapping(&mut self, i: SubflowIdx, mapping: RxMapping, cx: &mut Cx<'_>) {
         let next = self.subflows[i].tcp.rcv_nxt_ssn();
         // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
         let from = cx.segment.delivered.unwrap_or(next);
@@ -353,7 +359,7 @@ impl Conn {
     /// In-order payload of one subflow, in pieces as they come.
     pub(crate) fn take_payload(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         ssn: Ssn,
         bytes: &[u8],
         sum: Option<Sum>,
@@ -420,7 +426,7 @@ impl Conn {
 
     fn take_mapped(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         m: RxMapping,
         into: u32,
         bytes: &[u8],
@@ -479,9 +485,15 @@ impl Conn {
 
     /// Other subflows that were unresponsive for a time-out: their partial mappings must not keep the same bytes from being taken
     /// elsewhere. Such a mapping no longer counts if its rest arrives after all. True if there was one.
-    fn give_up_claims_of_silent(&mut self, i: usize, at: Offset, len: usize, now: Instant) -> bool {
+    fn give_up_claims_of_silent(
+        &mut self,
+        i: SubflowIdx,
+        at: Offset,
+        len: usize,
+        now: Instant,
+    ) -> bool {
         let mut any = false;
-        for j in (0..self.subflows.len()).filter(|j| *j != i) {
+        for j in self.subflows.indices().filter(|j| *j != i) {
             let sf = &mut self.subflows[j];
             let (owner, silent_at) = (
                 sf.id(),
@@ -504,11 +516,11 @@ impl Conn {
 
     /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
     /// therefore cannot continue as the stream.
-    fn was_dropped(&mut self, i: usize, m: &RxMapping) {
+    fn was_dropped(&mut self, i: SubflowIdx, m: &RxMapping) {
         self.subflows[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
     }
 
-    fn mapping_complete(&mut self, i: usize, m: &RxMapping, cx: &mut Cx<'_>) {
+    fn mapping_complete(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
@@ -551,7 +563,7 @@ impl Conn {
     }
 
     /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
-    pub(crate) fn unmapped(&mut self, i: usize, bytes: usize, cx: &mut Cx<'_>) {
+    pub(crate) fn unmapped(&mut self, i: SubflowIdx, bytes: usize, cx: &mut Cx<'_>) {
         cx.count.unmapped_bytes += bytes as u64;
         let sf = &mut self.subflows[i];
         sf.unmapped.bytes += bytes as u64;

@@ -10,6 +10,7 @@ use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -32,7 +33,7 @@ impl Conn {
     /// Processes a segment of one of our subflows. True: it acknowledges what our handshake never sent, and a RST must be sent (RFC 9293
     /// section 3.10.7.3).
     pub(crate) fn on_segment(&mut self, id: SubflowId, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
-        let Some(i) = self.position(id) else {
+        let Some(i) = self.subflows.find(id) else {
             return false;
         };
         if self.is_full_for(i, seg) {
@@ -45,14 +46,14 @@ impl Conn {
 
     /// New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
     /// retransmit it: data that it acknowledged and the connection dropped would take much longer.
-    fn is_full_for(&self, i: usize, seg: &Segment<'_>) -> bool {
+    fn is_full_for(&self, i: SubflowIdx, seg: &Segment<'_>) -> bool {
         let established = self.handshake.is_established() && self.fallback.is_multipath();
         let new =
             !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
         established && new && self.fallback.checksum_failure.is_none() && self.recv.allowance() == 0
     }
 
-    fn on_admitted(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
+    fn on_admitted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
         let id = self.subflows[i].id();
         if self.overtook_keys(i, seg) {
             cx.count.option_unexpected += 1;
@@ -76,11 +77,11 @@ impl Conn {
         let ctx = Context {
             group: GroupView {
                 paths: &self.subflows.samples,
-                me: i,
+                me: i.0,
             },
             congestion_signal_ok,
         };
-        let tcp = &mut self.subflows.list[i].tcp;
+        let tcp = &mut self.subflows.list[i.0].tcp;
         let before = tcp.challenges();
         let outcome = tcp.on_segment(cx.now, seg, &ctx);
         let after = tcp.challenges();
@@ -164,14 +165,14 @@ impl Conn {
         if outcome.in_order.is_some() || outcome.acked > 0 {
             self.subflows[i].signals.on_advance();
         }
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         self.take_up(i, cx);
         self.subflows.dirty |=
             outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
         false
     }
 
-    fn on_established(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    fn on_established(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         match (
             self.subflows[i].handshake.state.clone(),
             self.handshake.role,
@@ -194,7 +195,7 @@ impl Conn {
         }
     }
 
-    fn on_subflow_acked(&mut self, i: usize, says_data_ack: bool, cx: &mut Cx<'_>) {
+    fn on_subflow_acked(&mut self, i: SubflowIdx, says_data_ack: bool, cx: &mut Cx<'_>) {
         let una = self.send.una();
         self.subflows[i].reinjection.subflow_acked_only.acked(una);
         let sf = &mut self.subflows[i];
@@ -243,7 +244,7 @@ impl Conn {
     }
 
     /// A RST ends only this subflow, unless it has MP_FASTCLOSE. // rfc8684:S1
-    fn on_reset(&mut self, i: usize, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    fn on_reset(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         cx.count.subflow_reset_by_peer += 1;
         let handshake = !self.subflows[i].was_up() && !self.handshake.is_established();
         let (mut fast_close, mut changed) = (None, false);
@@ -283,12 +284,12 @@ impl Conn {
     }
 
     /// A FIN closes one direction of only this subflow; the stream goes on elsewhere. // rfc8684:S1
-    fn on_subflow_fin(&mut self, i: usize, bare: bool, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows.list[i];
+    fn on_subflow_fin(&mut self, i: SubflowIdx, bare: bool, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows.list[i.0];
         sf.closing.peer_finished = true;
         // If the peer fell back it ends the stream, and ours would end what the application has not written yet.
         let may_be_plain = bare && self.fallback.is_multipath() && !self.subflows.joined;
-        let open = self.send.fin == FinState::Open && !self.recv.finished();
+        let open = self.send.fin.state == FinState::Open && !self.recv.finished();
         sf.closing.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
         if !self.fallback.is_multipath() {
             self.ends_with_subflow(i);

@@ -17,6 +17,7 @@ use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::closing::Explanation;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 
 /// Bytes per second at which half of a 32-bit sequence space lasts for a maximum segment lifetime of two minutes.
 const SLOW: u64 = (1 << 31) / 120;
@@ -55,7 +56,7 @@ impl Conn {
     /// Adds the options of a segment, most important first. Only MP_CAPABLE and MP_FASTCLOSE carry keys. // rfc8684:S4
     pub(crate) fn options_for(
         &self,
-        i: usize,
+        i: SubflowIdx,
         plan: &Plan,
         mapping: Option<&TxMapping>,
         list: &mut MptcpOptions,
@@ -183,7 +184,12 @@ impl Conn {
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
     // rfc8684:C9,C10,C11
-    fn unproven_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
+    fn unproven_options(
+        &self,
+        i: SubflowIdx,
+        mapping: Option<&TxMapping>,
+        list: &mut MptcpOptions,
+    ) {
         let (Some(local), Some(remote)) = (&self.keys.local, &self.keys.remote) else {
             return;
         };
@@ -218,7 +224,12 @@ impl Conn {
         }
     }
 
-    fn established_options(&self, i: usize, mapping: Option<&TxMapping>, list: &mut MptcpOptions) {
+    fn established_options(
+        &self,
+        i: SubflowIdx,
+        mapping: Option<&TxMapping>,
+        list: &mut MptcpOptions,
+    ) {
         // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
         let dss = match mapping {
             None if self.fin_yields_to_holes(i) => self.dss_with(None, false),
@@ -264,7 +275,7 @@ impl Conn {
     /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
     /// sent.
     fn late_dss(&self) -> MptcpOption {
-        let last = self.send.fin != FinState::Open && self.send.all_sent();
+        let last = self.send.fin.state != FinState::Open && self.send.all_sent();
         let mapping = self.bare_data_fin().filter(|_| {
             last && self.fallback.infinite_due() && !self.fallback.announce.infinite_sent
         });
@@ -278,16 +289,16 @@ impl Conn {
 
     /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
     /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
-    fn fin_yields_to_holes(&self, i: usize) -> bool {
-        self.send.fin == FinState::Sent
-            && !self.send.fin_lost
+    fn fin_yields_to_holes(&self, i: SubflowIdx) -> bool {
+        self.send.fin.state == FinState::Sent
+            && !self.send.fin.lost
             && !self.data_timer.has_expired()
             && self.subflows[i].tcp.reports_holes()
     }
 
     /// Our DATA_FIN has to be sent, or may have to be resent.
     fn data_fin_due(&self) -> bool {
-        match self.send.fin {
+        match self.send.fin.state {
             FinState::Queued => self.send.all_sent(),
             FinState::Sent => true,
             FinState::Open | FinState::Acked => false,
@@ -370,7 +381,7 @@ impl Conn {
     }
 
     /// The infinite mapping on a segment without data.
-    pub(in crate::conn) fn bare_infinite_mapping(&self, i: usize) -> MptcpOption {
+    pub(in crate::conn) fn bare_infinite_mapping(&self, i: SubflowIdx) -> MptcpOption {
         self.infinite_mapping(&TxMapping {
             ssn: self.subflows[i].tcp.snd_nxt_ssn(),
             at: self.send.next(),

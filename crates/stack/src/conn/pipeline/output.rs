@@ -16,6 +16,7 @@ use crate::conn::pull::path_view::Duplicate;
 use crate::conn::pull::source::{Progress, Source};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
@@ -29,7 +30,7 @@ const WORTH_LENDING: u32 = 8192;
 /// A planned segment on its way into a device.
 struct Parcel {
     /// Position of the subflow.
-    i: usize,
+    i: SubflowIdx,
     plan: Plan,
     /// Where its payload starts.
     at: Offset,
@@ -52,8 +53,7 @@ impl Conn {
             other => other,
         };
         // Those before have nothing to send, or have sent it.
-        let from = self.schedule.said().min(self.subflows.len());
-        for i in (from..self.subflows.len()).chain(0..from) {
+        for i in self.subflows.indices_from(self.schedule.said()) {
             if !self.subflows[i].tcp.needs_send(cx.now)
                 && !self.subflows[i].signal_ready()
                 && !self.fin_ready(i)
@@ -122,16 +122,17 @@ impl Conn {
     }
 
     /// The subflow can send its FIN now.
-    pub(crate) fn fin_ready(&self, i: usize) -> bool {
+    pub(crate) fn fin_ready(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         sf.closing.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
     }
 
     /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
-    pub(in crate::conn) fn offer(&self, i: usize, available: u64, again: bool) -> Offer {
+    pub(in crate::conn) fn offer(&self, i: SubflowIdx, available: u64, again: bool) -> Offer {
         let sf = &self.subflows[i];
         let plain = !self.fallback.is_multipath();
-        let closing = plain && self.send.fin != FinState::Open && self.send.sendable() == available;
+        let closing =
+            plain && self.send.fin.state != FinState::Open && self.send.sendable() == available;
         // A response on one subflow acknowledges at data level what another one carried, whose own ACK may be delayed.
         let idle = self.send.una() == self.send.next();
         Offer {
@@ -149,7 +150,7 @@ impl Conn {
     /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
     /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
     fn pushes(&self) -> bool {
-        self.opts.nodelay || self.send.fin != FinState::Open || !self.send.writer_has_more
+        self.opts.nodelay || self.send.fin.state != FinState::Open || !self.send.writer_has_more
     }
 
     /// A full device blocks only its own paths: what it does not take, the scheduler may give to another one.
@@ -247,11 +248,11 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let due = |i: &usize| {
+        let due = |i: &SubflowIdx| {
             let sf = &self.subflows[*i];
             sf.carries_data() && sf.tcp.window_probe_due()
         };
-        let asked = (0..self.subflows.len()).find(due);
+        let asked = self.subflows.indices().find(due);
         match asked.map(|i| self.subflows[i].id()) {
             Some(id) => self.send_on(id, bytes, source, slots, cx),
             None => Progress::Nothing,
@@ -266,7 +267,7 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let Some(i) = self.position(id) else {
+        let Some(i) = self.subflows.find(id) else {
             return Progress::Nothing;
         };
         let reinjected = matches!(source, Source::Reinjected(_) | Source::Duplicated(_));
@@ -277,7 +278,12 @@ impl Conn {
         }
     }
 
-    fn transmit_control(&mut self, i: usize, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+    fn transmit_control(
+        &mut self,
+        i: SubflowIdx,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
         if self.subflows[i].signal_ready() {
             self.subflows[i].tcp.force_ack();
         }
@@ -289,7 +295,7 @@ impl Conn {
     }
 
     /// Determines where a plan's payload comes from and shortens it to one mapping.
-    fn settle(&self, i: usize, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
+    fn settle(&self, i: SubflowIdx, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
         if plan.kind == Kind::KeepAlive && self.owes_final_byte() {
             let at = Offset(self.send.end().0 - 1);
             return Some((Plan { len: 1, ..plan }, Source::FinalByte(at)));
@@ -308,7 +314,7 @@ impl Conn {
 
     fn emit(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         plan: Plan,
         offered: Source,
         slots: &mut dyn Slots,
@@ -444,17 +450,17 @@ impl Conn {
     /// The application closed and these bytes are the last ones: the DATA_FIN is in their mapping, which gets it through where options pass
     /// only with data. But not where they may arrive twice: Linux (6.18) notes a DATA_FIN on data that it has already, does not act on it,
     /// and ignores each later one. // rfc8684:F1
-    fn last_data(&self, i: usize, at: Offset, len: u32) -> bool {
-        let others = (0..self.subflows.len()).filter(|j| *j != i);
+    fn last_data(&self, i: SubflowIdx, at: Offset, len: u32) -> bool {
+        let others = self.subflows.indices().filter(|j| *j != i);
         let mut others = others.map(|j| &self.subflows[j]);
         self.fallback.is_multipath()
-            && self.send.fin == FinState::Queued
+            && self.send.fin.state == FinState::Queued
             && at + u64::from(len) == self.send.end()
             && at > self.numbers.tx_start
             && !others.any(|other| other.carries_data() && other.answers())
     }
 
-    fn fetch(&self, i: usize, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+    fn fetch(&self, i: SubflowIdx, at: Offset, out: &mut [u8], sum: bool) -> Sum {
         if out.is_empty() {
             return Sum::ZERO;
         }
@@ -476,7 +482,7 @@ impl Conn {
     /// Counts the packet as sent, now that it is in the device, and not before.
     fn record(
         &mut self,
-        i: usize,
+        i: SubflowIdx,
         plan: &Plan,
         source: Source,
         mapping: Option<TxMapping>,
@@ -559,7 +565,7 @@ impl Conn {
         if data_fin && self.fallback.is_multipath() {
             self.data_fin_sent(cx);
         }
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         self.arm_data_timer(cx.now);
     }
 

@@ -11,6 +11,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::pull::reinject::delivery;
 use crate::conn::send::queue::Reinjection;
 use crate::conn::subflow::Subflow;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
@@ -29,7 +30,7 @@ pub(crate) struct Schedule {
     /// Devices that became full during this poll: to the scheduler, their paths have no room.
     full: Vec<IfaceId>,
     /// Position of the subflow that last sent something besides data in this poll.
-    said: usize,
+    said: SubflowIdx,
     /// Something other than acknowledgements was sent in this poll.
     moved: bool,
     /// When to look for an idle subflow.
@@ -46,7 +47,7 @@ impl Schedule {
     /// Starts a poll: devices may have room again.
     pub(crate) fn begin_poll(&mut self) {
         self.full.clear();
-        self.said = 0;
+        self.said = SubflowIdx::FIRST;
         self.moved = false;
     }
 
@@ -81,12 +82,12 @@ impl Schedule {
     }
 
     /// Where to continue the search for a subflow that has to send something besides data.
-    pub(crate) fn said(&self) -> usize {
+    pub(crate) fn said(&self) -> SubflowIdx {
         self.said
     }
 
     /// The subflow at this position sent something besides data.
-    pub(crate) fn note_said(&mut self, position: usize) {
+    pub(crate) fn note_said(&mut self, position: SubflowIdx) {
         self.said = position;
     }
 
@@ -133,15 +134,17 @@ impl Conn {
     /// matters: no view is valid.
     pub(in crate::conn) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
         let reinjected = again.is_some();
-        let count = self.subflows.len();
-        let first = (0..count).find_map(|i| match self.room(i, bytes, reinjected, cx) {
-            0 => None,
-            some => Some((i, some)),
-        });
+        let first =
+            self.subflows
+                .indices()
+                .find_map(|i| match self.room(i, bytes, reinjected, cx) {
+                    0 => None,
+                    some => Some((i, some)),
+                });
         self.schedule.in_view = 0;
         let Some((first, some)) = first else { return };
         self.begin_views();
-        for i in 0..count {
+        for i in self.subflows.indices() {
             let room = match i.cmp(&first) {
                 Ordering::Less => 0,
                 Ordering::Equal => some,
@@ -156,7 +159,7 @@ impl Conn {
 
     /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path with a few
     /// bytes of room must not hold back the others.
-    fn room(&self, i: usize, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
+    fn room(&self, i: SubflowIdx, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
         let available = u32::try_from(bytes).unwrap_or(u32::MAX);
         let congested = sf.tcp.is_congested(available, self.option_space());
@@ -174,7 +177,7 @@ impl Conn {
 
     /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
     /// there is another subflow, that one carries it.
-    fn would_hold_up(&self, i: usize) -> bool {
+    fn would_hold_up(&self, i: SubflowIdx) -> bool {
         let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
         self.subflows[i].tcp.judges_time_out() && self.subflows.iter().any(another)
     }
@@ -193,18 +196,18 @@ impl Conn {
 
     /// Updates a subflow's view, with room for `can_send`. Most of it comes from the TCP state machine, and stays as it was while others
     /// send and are acknowledged.
-    fn view(&mut self, i: usize, can_send: u32) {
+    fn view(&mut self, i: SubflowIdx, can_send: u32) {
         let changed = self.subflows[i].tcp.take_changed();
         let id = self.subflows[i].id();
-        match self.schedule.views.get(i) {
+        match self.schedule.views.get(i.0) {
             Some(view) if view.subflow == id && !changed => {}
-            Some(_) => self.schedule.views[i] = self.measure(i),
+            Some(_) => self.schedule.views[i.0] = self.measure(i),
             None => {
                 let view = self.measure(i);
                 self.schedule.views.push(view);
             }
         }
-        let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i]);
+        let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i.0]);
         view.duplicates = sf.maps.duplicates.bytes();
         view.can_send = can_send;
         view.backup = sf.is_backup();
@@ -213,7 +216,7 @@ impl Conn {
     }
 
     /// The cached part of a subflow's view; the other fields are zero.
-    fn measure(&self, i: usize) -> PathView {
+    fn measure(&self, i: SubflowIdx) -> PathView {
         let sf = &self.subflows[i];
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.pace(i);
@@ -307,7 +310,7 @@ impl Conn {
         }
         self.begin_views();
         let mut without = SubflowSet::EMPTY;
-        for i in 0..self.subflows.len() {
+        for i in self.subflows.indices() {
             // The search costs more the more is in flight: only where there is room for a duplicate.
             let sf = &self.subflows[i];
             let may = may_duplicate(sf.maps.duplicates.bytes(), sf.tcp.cwnd());
@@ -328,7 +331,7 @@ impl Conn {
         }
         match self.pick(u64::MAX, Purpose::Duplicate(without), cx) {
             Choice::Send(on) => {
-                let part = self.duplicate_for(self.position(on)?)?;
+                let part = self.duplicate_for(self.subflows.find(on)?)?;
                 Some(Duplicate {
                     on,
                     at: part.start,

@@ -7,12 +7,13 @@ use core::ops::Range;
 
 use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
+use crate::conn::types::SubflowIdx;
 
 impl Conn {
     /// What a subflow could duplicate.
-    pub(crate) fn duplicate_for(&mut self, i: usize) -> Option<Range<Offset>> {
+    pub(crate) fn duplicate_for(&mut self, i: SubflowIdx) -> Option<Range<Offset>> {
         let una = self.send.una();
-        let (before, rest) = self.subflows.split_at_mut(i);
+        let (before, rest) = self.subflows.list.split_at_mut(i.0);
         let (sf, after) = rest.split_first_mut()?;
         let others = before
             .iter()

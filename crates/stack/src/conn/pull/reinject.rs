@@ -16,6 +16,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::pull::source::{Progress, Source};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
@@ -49,28 +50,34 @@ pub(crate) struct Standing {
     pub(crate) sendable: u64,
     /// Sent bytes without Data ACK.
     pub(crate) outstanding: u64,
+    pub(crate) limit: Limit,
+}
+
+/// Why nothing new can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Something can.
+    None,
     /// New bytes wait for the peer's window.
-    pub(crate) window_full: bool,
-    /// The application would write more and the buffer is full.
-    pub(crate) writer_waits: bool,
-    /// The application closed.
-    pub(crate) closing: bool,
+    Window,
+    /// All was sent, and the application would write more: the buffer is full.
+    Buffer,
+    /// All was sent, and the application closed.
+    Closed,
     /// All that was written was sent.
-    pub(crate) pausing: bool,
+    Written,
 }
 
 /// Classifies the stall. Pure.
 pub(crate) fn stall(now: Standing) -> Stall {
     if now.sendable > 0 || now.outstanding == 0 {
-        Stall::None
-    } else if now.window_full || now.writer_waits {
-        Stall::Full
-    } else if now.closing {
-        Stall::Tail
-    } else if now.pausing {
-        Stall::Pause
-    } else {
-        Stall::None
+        return Stall::None;
+    }
+    match now.limit {
+        Limit::Window | Limit::Buffer => Stall::Full,
+        Limit::Closed => Stall::Tail,
+        Limit::Written => Stall::Pause,
+        Limit::None => Stall::None,
     }
 }
 
@@ -192,7 +199,7 @@ fn carries(tx: &TxMaps, at: Offset) -> bool {
 /// A part of the stream to reinject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
-    holder: usize,
+    holder: SubflowIdx,
     carrier: SubflowId,
     from: Offset,
     bytes: u64,
@@ -220,22 +227,26 @@ impl Conn {
     }
 
     fn standing(&self) -> Standing {
-        let all_sent = self.send.all_sent();
+        let window_full = self.send.blocked_by_window() || self.leaves_a_scrap();
+        let limit = match (window_full, self.send.all_sent()) {
+            (true, _) => Limit::Window,
+            (false, false) => Limit::None,
+            (false, true) if self.events.write_blocked => Limit::Buffer,
+            (false, true) if self.send.fin.state != FinState::Open => Limit::Closed,
+            (false, true) => Limit::Written,
+        };
         Standing {
-            sendable: match self.send.blocked_by_window() || self.leaves_a_scrap() {
+            sendable: match window_full {
                 true => 0,
                 false => self.send.sendable(),
             },
             outstanding: self.send.next() - self.send.una(),
-            window_full: self.send.blocked_by_window() || self.leaves_a_scrap(),
-            writer_waits: self.events.write_blocked && all_sent,
-            closing: self.send.fin != FinState::Open && all_sent,
-            pausing: all_sent,
+            limit,
         }
     }
 
     /// Speed estimates of a subflow.
-    pub(in crate::conn) fn pace(&self, i: usize) -> Pace {
+    pub(in crate::conn) fn pace(&self, i: SubflowIdx) -> Pace {
         let tcp = &self.subflows[i].tcp;
         Pace {
             round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
@@ -248,7 +259,7 @@ impl Conn {
     }
 
     /// Time until what is sent on a subflow now has its Data ACK.
-    pub(crate) fn delivery(&self, i: usize) -> Duration {
+    pub(crate) fn delivery(&self, i: SubflowIdx) -> Duration {
         let sf = &self.subflows[i];
         delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.reinjection.data_ack_delay.get()
     }
@@ -268,8 +279,8 @@ impl Conn {
             return Progress::Nothing;
         };
         if on.penalise && stall == Stall::Full {
-            let rate = |i: usize| self.subflows[i].tcp.peak_rate();
-            let blocked = self.position(rescue.carrier).and_then(rate);
+            let rate = |i: SubflowIdx| self.subflows[i].tcp.peak_rate();
+            let blocked = self.subflows.find(rescue.carrier).and_then(rate);
             if worth_more(blocked, rate(rescue.holder)) {
                 self.penalise(rescue.holder, cx);
             }
@@ -296,7 +307,9 @@ impl Conn {
     /// The oldest part of the stream in flight on a slower subflow, not reinjected before, that would arrive sooner if the fastest subflow
     /// with room reinjected it.
     fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Candidate> {
-        let quickest = (0..self.subflows.len())
+        let quickest = self
+            .subflows
+            .indices()
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
             .map(|i| (self.delivery(i), i))
@@ -308,8 +321,8 @@ impl Conn {
             .min()?;
         let (repeated, carrier) = quickest;
         let una = self.send.una();
-        let mut found: Option<(usize, Offset, u64)> = None;
-        for (i, sf) in self.subflows.iter().enumerate() {
+        let mut found: Option<(SubflowIdx, Offset, u64)> = None;
+        for (i, sf) in self.subflows.each() {
             // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
             // perhaps nothing waits for the data, reinjecting only lengthens that queue.
             let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
@@ -358,8 +371,8 @@ impl Conn {
     }
 
     /// Two subflows are between the same addresses, whatever the ports: a responder sees them differ in the peer's.
-    fn in_one_queue(&self, i: usize, j: usize) -> bool {
-        let of = |j: usize| {
+    fn in_one_queue(&self, i: SubflowIdx, j: SubflowIdx) -> bool {
+        let of = |j: SubflowIdx| {
             let endpoint = &self.subflows[j].endpoint;
             let tuple = &endpoint.tuple;
             (endpoint.iface, tuple.local.ip(), tuple.remote.ip())
@@ -369,9 +382,12 @@ impl Conn {
 
     /// The oldest part that a nearby proxy acknowledged, without Data ACK, neither reinjected before nor in flight on `carrier`; which
     /// subflow that was, and the RTT of its whole path, which each of the proxy's own retransmissions takes.
-    fn first_behind_a_proxy(&self, carrier: usize) -> Option<(Duration, usize, Range<Offset>)> {
+    fn first_behind_a_proxy(
+        &self,
+        carrier: SubflowIdx,
+    ) -> Option<(Duration, SubflowIdx, Range<Offset>)> {
         let una = self.send.una();
-        let proxied = self.subflows.iter().enumerate();
+        let proxied = self.subflows.each();
         let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
         let parts = proxied.filter_map(|(i, sf)| {
             let from = sf.reinjection.repeated_to.max(una);
@@ -384,12 +400,12 @@ impl Conn {
     }
 
     /// Halves the window of a subflow that blocks the others, at most once per round trip.
-    fn penalise(&mut self, i: usize, cx: &mut Cx<'_>) {
+    fn penalise(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows[i];
         if round_trip_over(sf.reinjection.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
             sf.reinjection.penalised = Some(sf.tcp.snd_nxt_ssn());
             cx.count.subflow_penalised += 1;
-            self.refresh_sample(i);
+            self.subflows.refresh_sample(i);
         }
     }
 }
@@ -401,10 +417,7 @@ mod tests {
     const STANDING: Standing = Standing {
         sendable: 0,
         outstanding: 100_000,
-        window_full: false,
-        writer_waits: false,
-        closing: false,
-        pausing: false,
+        limit: Limit::None,
     };
 
     #[test]
@@ -414,7 +427,7 @@ mod tests {
             (
                 "the window is full",
                 Standing {
-                    window_full: true,
+                    limit: Limit::Window,
                     ..STANDING
                 },
                 Stall::Full,
@@ -422,7 +435,7 @@ mod tests {
             (
                 "the buffer is full",
                 Standing {
-                    writer_waits: true,
+                    limit: Limit::Buffer,
                     ..STANDING
                 },
                 Stall::Full,
@@ -430,7 +443,7 @@ mod tests {
             (
                 "the stream ends",
                 Standing {
-                    closing: true,
+                    limit: Limit::Closed,
                     ..STANDING
                 },
                 Stall::Tail,
@@ -438,7 +451,7 @@ mod tests {
             (
                 "the application pauses",
                 Standing {
-                    pausing: true,
+                    limit: Limit::Written,
                     ..STANDING
                 },
                 Stall::Pause,
@@ -447,7 +460,7 @@ mod tests {
                 "something new can go",
                 Standing {
                     sendable: 1,
-                    writer_waits: true,
+                    limit: Limit::Buffer,
                     ..STANDING
                 },
                 Stall::None,
@@ -456,7 +469,7 @@ mod tests {
                 "a closed window with nothing under way",
                 Standing {
                     outstanding: 0,
-                    window_full: true,
+                    limit: Limit::Window,
                     ..STANDING
                 },
                 Stall::None,

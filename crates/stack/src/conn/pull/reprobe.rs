@@ -41,13 +41,13 @@ impl Conn {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);
-        let i = self.subflows.iter().position(rested)?;
+        let i = self.subflows.position(rested)?;
         let part = self.duplicate_for(i)?;
         let sf = &mut self.subflows[i];
         sf.tcp.forget_path();
         sf.reinjection.reprobes = sf.reinjection.reprobes.saturating_add(1);
         let on = sf.id();
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
         Some(Duplicate {
             on,
             at: part.start,

@@ -54,6 +54,18 @@ pub(crate) enum FinState {
     Acked,
 }
 
+/// Our DATA_FIN (RFC 8684 section 3.3.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataFin {
+    pub(crate) state: FinState,
+    /// It was sent, and may have been lost.
+    pub(crate) lost: bool,
+    /// When it was last sent.
+    sent_at: Option<Instant>,
+    /// Data-level time-outs that passed since it was first sent.
+    unanswered: u8,
+}
+
 /// Effect of a Data ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataAcked {
@@ -83,13 +95,7 @@ pub(crate) struct SendQueue {
     capacity: u32,
     /// The buffer that the paths need, with auto-tuning.
     tuned: Option<u64>,
-    pub(crate) fin: FinState,
-    /// It was sent, and may have been lost.
-    pub(crate) fin_lost: bool,
-    /// When it was last sent.
-    fin_sent_at: Option<Instant>,
-    /// Data-level time-outs that passed since it was first sent.
-    fin_unanswered: u8,
+    pub(crate) fin: DataFin,
     /// The end of what was sent more than once at data level.
     repeated_to: Offset,
     /// The final byte, if the ring no longer holds it: a fallback may need it.
@@ -113,10 +119,12 @@ impl SendQueue {
             edge: Offset::ZERO,
             capacity,
             tuned: None,
-            fin: FinState::Open,
-            fin_lost: false,
-            fin_sent_at: None,
-            fin_unanswered: 0,
+            fin: DataFin {
+                state: FinState::Open,
+                lost: false,
+                sent_at: None,
+                unanswered: 0,
+            },
             repeated_to: Offset::ZERO,
             last: None,
             frugal: false,
@@ -215,7 +223,10 @@ impl SendQueue {
     /// the train is not full.
     pub(crate) fn may_gather(&self) -> bool {
         let unsent = self.end - self.next;
-        self.fin == FinState::Open && self.next > self.una && unsent < TRAIN && self.room() > 0
+        self.fin.state == FinState::Open
+            && self.next > self.una
+            && unsent < TRAIN
+            && self.room() > 0
     }
 
     /// Everything was sent once.
@@ -225,13 +236,14 @@ impl SendQueue {
 
     /// The stream ends after this many new bytes.
     pub(crate) fn ends_behind(&self, bytes: u64) -> bool {
-        self.fin != FinState::Open && self.next + bytes == self.end
+        self.fin.state != FinState::Open && self.next + bytes == self.end
     }
 
     /// The DATA_FIN is due, after all data. // rfc8684:F1
     pub(crate) fn owes_fin(&self) -> bool {
-        let again = self.fin_lost && self.fin == FinState::Sent && self.reinjections.is_empty();
-        self.all_sent() && (self.fin == FinState::Queued || again)
+        let again =
+            self.fin.lost && self.fin.state == FinState::Sent && self.reinjections.is_empty();
+        self.all_sent() && (self.fin.state == FinState::Queued || again)
     }
 
     /// Bytes of memory held.
@@ -263,7 +275,7 @@ impl SendQueue {
     /// Takes a Data ACK and its window, whose right edge never moves left.
     // rfc8684:D20,D24,W1,W5,W6
     pub(crate) fn data_ack(&mut self, ack: Offset, window: u64) -> DataAcked {
-        let fin = u64::from(matches!(self.fin, FinState::Sent | FinState::Acked));
+        let fin = u64::from(matches!(self.fin.state, FinState::Sent | FinState::Acked));
         if ack > self.next + fin {
             return DataAcked {
                 impossible: true,
@@ -271,8 +283,8 @@ impl SendQueue {
             };
         }
         let mut done = DataAcked::default();
-        if self.fin == FinState::Sent && ack > self.end {
-            self.fin = FinState::Acked;
+        if self.fin.state == FinState::Sent && ack > self.end {
+            self.fin.state = FinState::Acked;
             done.fin = true;
             self.reinjections.clear();
         }
@@ -322,35 +334,39 @@ impl SendQueue {
 
     /// Everything except the DATA_FIN has its Data ACK.
     pub(crate) fn lacks_fin_only(&self) -> bool {
-        let said = matches!(self.fin, FinState::Queued | FinState::Sent);
+        let said = matches!(self.fin.state, FinState::Queued | FinState::Sent);
         said && self.all_sent() && self.una == self.end
     }
 
     /// The DATA_FIN was sent.
     pub(crate) fn note_fin_sent(&mut self, now: Instant) {
-        if self.fin == FinState::Queued {
-            self.fin = FinState::Sent;
+        if self.fin.state == FinState::Queued {
+            self.fin.state = FinState::Sent;
         }
-        self.fin_lost = false;
-        self.fin_sent_at = Some(now);
+        self.fin.lost = false;
+        self.fin.sent_at = Some(now);
     }
 
     /// A data-level time-out passed, and the DATA_FIN, if it was sent, has no Data ACK.
     pub(crate) fn note_fin_unanswered(&mut self) {
-        self.fin_unanswered = self
-            .fin_unanswered
-            .saturating_add(u8::from(self.fin == FinState::Sent));
+        self.fin.unanswered = self
+            .fin
+            .unanswered
+            .saturating_add(u8::from(self.fin.state == FinState::Sent));
     }
 
     /// The DATA_FIN was sent alone more than once, without Data ACK for as many data-level time-outs. // rfc8684:F2
     pub(crate) fn fin_is_unanswered(&self) -> bool {
-        self.fin == FinState::Sent && self.fin_unanswered > 1
+        self.fin.state == FinState::Sent && self.fin.unanswered > 1
     }
 
     /// All data has its Data ACK, which would cover a DATA_FIN that was sent so long ago: it is lost. // rfc8684:F2
     pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
-        let said = self.fin_sent_at.filter(|_| self.fin == FinState::Sent);
-        self.fin_lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
+        let said = self
+            .fin
+            .sent_at
+            .filter(|_| self.fin.state == FinState::Sent);
+        self.fin.lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
     }
 
     /// The final byte can be resent.
@@ -522,7 +538,7 @@ impl SendQueue {
     pub(crate) fn cut(&mut self) {
         if self.next < self.end {
             // What was sent is not the whole stream, which therefore has no end.
-            self.fin = FinState::Open;
+            self.fin.state = FinState::Open;
         }
         self.end = self.next;
         self.reinjections.clear();
@@ -530,8 +546,8 @@ impl SendQueue {
 
     /// The stream has no end: a DATA_FIN that was never sent is not sent any more.
     pub(crate) fn withdraw_fin(&mut self) {
-        if self.fin == FinState::Queued {
-            self.fin = FinState::Open;
+        if self.fin.state == FinState::Queued {
+            self.fin.state = FinState::Open;
         }
     }
 
@@ -582,26 +598,26 @@ mod tests {
         let at = Instant::from_millis;
         let round_trip = Duration::from_millis(30);
         let mut q = filled(600);
-        q.fin = FinState::Queued;
+        q.fin.state = FinState::Queued;
         q.sent(600);
         q.note_fin_sent(at(100));
         q.data_ack(Offset(300), 10_000);
         q.miss_fin(at(500), round_trip);
-        assert!(!q.fin_lost, "data is missing as well");
+        assert!(!q.fin.lost, "data is missing as well");
         q.data_ack(Offset(600), 10_000);
         q.miss_fin(at(120), round_trip);
-        assert!(!q.fin_lost, "its answer is on its way");
+        assert!(!q.fin.lost, "its answer is on its way");
         q.miss_fin(at(131), round_trip);
-        assert!(q.fin_lost && q.owes_fin());
+        assert!(q.fin.lost && q.owes_fin());
         q.note_fin_sent(at(131));
-        assert!(!q.fin_lost);
+        assert!(!q.fin.lost);
     }
 
     #[test]
     fn a_data_fin_has_failed_after_two_time_outs_whatever_data_is_acknowledged_between() {
         // rfc8684:F2
         let mut q = filled(600);
-        q.fin = FinState::Queued;
+        q.fin.state = FinState::Queued;
         q.sent(600);
         q.note_fin_unanswered();
         q.note_fin_sent(Instant::from_millis(100));
@@ -634,9 +650,9 @@ mod tests {
         assert!(!q.may_gather(), "a full train");
         q.sent(TRAIN as u32);
         write(&mut q, 1000);
-        q.fin = FinState::Queued;
+        q.fin.state = FinState::Queued;
         assert!(!q.may_gather(), "nothing follows");
-        q.fin = FinState::Open;
+        q.fin.state = FinState::Open;
         q.data_ack(q.next(), 4 << 20);
         assert!(!q.may_gather(), "everything is acknowledged");
     }
@@ -664,7 +680,7 @@ mod tests {
     fn the_end_of_the_stream_is_known_once_the_writer_closed() {
         let mut q = filled(30);
         assert!(!q.ends_behind(30), "more may be written");
-        q.fin = FinState::Queued;
+        q.fin.state = FinState::Queued;
         assert!(q.ends_behind(30) && !q.ends_behind(20));
         q.sent(20);
         assert!(q.ends_behind(10));
@@ -676,10 +692,10 @@ mod tests {
         let mut q = filled(10);
         q.sent(10);
         assert!(q.data_ack(Offset(11), 0).impossible, "not sent yet");
-        q.fin = FinState::Sent;
+        q.fin.state = FinState::Sent;
         let done = q.data_ack(Offset(11), 0);
         assert!(done.fin && done.bytes == 10 && q.queued() == 0);
-        assert_eq!(q.fin, FinState::Acked);
+        assert_eq!(q.fin.state, FinState::Acked);
     }
 
     #[test]

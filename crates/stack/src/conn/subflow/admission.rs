@@ -14,6 +14,7 @@ use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::liveness::Uplink;
+use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 
@@ -74,7 +75,7 @@ pub(crate) enum JoinVerdict {
     /// It is within the limit.
     Free,
     /// It is, if this join, which did not authenticate in time, is dropped.
-    Of(usize),
+    Of(SubflowIdx),
     /// One beyond the limit: an unresponsive subflow is evicted when the join has authenticated.
     Beyond,
     /// Undecided: the join gets no answer, and its SYN will be repeated.
@@ -157,7 +158,7 @@ impl Conn {
     }
 
     /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
-    fn gives_way(&self, to_backup: bool) -> Option<(usize, SubflowEnd)> {
+    fn gives_way(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
         if let Some(silent) = self.silent_subflow() {
             return Some((silent, SubflowEnd::TimedOut));
         }
@@ -166,7 +167,7 @@ impl Conn {
                 && sf.closing.reset_with.is_none()
                 && sf.handshake.state == HandshakeState::Done
         };
-        let backup = self.subflows.iter().position(backup);
+        let backup = self.subflows.position(backup);
         backup
             .filter(|_| !to_backup)
             .map(|i| (i, SubflowEnd::Replaced))
@@ -174,20 +175,20 @@ impl Conn {
 
     /// The subflow not received on for longest among those that left a probe unanswered, for admission or by a receiver, or whose
     /// uplink does not work.
-    fn silent_subflow(&self) -> Option<usize> {
+    fn silent_subflow(&self) -> Option<SubflowIdx> {
         let was_queried = |sf: &Subflow| {
             self.subflows
                 .admission
                 .0
                 .is_some_and(|round| round.has_not_heard(sf))
         };
-        let silent = |(_, sf): &(usize, &Subflow)| {
+        let silent = |(_, sf): &(SubflowIdx, &Subflow)| {
             let is_silent = sf.liveness.reported_unresponsive
                 || sf.liveness.uplink != Uplink::Works
                 || was_queried(sf);
             is_silent && sf.closing.reset_with.is_none() && !is_half_open(sf)
         };
-        let silent = self.subflows.iter().enumerate().filter(silent);
+        let silent = self.subflows.each().filter(silent);
         silent
             .min_by_key(|(_, sf)| sf.liveness.receiver_probe.last_received())
             .map(|(i, _)| i)
@@ -195,7 +196,7 @@ impl Conn {
 
     /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
     /// moment, or a backup. `false` if there is none: then the join is refused for now.
-    pub(crate) fn takes_over_place(&mut self, i: usize, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn takes_over_place(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
         if taken <= usize::from(self.opts.max_subflows) {
@@ -218,13 +219,13 @@ impl Conn {
     }
 
     /// The oldest join of the peer that has not authenticated in time.
-    fn stale_join(&self, now: Instant) -> Option<usize> {
-        let stale = |(_, sf): &(usize, &Subflow)| {
+    fn stale_join(&self, now: Instant) -> Option<SubflowIdx> {
+        let stale = |(_, sf): &(SubflowIdx, &Subflow)| {
             is_half_open(sf)
                 && sf.closing.reset_with.is_none()
                 && now.since(sf.stats.opened) >= PATIENCE
         };
-        let oldest = self.subflows.iter().enumerate().filter(stale);
+        let oldest = self.subflows.each().filter(stale);
         oldest.min_by_key(|(_, sf)| sf.stats.opened).map(|(i, _)| i)
     }
 

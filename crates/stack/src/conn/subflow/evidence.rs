@@ -12,6 +12,8 @@ const BARE: u8 = 3;
 /// What a subflow showed about the options on its path.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
+    /// Payload arrived on it.
+    pub(crate) payload_came: bool,
     /// Payload arrived on it with a mapping: options pass beside the peer's data. // rfc8684:B2
     pub(crate) data_came_mapped: bool,
     /// Data of ours was acknowledged on it beside an option: the peer saw our mappings. // rfc8684:B2
@@ -34,10 +36,7 @@ pub(crate) struct Evidence {
 /// Evidence of option loss on a subflow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OptionLoss {
-    /// The peer sent without options since it last sent some.
-    pub(in crate::conn) ongoing: bool,
-    /// It once did.
-    pub(in crate::conn) ever: bool,
+    pub(in crate::conn) seen: LossSeen,
     /// Data without options answered our first data: if no other piece of its segment has one, none passes.
     pub(in crate::conn) awaits_option: bool,
     /// Data without Data ACK was reinjected elsewhere.
@@ -46,10 +45,47 @@ pub(crate) struct OptionLoss {
     pub(in crate::conn) since: Option<Instant>,
 }
 
+/// Whether the peer sent without options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LossSeen {
+    #[default]
+    Never,
+    /// It once did, and has sent some since.
+    Before,
+    /// Since it last sent some.
+    Now,
+}
+
 impl OptionLoss {
+    pub(in crate::conn) fn is_ongoing(&self) -> bool {
+        self.seen == LossSeen::Now
+    }
+
+    pub(in crate::conn) fn was_seen(&self) -> bool {
+        self.seen != LossSeen::Never
+    }
+
+    /// The same after an option came: only that it was seen remains.
+    pub(in crate::conn) fn ended(self) -> Self {
+        Self {
+            seen: match self.seen {
+                LossSeen::Never => LossSeen::Never,
+                LossSeen::Before | LossSeen::Now => LossSeen::Before,
+            },
+            ..Self::default()
+        }
+    }
+
     /// Records a segment without options, or one that shows no more.
     pub(in crate::conn) fn note(&mut self) {
-        (self.ongoing, self.ever) = (true, true);
+        self.seen = LossSeen::Now;
+    }
+
+    /// Records that the peer once sent without options.
+    pub(in crate::conn) fn note_before(&mut self) {
+        if self.seen == LossSeen::Never {
+            self.seen = LossSeen::Before;
+        }
     }
 
     /// Acknowledgements have come without options for so long that none will carry some.

@@ -29,8 +29,6 @@ pub(in crate::conn) const PATIENCE: Duration = Duration::from_secs(900);
 pub(crate) struct ReceiverProbe {
     /// When a segment of the peer last arrived on it.
     pub(in crate::conn) last_received: Instant,
-    /// Payload arrived on it.
-    pub(in crate::conn) brought: bool,
     /// When it is checked next; `None` until payload arrives.
     pub(in crate::conn) look_at: Option<Instant>,
     /// When it was last probed.
@@ -79,7 +77,6 @@ impl ReceiverProbe {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             last_received: now,
-            brought: false,
             look_at: None,
             asked_at: now,
             unanswered: 0,

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::{Deref, DerefMut};
+use core::ops::{Index, IndexMut};
 
 use manypath_tcp::cc::PathSample;
 use manypath_tcp::time::Instant;
@@ -11,6 +11,7 @@ use manypath_wire::ids::FourTuple;
 use crate::api::EndedSubflow;
 use crate::conn::subflow::admission::Admission;
 use crate::conn::subflow::{LastAck, Subflow};
+use crate::conn::types::SubflowIdx;
 use crate::ids::SubflowId;
 
 /// A subflow that the stack has to remove from its tables.
@@ -75,9 +76,63 @@ impl Subflows {
         self.list.push(subflow);
     }
 
-    pub(in crate::conn) fn remove(&mut self, i: usize) -> Subflow {
-        self.samples.remove(i);
-        self.list.remove(i)
+    pub(in crate::conn) fn remove(&mut self, i: SubflowIdx) -> Subflow {
+        self.samples.remove(i.0);
+        self.list.remove(i.0)
+    }
+
+    pub(in crate::conn) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(in crate::conn) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The oldest.
+    pub(in crate::conn) fn first(&self) -> Option<&Subflow> {
+        self.list.first()
+    }
+
+    pub(in crate::conn) fn iter(&self) -> core::slice::Iter<'_, Subflow> {
+        self.list.iter()
+    }
+
+    pub(in crate::conn) fn iter_mut(&mut self) -> core::slice::IterMut<'_, Subflow> {
+        self.list.iter_mut()
+    }
+
+    /// The names of all that there are now. A loop over them must not remove any.
+    pub(in crate::conn) fn indices(&self) -> impl DoubleEndedIterator<Item = SubflowIdx> + use<> {
+        (0..self.list.len()).map(SubflowIdx)
+    }
+
+    /// The same, each once, from one of them on.
+    pub(in crate::conn) fn indices_from(
+        &self,
+        from: SubflowIdx,
+    ) -> impl Iterator<Item = SubflowIdx> + use<> {
+        let (len, from) = (self.list.len(), from.0.min(self.list.len()));
+        (from..len).chain(0..from).map(SubflowIdx)
+    }
+
+    pub(in crate::conn) fn each(&self) -> impl DoubleEndedIterator<Item = (SubflowIdx, &Subflow)> {
+        let number = |(i, sf)| (SubflowIdx(i), sf);
+        self.list.iter().enumerate().map(number)
+    }
+
+    /// The first subflow of which this is true.
+    pub(in crate::conn) fn position(&self, is: impl FnMut(&Subflow) -> bool) -> Option<SubflowIdx> {
+        self.list.iter().position(is).map(SubflowIdx)
+    }
+
+    /// The subflow with this identity.
+    pub(in crate::conn) fn find(&self, id: SubflowId) -> Option<SubflowIdx> {
+        self.position(|sf| sf.id() == id)
+    }
+
+    pub(in crate::conn) fn refresh_sample(&mut self, i: SubflowIdx) {
+        self.samples[i.0] = self.list[i.0].sample();
     }
 
     /// Bytes of memory held beyond itself.
@@ -88,17 +143,17 @@ impl Subflows {
     }
 }
 
-impl Deref for Subflows {
-    type Target = [Subflow];
+impl Index<SubflowIdx> for Subflows {
+    type Output = Subflow;
 
-    fn deref(&self) -> &[Subflow] {
-        &self.list
+    fn index(&self, i: SubflowIdx) -> &Subflow {
+        &self.list[i.0]
     }
 }
 
-impl DerefMut for Subflows {
-    fn deref_mut(&mut self) -> &mut [Subflow] {
-        &mut self.list
+impl IndexMut<SubflowIdx> for Subflows {
+    fn index_mut(&mut self, i: SubflowIdx) -> &mut Subflow {
+        &mut self.list[i.0]
     }
 }
 
