@@ -12,22 +12,47 @@ pub enum Spread {
     InTurn,
 }
 
-/// SMAPP sections 4.2 and 4.3: a client with two interfaces, `wifi` and `cell`, whose links `first` and `second` have this rate
-/// in bits a second, this delay in microseconds, and 100 ms of buffer.
-#[must_use]
-pub fn two_paths(rate: u64, delay_us: u64, events: &str, apps: &str) -> String {
-    let link = format!("rate = \"{rate}bit/s\"\ndelay = \"{delay_us}us\"\nbuffer = \"100ms\"");
-    format!(
-        r#"
-title = "two paths"
-limit = "4000s"
+/// A client with an interface for each path to a router, and a server behind it. The client has the addresses 10.1.0.2, 10.2.0.2
+/// and so on, the server has 10.9.0.1.
+#[derive(Debug, Clone, Copy)]
+pub struct Multihomed<'a> {
+    /// The scenario's title, and what else it says of itself.
+    pub head: &'a str,
+    /// Names of the paths, which are those of the client's interfaces and links, and what their links say.
+    pub paths: &'a [(&'a str, &'a str)],
+    /// What the server's link says.
+    pub access: &'a str,
+    /// Applications and events.
+    pub rest: &'a str,
+}
+
+impl Multihomed<'_> {
+    /// The scenario.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let interfaces: String = (1..)
+            .zip(self.paths)
+            .map(|(n, (name, _))| {
+                format!("    {{ name = \"{name}\", addresses = [\"10.{n}.0.2\"] }},\n")
+            })
+            .collect();
+        let links: String = self
+            .paths
+            .iter()
+            .map(|(name, link)| {
+                format!(
+                    "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"router\"]\n{link}\n\n"
+                )
+            })
+            .collect();
+        format!(
+            r#"
+{head}
 
 [[host]]
 name = "client"
 interface = [
-    {{ name = "wifi", addresses = ["10.1.0.2"] }},
-    {{ name = "cell", addresses = ["10.2.0.2"] }},
-]
+{interfaces}]
 
 [[host]]
 name = "server"
@@ -36,25 +61,32 @@ interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
 [[router]]
 name = "router"
 
-[[link]]
-name = "first"
-ends = ["client.wifi", "router"]
-{link}
-
-[[link]]
-name = "second"
-ends = ["client.cell", "router"]
-{link}
-
-[[link]]
+{links}[[link]]
 name = "access"
 ends = ["router", "server.eth0"]
-rate = "1Gbit/s"
+{access}
 
-{apps}
-{events}
-"#
-    )
+{rest}
+"#,
+            head = self.head,
+            access = self.access,
+            rest = self.rest,
+        )
+    }
+}
+
+/// SMAPP sections 4.2 and 4.3: a [`Multihomed`] client whose paths `wifi` and `cell` have this rate in bits a second, this delay in
+/// microseconds, and 100 ms of buffer.
+#[must_use]
+pub fn two_paths(rate: u64, delay_us: u64, events: &str, apps: &str) -> String {
+    let link = format!("rate = \"{rate}bit/s\"\ndelay = \"{delay_us}us\"\nbuffer = \"100ms\"");
+    Multihomed {
+        head: "title = \"two paths\"\nlimit = \"4000s\"",
+        paths: &[("wifi", &link), ("cell", &link)],
+        access: "rate = \"1Gbit/s\"",
+        rest: &format!("{apps}\n{events}"),
+    }
+    .text()
 }
 
 /// SMAPP section 4.4 and PathFinder section 5: a client and a server with one interface each, between whose routers lie parallel

@@ -55,7 +55,7 @@ fn a_smart_backup_moves_within_its_threshold() {
         let text = two_paths(
             10_000_000,
             10_000,
-            "[[event]]\ndo = \"change\"\nat = \"1s\"\nlink = \"first\"\nloss = \"30%\"\n",
+            "[[event]]\ndo = \"change\"\nat = \"1s\"\nlink = \"wifi\"\nloss = \"30%\"\n",
             "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"40MB\"\n\
              client-options = { path-manager = \"smart-backup\" }\n",
         );
@@ -77,7 +77,7 @@ fn block_delays(policy: &str, loss: u32, blocks: u64, seed: u64) -> Vec<u64> {
         5_000_000,
         10_000,
         &format!(
-            "[[event]]\ndo = \"change\"\nat = \"100ms\"\nlink = \"first\"\nloss = \"{loss}%\"\n"
+            "[[event]]\ndo = \"change\"\nat = \"100ms\"\nlink = \"wifi\"\nloss = \"{loss}%\"\n"
         ),
         &format!(
             "[[app]]\nname = \"blocks\"\nclient = \"client\"\nserver = \"server\"\nupload = \"{}\"\nburst = \"64KiB\"\npause = \"1s\"\nclient-options = {{ path-manager = \"{policy}\" }}",
@@ -160,8 +160,8 @@ fn a_backup_carries_neither_what_its_owner_sends_nor_what_comes() {
             let link = link.expect("a link");
             link.out.delivered + link.back.delivered
         };
-        assert!(sent("first") > 1_400, "{way}: {report}");
-        assert!((1..50).contains(&sent("second")), "{way}: {report}");
+        assert!(sent("wifi") > 1_400, "{way}: {report}");
+        assert!((1..50).contains(&sent("cell")), "{way}: {report}");
     }
 }
 

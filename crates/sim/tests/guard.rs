@@ -1,53 +1,30 @@
 //! Which paths take part where the window that they share is narrow, in simulated time and with the default settings.
 
+use manypath_sim::networks::Multihomed;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 
 /// Seconds that 10 MB need over two paths of 20 Mbit/s, round trips of one and of 101 ms, with buffers of `kilobytes`.
 fn near_and_far(kilobytes: u32) -> f64 {
-    let text = format!(
-        r#"
-title = "One path near, one far"
-
-[[host]]
-name = "client"
-interface = [{{ name = "near", addresses = ["10.1.0.2"] }}, {{ name = "far", addresses = ["10.2.0.2"] }}]
-
-[[host]]
-name = "server"
-interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
-
-[[router]]
-name = "internet"
-
-[[link]]
-name = "near"
-ends = ["client.near", "internet"]
-rate = "20Mbit/s"
-delay = "500us"
-buffer = "120ms"
-
-[[link]]
-name = "far"
-ends = ["client.far", "internet"]
-rate = "20Mbit/s"
-delay = "50500us"
-buffer = "120ms"
-
-[[link]]
-name = "access"
-ends = ["internet", "server.eth0"]
-rate = "1Gbit/s"
-
-[[app]]
-name = "app"
-client = "client"
-server = "server"
-upload = "10MB"
-options = {{ send-buffer = "{kilobytes}KB", recv-buffer = "{kilobytes}KB" }}
-"#
-    );
-    let scenario = Scenario::parse(&text).expect("the scenario is well-formed");
+    let network = Multihomed {
+        head: "title = \"One path near, one far\"",
+        paths: &[
+            (
+                "near",
+                "rate = \"20Mbit/s\"\ndelay = \"500us\"\nbuffer = \"120ms\"",
+            ),
+            (
+                "far",
+                "rate = \"20Mbit/s\"\ndelay = \"50500us\"\nbuffer = \"120ms\"",
+            ),
+        ],
+        access: "rate = \"1Gbit/s\"",
+        rest: &format!(
+            "[[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10MB\"\n\
+             options = {{ send-buffer = \"{kilobytes}KB\", recv-buffer = \"{kilobytes}KB\" }}"
+        ),
+    };
+    let scenario = Scenario::parse(&network.text()).expect("the scenario is well-formed");
     let report = Simulation::new(scenario, RunOptions::default())
         .expect("the scenario makes sense")
         .finish();

@@ -1,54 +1,31 @@
 //! Streams that end one way: a server that has nothing to say ends its own at once, while the client's data waits in a long queue;
 //! and clients that are deaf to the end of a stream in the way of Linux.
 
+use manypath_sim::networks::Multihomed;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_stack::api::SubflowPhase;
 use manypath_tcp::time::Instant;
 
-const TEXT: &str = r#"
-title = "The first of two paths is slow"
-
-[[host]]
-name = "client"
-interface = [{ name = "slow", addresses = ["10.1.0.2"] }, { name = "far", addresses = ["10.2.0.2"] }]
-
-[[host]]
-name = "server"
-interface = [{ name = "eth0", addresses = ["10.9.0.1"] }]
-
-[[router]]
-name = "internet"
-
-[[link]]
-name = "slow"
-ends = ["client.slow", "internet"]
-rate = "18kbit/s"
-delay = "10ms"
-buffer = "15KB"
-
-[[link]]
-name = "far"
-ends = ["client.far", "internet"]
-rate = "400kbit/s"
-delay = "550ms"
-buffer = "40KB"
-
-[[link]]
-name = "access"
-ends = ["internet", "server.eth0"]
-rate = "1Gbit/s"
-
-[[app]]
-name = "app"
-client = "client"
-server = "server"
-upload = "10MB"
-"#;
+const SLOW_AND_FAR: Multihomed<'_> = Multihomed {
+    head: "title = \"The first of two paths is slow\"",
+    paths: &[
+        (
+            "slow",
+            "rate = \"18kbit/s\"\ndelay = \"10ms\"\nbuffer = \"15KB\"",
+        ),
+        (
+            "far",
+            "rate = \"400kbit/s\"\ndelay = \"550ms\"\nbuffer = \"40KB\"",
+        ),
+    ],
+    access: "rate = \"1Gbit/s\"",
+    rest: "[[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10MB\"",
+};
 
 #[test]
 fn a_data_fin_that_waits_behind_the_peers_data_costs_no_subflow() {
-    let scenario = Scenario::parse(TEXT).expect("the scenario is well-formed");
+    let scenario = Scenario::parse(&SLOW_AND_FAR.text()).expect("the scenario is well-formed");
     let options = RunOptions::default();
     let mut simulation = Simulation::new(scenario, options).expect("the scenario makes sense");
     simulation.run_until(Instant::from_secs(20));
@@ -61,47 +38,20 @@ fn a_data_fin_that_waits_behind_the_peers_data_costs_no_subflow() {
 
 /// A download over two paths to a client that is busy when a lone DATA_FIN comes, or not.
 fn deaf(busy: bool) -> Scenario {
-    let text = format!(
-        r#"
-title = "A client that is deaf to an end that comes with old data"
-
-[[host]]
-name = "client"
-interface = [{{ name = "a", addresses = ["10.1.0.2"] }}, {{ name = "b", addresses = ["10.2.0.2"] }}]
-deaf-to-old-end = {busy}
-
-[[host]]
-name = "server"
-interface = [{{ name = "eth0", addresses = ["10.9.0.1"] }}]
-
-[[router]]
-name = "internet"
-
-[[link]]
-name = "a"
-ends = ["client.a", "internet"]
-rate = "50Mbit/s"
-delay = "10ms"
-
-[[link]]
-name = "b"
-ends = ["client.b", "internet"]
-rate = "50Mbit/s"
-delay = "15ms"
-
-[[link]]
-name = "access"
-ends = ["internet", "server.eth0"]
-rate = "1Gbit/s"
-
-[[app]]
-name = "app"
-client = "client"
-server = "server"
-download = "100KB"
-options = {{ checksum = false }}
-"#
-    );
+    let network = Multihomed {
+        head: "title = \"A client that is deaf to an end that comes with old data\"",
+        paths: &[
+            ("a", "rate = \"50Mbit/s\"\ndelay = \"10ms\""),
+            ("b", "rate = \"50Mbit/s\"\ndelay = \"15ms\""),
+        ],
+        access: "rate = \"1Gbit/s\"",
+        rest: "[[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\ndownload = \"100KB\"\n\
+               options = { checksum = false }",
+    };
+    let client = "name = \"client\"\n";
+    let text = network
+        .text()
+        .replacen(client, &format!("{client}deaf-to-old-end = {busy}\n"), 1);
     Scenario::parse(&text).expect("the scenario is well-formed")
 }
 

@@ -1,6 +1,7 @@
 //! What the mechanisms of NSDI 2012 section 4.2 do to a transfer, each switched on beside nothing else: WiFi (8 Mbit/s,
 //! 20 ms, buffer of 80 ms) and 3G (150 ms, buffer of two seconds), as in the paper's figures 4 and 6a.
 
+use manypath_sim::networks::Multihomed;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_stack::api::ConnInfo;
@@ -50,22 +51,24 @@ fn wifi_and_3g(kbit: u64, options: &str) -> Seen {
 
 /// As [`wifi_and_3g`], with other options from the twentieth second on.
 fn switching(kbit: u64, options: &str, later: &str) -> Seen {
-    let text = format!(
-        "title = \"mechanisms\"\n\
-         [[host]]\nname = \"client\"\ninterface = [{{ name = \"wifi\", addresses = [\"10.1.0.2\"] }}, \
-         {{ name = \"3g\", addresses = [\"10.2.0.2\"] }}]\n\
-         [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
-         [[router]]\nname = \"internet\"\n\
-         [[link]]\nname = \"wifi\"\nends = [\"client.wifi\", \"internet\"]\nrate = \"8Mbit/s\"\ndelay = \"10ms\"\n\
-         buffer = \"80ms\"\n\
-         [[link]]\nname = \"3g\"\nends = [\"client.3g\", \"internet\"]\nrate = \"{kbit}kbit/s\"\ndelay = \"75ms\"\n\
-         buffer = \"2s\"\n\
-         [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"10Gbit/s\"\n\
-         [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n\
-         options = {{ {options} }}\n\
-         [[event]]\ndo = \"set-options\"\nat = \"20s\"\napp = \"bulk\"\noptions = {{ {later} }}\n"
-    );
-    let scenario = Scenario::parse(&text).expect("the test writes well-formed scenarios");
+    let cellular = format!("rate = \"{kbit}kbit/s\"\ndelay = \"75ms\"\nbuffer = \"2s\"");
+    let network = Multihomed {
+        head: "title = \"mechanisms\"",
+        paths: &[
+            (
+                "wifi",
+                "rate = \"8Mbit/s\"\ndelay = \"10ms\"\nbuffer = \"80ms\"",
+            ),
+            ("3g", &cellular),
+        ],
+        access: "rate = \"10Gbit/s\"",
+        rest: &format!(
+            "[[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n\
+             options = {{ {options} }}\n\
+             [[event]]\ndo = \"set-options\"\nat = \"20s\"\napp = \"bulk\"\noptions = {{ {later} }}\n"
+        ),
+    };
+    let scenario = Scenario::parse(&network.text()).expect("the test writes well-formed scenarios");
     let mut sim = Simulation::new(scenario, RunOptions::default()).expect("and sensible ones");
     let (mut flight, end) = (0, Instant::from_secs(60));
     let info = |sim: &Simulation| {

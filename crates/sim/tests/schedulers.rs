@@ -1,6 +1,7 @@
 //! What each scheduler does to a connection of two paths, in simulated time: by itself, without the mechanisms that keep slow paths
 //! from holding up the window, and whether it gets along with them.
 
+use manypath_sim::networks::Multihomed;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{Report, RunOptions, Simulation};
 use manypath_stack::sched::Scheduler;
@@ -39,26 +40,22 @@ fn with_mechanisms(scheduler: &str, paths: [&Line; 2], app: &str, seed: u64) -> 
 }
 
 fn run_with(more: &str, scheduler: &str, [a, b]: [&Line; 2], app: &str, seed: u64) -> Report {
-    let link = |name: &str, line: &Line| {
+    let [a, b] = [a, b].map(|line| {
         format!(
-            "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"{}Mbit/s\"\n\
-             delay = \"{}ms\"\nbuffer = \"{}ms\"\nloss = [\"{}\"]\n{}\n",
+            "rate = \"{}Mbit/s\"\ndelay = \"{}ms\"\nbuffer = \"{}ms\"\nloss = [\"{}\"]\n{}",
             line.mbit, line.delay_ms, line.buffer_ms, line.loss, line.more
         )
+    });
+    let network = Multihomed {
+        head: &format!("title = \"{scheduler}\""),
+        paths: &[("a", &a), ("b", &b)],
+        access: "rate = \"1Gbit/s\"",
+        rest: &format!(
+            "[[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\n{app}\n\
+             [app.options]\nscheduler = \"{scheduler}\"\n{more}\n"
+        ),
     };
-    let text = format!(
-        "title = \"{scheduler}\"\n\
-         [[host]]\nname = \"client\"\ninterface = [{{ name = \"a\", addresses = [\"10.1.0.2\"] }}, \
-         {{ name = \"b\", addresses = [\"10.2.0.2\"] }}]\n\
-         [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
-         [[router]]\nname = \"internet\"\n{}{}\
-         [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"1Gbit/s\"\n\
-         [[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\n{app}\n\
-         [app.options]\nscheduler = \"{scheduler}\"\n{more}\n",
-        link("a", a),
-        link("b", b),
-    );
-    let scenario = Scenario::parse(&text).expect("the scenario is well-formed");
+    let scenario = Scenario::parse(&network.text()).expect("the scenario is well-formed");
     let options = RunOptions {
         seed: Some(seed),
         ..RunOptions::default()

@@ -1,5 +1,6 @@
 //! Two paths, a bulk transfer, and what a reader and a sender see of a failure.
 
+use manypath_sim::networks::Multihomed;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_stack::api::{ConnInfo, SubflowInfo, SubflowPhase};
@@ -75,16 +76,17 @@ fn at(seconds: f64) -> Instant {
 impl Bench {
     /// A client with the paths `a` and `b` to a server.
     pub(crate) fn new(a: Line, b: Line, way: Way, setup: Setup<'_>) -> Self {
-        let link = |name: &str, line: Line, outages: &[(f64, f64)], boxes: &str| {
+        let link = |line: Line, outages: &[(f64, f64)], boxes: &str| {
             let outages: Vec<String> = outages
                 .iter()
                 .map(|(from, to)| format!("[\"{from}s\", \"{to}s\"]"))
                 .collect();
-            let outages = outages.join(", ");
             format!(
-                "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"{}Mbit/s\"\n\
-                 delay = \"{}ms\"\nbuffer = \"{}ms\"\noutages = [{outages}]\nbox = [{boxes}]\n",
-                line.mbit, line.delay_ms, line.buffer_ms
+                "rate = \"{}Mbit/s\"\ndelay = \"{}ms\"\nbuffer = \"{}ms\"\noutages = [{}]\nbox = [{boxes}]",
+                line.mbit,
+                line.delay_ms,
+                line.buffer_ms,
+                outages.join(", ")
             )
         };
         let word = match way {
@@ -92,20 +94,21 @@ impl Bench {
             Way::Down => "download",
         };
         let endless = format!("{word} = \"1000MB\"");
-        let text = format!(
-            "title = \"failure\"\n\
-             [[host]]\nname = \"client\"\ninterface = [{{ name = \"a\", addresses = [\"10.1.0.2\"] }}, \
-             {{ name = \"b\", addresses = [\"10.2.0.2\"] }}]\n\
-             [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.9.0.1\"] }}]\n\
-             [[router]]\nname = \"internet\"\n{}{}\
-             [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"10Gbit/s\"\n\
-             [[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\n{}\n{}",
-            link("a", a, setup.outages, setup.boxes),
-            link("b", b, setup.outages_b, ""),
-            setup.app.unwrap_or(&endless),
-            setup.events,
-        );
-        let scenario = Scenario::parse(&text).expect("the bench writes well-formed scenarios");
+        let network = Multihomed {
+            head: "title = \"failure\"",
+            paths: &[
+                ("a", &link(a, setup.outages, setup.boxes)),
+                ("b", &link(b, setup.outages_b, "")),
+            ],
+            access: "rate = \"10Gbit/s\"",
+            rest: &format!(
+                "[[app]]\nname = \"bulk\"\nclient = \"client\"\nserver = \"server\"\n{}\n{}",
+                setup.app.unwrap_or(&endless),
+                setup.events,
+            ),
+        };
+        let scenario =
+            Scenario::parse(&network.text()).expect("the bench writes well-formed scenarios");
         let sim = Simulation::new(scenario, RunOptions::default())
             .expect("the bench writes sensible scenarios");
         Self { sim, way, a }

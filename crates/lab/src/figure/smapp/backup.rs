@@ -160,7 +160,7 @@ fn simulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>
         "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n{options}\n"
     );
     let event = format!(
-        "[[event]]\ndo = \"change\"\nat = \"{}us\"\nlink = \"first\"\nloss = \"{}%\"\n",
+        "[[event]]\ndo = \"change\"\nat = \"{}us\"\nlink = \"wifi\"\nloss = \"{}%\"\n",
         (knobs.get("at") * 1e6) as u64,
         knobs.get("loss"),
     );

@@ -126,7 +126,7 @@ fn delays(run: &Run<'_>, seed: u64) -> Result<Vec<f64>, String> {
     );
     let delay = delay_us(knobs);
     let event = format!(
-        "[[event]]\ndo = \"change\"\nat = \"{}us\"\nlink = \"first\"\nloss = \"{loss}%\"\n",
+        "[[event]]\ndo = \"change\"\nat = \"{}us\"\nlink = \"wifi\"\nloss = \"{loss}%\"\n",
         2 * delay + LOSS_AFTER * 1_000
     );
     let text = two_paths(knobs.whole("rate"), delay, &event, &app);
