@@ -24,7 +24,7 @@ const SLOW_AND_FAR: Multihomed<'_> = Multihomed {
 };
 
 #[test]
-fn a_data_fin_that_waits_behind_the_peers_data_costs_no_subflow() {
+fn an_unacknowledged_data_fin_behind_the_peers_data_resets_no_subflow() {
     let scenario = Scenario::parse(&SLOW_AND_FAR.text()).expect("the scenario is well-formed");
     let options = RunOptions::default();
     let mut simulation = Simulation::new(scenario, options).expect("the scenario makes sense");
@@ -56,7 +56,7 @@ fn deaf(busy: bool) -> Scenario {
 }
 
 #[test]
-fn the_end_of_a_stream_reaches_a_client_that_is_deaf_to_old_ends() {
+fn a_data_fin_reaches_a_client_that_ignores_it_on_old_data() {
     for busy in [false, true] {
         let simulation = Simulation::new(deaf(busy), RunOptions::default());
         let report = simulation.expect("the scenario makes sense").finish();

@@ -216,7 +216,7 @@ fn over_3g_alone(congestion: &str, mechanisms: &str, seconds: u64) -> (f64, u32)
 }
 
 #[test]
-fn a_capped_path_stays_busy_and_its_queue_short_with_every_law() {
+fn a_capped_path_stays_busy_and_its_queue_short_with_every_algorithm() {
     // The two others keep no queue that could be capped.
     for congestion in ["reno", "cubic", "lia", "olia", "balia"] {
         let (free, _) = over_3g_alone(congestion, "none", 60);

@@ -12,7 +12,7 @@ fn run(text: &str, options: RunOptions) -> Report {
 
 /// A subflow that is silent for the first time after a pause is not one that the path has forgotten.
 #[test]
-fn a_twin_that_has_proved_nothing_replaces_nobody() {
+fn an_unresponsive_subflow_after_a_pause_is_not_taken_for_an_expired_nat_binding() {
     let report = run(
         include_str!("../../../scenarios/regressions/unresponsive/cut-after-a-pause.toml"),
         RunOptions::default(),
@@ -51,7 +51,7 @@ fn connections_wait_for_the_end_of_others() {
 
 /// What parses and still cannot be meant is refused before anything runs.
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn a_scenario_without_sense_is_refused() {
     let good = "title = \"small\"\n\
          [[host]]\nname = \"c\"\ninterface = [{ name = \"e\", addresses = [\"10.0.0.1\"] }]\n\
          [[host]]\nname = \"s\"\ninterface = [{ name = \"e\", addresses = [\"10.0.0.2\"] }]\n\

@@ -108,7 +108,7 @@ fn round_robin_gives_alike_paths_the_same_and_slow_ones_their_turn() {
 }
 
 #[test]
-fn redundant_hides_losses_from_who_waits_for_answers() {
+fn redundant_hides_losses_from_request_response_traffic() {
     let lossy = Line {
         loss: "5%",
         ..line(8, 20, 80)
@@ -134,7 +134,7 @@ fn redundant_hides_losses_from_who_waits_for_answers() {
 }
 
 #[test]
-fn redundant_does_not_slow_down_who_has_much_to_send() {
+fn redundant_does_not_slow_down_a_bulk_transfer() {
     // Two paths of their own, and two through one link: there every copy would take the place of new data.
     let wide = line(1_000, 1, 10);
     for (name, paths) in [("apart", [&FAST, &SLOW]), ("alike", [&wide, &wide])] {
@@ -178,7 +178,7 @@ fn ecf_leaves_the_end_of_a_transfer_to_the_fast_path() {
 }
 
 #[test]
-fn backup_uses_the_second_path_only_while_the_first_is_silent() {
+fn backup_uses_the_second_path_only_while_the_first_is_unresponsive() {
     let whole = run("backup", [&SLOW, &FAST], "upload = \"1MB\"", 1);
     assert!(share(&whole, A) > 0.99, "{whole}");
     let broken = Line {

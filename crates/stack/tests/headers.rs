@@ -162,7 +162,7 @@ fn complaint(packet: &[u8]) -> (u8, u8, u8) {
 }
 
 #[test]
-fn a_syn_in_pieces_is_answered_in_any_order() {
+fn a_fragmented_syn_is_answered_in_any_order() {
     for v6 in [false, true] {
         for shared in [false, true] {
             for turned in [false, true] {
@@ -181,7 +181,7 @@ fn a_syn_in_pieces_is_answered_in_any_order() {
 }
 
 #[test]
-fn a_packet_whose_pieces_do_not_come_is_given_up() {
+fn an_incomplete_packet_times_out() {
     for v6 in [false, true] {
         for shared in [false, true] {
             let mut host = Host::new(v6, shared);
@@ -220,7 +220,7 @@ fn extension_headers_are_walked() {
 }
 
 #[test]
-fn headers_that_are_not_known_are_told() {
+fn unknown_headers_are_answered_by_icmp_parameter_problem() {
     let (_, segment) = syn(true);
     for (name, first, headers, told) in [
         ("a protocol", 17, vec![], Some((4, 1, 6))),
@@ -256,7 +256,7 @@ fn headers_that_are_not_known_are_told() {
 }
 
 #[test]
-fn complaints_are_limited() {
+fn icmp_errors_are_rate_limited() {
     let mut host = Host::new(true, false);
     let unknown = behind(17, &[], &[0; 8]);
     let answers = (0..5000).filter(|_| host.take(&unknown).is_some()).count();

@@ -241,7 +241,7 @@ fn a_second_subflow_joins_and_carries_data() {
 }
 
 #[test]
-fn a_connection_on_which_nobody_has_spoken_has_its_subflows() {
+fn subflows_join_before_any_data_is_sent() {
     // rfc8684:C10,J1
     let mut pair = pair(2);
     let managers = [PathManager::FullMesh, PathManager::Passive];

@@ -77,7 +77,7 @@ fn a_lost_tail_is_probed_before_the_timer() {
 }
 
 #[test]
-fn a_busy_host_is_no_silent_path() {
+fn the_unresponsive_timeout_allows_for_pauses_of_the_host() {
     // A probe leaves after two round trips, but what is shorter than a host may pause for says nothing about the path.
     for (round_trip, silent_after) in [(1, 22), (4, 28), (10, 20), (50, 100)] {
         let mut s = Script::established(Script::config());
@@ -181,7 +181,7 @@ fn what_only_a_repetition_brings_is_no_round_trip_and_is_asked_for() {
 }
 
 #[test]
-fn a_silent_path_is_asked_each_second_and_begins_like_an_idle_one() {
+fn an_unresponsive_path_is_probed_each_second_and_restarts_like_an_idle_one() {
     // RFC 6298 5.5 with a bound, RFC 5681 4.1
     let mut s = loaded(Script::config());
     assert!(!s.m.on_path_hint(s.now), "it is not silent");

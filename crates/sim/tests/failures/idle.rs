@@ -18,7 +18,7 @@ fn word(way: Way) -> &'static str {
 /// A NAT forgets a connection that was idle and drops its packets, resets it, or takes it for a new one. The paths are
 /// those of a telephone that writes now and then: what it writes arrives all the same.
 #[test]
-fn a_nat_that_forgets_costs_two_time_outs() {
+fn an_expired_nat_binding_costs_two_retransmission_timeouts() {
     for unknown in ["drop", "reset", "remap"] {
         for way in WAYS {
             let boxes = format!("{{ kind = \"nat\", idle = \"30s\", unknown = \"{unknown}\" }}");
@@ -52,7 +52,7 @@ fn a_nat_that_forgets_costs_two_time_outs() {
 
 /// Twenty minutes are more than any subflow is given, but the connection has another path.
 #[test]
-fn a_long_outage_ends_neither_the_connection_nor_the_hope() {
+fn a_long_outage_ends_neither_the_connection_nor_its_probes() {
     for way in WAYS {
         let app = format!(
             "{} = \"20MB\"\nburst = \"100KB\"\npause = \"10s\"",

@@ -42,7 +42,7 @@ fn each(mut check: impl FnMut(Line, Line, Way)) {
 }
 
 #[test]
-fn a_path_that_falls_silent_stalls_nobody_and_comes_back() {
+fn an_unresponsive_path_does_not_stall_the_reader_and_recovers() {
     each(|a, b, way| {
         let setup = Setup {
             outages: &[(2.0, 12.0)],
@@ -61,7 +61,7 @@ fn a_path_that_falls_silent_stalls_nobody_and_comes_back() {
 /// What a time-out sends again is what was under way on the path that failed, each byte once. (Segments that are repeated
 /// there to ask whether the path works are a few a second.)
 #[test]
-fn a_silent_path_does_not_double_the_load() {
+fn an_unresponsive_path_does_not_double_the_load() {
     each(|a, b, way| {
         let setup = Setup {
             outages: &[(2.0, 12.0)],
@@ -80,7 +80,7 @@ fn a_silent_path_does_not_double_the_load() {
 
 /// An address goes away and comes back; the host that has it knows at once.
 #[test]
-fn an_address_that_goes_away_stalls_nobody_and_comes_back() {
+fn a_removed_address_does_not_stall_the_reader_and_recovers() {
     let event = |at: &str, what: &str| {
         format!(
             "[[event]]\ndo = \"{what}\"\nat = \"{at}\"\ninterface = \"client.a\"\naddress = \"10.1.0.2\"\n"
@@ -103,7 +103,7 @@ fn an_address_that_goes_away_stalls_nobody_and_comes_back() {
 
 /// The last router says that there is no way any more. Anybody could say so: the path is left at once, but not for good.
 #[test]
-fn a_path_that_is_said_to_be_unreachable_stalls_nobody_and_comes_back() {
+fn an_icmp_unreachable_path_does_not_stall_the_reader_and_recovers() {
     each(|a, b, way| {
         let setup = Setup {
             boxes: "{ kind = \"blackhole\", after = \"2s\", lasts = \"6s\", tells = true }",
@@ -118,7 +118,7 @@ fn a_path_that_is_said_to_be_unreachable_stalls_nobody_and_comes_back() {
 }
 
 #[test]
-fn a_reset_subflow_stalls_nobody_and_is_made_again() {
+fn a_reset_subflow_does_not_stall_the_reader_and_is_replaced() {
     each(|a, b, way| {
         let setup = Setup {
             boxes: "{ kind = \"reset\", after = \"2s\", times = 1 }",
@@ -140,7 +140,7 @@ fn a_reset_subflow_stalls_nobody_and_is_made_again() {
 
 /// Both paths are silent for a while: nothing can be faster than the first repetition after that.
 #[test]
-fn silence_everywhere_ends_with_the_first_repetition() {
+fn an_outage_of_all_paths_ends_with_the_first_retransmission() {
     let (a, b) = PAIRS[0];
     for way in WAYS {
         let setup = Setup {
@@ -164,7 +164,7 @@ fn address(at: &str, what: &str, name: &str, n: u8) -> String {
 }
 
 #[test]
-fn a_connection_that_lost_all_addresses_goes_on_when_one_is_back() {
+fn a_connection_without_addresses_continues_when_one_returns() {
     // rfc8684:F10
     let (a, b) = PAIRS[0];
     for way in WAYS {
@@ -184,7 +184,7 @@ fn a_connection_that_lost_all_addresses_goes_on_when_one_is_back() {
 }
 
 #[test]
-fn a_connection_without_subflows_ends_in_time() {
+fn a_connection_without_subflows_ends_after_break_before_make() {
     // rfc8684:F10 rfc8684:D4
     let (a, b) = PAIRS[0];
     for way in WAYS {

@@ -13,7 +13,7 @@ fn says_fail(seg: &Seg) -> bool {
 }
 
 #[test]
-fn mp_fail_about_held_bytes_is_said_again_until_that_is_settled() {
+fn mp_fail_for_held_bytes_is_repeated_until_answered() {
     // rfc8684:B4,B5,B9: one acknowledgement may be lost
     let mut s = Session::accepted();
     s.send(0, 0, b"mapped ");
@@ -33,7 +33,7 @@ fn mp_fail_about_held_bytes_is_said_again_until_that_is_settled() {
 }
 
 #[test]
-fn a_join_waits_while_bytes_wait_for_their_mapping() {
+fn no_join_is_begun_while_unmapped_bytes_are_held() {
     // rfc8684:J1,T4: a refusal is for good
     let mut s = Session::accepted_with(2, plain_options());
     s.send(0, 0, b"whole ");
@@ -53,7 +53,7 @@ fn a_join_waits_while_bytes_wait_for_their_mapping() {
 }
 
 #[test]
-fn the_fin_says_that_we_fell_where_the_farewell_was_lost() {
+fn the_fin_has_the_infinite_mapping_when_the_final_byte_was_lost() {
     // rfc8684:B4,B13
     let mut s = Session::called();
     s.write(b"request");
@@ -88,7 +88,7 @@ fn the_fin_says_that_we_fell_where_the_farewell_was_lost() {
 }
 
 #[test]
-fn who_begins_again_asks_where_what_comes_belongs() {
+fn a_resend_from_the_data_ack_queries_the_peers_mapping() {
     // rfc8684:B9,B11,D18: the peer may not have heard, and go on with another part of its stream
     let mut s = Session::accepted_with(2, plain_options());
     s.send(0, 0, b"request");
@@ -108,7 +108,7 @@ fn who_begins_again_asks_where_what_comes_belongs() {
 }
 
 #[test]
-fn what_is_said_again_after_the_fall_is_known_in_whatever_pieces() {
+fn retransmissions_after_fallback_are_recognised_however_segmented() {
     // rfc8684:R3,B4: the peer has not heard that we fell, and misses Data ACKs
     for (joined, divided) in [(true, false), (false, true)] {
         let mut s = options_lost();

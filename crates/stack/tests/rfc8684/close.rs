@@ -46,7 +46,7 @@ fn a_data_fin_takes_one_number_of_the_stream_and_none_of_the_subflow() {
 }
 
 #[test]
-fn a_data_fin_that_stays_unanswered_is_said_on_every_subflow() {
+fn an_unacknowledged_data_fin_is_sent_on_every_subflow() {
     // rfc8684:F2,R3
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -186,7 +186,7 @@ fn an_aborted_stream_has_no_end() {
 }
 
 #[test]
-fn an_abort_says_fast_close_until_it_is_answered_and_no_end() {
+fn an_abort_repeats_mp_fastclose_until_answered_and_sends_no_data_fin() {
     // rfc8684:Z1,Z2,Z5,Z6; RFC 9293 section 3.10.5
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -226,7 +226,7 @@ fn an_abort_says_fast_close_until_it_is_answered_and_no_end() {
 }
 
 #[test]
-fn a_call_that_is_given_up_ends_at_once_whatever_was_written() {
+fn an_aborted_connect_ends_at_once_whatever_was_written() {
     // RFC 9293 section 3.10.4, SYN-SENT
     for written in [&b""[..], b"hello"] {
         for abort in [false, true] {
@@ -252,7 +252,7 @@ fn a_call_that_is_given_up_ends_at_once_whatever_was_written() {
 }
 
 #[test]
-fn a_syn_that_nobody_follows_up_is_answered_six_times() {
+fn a_syn_without_third_ack_is_answered_six_times() {
     let mut w = World::new(1);
     listen(&mut w, plain_options());
     let (flow, _, _) = greet(&mut w, true);
@@ -294,7 +294,7 @@ fn a_data_fin_is_repeated_until_it_is_acknowledged() {
 }
 
 #[test]
-fn a_data_fin_that_stays_unheard_has_the_subflows_end_and_never_rides_on_old_data() {
+fn an_unacknowledged_data_fin_lets_subflows_end_and_is_never_sent_on_old_data() {
     // rfc8684:F1,F2,F4
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
@@ -326,7 +326,7 @@ fn a_data_fin_that_stays_unheard_has_the_subflows_end_and_never_rides_on_old_dat
 }
 
 #[test]
-fn a_data_fin_on_data_that_went_elsewhere_meanwhile_is_said_by_itself() {
+fn a_data_fin_is_sent_alone_when_its_data_was_reinjected() {
     // rfc8684:F1,F2,D9
     for checksum in [true, false] {
         let mut opts = plain_options();

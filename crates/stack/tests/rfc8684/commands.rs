@@ -31,7 +31,7 @@ fn create(wanted: NewSubflow) -> Command {
 }
 
 #[test]
-fn a_subflow_asked_for_too_early_is_made_when_the_peer_has_shown_that_it_has_our_key() {
+fn a_subflow_requested_early_is_created_once_mptcp_is_confirmed() {
     // rfc8684:C15
     let mut s = Session::greeted(3, led());
     s.w.drain(0);
@@ -155,7 +155,7 @@ fn a_subflow_that_is_not_up_yet_ends_at_once() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused() {
+fn impossible_commands_are_refused() {
     let mut s = Session::called_with(1, led());
     let taken = NewSubflow {
         local_port: Some(s.w.flows[0].tuple.local.port()),
@@ -204,7 +204,7 @@ fn what_cannot_be_had_is_refused() {
 }
 
 #[test]
-fn a_subflow_is_ended_by_fin_or_by_a_reset_that_says_why() {
+fn a_subflow_is_closed_by_fin_or_by_a_reset_with_its_reason() {
     // rfc8684:A21,T1
     let mut s = Session::called_with(3, led());
     let mut join = |number: u8| {
@@ -249,7 +249,7 @@ fn a_subflow_is_ended_by_fin_or_by_a_reset_that_says_why() {
 }
 
 #[test]
-fn priorities_and_addresses_are_told_on_request() {
+fn priorities_and_addresses_are_sent_on_request() {
     // rfc8684:P2,A1,A16
     let mut s = Session::called_with(2, led());
     let subflow = s.info().subflows[0].id;
@@ -288,7 +288,7 @@ fn priorities_and_addresses_are_told_on_request() {
 }
 
 #[test]
-fn another_policy_takes_over_and_the_log_says_who_asked() {
+fn a_new_policy_takes_over_and_is_logged_with_its_origin() {
     let mut s = Session::called_with(2, led());
     s.w.advance_ms(1_000);
     assert_eq!(s.working(), 1, "nobody asked for more");
@@ -311,7 +311,7 @@ fn another_policy_takes_over_and_the_log_says_who_asked() {
 }
 
 #[test]
-fn a_controller_hears_how_a_connection_begins() {
+fn a_controller_receives_the_events_of_a_new_connection() {
     let s = Session::called_with(1, led());
     assert!(s.w.happened(|e| matches!(e, EventKind::Created { token: Some(_), .. })));
     assert!(s.w.happened(|e| *e == EventKind::JoinsAllowed));

@@ -244,7 +244,7 @@ fn a_small_window_before_it_is_accepted_holds_by_cookie_too() {
 }
 
 #[test]
-fn nobody_gets_in_without_the_cookie_or_long_after() {
+fn an_ack_with_a_wrong_or_expired_cookie_opens_nothing() {
     let (mut w, listener) = world(SynCookiePolicy::Always);
     let (flow, answer, key) = answered(&mut w, 4000, true);
     let own = key.expect("a key").key();
@@ -289,7 +289,7 @@ fn a_token_that_is_taken_is_not_given_again() {
 }
 
 #[test]
-fn cookies_begin_when_the_backlog_is_full_of_the_young() {
+fn cookies_begin_when_the_backlog_is_full_of_young_handshakes() {
     let (mut w, listener) = world(SynCookiePolicy::WhenFull);
     for port in 0..8 {
         let flow = w.dial(0, 5000 + port, PORT);
@@ -307,7 +307,7 @@ fn cookies_begin_when_the_backlog_is_full_of_the_young() {
 }
 
 #[test]
-fn a_handshake_that_makes_room_is_given_up_without_a_word_and_not_if_its_syn_came_again() {
+fn an_evicted_half_open_connection_sends_nothing_and_a_repeated_syn_protects_it() {
     // RFC 4987 section 3.4: to a client whose SYN/ACK was lost a reset would be a refusal.
     let (mut w, listener) = world(SynCookiePolicy::WhenFull);
     let mut flows = Vec::new();

@@ -176,7 +176,7 @@ fn the_same_data_may_come_by_another_subflow_and_the_first_copy_counts() {
 }
 
 #[test]
-fn data_without_a_mapping_is_acknowledged_below_and_never_above() {
+fn unmapped_data_is_acknowledged_at_subflow_level_only() {
     // rfc8684:D11,D12,B5
     let mut s = Session::accepted();
     // Options pass beside data; without any such sign the first data would mean TCP.
@@ -297,7 +297,7 @@ fn a_short_number_behind_the_last_one_is_no_wrap() {
 }
 
 #[test]
-fn a_subflows_acknowledgement_says_nothing_about_data() {
+fn a_subflow_acknowledgement_is_no_data_ack() {
     // rfc8684:D21,D24
     let mut s = Session::called();
     s.write(b"0123456789");
@@ -402,7 +402,7 @@ fn segments_without_a_data_ack_are_fine() {
 }
 
 #[test]
-fn first_data_without_a_mapping_means_tcp_even_after_an_option_without_data() {
+fn first_data_without_a_mapping_falls_back_even_after_an_option_without_data() {
     // rfc8684:B2,B4
     let mut s = Session::accepted();
     s.w.inject(0, &data(b"plain"));

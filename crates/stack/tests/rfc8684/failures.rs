@@ -39,7 +39,7 @@ fn unreachable(seg: &Seg) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_router_calls_unreachable_is_sent_on_another_path_at_once_and_lives_on() {
+fn an_icmp_unreachable_subflow_is_reinjected_at_once_and_kept() {
     // rfc8684:R4
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -71,7 +71,7 @@ fn what_a_router_calls_unreachable_is_sent_on_another_path_at_once_and_lives_on(
 }
 
 #[test]
-fn what_was_on_its_way_does_not_speak_for_a_withdrawn_address() {
+fn segments_in_flight_do_not_keep_a_removed_address() {
     // rfc8684:A17,A19
     let mut s = Session::accepted_with(2, plain_options());
     let flow = s.join_in(1, 5, false);
@@ -88,7 +88,7 @@ fn what_was_on_its_way_does_not_speak_for_a_withdrawn_address() {
 }
 
 #[test]
-fn whose_only_address_goes_before_the_peer_answered_waits_for_it() {
+fn a_connect_waits_for_its_only_address_to_return() {
     let mut s = Session::greeted(1, plain_options());
     s.w.path_down(0);
     s.w.advance_ms(500);

@@ -60,7 +60,7 @@ fn every_segment_has_a_mapping_until_one_is_acknowledged() {
 }
 
 #[test]
-fn an_acknowledgement_without_options_on_the_first_subflow_means_tcp() {
+fn an_ack_without_options_on_the_first_subflow_falls_back() {
     // rfc8684:B2,B4,B13,B14,B16,D18
     let mut s = Session::greeted(1, plain_options());
     s.w.drain(0);
@@ -109,7 +109,7 @@ fn an_acknowledgement_without_options_on_the_first_subflow_means_tcp() {
 }
 
 #[test]
-fn data_without_options_on_the_first_subflow_means_tcp() {
+fn data_without_options_on_the_first_subflow_falls_back() {
     // rfc8684:B4,C31
     let mut s = Session::greeted(1, plain_options());
     s.w.drain(0);
@@ -146,7 +146,7 @@ fn answered_by_somebody() -> (Session, usize) {
 }
 
 #[test]
-fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
+fn an_ack_without_options_on_a_joined_subflow_resets_it() {
     // rfc8684:B3,P1
     let (mut s, other) = answered_by_somebody();
     s.w.advance_ms(3000);
@@ -161,7 +161,7 @@ fn an_acknowledgement_without_options_on_another_subflow_resets_that() {
 }
 
 #[test]
-fn a_piece_that_answers_first_data_waits_for_the_option_on_the_next() {
+fn a_split_segment_without_mapping_is_held_for_the_next() {
     // rfc8684:B3,D17
     for follows in [true, false] {
         let mut s = Session::accepted_with(2, plain_options());
@@ -191,7 +191,7 @@ fn a_piece_that_answers_first_data_waits_for_the_option_on_the_next() {
 }
 
 #[test]
-fn what_is_held_on_a_joined_subflow_is_not_the_stream_because_data_acks_are_missing() {
+fn held_bytes_of_a_joined_subflow_are_not_delivered_when_data_acks_are_missing() {
     // rfc8684:B5,D11
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -236,7 +236,7 @@ fn a_subflow_for_which_a_proxy_answers_is_a_backup() {
 }
 
 #[test]
-fn a_wrong_checksum_among_several_subflows_resets_the_one_it_came_on() {
+fn a_wrong_checksum_among_several_subflows_resets_its_subflow() {
     // rfc8684:B6,B8
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -258,7 +258,7 @@ fn a_wrong_checksum_among_several_subflows_resets_the_one_it_came_on() {
 }
 
 #[test]
-fn an_mp_fail_with_a_reset_sends_the_data_elsewhere() {
+fn an_mp_fail_with_a_reset_reinjects_the_data() {
     // rfc8684:B6,B7,R4
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
@@ -278,7 +278,7 @@ fn an_mp_fail_with_a_reset_sends_the_data_elsewhere() {
 }
 
 #[test]
-fn a_wrong_checksum_on_the_only_subflow_is_told_and_waits_for_the_answer() {
+fn a_wrong_checksum_on_the_only_subflow_sends_mp_fail_and_awaits_the_infinite_mapping() {
     // rfc8684:B8,B9,B10,B13,B14,B16
     let mut s = Session::accepted();
     s.send(0, 0, b"good ");
@@ -318,7 +318,7 @@ fn a_wrong_checksum_on_the_only_subflow_is_told_and_waits_for_the_answer() {
 }
 
 #[test]
-fn the_infinite_mapping_alone_is_answer_enough() {
+fn the_infinite_mapping_alone_answers_mp_fail() {
     // rfc8684:B9,B14,D18
     let mut s = Session::accepted();
     s.send_damaged(0, 0, b"rewritten ");
@@ -364,7 +364,7 @@ pub(crate) fn options_lost() -> Session {
 }
 
 #[test]
-fn the_last_bytes_stay_unacknowledged_until_the_peer_has_fallen_too() {
+fn the_last_bytes_stay_unacknowledged_until_the_peer_falls_back() {
     // rfc8684:B4,B5,R3
     let mut s = options_lost();
     let nxt = s.w.flows[0].nxt;
@@ -384,7 +384,7 @@ fn the_last_bytes_stay_unacknowledged_until_the_peer_has_fallen_too() {
 }
 
 #[test]
-fn what_is_withheld_does_not_let_the_peer_give_up() {
+fn withheld_acknowledgements_do_not_time_the_peer_out() {
     // rfc8684:B5 and RFC 9293 3.8.3
     let mut s = options_lost();
     s.w.drain(0);
@@ -408,7 +408,7 @@ fn what_is_withheld_does_not_let_the_peer_give_up() {
 }
 
 #[test]
-fn a_join_that_was_under_way_is_better_than_an_unanswered_mp_fail() {
+fn a_join_in_progress_replaces_a_subflow_with_unanswered_mp_fail() {
     // rfc8684:B6,B8,B9
     let mut s = Session::accepted_with(2, plain_options());
     s.send(0, 0, b"good ");
@@ -428,7 +428,7 @@ fn a_join_that_was_under_way_is_better_than_an_unanswered_mp_fail() {
 }
 
 #[test]
-fn an_infinite_mapping_among_several_subflows_is_not_believed() {
+fn an_infinite_mapping_among_several_subflows_is_ignored() {
     // rfc8684:B15,D18
     let mut s = Session::accepted_with(2, plain_options());
     let other = s.join_in(1, 5, false);
@@ -441,7 +441,7 @@ fn an_infinite_mapping_among_several_subflows_is_not_believed() {
 }
 
 #[test]
-fn an_mp_fail_on_the_only_subflow_is_answered_and_ends_in_tcp() {
+fn an_mp_fail_on_the_only_subflow_is_answered_by_fallback() {
     // rfc8684:B9,B10,B13,B16
     let mut s = Session::called();
     s.write(b"known ");
@@ -504,7 +504,7 @@ fn an_mp_fail_is_repeated_and_in_the_end_resets() {
 }
 
 #[test]
-fn an_mp_fail_that_nobody_answers_at_all_ends_with_tcp() {
+fn an_unanswered_mp_fail_falls_back() {
     // rfc8684:B9
     let mut s = Session::accepted();
     s.send_damaged(0, 0, b"rewritten");
@@ -529,7 +529,7 @@ fn a_wrong_checksum_behind_a_hole_resets_the_only_subflow() {
 }
 
 #[test]
-fn after_an_mp_fail_for_data_out_of_order_everything_is_sent_anew() {
+fn an_mp_fail_for_data_out_of_order_resends_from_the_data_ack() {
     // rfc8684:B9,B12
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
@@ -562,7 +562,7 @@ fn after_an_mp_fail_for_data_out_of_order_everything_is_sent_anew() {
 }
 
 #[test]
-fn where_there_were_others_bytes_after_an_mp_fail_wait_for_the_peer_to_say_where_they_belong() {
+fn bytes_after_mp_fail_are_held_for_the_infinite_mapping_once_there_were_other_subflows() {
     // rfc8684:B10,B14
     let fallen = || {
         let mut s = Session::called_with(2, plain_options());
@@ -603,7 +603,7 @@ fn where_there_were_others_bytes_after_an_mp_fail_wait_for_the_peer_to_say_where
 }
 
 #[test]
-fn a_question_about_unmapped_bytes_that_nobody_answers_ends_in_a_reset() {
+fn an_unanswered_mp_fail_query_about_unmapped_bytes_resets() {
     // rfc8684:B9,B11
     for fails_there_too in [false, true] {
         let mut s = Session::called_with(2, plain_options());
@@ -629,7 +629,7 @@ fn a_question_about_unmapped_bytes_that_nobody_answers_ends_in_a_reset() {
 }
 
 #[test]
-fn mapped_data_before_the_answer_to_a_question_does_not_end_the_connection() {
+fn mapped_data_before_the_answer_to_an_mp_fail_query_does_not_end_the_connection() {
     // rfc8684:B9,B14
     let mut s = Session::called_with(2, plain_options());
     let (other, syn) = s.open_out(1);
@@ -649,7 +649,7 @@ fn mapped_data_before_the_answer_to_a_question_does_not_end_the_connection() {
 }
 
 #[test]
-fn what_follows_more_than_can_be_held_is_not_read_in_its_place() {
+fn bytes_behind_a_held_overflow_are_not_delivered_in_its_place() {
     // rfc8684:B9,B11
     let mut s = Session::called_with(2, plain_options());
     s.send(0, 0, b"mapped ");
@@ -672,7 +672,7 @@ fn what_follows_more_than_can_be_held_is_not_read_in_its_place() {
 }
 
 #[test]
-fn a_close_after_the_fall_is_a_fin() {
+fn a_close_after_fallback_is_a_fin() {
     // rfc8684:B13,B16
     let mut s = Session::called();
     s.write(b"bye");

@@ -84,7 +84,7 @@ fn answered(taken: u32) -> (Session, usize) {
 }
 
 #[test]
-fn a_cookie_and_data_go_with_the_syn_and_leave_the_data_sequence_alone() {
+fn fast_open_payload_is_excluded_from_the_data_sequence() {
     // rfc8684:O3,O2
     let (mut s, flow) = answered(20);
     let third = s.w.expect(flow, "the third packet", |s| s.is_bare());
@@ -112,7 +112,7 @@ fn a_cookie_and_data_go_with_the_syn_and_leave_the_data_sequence_alone() {
 }
 
 #[test]
-fn what_the_peer_did_not_take_is_sent_again_with_a_mapping() {
+fn unaccepted_fast_open_payload_is_retransmitted_with_a_mapping() {
     // rfc8684:O4
     for taken in [0u32, 7] {
         let (mut s, flow) = answered(taken);
@@ -135,7 +135,7 @@ fn what_the_peer_did_not_take_is_sent_again_with_a_mapping() {
 }
 
 #[test]
-fn a_listener_that_answers_early_has_not_proved_that_it_has_our_key() {
+fn an_early_answer_does_not_confirm_mptcp() {
     // rfc8684:O5,C13
     let (mut s, flow) = answered(20);
     s.w.drain(flow);
@@ -158,7 +158,7 @@ fn a_listener_that_answers_early_has_not_proved_that_it_has_our_key() {
 }
 
 #[test]
-fn without_multipath_tcp_it_is_what_rfc_7413_says() {
+fn fast_open_without_mptcp_follows_rfc_7413() {
     // RFC 7413 section 4.2.1
     for taken in [0u32, 12, 20] {
         let mut opts = options();
@@ -193,7 +193,7 @@ fn a_syn_that_stays_unanswered_is_repeated_without_and_the_path_remembered() {
 }
 
 #[test]
-fn silence_is_remembered_if_no_syn_at_all_is_answered() {
+fn an_unanswered_fast_open_syn_is_remembered() {
     // RFC 7413 section 4.1.3: a firewall may drop everything of the two ports once it saw such a SYN.
     for (end, remembered) in [
         ("time", true),
@@ -221,7 +221,7 @@ fn silence_is_remembered_if_no_syn_at_all_is_answered() {
 }
 
 #[test]
-fn a_cookie_that_counts_for_nothing_is_forgotten() {
+fn a_rejected_cookie_is_forgotten() {
     let mut w = acquainted(&options());
     let (_, flow, syn) = call_with(&mut w, options(), EARLY);
     w.flows[flow].rcv = syn.seq + 1;
@@ -363,7 +363,7 @@ fn a_listener_serves_plain_tcp_early_too() {
 }
 
 #[test]
-fn a_lost_answer_is_repeated_and_early_data_behind_it() {
+fn a_lost_syn_ack_is_repeated_and_early_data_behind_it() {
     let (mut s, flow) = accepted(true);
     s.read();
     s.write(b"early");
@@ -397,7 +397,7 @@ fn a_bad_cookie_and_no_cookie_give_an_ordinary_handshake() {
 }
 
 #[test]
-fn a_listener_that_was_not_asked_to_neither_gives_nor_takes() {
+fn a_listener_without_fast_open_neither_issues_nor_accepts_cookies() {
     let mut w = World::new(1);
     listen(&mut w, plain_options());
     let flow = w.dial(0, 4001, PORT);

@@ -293,7 +293,7 @@ fn a_third_packet_without_the_option_gives_plain_tcp() {
 }
 
 #[test]
-fn a_client_that_also_asked_without_the_option_gets_data_with_mappings_when_it_has_the_keys() {
+fn after_a_syn_without_the_option_mappings_are_used_once_keys_are_confirmed() {
     // rfc8684:C31,H5
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());
@@ -310,7 +310,7 @@ fn a_client_that_also_asked_without_the_option_gets_data_with_mappings_when_it_h
 }
 
 #[test]
-fn a_server_says_nothing_before_the_first_data() {
+fn a_server_sends_no_option_before_the_first_data() {
     // rfc8684:B4: an option of ours would hide from the client that the path takes options from data.
     let mut w = World::new(1);
     let mut opts = plain_options();
@@ -524,7 +524,7 @@ fn a_peer_that_wants_no_joins_at_its_address_gets_none_there() {
 }
 
 #[test]
-fn a_syn_that_is_never_answered_is_tried_without_the_option_in_the_end() {
+fn an_unanswered_syn_is_retried_without_the_option() {
     // rfc8684:C32,H5
     let mut w = World::new(1);
     connect(&mut w, plain_options());

@@ -10,7 +10,7 @@ use crate::script::session::{PEER_NONCE, PORT, Session, greet, listen, third_pac
 use crate::script::{World, ours, path, plain_options};
 
 #[test]
-fn a_join_of_the_stack_proves_both_ends() {
+fn a_join_authenticates_both_ends() {
     // rfc8684:J1,J3,J4,J5,J9,J11,J12,C28
     let mut s = Session::called_with(2, plain_options());
     let (flow, syn) = s.open_out(1);
@@ -115,7 +115,7 @@ fn the_fourth_packet_measures_nothing_where_the_third_was_sent_again() {
 }
 
 #[test]
-fn a_join_of_the_peer_is_answered_with_a_proof_and_a_fourth_packet() {
+fn a_join_of_the_peer_is_answered_with_hmac_and_a_fourth_ack() {
     // rfc8684:J3,J5,J7,J9,J10,J17
     let mut s = Session::accepted_with(2, plain_options());
     // Nobody listens any more, and never did on this port.
@@ -164,7 +164,7 @@ fn every_attempt_has_a_nonce_of_its_own() {
 }
 
 #[test]
-fn an_unknown_token_is_answered_by_a_reset_that_says_why() {
+fn an_unknown_token_is_answered_by_a_reset_with_its_reason() {
     // rfc8684:J8,E1
     let mut s = Session::accepted_with(2, plain_options());
     let flow = s.w.dial(1, 4001, PORT);
@@ -181,7 +181,7 @@ fn an_unknown_token_is_answered_by_a_reset_that_says_why() {
 }
 
 #[test]
-fn a_join_too_many_is_refused_for_the_time_being() {
+fn a_join_beyond_the_limit_is_refused_as_transient() {
     // rfc8684:J8,J19,T3
     let mut opts = plain_options();
     opts.max_subflows = 1;
@@ -201,7 +201,7 @@ fn questions(s: &mut Session) -> usize {
 }
 
 #[test]
-fn who_answers_keeps_its_place_and_who_is_silent_gives_it_up() {
+fn a_responsive_subflow_keeps_its_place_and_an_unresponsive_one_is_evicted() {
     // rfc8684:J19
     let mut opts = plain_options();
     opts.max_subflows = 1;
@@ -276,7 +276,7 @@ fn our_join_and_the_peers_are_counted_together_beyond_the_limit() {
 }
 
 #[test]
-fn a_proven_join_goes_on_in_the_place_of_a_silent_subflow() {
+fn a_confirmed_join_replaces_an_unresponsive_subflow() {
     // rfc8684:J19
     let (mut s, flow, answer) = answered_beyond_the_limit();
     let third = s.join_ack(&answer);
@@ -288,7 +288,7 @@ fn a_proven_join_goes_on_in_the_place_of_a_silent_subflow() {
 }
 
 #[test]
-fn who_answers_before_the_proof_keeps_its_place() {
+fn a_subflow_that_responds_before_the_join_is_confirmed_is_kept() {
     // rfc8684:J19,T3
     let (mut s, flow, answer) = answered_beyond_the_limit();
     s.ack(0);
@@ -302,7 +302,7 @@ fn who_answers_before_the_proof_keeps_its_place() {
 }
 
 #[test]
-fn an_overheard_token_ends_nothing() {
+fn a_join_with_the_token_alone_evicts_nothing() {
     // rfc8684:J19
     let (mut s, _, _) = answered_beyond_the_limit();
     for round in 0..40u16 {
@@ -335,7 +335,7 @@ fn refused_after(
 }
 
 #[test]
-fn a_wrong_or_missing_code_in_the_third_packet_is_answered_by_a_reset() {
+fn a_wrong_or_missing_hmac_in_the_third_ack_is_answered_by_a_reset() {
     // rfc8684:J14,J16,E1
     refused_after(|s, answer| {
         let Some(&Join::SynAck { nonce, .. }) = answer.join() else {
@@ -349,7 +349,7 @@ fn a_wrong_or_missing_code_in_the_third_packet_is_answered_by_a_reset() {
 }
 
 #[test]
-fn a_wrong_code_in_the_answer_is_answered_by_a_reset() {
+fn a_wrong_hmac_in_the_syn_ack_is_answered_by_a_reset() {
     // rfc8684:J13,J16,E1
     let mut s = Session::called_with(2, plain_options());
     let (flow, _) = s.open_out(1);
@@ -378,7 +378,7 @@ fn an_answer_without_the_option_is_answered_by_a_reset() {
 }
 
 #[test]
-fn backup_is_asked_for_in_the_handshake() {
+fn backup_is_requested_in_the_handshake() {
     // rfc8684:J6,P1
     let mut s = Session::accepted_with(2, plain_options());
     s.w.path_up(path(1, true));
@@ -449,7 +449,7 @@ fn joins_go_from_the_address_that_was_named_with_an_id_of_its_own() {
 }
 
 #[test]
-fn a_path_that_drops_data_for_its_options_does_not_keep_others_from_being_tried() {
+fn a_path_that_drops_data_with_options_does_not_prevent_joins() {
     // rfc8684:C15: an address that the peer announces proves as well as a DSS that it has our keys.
     let mut opts = plain_options();
     opts.path_manager = PathManager::FullMesh;
@@ -468,7 +468,7 @@ fn a_path_that_drops_data_for_its_options_does_not_keep_others_from_being_tried(
 }
 
 #[test]
-fn a_caller_that_sends_nothing_hears_of_other_addresses_all_the_same() {
+fn a_client_that_sends_nothing_receives_add_addr() {
     // rfc8684:C15: keys are exchanged, which is proof enough when nothing else comes.
     let mut w = World::new(1);
     let listener = listen(&mut w, plain_options());

@@ -39,7 +39,7 @@ fn with_data_under_way(backup: bool) -> (Session, usize, usize) {
 }
 
 #[test]
-fn without_carrier_the_others_carry_all_at_once_and_the_peer_is_told_nothing() {
+fn loss_of_carrier_moves_data_at_once_and_signals_nothing() {
     // rfc8684:R4
     for backup in [false, true] {
         let (mut s, first, second) = with_data_under_way(backup);
@@ -81,7 +81,7 @@ fn what_was_under_way_is_sent_again_the_moment_the_carrier_is_back() {
 }
 
 #[test]
-fn a_link_that_is_back_with_nothing_under_way_says_so_and_is_used() {
+fn a_link_with_carrier_again_and_nothing_in_flight_is_used() {
     let (mut s, first, second) = with_data_under_way(false);
     s.received += 9;
     s.ack(first);

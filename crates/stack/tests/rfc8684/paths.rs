@@ -32,7 +32,7 @@ fn remove(ids: &[u8]) -> MptcpOption {
 }
 
 #[test]
-fn addresses_are_announced_with_a_code_until_they_are_echoed() {
+fn addresses_are_announced_with_an_hmac_until_echoed() {
     // rfc8684:A2,A6,A8,A9,A10,A14
     let mut s = Session::accepted_with(1, plain_options());
     s.w.path_up(path(1, false));
@@ -61,7 +61,7 @@ fn addresses_are_announced_with_a_code_until_they_are_echoed() {
 }
 
 #[test]
-fn a_fresh_announcement_is_echoed_without_a_code() {
+fn a_fresh_announcement_is_echoed_without_an_hmac() {
     // rfc8684:A9
     let mut s = Session::accepted();
     let add = s.add_addr(7, 3, Some(8080));
@@ -76,7 +76,7 @@ fn a_fresh_announcement_is_echoed_without_a_code() {
 }
 
 #[test]
-fn a_wrong_code_is_ignored_without_a_word() {
+fn an_add_addr_with_a_wrong_hmac_is_ignored() {
     // rfc8684:A6,A7
     let mut s = Session::called_with(2, mesh());
     // Codes of the wrong key order, for another id, of another port.
@@ -102,7 +102,7 @@ fn a_wrong_code_is_ignored_without_a_word() {
 }
 
 #[test]
-fn what_comes_with_data_is_followed_at_once_though_nobody_reads() {
+fn add_addr_on_data_is_followed_before_the_data_is_read() {
     // rfc8684:A5
     let mut s = Session::called_with(1, mesh());
     let add = s.add_addr(7, 4, None);

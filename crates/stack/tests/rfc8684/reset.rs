@@ -18,7 +18,7 @@ fn closes(s: &Session, seg: &Seg) -> bool {
 }
 
 #[test]
-fn an_abort_tells_the_peer_on_one_subflow_and_resets_the_others() {
+fn an_abort_sends_mp_fastclose_on_one_subflow_and_resets_the_others() {
     // rfc8684:Z1
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
@@ -171,7 +171,7 @@ fn told(reason: ResetReason, transient: bool) -> MptcpOption {
 }
 
 #[test]
-fn a_reset_ends_one_subflow_and_says_why() {
+fn a_reset_ends_one_subflow_with_its_reason() {
     // rfc8684:T1,T2,S1
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);

@@ -87,7 +87,7 @@ fn sent_upto(s: &mut Session, flow: usize) -> u64 {
 }
 
 #[test]
-fn a_window_counts_above_only_beside_a_data_ack() {
+fn a_window_counts_for_the_connection_only_beside_a_data_ack() {
     // rfc8684:D20
     let mut s = Session::called();
     s.w.flows[0].window = 2000;
@@ -149,7 +149,7 @@ fn each_subflow_keeps_to_its_own_window() {
 }
 
 #[test]
-fn what_travels_elsewhere_is_still_repeated_where_it_was_lost() {
+fn reinjected_data_is_still_retransmitted_on_its_subflow() {
     // rfc8684:R1,R2,D21
     let mut s = Session::called_with(2, plain_options());
     s.write(b"first");
@@ -181,7 +181,7 @@ fn what_travels_elsewhere_is_still_repeated_where_it_was_lost() {
 }
 
 #[test]
-fn a_peer_that_asks_for_a_backup_is_obeyed() {
+fn a_received_mp_prio_makes_a_subflow_a_backup() {
     // rfc8684:P1,P2
     let mut s = Session::called_with(2, plain_options());
     let other = s.join_out(1, 5, false);
@@ -216,7 +216,7 @@ fn a_peer_that_asks_for_a_backup_is_obeyed() {
 }
 
 #[test]
-fn duplicates_that_carry_options_are_no_sign_of_congestion() {
+fn duplicate_acks_with_options_are_no_sign_of_congestion() {
     // rfc8684:G1,A15
     let mut s = Session::called();
     s.write(&[1; 6000]);
@@ -288,7 +288,7 @@ fn nothing_is_taken_from_a_segment_that_tcp_does_not_accept() {
 }
 
 #[test]
-fn at_most_two_bare_signals_go_in_a_row() {
+fn at_most_two_signals_without_data_are_sent_in_a_row() {
     // rfc8684:G2,A15
     let mut s = Session::accepted();
     s.w.drain(0);
@@ -338,7 +338,7 @@ fn closed_window_is_asked_about(mut s: Session) {
 }
 
 #[test]
-fn a_closed_window_of_plain_tcp_is_asked_about() {
+fn a_closed_window_of_plain_tcp_is_probed() {
     // RFC 9293 section 3.8.6.1
     let mut s = Session::greeted(1, plain_options());
     s.w.drain(0);
@@ -349,7 +349,7 @@ fn a_closed_window_of_plain_tcp_is_asked_about() {
 }
 
 #[test]
-fn a_closed_window_of_the_only_subflow_is_asked_about() {
+fn a_closed_window_of_the_only_subflow_is_probed() {
     // RFC 9293 section 3.8.6.1: above, the window of an earlier Data ACK is still open.
     closed_window_is_asked_about(Session::called_with(1, plain_options()));
 }
