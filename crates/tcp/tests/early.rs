@@ -42,7 +42,7 @@ fn what_was_taken_with_the_syn_is_no_part_of_the_relative_numbers() {
         assert_eq!(s.m.state(), State::Established);
         assert_eq!(s.m.srtt().map(|t| t.as_millis()), Some(30));
         assert_eq!((s.m.snd_una_ssn().get(), s.m.snd_nxt_ssn().get()), (1, 1));
-        assert!(!s.m.has_outstanding());
+        assert!(!s.m.awaits_ack());
         let first = s.expect(Kind::Data);
         assert_eq!(first.seq(), 1 + taken);
         assert_eq!(first.plan.ssn.get(), 1);

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Which law governs congestion avoidance.
+/// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub enum Algorithm {
     /// RFC 5681 with appropriate byte counting (RFC 3465).

@@ -78,7 +78,7 @@ impl Measured {
     };
 }
 
-/// The law of one subflow.
+/// The algorithm on one subflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr {
     state: State,
@@ -373,7 +373,7 @@ mod tests {
 
     /// A path of a megabyte a second and 100 ms, on which a queue holds what is in flight beyond 100 kB.
     struct Pipe {
-        law: Bbr,
+        bbr: Bbr,
         window: Window,
         now: Instant,
         acked: u64,
@@ -384,7 +384,7 @@ mod tests {
     impl Pipe {
         fn new() -> Self {
             Self {
-                law: Bbr::new(),
+                bbr: Bbr::new(),
                 window: Window::new(MSS, 10),
                 now: Instant::from_secs(1),
                 acked: 0,
@@ -416,7 +416,7 @@ mod tests {
         /// Ten milliseconds of a sender that keeps its pace and its window.
         fn tick(&mut self) {
             const TICK: Duration = Duration::from_millis(10);
-            let pace = self.law.pacing_rate(self.window.cwnd(), self.base);
+            let pace = self.bbr.pacing_rate(self.window.cwnd(), self.base);
             let room = u64::from(self.window.cwnd()).saturating_sub(self.inflight);
             self.inflight += pace.bytes_in(TICK).min(room);
             let queue = self.inflight.saturating_sub(1_000 * self.base.as_millis());
@@ -427,7 +427,7 @@ mod tests {
             self.acked += delivered;
             let ack = self.ack(delivered as u32, self.inflight as u32, rtt, rate);
             self.inflight -= delivered;
-            self.law.on_ack(&mut self.window, &ack);
+            self.bbr.on_ack(&mut self.window, &ack);
         }
 
         fn run(&mut self, seconds: u64) {
@@ -451,24 +451,24 @@ mod tests {
     fn startup_finds_the_bandwidth_and_drain_empties_the_queue() {
         let mut pipe = Pipe::new();
         let mut ticks = 0;
-        while pipe.law.state == State::Startup {
+        while pipe.bbr.state == State::Startup {
             pipe.tick();
             ticks += 1;
             assert!(ticks < 300);
         }
-        let found = pipe.law.bandwidth().as_bytes_per_sec();
+        let found = pipe.bbr.bandwidth().as_bytes_per_sec();
         assert!((950_000..=1_000_000).contains(&found), "{found}");
         assert!(
             pipe.inflight > 150_000,
             "a queue was built: {}",
             pipe.inflight
         );
-        while pipe.law.state == State::Drain {
+        while pipe.bbr.state == State::Drain {
             pipe.tick();
         }
         assert!(pipe.inflight <= 106_000, "and emptied: {}", pipe.inflight);
         pipe.run(1);
-        assert!(matches!(pipe.law.state, State::ProbeBw { .. }));
+        assert!(matches!(pipe.bbr.state, State::ProbeBw { .. }));
         assert!(!pipe.window.in_slow_start());
         // Twice the product and three bursts of two segments.
         let cwnd = pipe.window.cwnd();
@@ -481,7 +481,7 @@ mod tests {
         pipe.run(3);
         let (mut seen, mut most, mut least) = ([0_u32; CYCLE.len()], 0, u64::MAX);
         for _ in 0..600 {
-            if let State::ProbeBw { phase, .. } = pipe.law.state {
+            if let State::ProbeBw { phase, .. } = pipe.bbr.state {
                 seen[phase] += 1;
                 (most, least) = (most.max(pipe.inflight), least.min(pipe.inflight));
             }
@@ -501,7 +501,7 @@ mod tests {
         let (mut probing, mut smallest) = (0_u32, u32::MAX);
         for _ in 0..2_500 {
             pipe.tick();
-            if let State::ProbeRtt { .. } = pipe.law.state {
+            if let State::ProbeRtt { .. } = pipe.bbr.state {
                 probing += 1;
                 smallest = smallest.min(pipe.window.cwnd());
             }
@@ -509,7 +509,7 @@ mod tests {
         // Two or three times the draining of the flight, 200 ms and a round trip: a small part of the time.
         assert!((20..250).contains(&probing), "{probing}");
         assert_eq!(smallest, 4 * MSS);
-        let known = pipe.law.round_trip.expect("measured");
+        let known = pipe.bbr.round_trip.expect("measured");
         let longer = Duration::from_millis(150)..Duration::from_millis(170);
         assert!(longer.contains(&known), "{known}");
         assert!(pipe.window.cwnd() > 250_000, "{}", pipe.window.cwnd());
@@ -520,14 +520,14 @@ mod tests {
         let mut pipe = Pipe::new();
         pipe.acked = 1;
         let fast = pipe.ack(1, 10_000, pipe.base, 900_000);
-        pipe.law.on_ack(&mut pipe.window, &fast);
+        pipe.bbr.on_ack(&mut pipe.window, &fast);
         for round in 1..=10 {
-            assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
+            assert_eq!(pipe.bbr.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
             pipe.acked += 20_000;
             let slow = pipe.ack(1, 10_000, pipe.base, 100_000);
-            pipe.law.on_ack(&mut pipe.window, &slow);
+            pipe.bbr.on_ack(&mut pipe.window, &slow);
         }
-        assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 100_000);
+        assert_eq!(pipe.bbr.bandwidth().as_bytes_per_sec(), 100_000);
     }
 
     #[test]
@@ -537,17 +537,17 @@ mod tests {
             rate_app_limited: true,
             ..pipe.ack(1_000, 10_000, pipe.base, 50_000)
         };
-        pipe.law.on_ack(&mut pipe.window, &limited);
+        pipe.bbr.on_ack(&mut pipe.window, &limited);
         assert_eq!(
-            pipe.law.bandwidth().as_bytes_per_sec(),
+            pipe.bbr.bandwidth().as_bytes_per_sec(),
             50_000,
             "it is the first"
         );
         let measured = pipe.ack(1_000, 10_000, pipe.base, 80_000);
-        pipe.law.on_ack(&mut pipe.window, &measured);
-        pipe.law.on_ack(&mut pipe.window, &limited);
-        assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 80_000);
-        assert!(!pipe.law.filled);
+        pipe.bbr.on_ack(&mut pipe.window, &measured);
+        pipe.bbr.on_ack(&mut pipe.window, &limited);
+        assert_eq!(pipe.bbr.bandwidth().as_bytes_per_sec(), 80_000);
+        assert!(!pipe.bbr.filled);
     }
 
     #[test]
@@ -555,7 +555,7 @@ mod tests {
         let mut pipe = Pipe::new();
         pipe.acked = 1;
         let fast = pipe.ack(1, 10_000, pipe.base, 900_000);
-        pipe.law.on_ack(&mut pipe.window, &fast);
+        pipe.bbr.on_ack(&mut pipe.window, &fast);
         for round in 1..=30 {
             pipe.acked += 20_000;
             let mut limited = pipe.ack(1, 10_000, pipe.base, 100_000);
@@ -563,13 +563,13 @@ mod tests {
             if round % 2 == 0 {
                 limited.rate = None;
             }
-            pipe.law.on_ack(&mut pipe.window, &limited);
-            assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
+            pipe.bbr.on_ack(&mut pipe.window, &limited);
+            assert_eq!(pipe.bbr.bandwidth().as_bytes_per_sec(), 900_000, "{round}");
         }
         // What is measured next replaces what is as old as that.
         pipe.acked += 20_000;
         let slow = pipe.ack(1, 10_000, pipe.base, 100_000);
-        pipe.law.on_ack(&mut pipe.window, &slow);
-        assert_eq!(pipe.law.bandwidth().as_bytes_per_sec(), 100_000);
+        pipe.bbr.on_ack(&mut pipe.window, &slow);
+        assert_eq!(pipe.bbr.bandwidth().as_bytes_per_sec(), 100_000);
     }
 }

@@ -3,7 +3,7 @@
 use super::Window;
 use crate::time::{Duration, Instant};
 
-/// C = 0.4 segments per cubed second, as the fraction 2/5.
+/// C = 0.4 segments per cubed second (RFC 9438 section 5.1), as the fraction 2/5.
 const C: (u128, u128) = (2, 5);
 const MICROS_CUBED: u128 = 1_000_000_000_000_000_000;
 

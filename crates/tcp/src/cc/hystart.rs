@@ -3,6 +3,7 @@
 use super::AckSample;
 use crate::time::Duration;
 
+// All of RFC 9406 section 4.3.
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u64 = 8;

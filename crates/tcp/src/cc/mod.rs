@@ -2,88 +2,43 @@
 //!
 //! [`Congestion`] owns the congestion window and the slow-start threshold, in bytes. It is told what happened (an
 //! acknowledgement, a loss, a timeout, a mark) and never looks at a segment. Slow start, the reductions' bookkeeping and
-//! undo are common to all; the increase in congestion avoidance and the size of a reduction are the law of the
-//! algorithm. A coupled law sees the connection's other subflows only through the plain [`GroupView`] handed in.
+//! undo are common to all; the increase in congestion avoidance and the size of a reduction are those of the
+//! [`Algorithm`].
+//!
+//! What serves Multipath TCP alone stands in `multipath`: the coupled algorithms, which see the other subflows only through the
+//! plain [`GroupView`] handed in, penalties, and the cap on windows with excessive queues.
 
 mod algorithm;
-mod balia;
+mod algorithm_state;
 mod bbr;
-mod cap;
-mod coupled;
 mod cubic;
 mod ecn;
 mod hystart;
-mod law;
-mod lia;
-mod olia;
+mod multipath;
 mod pacer;
 mod reno;
 mod window;
-mod wvegas;
 
 #[cfg(test)]
 mod tests;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
-pub use balia::{Balia, increase as balia_increase};
 pub use bbr::Bbr;
-pub use cap::cap;
 pub use cubic::{Cubic, cube_root};
 pub use ecn::EcnEcho;
 pub use hystart::{HyStart, Mode as HyStartMode};
-pub use lia::{Lia, increase as lia_increase};
-pub use olia::{Olia, increase as olia_increase};
+pub use multipath::{
+    Balia, GroupView, Lia, Olia, PathSample, WVegas, balia_increase, cap, lia_increase,
+    olia_increase,
+};
 pub use pacer::Pacer;
 pub use reno::Reno;
 pub use window::Window;
-pub use wvegas::WVegas;
 
-use law::Law;
+use algorithm_state::AlgorithmState;
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-
-/// One path of a connection as coupled congestion control sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathSample {
-    /// Congestion window in bytes.
-    pub cwnd: u32,
-    /// Smoothed round-trip time; zero while unknown.
-    pub srtt: Duration,
-    /// Payload bytes of a full segment.
-    pub mss: u32,
-    /// The path carries data at present; others are left out of the sums.
-    pub usable: bool,
-    /// The larger of the bytes delivered between the last two losses and since the last one; zero where nobody counts.
-    pub interloss: u64,
-}
-
-impl PathSample {
-    /// The asking path at this moment, which its entry in the group may be older than.
-    fn of(window: &Window, srtt: Duration, interloss: u64) -> Self {
-        Self {
-            cwnd: window.cwnd(),
-            srtt,
-            mss: window.mss(),
-            usable: true,
-            interloss,
-        }
-    }
-}
-
-/// All paths of a connection, and which of them is asking.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupView<'a> {
-    /// Every subflow's sample.
-    pub paths: &'a [PathSample],
-    /// Index of the asking subflow in `paths`.
-    pub me: usize,
-}
-
-impl GroupView<'static> {
-    /// A connection of one path that couples with nothing.
-    pub const ALONE: GroupView<'static> = GroupView { paths: &[], me: 0 };
-}
 
 /// What one acknowledgement says to a congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +79,7 @@ pub struct AckSample {
 #[derive(Clone, Debug)]
 struct Prior {
     window: Window,
-    law: Law,
+    algorithm: AlgorithmState,
     unpenalised: Option<u32>,
 }
 
@@ -133,7 +88,7 @@ struct Prior {
 pub struct Congestion {
     window: Window,
     hystart: HyStart,
-    law: Law,
+    algorithm: AlgorithmState,
     prior: Option<Prior>,
     timed_out: bool,
     /// The threshold before the first of several penalties, unless a loss has lowered it since.
@@ -146,22 +101,22 @@ impl Congestion {
         Congestion {
             window: Window::new(mss, initial_window),
             hystart: HyStart::new(),
-            law: Law::new(algorithm),
+            algorithm: AlgorithmState::new(algorithm),
             prior: None,
             timed_out: false,
             unpenalised: None,
         }
     }
 
-    /// Which law governs.
+    /// Which algorithm governs.
     pub fn algorithm(&self) -> Algorithm {
-        self.law.algorithm()
+        self.algorithm.algorithm()
     }
 
-    /// Changes the law and keeps the window.
+    /// Changes the algorithm and keeps the window.
     pub fn set_algorithm(&mut self, algorithm: Algorithm) {
         if algorithm != self.algorithm() {
-            self.law = Law::new(algorithm);
+            self.algorithm = AlgorithmState::new(algorithm);
             self.prior = None;
         }
     }
@@ -179,12 +134,6 @@ impl Congestion {
     /// The window is below the threshold (RFC 5681 section 3.1).
     pub fn in_slow_start(&self) -> bool {
         self.window.in_slow_start()
-    }
-
-    /// No loss, no mark and no queue has ended slow start since the path is new: at most a penalty has. BBR has no threshold.
-    pub fn is_unproven(&self) -> bool {
-        let threshold = self.unpenalised.unwrap_or(self.window.ssthresh());
-        threshold == u32::MAX && self.algorithm() != Algorithm::Bbr
     }
 
     /// Says whether transmissions are paced: RFC 9406 section 4.2 lets a paced sender count every acknowledged byte in
@@ -215,21 +164,16 @@ impl Congestion {
         self.window.restart_initial(segments);
     }
 
-    /// Bytes between losses, for the other subflows' [`PathSample`]s.
-    pub fn interloss(&self) -> u64 {
-        self.law.interloss()
-    }
-
     /// Any acknowledgement of something new, in whatever phase, before [`on_ack`](Self::on_ack). `recovering` says that
     /// fast recovery sets the window and that `on_ack` does not follow.
     pub fn observe(&mut self, ack: &AckSample, recovering: bool) {
-        self.law.observe(&mut self.window, ack, recovering);
+        self.algorithm.observe(&mut self.window, ack, recovering);
     }
 
     /// An acknowledgement of new data outside of fast recovery. Grows the window where the sender uses it.
     pub fn on_ack(&mut self, ack: &AckSample, group: &GroupView<'_>) {
-        self.law.compare(&self.window, ack, group);
-        if self.law.takes_over(&mut self.window, ack, group) {
+        self.algorithm.compare(&self.window, ack, group);
+        if self.algorithm.takes_over(&mut self.window, ack, group) {
             return;
         }
         let mut acked = ack.acked;
@@ -246,31 +190,31 @@ impl Congestion {
             }
         }
         if self.window.in_slow_start() {
-            self.law.on_slow_start(ack.now);
+            self.algorithm.on_slow_start(ack.now);
             return;
         }
         if acked == 0 {
             return;
         }
         if !ack.cwnd_limited {
-            self.law.on_idle_until(ack.now);
+            self.algorithm.on_idle_until(ack.now);
             return;
         }
-        self.law.avoid(&mut self.window, acked, ack, group);
+        self.algorithm.avoid(&mut self.window, acked, ack, group);
     }
 
     /// The threshold after a reduction when `flight` bytes were outstanding (RFC 5681 equation 4, RFC 9438 section 4.6).
     fn reduced(&mut self, flight: u32) -> u32 {
         let flight = flight.min(self.window.cwnd());
         self.unpenalised = None;
-        let target = self.law.reduce(&mut self.window, flight);
+        let target = self.algorithm.reduce(&mut self.window, flight);
         target.max(self.window.least_reduced())
     }
 
     fn remember(&mut self) {
         self.prior = Some(Prior {
             window: self.window.clone(),
-            law: self.law.clone(),
+            algorithm: self.algorithm.clone(),
             unpenalised: self.unpenalised,
         });
     }
@@ -306,7 +250,7 @@ impl Congestion {
             let ssthresh = self.reduced(flight);
             self.window.set_ssthresh(ssthresh);
         }
-        self.law.on_timeout();
+        self.algorithm.on_timeout();
         self.timed_out = true;
         self.window.set_cwnd(self.window.mss());
     }
@@ -329,29 +273,6 @@ impl Congestion {
         self.prior = None;
     }
 
-    /// This path holds up the window that all paths of a connection share: window and threshold become half of what the
-    /// window was (NSDI 2012 section 4.2, mechanism 2).
-    pub fn penalise(&mut self) {
-        self.law.penalised(self.window.cwnd());
-        self.unpenalised.get_or_insert(self.window.ssthresh());
-        let half = (self.window.cwnd() / 2).max(self.window.least_reduced());
-        self.window.set_ssthresh(half);
-        self.window.set_cwnd(half.min(self.window.cwnd()));
-        self.prior = None;
-    }
-
-    /// A penalty holds that nothing has taken back.
-    pub fn is_penalised(&self) -> bool {
-        self.unpenalised.is_some()
-    }
-
-    /// There is no other path any more that this one could hold up: slow start undoes penalties.
-    pub fn undo_penalties(&mut self) {
-        if let Some(ssthresh) = self.unpenalised.take() {
-            self.window.set_ssthresh(ssthresh);
-        }
-    }
-
     /// Nothing was sent for so long that what the path takes is as unknown as on a new connection. BBR's model forgets by itself.
     pub fn forget_path(&mut self) {
         if self.algorithm() == Algorithm::Bbr {
@@ -359,33 +280,9 @@ impl Congestion {
         }
         (self.unpenalised, self.prior) = (None, None);
         self.hystart = HyStart::new();
-        self.law = Law::new(self.algorithm());
+        self.algorithm = AlgorithmState::new(self.algorithm());
         self.window.set_cwnd(self.window.initial());
         self.window.set_ssthresh(u32::MAX);
-    }
-
-    /// The window is capped and must not grow, whatever this acknowledgement would have it do.
-    pub fn on_capped(&mut self, ack: &AckSample, group: &GroupView<'_>) {
-        self.law.compare(&self.window, ack, group);
-        self.law.capped(&mut self.window, ack);
-    }
-
-    /// Excessive queues are on this path: the window is `bytes` from now on, and grows in congestion avoidance alone
-    /// ([`cap()`]).
-    pub fn cap_to(&mut self, bytes: u32) {
-        let bytes = bytes.min(self.window.cwnd());
-        self.window.set_cwnd(bytes);
-        self.law.cut(bytes);
-        (self.unpenalised, self.prior) = (None, None);
-        if self.window.in_slow_start() {
-            self.window.leave_slow_start();
-        }
-    }
-
-    /// A cap that went further than it had to, for a moment, ends: the window is `bytes` again.
-    pub fn return_to(&mut self, bytes: u32) {
-        self.window.set_cwnd(bytes.max(self.window.cwnd()));
-        self.law.cut(self.window.cwnd());
     }
 
     /// The last reduction answered a loss that was none: window and threshold return to what they were (RFC 4015
@@ -396,7 +293,7 @@ impl Congestion {
             self.unpenalised = prior.unpenalised;
             // What BBR measured since is true all the same.
             if self.algorithm() != Algorithm::Bbr {
-                self.law = prior.law;
+                self.algorithm = prior.algorithm;
             }
         }
     }
@@ -406,10 +303,10 @@ impl Congestion {
         self.prior = None;
     }
 
-    /// The law keeps the flight small to measure something else than the rate: what is sent now shows less than the path takes,
+    /// The algorithm keeps the flight small to measure something else than the rate: what is sent now shows less than the path takes,
     /// as if the application had had no more.
     pub fn holds_rate_down(&self) -> bool {
-        matches!(&self.law, Law::Bbr(bbr) if bbr.holds_rate_down())
+        matches!(&self.algorithm, AlgorithmState::Bbr(bbr) if bbr.holds_rate_down())
     }
 
     /// Sending starts again after nothing was outstanding since `since`: the window decays by half for every
@@ -420,14 +317,15 @@ impl Congestion {
         if self.algorithm() != Algorithm::Bbr {
             self.window.decay(now.since(since), rto);
         }
-        self.law.on_restart(now);
+        self.algorithm.on_restart(now);
     }
 
     /// How fast to send: the window over the round trip, doubled in slow start so that the next window's growth fits,
-    /// and with a fifth to spare in congestion avoidance so that pacing does not limit by itself. [`Rate::MAX`] before
+    /// and with a fifth to spare in congestion avoidance so that pacing does not limit by itself (Linux: `tcp_pacing_ss_ratio`,
+    /// `tcp_pacing_ca_ratio`). [`Rate::MAX`] before
     /// the first round-trip sample.
     pub fn pacing_rate(&self, srtt: Duration) -> Rate {
-        if let Law::Bbr(bbr) = &self.law {
+        if let AlgorithmState::Bbr(bbr) = &self.algorithm {
             return bbr.pacing_rate(self.cwnd(), srtt);
         }
         if srtt.is_zero() {

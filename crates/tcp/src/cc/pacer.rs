@@ -9,11 +9,12 @@
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
-/// Largest burst worth building: one segmentation-offload transmission.
+/// Largest burst worth building: one segmentation-offload transmission (Linux's `GSO_LEGACY_MAX_SIZE`).
 const LARGEST_QUANTUM: u64 = 64 * 1024;
-/// Timers of hosts may be so late.
+/// Timers of hosts may be so late. A trade: more lets bursts be longer than they need, less leaves a path unused while a timer is
+/// late.
 const LATENESS: Duration = Duration::from_millis(1);
-/// A burst lasts this long at the pacing rate.
+/// A burst lasts this long at the pacing rate, as in Linux (`tcp_tso_autosize`: about a millisecond).
 const QUANTUM_TIME: Duration = Duration::from_millis(1);
 
 /// The release times of one subflow.

@@ -1,4 +1,4 @@
-//! What every law has to put up with: halving without a loss, a cap, and a reduction that is taken back.
+//! What every algorithm has to put up with: halving without a loss, a cap, and a reduction that is taken back.
 
 use super::*;
 
@@ -44,11 +44,11 @@ fn a_penalty_halves_window_and_threshold_and_is_no_loss() {
     for &algorithm in Algorithm::ALL {
         for (cwnd, half) in [(20_500, 10_250), (20_000, 10_000), (3_000, 2_000)] {
             let mut cc = avoiding(algorithm, cwnd);
-            let (interloss, window) = (cc.law.interloss(), cc.window.clone());
+            let (interloss, window) = (cc.algorithm.interloss(), cc.window.clone());
             cc.penalise();
             assert_eq!((cc.cwnd(), cc.ssthresh()), (half, half), "{algorithm}");
             assert_eq!(
-                cc.law.interloss(),
+                cc.algorithm.interloss(),
                 interloss,
                 "{algorithm} knows of no loss"
             );

@@ -2,7 +2,7 @@
 
 use crate::time::Duration;
 
-/// No window is ever larger: half the sequence space, so that comparisons on the circle stay true.
+/// No window is ever larger (RFC 7323 section 2.3): with twice this, comparisons of sequence numbers would be wrong.
 const LARGEST: u32 = 1 << 30;
 
 /// Congestion window and slow-start threshold in bytes.

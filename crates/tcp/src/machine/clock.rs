@@ -3,6 +3,7 @@
 use crate::recovery::rtt::Echo;
 use crate::time::{Duration, Instant};
 
+/// The clock's tick: the finest that RFC 7323 section 5.4 allows.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Turns instants into timestamp values and back.

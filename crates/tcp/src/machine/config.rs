@@ -54,6 +54,8 @@ pub struct Config {
 }
 
 impl Default for Config {
+    /// The values of Linux where it has one: delayed acknowledgements of `TCP_DELACK_MIN`, `TCP_RTO_MIN` and `TCP_RTO_MAX`,
+    /// `tcp_syn_retries`, `tcp_synack_retries`, `tcp_retries2` (15 timeouts, about 924 s), `TCP_TIMEWAIT_LEN`.
     fn default() -> Self {
         Config {
             mss: 1460,

@@ -12,8 +12,8 @@ use super::config::Config;
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
-/// Payload bytes of a segment without options. A peer that announces less, or an interface that carries less, is served with this
-/// much: the option space of a data segment must leave room for payload.
+/// Payload bytes of a segment without options (Linux's `TCP_MIN_MSS`). A peer that announces less, or an interface that carries less,
+/// is served with this much: 40 bytes of options must leave room for payload.
 pub const SMALLEST_MSS: u16 = 88;
 
 /// What a data segment spends on timestamps: ten bytes and two of padding (RFC 7323 appendix A).

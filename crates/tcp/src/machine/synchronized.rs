@@ -11,7 +11,8 @@ use super::outcome::{Context, InOrder, Outcome, Reject, Verdict};
 use super::state::{Change, State};
 use crate::time::Instant;
 
-/// What lies so little behind the next byte may be a repetition, however small our window.
+/// What lies so little behind the next byte may be a retransmission, however small our window is now: the largest window without
+/// scaling (RFC 9293 section 3.1).
 const RECENT: u32 = 1 << 16;
 
 impl Machine {

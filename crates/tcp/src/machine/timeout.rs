@@ -7,6 +7,8 @@ use crate::send::Alarm;
 use crate::time::Instant;
 use crate::timer::Soonest;
 
+/// A trade: one timeout is often a lost segment, each further one costs the connection a doubled wait.
+///
 /// Timeouts in a row from which on an empty segment below SND.UNA accompanies the retransmission, where the peer sends as well. It
 /// may let each acknowledgement ride on a data segment, and a path that drops those for their size then drops every
 /// acknowledgement: Linux answers a repetition of exactly what it acknowledged last with a retransmission of its own. An

@@ -5,7 +5,7 @@ use manypath_wire::seq::SeqNum;
 use super::scoreboard::{AckReport, Entry, Flight, Newest};
 use crate::time::{Duration, Instant};
 
-/// Recoveries over which a reordering window widened by a duplicate report persists (section 6.2 step 4).
+/// Recoveries over which a reordering window widened by a duplicate report persists (RFC 8985 section 6.2 step 4).
 const WINDOW_PERSIST: u8 = 16;
 /// Segments that must arrive before a hole counts as loss without a reordering window (RFC 5681 section 3.2).
 const DUP_THRESH: u32 = 3;

@@ -2,7 +2,8 @@
 
 use crate::time::{Duration, Instant};
 
-/// The minimum forgets what is older than one to two of these, so that a changed route is noticed.
+/// The minimum forgets what is older than one to two of these, so that a changed route is noticed; two are the 300 s of Linux's
+/// `tcp_min_rtt_wlen`.
 const MIN_WINDOW: Duration = Duration::from_secs(150);
 
 /// What an echoed timestamp says about the segment that it was sent with (RFC 7323 section 4.1).

@@ -9,10 +9,9 @@ use crate::time::{Duration, Instant};
 pub const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
 /// Before the first round-trip sample (section 7.2).
 const INITIAL: Duration = Duration::from_secs(1);
-/// Below this, timers of hosts are coarser than the answer.
+/// Below this, timers of hosts are coarser than the answer (Linux's `TCP_TIMEOUT_MIN` is two ticks).
 const SMALLEST: Duration = Duration::from_millis(2);
-/// So long a host may pause whose processors are busy (some slices of a scheduler): a silence that is no longer says nothing about a
-/// path. Measured: with three busy loops beside it on two processors, a path of 0.1 ms that was given up after 2 ms had its backup
+/// So long a host with busy processors may pause (some slices of its scheduler): a shorter silence says nothing about a path. Measured: with three busy loops beside it on two processors, a path of 0.1 ms that was given up after 2 ms had its backup
 /// carry 15 to 33 kB of 30 MB in four runs of ten.
 pub const PAUSE: Duration = Duration::from_millis(20);
 

@@ -2,17 +2,21 @@
 
 use crate::time::{Duration, Instant};
 
-/// Segments acknowledged at once at the start of a connection, so that the peer's slow start is not held up.
+/// Segments acknowledged at once at the start of a connection, so that the peer's slow start is not held up (Linux's
+/// `TCP_MAX_QUICKACKS`).
 const QUICK_START: u8 = 16;
 
 /// Challenge acknowledgements per [`CHALLENGE_PERIOD`] (RFC 5961 section 7 suggests 10 in 5 seconds for a host; this
-/// is for one subflow).
+/// is for one subflow). A trade: each answers a peer that restarted sooner, and lets an attacker have one more sent.
 const CHALLENGE_LIMIT: u8 = 5;
 const CHALLENGE_PERIOD: Duration = Duration::from_millis(1000);
 
-/// Acknowledgements per [`CHALLENGE_PERIOD`] for segments with payload that are far from the window. A peer that went
-/// astray needs one; more would only let somebody who guesses numbers have us flood it.
+/// Acknowledgements per [`CHALLENGE_PERIOD`] for segments with payload that are far from the window. A trade: a peer out of step
+/// needs one for each flight that it resends; what exceeds that serves an attacker who guesses numbers.
 const STRAY_LIMIT: u8 = 50;
+
+/// Before a segment was seen: what every peer may send (RFC 9293 section 3.7.1).
+const DEFAULT_MSS: u32 = 536;
 
 /// What an arriving segment asks of the acknowledgement policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ impl AckPolicy {
             delayed: None,
             unacked: 0,
             quick: QUICK_START,
-            full: 536,
+            full: DEFAULT_MSS,
             challenge_started: None,
             challenges: 0,
             strays: 0,

@@ -7,18 +7,20 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What one held piece costs beyond its bytes: the map entry, the allocation and its header, so that one-byte
-/// segments cannot take many times the window in memory.
+/// What one held piece costs beyond its bytes, so that one-byte segments cannot take many times the window in memory: an estimate of
+/// the map entry, the allocation and its header. Too little hides memory, too much refuses small segments sooner.
 const PIECE_COST: usize = 96;
 
-/// Memory that is granted whatever the window is, so that a few small pieces always fit.
+/// Memory that is granted whatever the window is, so that a few small pieces always fit: ten full segments. It is what one idle
+/// subflow may cost.
 const FLOOR: usize = 16 * 1024;
 
 /// Pieces that are held at most: a window of 8 MB in segments of 536 bytes needs 15,650. It bounds the work that one
 /// more piece makes among its neighbours.
 const MOST_PIECES: usize = 16 * 1024;
 
-/// Arrivals that are remembered for the reports of most recent runs; some of them fall into one run.
+/// Arrivals that are remembered for the reports of most recent runs (RFC 2018 section 4): twice the four blocks of an option, since
+/// some of them fall into one run.
 const LATEST: usize = 8;
 
 /// Memory for out-of-order payload that goes with a receive window: as much again for what small pieces cost.

@@ -3,7 +3,7 @@
 use crate::time::{Duration, Instant};
 use crate::timer::Timer;
 
-/// The longest wait between probes.
+/// The longest wait between probes: as the least bound of RFC 6298 section 2.5, by which RFC 9293 section 3.8.6.1 backs off.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest: RFC 9293 section 3.8.6.2.1 overrides silly-window avoidance after 0.1 to 1 second.
 const SHORTEST: Duration = Duration::from_millis(200);

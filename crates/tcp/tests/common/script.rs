@@ -318,7 +318,7 @@ impl Script {
     pub fn settle(&mut self) {
         loop {
             self.drain();
-            if !self.m.has_outstanding() {
+            if !self.m.awaits_ack() {
                 return;
             }
             let next = self.m.rcv_nxt().since(IRS);

@@ -182,7 +182,7 @@ impl Conn {
             }
             sf.liveness.receiver_probe.look_at = None;
             // Data in flight shows by itself whether the path works.
-            if sf.is_stale() || !sf.carries_data() || sf.tcp.has_outstanding() {
+            if sf.is_stale() || !sf.carries_data() || sf.tcp.awaits_ack() {
                 self.subflows.watch.paused = true;
                 continue;
             }

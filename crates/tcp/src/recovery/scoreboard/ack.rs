@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// The most blocks that fit an option (RFC 2018 section 3).
 const MOST_BLOCKS: usize = 4;
-/// A duplicate report may lie this far behind the left edge: no window is larger.
+/// A duplicate report may lie this far behind the left edge: no window is larger (RFC 7323 section 2.3).
 const LARGEST_WINDOW: u32 = 1 << 30;
 
 /// Collects over the entries that one acknowledgement delivers.

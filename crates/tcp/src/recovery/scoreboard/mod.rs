@@ -17,9 +17,10 @@ mod mark;
 #[cfg(test)]
 mod tests;
 
-/// New data sent at one instant joins one entry up to this size.
+/// New data sent at one instant joins one entry up to this size: a segmentation-offload transmission.
 const LARGEST_ENTRY: u32 = 64 * 1024;
-/// Selective acknowledgements may cut the flight into this many entries, and one for every half segment more.
+/// Selective acknowledgements may cut the flight into this many entries, and one for every half segment more. A trade: more
+/// entries record an odd peer's blocks exactly, and cost memory and search for a hostile one.
 const FREE_CUTS: usize = 64;
 
 /// What is known of an entry.

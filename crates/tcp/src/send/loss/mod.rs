@@ -13,13 +13,15 @@
 //! | [`Pmtu`] | how large a segment may be | RFC 8899 |
 //! | [`Congestion`], [`EcnEcho`], [`Pacer`] | how much may leave, and how fast | RFC 5681, RFC 3168, RFC 9406 |
 //! | [`Round`] | what the last round trips carried | measured for the above, and for the scheduler |
-//! | [`Capping`] | the window of a path with excessive queues | Multipath TCP alone: NSDI 2012 section 4.2 |
+//! | [`Capping`] | the window of a path with excessive queues | NSDI 2012 section 4.2, mechanism 4 |
 //!
-//! Each file beside this one is one part, or one event: [`ack`], [`timeout`], [`path`].
+//! Each file beside this one is one part, or one event: [`ack`], [`timeout`], [`path`]. Multipath TCP alone needs [`capping`] and
+//! [`multipath`].
 
 mod ack;
 mod capping;
 mod detect;
+mod multipath;
 mod newreno;
 mod path;
 mod round;
@@ -362,29 +364,6 @@ impl LossRecovery {
     /// Changes the algorithm of congestion avoidance and keeps the window.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
         self.cc.set_algorithm(algorithm);
-    }
-
-    /// The window as a rate for other paths: during fast recovery, what it will be after it.
-    pub(crate) fn lasting_cwnd(&self) -> u32 {
-        match self.phase {
-            Phase::Recovery { .. } => self.cc.ssthresh(),
-            _ => self.cc.cwnd(),
-        }
-    }
-
-    /// Halves window and threshold because this path holds up others. A recovery under way has done as much.
-    pub(crate) fn penalise(&mut self) -> bool {
-        let open = self.phase == Phase::Open;
-        if open {
-            self.end_episode();
-            self.cc.penalise();
-        }
-        open
-    }
-
-    /// Undoes penalties.
-    pub(crate) fn undo_penalties(&mut self) {
-        self.cc.undo_penalties();
     }
 
     /// When the oldest segment in flight was last sent.

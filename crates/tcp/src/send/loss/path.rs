@@ -1,11 +1,10 @@
-//! What is learnt about the path from elsewhere than acknowledgements: sizes reported by routers and the interface, another path that
-//! carries the data, a pause.
+//! What is learnt about the path from elsewhere than acknowledgements: sizes reported by routers and the interface, a pause.
 
 use manypath_wire::seq::SeqNum;
 
 use super::LossRecovery;
 use crate::recovery::pmtu::Report;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// The caller's options take up to this much of a full segment's payload: all option space (RFC 9293 section 3.1).
 pub(super) const CALLERS_OPTIONS: u32 = 40;
@@ -56,20 +55,5 @@ impl LossRecovery {
         if self.rto_timer.is_set() {
             self.rto_timer.set(now + self.rto());
         }
-    }
-
-    /// Bounds the back-off of the retransmission timer while another path carries the data, or no longer.
-    pub(crate) fn set_rto_ceiling(&mut self, now: Instant, ceiling: Option<Duration>) {
-        let runs = self.rto_timer.is_set();
-        if runs && ceiling.is_none() {
-            self.timing.lift_ceiling();
-        } else if self.timing.set_ceiling(ceiling) && runs {
-            self.rto_timer.set_at_latest(now + self.rto());
-        }
-    }
-
-    /// Something else than an acknowledgement measured a round trip. It counts if nothing else has.
-    pub(crate) fn first_measured(&mut self, now: Instant, rtt: Duration) {
-        self.timing.first_measured(now, rtt);
     }
 }

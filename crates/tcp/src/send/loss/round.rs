@@ -4,10 +4,12 @@ use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
-/// For at least so long, and at most twice, a path is held to carry what it once did.
+/// A path is held to carry what it once did for at least so long, and at most twice. A trade: a path whose sender is held back by
+/// something else (the window of the connection, a pause) must not be forgotten meanwhile, and one that became slow must be.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Over so long the rate of a path is averaged that loses packets: its window goes up and down.
+/// The rate of a path that loses packets is averaged over so long, because its window goes up and down. A trade: a shorter time
+/// takes the top of the saw for the rate, a longer one notices late what changed.
 const AVERAGED: Duration = Duration::from_secs(1);
 
 /// Counts over one round trip, and what the one before came to.

@@ -838,7 +838,7 @@ proptest! {
     /// Whatever the path drops, delays or marks, everything arrives, the deadlines lie ahead, and the window is kept.
     #[test]
     fn every_transfer_ends(
-        segments in 1u32..150, fates in prop::collection::vec(0u8..12, 1..300), sack: bool, stamps: bool, law in 0u8..3,
+        segments in 1u32..150, fates in prop::collection::vec(0u8..12, 1..300), sack: bool, stamps: bool, which in 0u8..3,
         tail in 0u32..MSS,
     ) {
         let mut world = World::new(segments * MSS + tail, move |n, _| {
@@ -850,7 +850,7 @@ proptest! {
                 _ => Fate::Pass,
             }
         });
-        let algorithm = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Lia][law as usize];
+        let algorithm = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Lia][which as usize];
         world.sack = sack;
         world.stamps = stamps;
         world.sender = LossRecovery::new(ISN, &setup(algorithm, sack));

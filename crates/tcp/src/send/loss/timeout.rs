@@ -47,29 +47,8 @@ impl LossRecovery {
         self.resend_all(now, repeated);
     }
 
-    /// A path on which timers expired may work again: what is outstanding is resent at once, as when the timer expires, but
-    /// without backing off further. True if something is sent for it.
-    pub(crate) fn on_path_hint(&mut self, now: Instant) -> bool {
-        let silent = self.timing.backoffs() > 0 && !self.flight.is_empty();
-        if silent {
-            self.rto_timer.set(now + self.rto());
-            self.resend_all(now, true);
-        }
-        silent
-    }
-
-    /// As [`on_path_hint`](Self::on_path_hint), although no timer may have expired yet.
-    pub(crate) fn on_path_restored(&mut self, now: Instant) -> bool {
-        let waits = !self.flight.is_empty();
-        if waits {
-            self.rto_timer.set(now + self.rto());
-            self.resend_all(now, self.timing.backoffs() > 0);
-        }
-        waits
-    }
-
     /// All that the timer's expiry means but its own length.
-    fn resend_all(&mut self, now: Instant, repeated: bool) {
+    pub(super) fn resend_all(&mut self, now: Instant, repeated: bool) {
         let Some(head) = self.flight.head().copied() else {
             return;
         };

@@ -12,15 +12,15 @@ use crate::time::Duration;
 const TERM_BITS: u32 = 16;
 /// Bits of fraction of the result.
 const FRACTION_BITS: u32 = 16;
-/// More paths than this do not change the result's width.
+/// Paths that are counted at most, so that the sum's width is known. Far more than the subflows of a connection.
 const MOST_PATHS: usize = 64;
 
-/// The law of one subflow. What couples it to the others comes with each acknowledgement.
+/// The algorithm on one subflow. What couples it to the others comes with each acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Lia;
 
 impl Lia {
-    /// The law has no memory.
+    /// The algorithm has no memory.
     pub fn new() -> Lia {
         Lia
     }

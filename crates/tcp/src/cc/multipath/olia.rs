@@ -17,7 +17,7 @@ use super::coupled::{self, Rates};
 use super::{GroupView, PathSample, Window};
 use crate::time::Duration;
 
-/// The law of one subflow: what it carried between losses.
+/// The algorithm on one subflow: what it carried between losses.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Olia {
     /// Bytes delivered between the last two losses.

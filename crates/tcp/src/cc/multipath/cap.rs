@@ -5,7 +5,8 @@
 
 use crate::time::Duration;
 
-/// Segments below which no window is capped: fewer could not tell a loss from a reordering.
+/// Segments below which no window is capped: the first may be lost and three duplicate acknowledgements still come (RFC 5681
+/// section 3.2).
 const LEAST_SEGMENTS: u32 = 4;
 
 /// The window, in bytes, that a path may keep whose smoothed round trip is `srtt` and whose round trip without queues is

@@ -10,7 +10,7 @@ use super::coupled::{self, Rates, Ratio};
 use super::{GroupView, PathSample, Window};
 use crate::time::Duration;
 
-/// The law of one subflow.
+/// The algorithm on one subflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balia {
     /// Alpha at the last acknowledgement: a loss is judged by it.

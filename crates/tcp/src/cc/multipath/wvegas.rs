@@ -15,18 +15,19 @@ use super::coupled::{Rates, Ratio};
 use super::{AckSample, GroupView, PathSample, Window};
 use crate::time::Duration;
 
-/// Segments that a connection wants in queues (`total_alpha`).
+/// Segments that a connection wants in queues (`total_alpha` of the draft; 10 in the authors' `mptcp_wvegas.c`).
 const TOTAL_ALPHA: u64 = 10;
-/// Segments that each path wants at least.
+/// Segments that each path wants at least (`initial_alpha` of `mptcp_wvegas.c`).
 const LEAST_ALPHA: u64 = 2;
-/// Segments in queues that end slow start (`gamma`).
+/// Segments in queues that end slow start (`gamma` of `mptcp_wvegas.c`).
 const GAMMA: u64 = 1;
-/// Round-trip samples without which a round says nothing.
+/// Round-trip samples without which a round says nothing: one delayed acknowledgement would be half of two (as Linux's
+/// `tcp_vegas.c`).
 const LEAST_SAMPLES: u64 = 3;
-/// Fraction of the segments counted in queues.
+/// Fraction of the segments counted in queues; arithmetic, not a choice.
 const PARTS: u64 = 1 << 10;
 
-/// The law of one subflow.
+/// The algorithm on one subflow.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct WVegas {
     /// The round ends when this many bytes are acknowledged in total.
@@ -204,7 +205,7 @@ mod tests {
 
     /// One whole round: the window's acknowledgements, two segments each, all with the same round trip.
     fn round(
-        law: &mut WVegas,
+        vegas: &mut WVegas,
         window: &mut Window,
         total: &mut u64,
         rtt: u64,
@@ -231,7 +232,7 @@ mod tests {
                 rate_app_limited: false,
                 lost: 0,
             };
-            law.on_ack(window, &ack, true, group);
+            vegas.on_ack(window, &ack, true, group);
         }
         *total = end;
     }
@@ -272,11 +273,11 @@ mod tests {
     fn the_window_moves_by_a_segment_a_round_towards_alpha() {
         // Alone it wants ten segments in queues. Of 41, at 125 ms 8.2 wait, at 132 ms 9.9, at 133 ms 10.2, at 150 ms 13.7.
         for (rtt, change) in [(100, 1), (125, 1), (132, 1), (133, -1), (150, -1)] {
-            let (mut law, mut window, mut total) = (WVegas::new(), avoiding(40), 0);
-            round(&mut law, &mut window, &mut total, rtt, &GroupView::ALONE);
+            let (mut vegas, mut window, mut total) = (WVegas::new(), avoiding(40), 0);
+            round(&mut vegas, &mut window, &mut total, rtt, &GroupView::ALONE);
             // The first acknowledgement of a connection ends a round of nothing.
             let begun = window.cwnd();
-            round(&mut law, &mut window, &mut total, rtt, &GroupView::ALONE);
+            round(&mut vegas, &mut window, &mut total, rtt, &GroupView::ALONE);
             let step = i64::from(window.cwnd()) - i64::from(begun);
             assert_eq!((begun, step), (41_000, change * i64::from(MSS)), "{rtt} ms");
         }
@@ -284,29 +285,29 @@ mod tests {
 
     #[test]
     fn queues_twice_as_long_as_needed_are_drained() {
-        let mut law = WVegas {
+        let mut vegas = WVegas {
             base: ms(100),
             ..WVegas::default()
         };
         let mut window = avoiding(40);
-        law.drain(&mut window, ms(110));
-        law.drain(&mut window, ms(119));
-        assert_eq!((window.cwnd(), law.queue_delay), (40_000, Some(ms(10))));
+        vegas.drain(&mut window, ms(110));
+        vegas.drain(&mut window, ms(119));
+        assert_eq!((window.cwnd(), vegas.queue_delay), (40_000, Some(ms(10))));
         // 40 segments * 100 / (2 * 120).
-        law.drain(&mut window, ms(120));
-        assert_eq!((window.cwnd(), law.queue_delay), (16_666, None));
+        vegas.drain(&mut window, ms(120));
+        assert_eq!((window.cwnd(), vegas.queue_delay), (16_666, None));
     }
 
     #[test]
     fn slow_start_ends_with_a_segment_of_queue() {
-        let (mut law, mut window, mut total) = (WVegas::new(), Window::new(MSS, 10), 0);
+        let (mut vegas, mut window, mut total) = (WVegas::new(), Window::new(MSS, 10), 0);
         for _ in 0..3 {
-            round(&mut law, &mut window, &mut total, 100, &GroupView::ALONE);
+            round(&mut vegas, &mut window, &mut total, 100, &GroupView::ALONE);
         }
         assert!(window.in_slow_start() && window.cwnd() >= 60_000);
         let before = window.cwnd();
         for _ in 0..2 {
-            round(&mut law, &mut window, &mut total, 150, &GroupView::ALONE);
+            round(&mut vegas, &mut window, &mut total, 150, &GroupView::ALONE);
         }
         assert!(!window.in_slow_start() && window.cwnd() < before * 2);
     }

@@ -1,11 +1,11 @@
-//! The state that is particular to an algorithm, and what differs between them.
+//! What differs between the algorithms: the state of each, and how it grows and reduces the window.
 
 use super::{AckSample, Algorithm, Balia, Bbr, Cubic, GroupView, Lia, Olia, Reno, WVegas, Window};
 use crate::time::Instant;
 
 /// One of the algorithms with what it remembers.
 #[derive(Clone, Debug)]
-pub(super) enum Law {
+pub(super) enum AlgorithmState {
     Reno(Reno),
     Cubic(Cubic),
     Lia(Lia),
@@ -15,7 +15,7 @@ pub(super) enum Law {
     Bbr(Bbr),
 }
 
-impl Law {
+impl AlgorithmState {
     pub(super) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Reno => Self::Reno(Reno::new()),
@@ -69,7 +69,7 @@ impl Law {
         }
     }
 
-    /// The laws that do without the common slow start take the whole acknowledgement. True if so.
+    /// The algorithms that do without the common slow start take the whole acknowledgement. True if so.
     pub(super) fn takes_over(
         &mut self,
         window: &mut Window,
@@ -136,11 +136,11 @@ impl Law {
         }
     }
 
-    /// Something else than a loss halves the window, which was `cwnd`. A curve begins anew there; what the coupled laws know of
+    /// Something else than a loss halves the window, which was `cwnd`. A curve begins anew there; what the coupled algorithms know of
     /// losses stays as it is.
     pub(super) fn penalised(&mut self, cwnd: u32) {
         if let Self::Cubic(cubic) = self {
-            // How far the window falls is not the law's choice.
+            // How far the window falls is not the algorithm's choice.
             let _ = cubic.reduce(cwnd, cwnd);
         }
     }

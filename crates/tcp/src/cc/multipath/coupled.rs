@@ -1,8 +1,8 @@
-//! What the coupled laws have in common: rates of the paths of a connection, relative to one's own.
+//! What the coupled algorithms have in common: rates of the paths of a connection, relative to one's own.
 
 use super::{GroupView, PathSample};
 
-/// Bits of fraction of a [`Ratio`].
+/// Bits of fraction of a [`Ratio`]: one part in a million, and the square of the largest ratio fits 128 bits.
 const BITS: u32 = 20;
 /// No ratio is taken for more than this: what it multiplies or divides is then nothing.
 const LARGEST: u128 = 1 << 44;
@@ -86,7 +86,7 @@ pub(super) fn over_square(value: u128, ratio: Ratio) -> u128 {
     (value << (2 * BITS)) / (ratio.raw() * ratio.raw())
 }
 
-/// Paths for the tests of the laws.
+/// Paths for the tests of the algorithms.
 #[cfg(test)]
 pub(super) fn path(cwnd: u32, rtt_ms: u64) -> PathSample {
     PathSample {
