@@ -126,7 +126,12 @@ impl Duration {
     /// `self * num / den` without overflow in between; a `den` of zero counts as one.
     #[must_use]
     pub fn ratio(self, num: u64, den: u64) -> Duration {
-        let scaled = u128::from(self.0) * u128::from(num) / u128::from(den.max(1));
+        let den = den.max(1);
+        // Nearly every product fits in 64 bits, where the division costs a fraction of the 128-bit one.
+        if let Some(product) = self.0.checked_mul(num) {
+            return Duration(product / den);
+        }
+        let scaled = u128::from(self.0) * u128::from(num) / u128::from(den);
         Duration(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 

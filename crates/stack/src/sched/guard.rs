@@ -46,19 +46,25 @@ pub(super) fn grows(path: &PathView) -> bool {
 }
 
 /// Bytes that `path` can carry within `span` while the window lets at most `window` be under way. Pure.
+#[inline]
 pub(super) fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
     let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
         return 0;
     };
+    // The usual case: several times for each segment.
+    if path.capacity > 0 && !grows(path) {
+        return Rate::from_bytes_per_sec(path.capacity).bytes_in(span);
+    }
+    carries_by_window(path, span, window, round_trip)
+}
+
+/// The same, where the congestion window is all that is known of it, or may double.
+fn carries_by_window(path: &PathView, span: Duration, window: u64, round_trip: u64) -> u64 {
     // A box may leave less of the window on one path than on the others.
     let window = window.min(u64::from(path.window));
     let mut flight = u64::from(path.cwnd).min(window);
     if !grows(path) {
-        let rate = match path.capacity {
-            0 => Rate::per(flight, Duration::from_nanos(round_trip)),
-            known => Rate::from_bytes_per_sec(known),
-        };
-        return rate.bytes_in(span);
+        return Rate::per(flight, Duration::from_nanos(round_trip)).bytes_in(span);
     }
     let mut left = span.as_nanos();
     let mut sum = 0_u64;
@@ -105,11 +111,11 @@ fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
 /// The subflows that take part: those that fit, without those that bring less than a narrow window risks for them. A loss on
 /// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
 /// each must carry its part, up to an eighth with none to spare. What a path brings that still grows, or that only a penalty
-/// keeps from growing, says nothing about that: held back, it would never show it. Pure.
-fn members(paths: &[PathView], window: u64) -> SubflowSet {
+/// keeps from growing, says nothing about that: held back, it would never show it. `all_fit` says that they do. Pure.
+fn members(paths: &[PathView], window: u64, all_fit: bool) -> SubflowSet {
     let (mut fitting, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
     for path in paths.iter().filter(|path| in_play(path)) {
-        if fits(path, paths, window) {
+        if all_fit || fits(path, paths, window) {
             fitting.insert(path.subflow);
             longest = longest.max(path.least);
         }
@@ -174,32 +180,36 @@ fn holds_up(
     others.saturating_add(own).saturating_mul(2) > window && others.saturating_mul(RISK) >= own
 }
 
-/// Those of `paths` that have enough in flight for what fits into the window. Pure.
+/// Those of `paths` with room that have enough in flight for what fits into the window. One without room has none to lose, and most
+/// have none: what follows is asked for each segment. Pure.
 fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
-    if is_ample(paths, window) {
-        return SubflowSet::EMPTY;
-    }
     let mut late = SubflowSet::EMPTY;
+    if is_ample(paths, window) {
+        return late;
+    }
     let in_play = || paths.iter().filter(|path| in_play(path));
-    for path in in_play().filter(|path| is_on_trial(path, paths, window)) {
+    let asked = || in_play().filter(|path| path.can_send > 0);
+    for path in asked().filter(|path| is_on_trial(path, paths, window)) {
         late.insert(path.subflow);
     }
     let slowest = in_play().map(|path| path.delivery.max(path.least)).max();
     let slowest = slowest.unwrap_or(Duration::ZERO);
-    let all = |path: &PathView| self::in_play(path);
-    if together(paths, slowest, window, all).saturating_mul(2) <= window {
+    let all = together(paths, slowest, window, self::in_play);
+    if all.saturating_mul(2) <= window {
         return late;
     }
-    let members = members(paths, window);
+    // What they carry until the slowest delivers is no less than what the quicker ones carry until any of them does.
+    let members = members(paths, window, all <= window);
     let takes_part = |path: &PathView| members.contains(path.subflow);
     // What takes no whole segment at a time has its acknowledgements late.
-    let whole = |path: &PathView| path.window >= path.mss;
-    let soonest = in_play().filter(|path| takes_part(path) && whole(path));
-    let soonest = soonest.min_by_key(|path| (path.delivery, path.subflow));
-    let soonest = soonest.map(|path| path.subflow);
-    for path in in_play() {
-        let may_wait = Some(path.subflow) != soonest && is_queued(path);
-        if !takes_part(path) || may_wait && holds_up(path, paths, window, takes_part) {
+    let soonest = || {
+        let whole = in_play().filter(|path| takes_part(path) && path.window >= path.mss);
+        let soonest = whole.min_by_key(|path| (path.delivery, path.subflow));
+        soonest.map(|path| path.subflow)
+    };
+    for path in asked() {
+        let may_wait = || is_queued(path) && Some(path.subflow) != soonest();
+        if !takes_part(path) || may_wait() && holds_up(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
     }
