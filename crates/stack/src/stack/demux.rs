@@ -4,6 +4,7 @@
 //! secret of the stack, so that a peer cannot choose ports that collide; no table is ever iterated, so the order of a
 //! hash never shows.
 
+use core::hash::{Hash, Hasher};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use manypath_wire::ids::{FourTuple, Token};
@@ -23,7 +24,7 @@ pub(crate) struct Target {
 }
 
 /// A four-tuple boiled down to what identifies it: no flow label, no scope.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TupleKey {
     local: IpAddr,
     remote: IpAddr,
@@ -38,11 +39,42 @@ impl TupleKey {
             ports: u32::from(tuple.local.port()) << 16 | u32::from(tuple.remote.port()),
         }
     }
+
+    /// Its place among the subflows that were found last.
+    fn place(&self) -> usize {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => u64::from(v4.to_bits()),
+            IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
+        };
+        let mixed = bits(self.local).rotate_left(32) ^ bits(self.remote) ^ u64::from(self.ports);
+        // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, section 6.4): the upper bits depend on all.
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize % RECENT
+    }
 }
+
+/// Two words for IPv4. The derived hash writes tags and lengths as well.
+impl Hash for TupleKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match (self.local, self.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+            }
+            (local, remote) => [local, remote].hash(state),
+        }
+        state.write_u64(u64::from(self.ports));
+    }
+}
+
+/// Places for subflows that were found last.
+const RECENT: usize = 8;
 
 /// The tables of one stack.
 pub(crate) struct Demux {
     tuples: Table<TupleKey, Target>,
+    /// Subflows that were found last, each in the place that its addresses and ports give: most packets are of few subflows, and the
+    /// keyed hash costs more than everything else about finding them. A peer that chooses its ports to meet others here costs them the
+    /// hash, as if this were not there.
+    recent: [Option<(TupleKey, Target)>; RECENT],
     tokens: Table<Token, u32>,
     listeners: Table<(IpAddr, u16), u32>,
 }
@@ -52,6 +84,7 @@ impl Demux {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         Self {
             tuples: Table::new(rng),
+            recent: [None; RECENT],
             tokens: Table::new(rng),
             listeners: Table::new(rng),
         }
@@ -62,6 +95,18 @@ impl Demux {
         self.tuples.get(&TupleKey::of(tuple)).copied()
     }
 
+    /// The same for a packet, whose like will follow.
+    pub(crate) fn packet_for(&mut self, tuple: &FourTuple) -> Option<Target> {
+        let key = TupleKey::of(tuple);
+        let recent = &mut self.recent[key.place()];
+        if let Some((_, target)) = recent.filter(|(known, _)| *known == key) {
+            return Some(target);
+        }
+        let target = self.tuples.get(&key).copied()?;
+        *recent = Some((key, target));
+        Some(target)
+    }
+
     /// Enters a subflow; refused if the four-tuple has an owner.
     pub(crate) fn add_subflow(&mut self, tuple: &FourTuple, target: Target) -> Result<(), Taken> {
         self.tuples.insert(TupleKey::of(tuple), target)
@@ -69,7 +114,12 @@ impl Demux {
 
     /// Forgets a subflow, if it is this one that has the four-tuple.
     pub(crate) fn remove_subflow(&mut self, tuple: &FourTuple, target: Target) -> bool {
-        self.tuples.remove_if(&TupleKey::of(tuple), &target)
+        let key = TupleKey::of(tuple);
+        let removed = self.tuples.remove_if(&key, &target);
+        if removed {
+            self.recent[key.place()] = None;
+        }
+        removed
     }
 
     /// Bytes of memory held.
@@ -128,6 +178,9 @@ impl Demux {
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn demux() -> Demux {
@@ -149,6 +202,30 @@ mod tests {
         Target {
             conn,
             subflow: SubflowId(subflow),
+        }
+    }
+
+    #[test]
+    fn a_removed_subflow_is_not_found_among_the_recent_ones() {
+        let mut demux = demux();
+        let known: Vec<FourTuple> = (1000..1100)
+            .map(|port| tuple("10.0.0.1:80", &format!("10.0.0.2:{port}")))
+            .collect();
+        // More than there are recent ones: each stands in another's place.
+        for round in 0..3 {
+            for (n, tuple) in known.iter().enumerate() {
+                let target = target(n as u32, round);
+                assert_eq!(demux.packet_for(tuple), None);
+                assert_eq!(demux.add_subflow(tuple, target), Ok(()));
+                assert_eq!(demux.packet_for(tuple), Some(target));
+            }
+            for (n, tuple) in known.iter().enumerate() {
+                let target = target(n as u32, round);
+                assert_eq!(demux.packet_for(tuple), Some(target));
+                assert_eq!(demux.packet_for(tuple), Some(target));
+                assert!(demux.remove_subflow(tuple, target));
+                assert_eq!(demux.packet_for(tuple), None);
+            }
         }
     }
 

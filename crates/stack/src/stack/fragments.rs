@@ -281,6 +281,10 @@ impl Fragments {
 
     /// When [`pop_expired`](Self::pop_expired) has something.
     pub(super) fn deadline(&self) -> Option<Instant> {
+        // Asked for after each batch of packets, of which few are fragments.
+        if self.packets.is_empty() {
+            return None;
+        }
         self.oldest().map(|(_, began)| began + PATIENCE)
     }
 

@@ -155,7 +155,7 @@ impl Stack {
     fn take_segment(&mut self, came_by: IfaceId, seg: &Segment<'_>) {
         self.counters.option_mptcp_malformed += u64::from(seg.options.ignored);
         // rfc8684:J18
-        if let Some(target) = self.demux.subflow(&seg.tuple) {
+        if let Some(target) = self.demux.packet_for(&seg.tuple) {
             if !seg.payload.is_empty() && self.hogs(target.conn) {
                 self.counters.drop_memory += 1;
                 return;

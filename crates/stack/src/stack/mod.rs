@@ -32,6 +32,7 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::timer::Soonest;
 use manypath_wire::ids::FourTuple;
 
 use crate::api::{ConnOptions, Event, EventKind, Path};
@@ -499,9 +500,11 @@ impl Stack {
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn poll_deadline(&mut self) -> Option<Instant> {
         self.assess();
-        let tables = [self.time_wait.deadline(), self.fragments.deadline()];
-        let all = self.wheel.earliest().into_iter();
-        all.chain(tables.into_iter().flatten()).min()
+        let mut soonest = Soonest::default();
+        soonest.consider(self.wheel.earliest());
+        soonest.consider(self.time_wait.deadline());
+        soonest.consider(self.fragments.deadline());
+        soonest.get()
     }
 
     /// The next thing to tell.
