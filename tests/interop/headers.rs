@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manypath_lab::netns::NetNs;
+use manypath_testkit::{header, packet};
 use manypath_tests::net::{Family, Net, Own, shell};
 use manypath_tests::pair::{Plan, Role, Route, Way};
 use manypath_tests::peer::{self, Speaks};
@@ -12,12 +13,9 @@ use manypath_tests::program::Program;
 use manypath_tests::routed::Routed;
 use manypath_tests::transfer::{finish, send};
 use manypath_tests::until::wait_until;
-use manypath_wire::checksum::Sum;
-use manypath_wire::emit::{self, Checksum, Outgoing};
 use manypath_wire::ids::FourTuple;
-use manypath_wire::ip::Ecn;
 use manypath_wire::seq::SeqNum;
-use manypath_wire::tcp::header::{Flags, Header};
+use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::Fitted;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -132,28 +130,9 @@ impl Raw {
         self.port += 1;
         let local = SocketAddr::new(kernel6().into(), self.port);
         let tuple = FourTuple::new(local, SocketAddr::new(self.to.into(), PORT));
-        let out = Outgoing {
-            tuple,
-            ecn: Ecn::NotEct,
-            hop_limit: 64,
-            header: Header {
-                src_port: self.port,
-                dst_port: PORT,
-                seq: SeqNum::new(7),
-                ack: SeqNum::new(0),
-                flags: Flags::SYN,
-                window: 500,
-                urgent: 0,
-            },
-            options: &Fitted::EMPTY,
-        };
-        let mut packet = vec![0; emit::header_len(&tuple, &Fitted::EMPTY)];
-        emit::headers(&mut packet, &out, 0).expect("it has the room");
+        let header = header(Flags::SYN, SeqNum::new(7), SeqNum::new(0), 500);
         // Data, so that it can be cut; a SYN may have some.
-        packet.extend([0; 24]);
-        let length = &mut packet[4..6];
-        length.copy_from_slice(&44u16.to_be_bytes());
-        emit::finish(&mut packet, Sum::ZERO, Checksum::Full).expect("it has the room");
+        let packet = packet(&tuple, header, &Fitted::EMPTY, &[0; 24]);
         (self.port, packet)
     }
 

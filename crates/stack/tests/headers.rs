@@ -6,14 +6,14 @@ use manypath_stack::{
     ConnOptions, IfaceId, ListenOptions, Path, PathEvent, RxMeta, Stack, StackConfig,
 };
 use manypath_tcp::time::Instant;
-use manypath_testkit::{Wire, path};
+use manypath_testkit::{Wire, header, packet, path};
 use manypath_wire::checksum::Sum;
-use manypath_wire::emit::{self, Checksum, Outgoing};
+use manypath_wire::emit;
 use manypath_wire::ids::{FourTuple, Mss};
-use manypath_wire::ip::{self, Ecn, icmp};
+use manypath_wire::ip::{self, icmp};
 use manypath_wire::segment::{Segment, Verify};
 use manypath_wire::seq::SeqNum;
-use manypath_wire::tcp::header::{Flags, Header};
+use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::{Wanted, fit};
 use manypath_wire::tcp::options::Options;
 
@@ -94,24 +94,8 @@ fn syn(v6: bool) -> (Vec<u8>, Vec<u8>) {
         },
         40,
     );
-    let out = Outgoing {
-        tuple,
-        ecn: Ecn::NotEct,
-        hop_limit: 64,
-        header: Header {
-            src_port: tuple.local.port(),
-            dst_port: tuple.remote.port(),
-            seq: SeqNum::new(7),
-            ack: SeqNum::new(0),
-            flags: Flags::SYN,
-            window: 500,
-            urgent: 0,
-        },
-        options: &fitted,
-    };
-    let mut bytes = vec![0; emit::header_len(&tuple, &fitted)];
-    emit::headers(&mut bytes, &out, 0).expect("it has the room");
-    emit::finish(&mut bytes, Sum::ZERO, Checksum::Full).expect("it has the room");
+    let header = header(Flags::SYN, SeqNum::new(7), SeqNum::new(0), 500);
+    let mut bytes = packet(&tuple, header, &fitted, &[]);
     let segment = bytes.split_off(emit::ip_header_len(&tuple));
     (bytes, segment)
 }

@@ -1,6 +1,7 @@
 //! What tests and fuzz targets share to drive stacks by hand: a wire that keeps what a stack sends, two stacks joined back to
-//! back, and the addresses that they have. Networks with rates, delays and middleboxes are the simulator's (`manypath-sim`).
+//! back, the addresses that they have, and packets written by hand. Networks with rates, delays and middleboxes are the simulator's (`manypath-sim`).
 
+mod packet;
 mod pair;
 mod wire;
 
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 use manypath_stack::{IfaceId, Offload, Path, Stack};
 use manypath_tcp::time::Instant;
 
+pub use packet::{header, packet, packet_patched};
 pub use pair::{Fate, Network, Pair};
 pub use wire::Wire;
 

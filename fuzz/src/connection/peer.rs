@@ -7,15 +7,13 @@ use manypath_stack::crypto::mac::{JoinMac, Keys};
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{ConnOptions, ConnectOptions, ListenOptions, Stack};
 use manypath_tcp::time::Instant;
-use manypath_testkit::addr;
+use manypath_testkit::{addr, header, packet};
 use manypath_wire::checksum::Sum;
 use manypath_wire::dsn::Dsn;
-use manypath_wire::emit::{self, Checksum, Outgoing};
 use manypath_wire::ids::{AddrId, FourTuple, Key, Mss, Nonce, Token};
-use manypath_wire::ip::Ecn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::{SeqNum, Ssn};
-use manypath_wire::tcp::header::{Flags, Header};
+use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::{Fitted, Prefer, Wanted, fit};
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, DataAck, Dss, Join, MptcpOption};
 use manypath_wire::tcp::options::Options;
@@ -379,28 +377,9 @@ impl Peer {
         payload: &[u8],
     ) -> Vec<u8> {
         let tuple = self.flows[at].tuple.reversed();
-        let fitted = fitting(options);
-        let header = Header {
-            src_port: 0,
-            dst_port: 0,
-            seq,
-            ack: if flags.ack() { ack } else { SeqNum::new(0) },
-            flags,
-            window,
-            urgent: 0,
-        };
-        let out = Outgoing {
-            tuple,
-            ecn: Ecn::NotEct,
-            hop_limit: 64,
-            header,
-            options: &fitted,
-        };
-        let mut bytes = vec![0; emit::header_len(&tuple, &fitted)];
-        bytes.extend_from_slice(payload);
-        emit::headers(&mut bytes, &out, payload.len()).expect("there is room");
-        emit::finish(&mut bytes, Sum::of(payload), Checksum::Full).expect("there is room");
-        bytes
+        let ack = if flags.ack() { ack } else { SeqNum::new(0) };
+        let header = header(flags, seq, ack, window);
+        packet(&tuple, header, &fitting(options), payload)
     }
 }
 

@@ -1,12 +1,10 @@
 //! Segments as values: what the stack sent, and what the peer shall send.
 
-use manypath_wire::checksum::Sum;
-use manypath_wire::emit::{self, Checksum, Outgoing};
+use manypath_testkit::{header, packet_patched};
 use manypath_wire::ids::{FourTuple, Mss};
-use manypath_wire::ip::Ecn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
-use manypath_wire::tcp::header::{Flags, Header};
+use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::layout::{Wanted, fit};
 use manypath_wire::tcp::mptcp::{Capable, Dss, Join, Mapping, MptcpOption, ResetReason};
 use manypath_wire::tcp::options::Options;
@@ -220,35 +218,16 @@ impl Pkt {
         let fitted = fit(&wanted, 40);
         assert!(fitted.left_out().is_empty(), "the script's options fit");
         let tuple = flow.tuple.reversed();
-        let acks = self.flags.ack();
-        let header = Header {
-            src_port: 0,
-            dst_port: 0,
-            seq: self.seq.unwrap_or(flow.nxt),
-            ack: if acks {
-                self.ack.unwrap_or(flow.rcv)
-            } else {
-                SeqNum::new(0)
-            },
-            flags: self.flags,
-            window: self.window.unwrap_or(flow.window),
-            urgent: 0,
+        let ack = match self.flags.ack() {
+            true => self.ack.unwrap_or(flow.rcv),
+            false => SeqNum::new(0),
         };
-        let out = Outgoing {
-            tuple,
-            ecn: Ecn::NotEct,
-            hop_limit: 64,
-            header,
-            options: &fitted,
-        };
-        let header_len = emit::header_len(&tuple, &fitted);
-        let mut bytes = vec![0; header_len];
-        bytes.extend_from_slice(&self.payload);
-        emit::headers(&mut bytes, &out, self.payload.len()).expect("there is room");
-        if let Some(patch) = self.patch {
-            patch(&mut bytes[TCP_AT..header_len]);
-        }
-        emit::finish(&mut bytes, Sum::of(&self.payload), Checksum::Full).expect("there is room");
-        bytes
+        let (seq, window) = (
+            self.seq.unwrap_or(flow.nxt),
+            self.window.unwrap_or(flow.window),
+        );
+        let header = header(self.flags, seq, ack, window);
+        let patch = self.patch.unwrap_or(|_| {});
+        packet_patched(&tuple, header, &fitted, &self.payload, patch)
     }
 }
