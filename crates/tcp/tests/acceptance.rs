@@ -176,7 +176,7 @@ fn the_echo_is_that_of_the_segment_whose_acknowledgement_is_owed() {
 }
 
 #[test]
-fn a_peer_that_stops_sending_timestamps_is_still_heard() {
+fn segments_of_a_peer_that_stops_sending_timestamps_are_accepted() {
     // RFC 7323 3.2 says SHOULD drop; a middlebox that strips the option would end the connection, so it is taken.
     let mut s = Script::established(Config {
         timestamps: true,

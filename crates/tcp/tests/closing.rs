@@ -155,7 +155,7 @@ fn time_wait_is_not_assassinated_by_an_inexact_reset() {
 }
 
 #[test]
-fn time_wait_lasts_as_long_as_it_is_told() {
+fn time_wait_lasts_as_configured() {
     let mut s = closing(Config {
         time_wait: Duration::from_secs(1),
         ..Script::config()

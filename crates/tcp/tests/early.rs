@@ -60,7 +60,7 @@ fn more_than_was_sent_is_no_answer() {
 }
 
 #[test]
-fn a_syn_that_was_repeated_bare_may_still_find_its_payload_taken() {
+fn payload_of_a_syn_repeated_without_it_may_still_be_acknowledged() {
     let mut s = offering();
     s.write(50);
     s.expect(Kind::Syn);

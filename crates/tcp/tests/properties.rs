@@ -338,7 +338,7 @@ proptest! {
 }
 
 #[test]
-fn an_aborted_connection_is_silent() {
+fn an_aborted_connection_sends_nothing_after_its_reset() {
     let s = Script::established(config(0xff));
     assert_eq!(s.m.isn(), ISN);
     run(

@@ -70,7 +70,7 @@ fn a_joined_burst_is_acknowledged_at_once() {
 }
 
 #[test]
-fn holes_are_told_at_once_with_the_newest_block_first() {
+fn holes_are_sacked_at_once_with_the_newest_block_first() {
     // RFC 5681 4.2, RFC 2018 section 4
     let (mut s, n) = warmed(Script::config());
     let out = s.inject(n + 1000, A, 1, &[0; 1000]);
@@ -139,7 +139,7 @@ fn without_agreement_no_block_is_sent() {
 }
 
 #[test]
-fn a_hole_is_told_before_payload_acknowledges_without_it() {
+fn a_hole_is_sacked_before_payload_acknowledges_without_it() {
     let mut s = Script::established(Script::config());
     s.write(1000);
     s.inject(2000, A, 1, &[0; 1000]);

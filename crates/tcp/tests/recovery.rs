@@ -135,7 +135,7 @@ fn the_timer_holds_everything_to_be_lost_and_begins_with_one_segment() {
 }
 
 #[test]
-fn a_repetition_that_nobody_acknowledges_comes_with_an_empty_segment() {
+fn an_unacknowledged_retransmission_is_followed_by_an_empty_segment() {
     // RFC 9293 3.10.7.4: whatever the peer has to send itself, that one has a bare acknowledgement for an answer.
     let mut s = loaded(Script::config());
     s.inject(1, A, 1, b"payload of the peer");
@@ -158,7 +158,7 @@ fn a_repetition_that_nobody_acknowledges_comes_with_an_empty_segment() {
 }
 
 #[test]
-fn what_only_a_repetition_brings_is_no_round_trip_and_is_asked_for() {
+fn an_answer_to_a_retransmission_is_no_round_trip_sample_and_adds_an_empty_segment() {
     // The peer's acknowledgements ride on data that is too large for its path: what arrives is the answer to a duplicate.
     let mut s = loaded(Script::config());
     s.inject(1, A, 1, b"payload of the peer");
@@ -280,7 +280,7 @@ fn limited_transmit_and_fast_retransmit_without_sack() {
 }
 
 #[test]
-fn duplicates_for_the_sake_of_options_say_nothing() {
+fn duplicate_acks_that_carry_options_are_no_loss_signal() {
     // rfc8684:G1
     let mut s = loaded(Config {
         sack: false,

@@ -1,4 +1,4 @@
-mod places;
+mod max_subflows;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -289,7 +289,7 @@ fn a_lost_address_is_withdrawn_first_and_then_its_subflows_end() {
 }
 
 #[test]
-fn an_address_that_the_peer_never_heard_of_is_not_withdrawn() {
+fn an_address_never_announced_is_not_removed() {
     let mut bench = Bench::two_paths(Policy::Passive);
     bench.tell(Event::LocalDown {
         iface: CELL,
@@ -299,7 +299,7 @@ fn an_address_that_the_peer_never_heard_of_is_not_withdrawn() {
 }
 
 #[test]
-fn a_priority_change_is_told_for_each_subflow() {
+fn a_priority_change_is_sent_for_each_subflow() {
     let mut bench = Bench::two_paths(Policy::FullMesh);
     let joined = bench.settle();
     bench.tell(Event::LocalUp {
@@ -475,7 +475,7 @@ fn a_path_that_never_answered_is_left_alone_until_it_is_refreshed() {
 }
 
 #[test]
-fn a_join_is_made_beside_a_silent_subflow() {
+fn a_join_is_made_beside_an_unresponsive_subflow() {
     let mut bench = Bench::two_paths(Policy::FullMesh);
     let subflow = bench.settle();
     let silence = |silent| Event::Silence { subflow, silent };

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ample_window_is_told_at_once() {
+    fn an_ample_window_is_recognised_at_once() {
         let known = |subflow, ms, capacity| PathView {
             capacity,
             ..path(subflow, ms, 10_000)

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_uses_a_backup_or_a_silent_path_while_another_works() {
+    fn no_policy_uses_a_backup_or_an_unresponsive_path_while_another_works() {
         // rfc8684:P1 rfc8684:J6
         let rests = [backup(path(0, 1)), stale(path(1, 1)), closing(path(2, 1))];
         let mut paths = rests.to_vec();

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_copies_first() {
+    fn the_fastest_path_duplicates_first() {
         let need = Need {
             purpose: Purpose::Duplicate(SubflowSet::of(SubflowId(0))),
             ..Need::fresh(1_000)

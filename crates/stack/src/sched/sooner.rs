@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_a_path_that_is_silent_or_unknown() {
+    fn nothing_waits_for_a_path_that_is_unresponsive_or_unknown() {
         let (quick, slow) = (path(0, 20), path(1, 100));
         assert_eq!(left([quick, slow], 1_400), [1_400, 0]);
         assert_eq!(left([stale(quick), slow], 1_400), [1_400, 1_400]);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_swallows_the_option_is_left_alone_for_an_hour() {
+    fn a_path_that_drops_fast_open_is_not_tried_for_an_hour() {
         let (mut jar, now) = (CookieJar::default(), Instant::from_secs(5));
         jar.learn(now, between(1), Learnt::Silence);
         assert_eq!(jar.ask(now + Duration::from_secs(3599), between(1)), None);

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fewer_places_are_left_the_less_often_answers_are_repeated() {
+    fn syn_acks_are_repeated_less_often_as_the_backlog_fills() {
         for (half_open, most, expected) in [
             (0, 4096, 5),
             (2047, 4096, 5),

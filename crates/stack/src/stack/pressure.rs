@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_and_moves_least_goes_first() {
+    fn connections_with_most_memory_and_least_progress_are_evicted_first() {
         let holder = |slot, held: usize, rate| Holder {
             slot,
             held: held * 1000,

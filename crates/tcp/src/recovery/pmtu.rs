@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn full_segments_that_vanish_fall_back_in_two_steps() {
+    fn the_path_mtu_shrinks_in_two_steps_when_full_segments_vanish() {
         let now = Instant::ZERO;
         let mut pmtu = Pmtu::new(8_960);
         pmtu.on_delivered(8_960);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn small_gains_are_not_told() {
+    fn small_gains_are_not_advertised() {
         // RFC 9293 3.8.6.2.2
         let next = SeqNum::new(1);
         let mut w = RecvWindow::new(next, 60_000, WindowScale::NONE);

@@ -528,7 +528,7 @@ fn a_join_under_way_is_waited_for_and_then_others_are_tried() {
 }
 
 #[test]
-fn policies_of_one_path_use_another_when_all_of_theirs_are_silent() {
+fn policies_of_one_path_use_another_when_all_of_theirs_are_unresponsive() {
     for (policy, backoffs, others) in [("pathfinder", 2, 1), ("refresh", 0, 1), ("refresh", 1, 0)] {
         let mut bench = Bench::new(policy);
         bench.tell(Some(EventKind::JoinsAllowed));
@@ -607,7 +607,7 @@ fn a_backup_whose_primary_answers_before_the_other_stays() {
 }
 
 #[test]
-fn a_join_that_nobody_answers_is_begun_anew_where_nothing_is_left() {
+fn an_unanswered_join_is_retried_when_no_subflow_is_left() {
     let mut bench = Bench::new("smart-backup");
     bench.view.locals.truncate(1);
     bench.tell(Some(EventKind::JoinsAllowed));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carries_nothing_or_is_unknown_does_not_count() {
+    fn paths_without_data_or_round_trip_do_not_count() {
         let idle = PathSample {
             usable: false,
             ..path(900_000, 1)

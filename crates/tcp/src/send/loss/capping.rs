@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn to_say_once_more_that_it_is_on_changes_nothing() {
+    fn switching_capping_on_again_changes_nothing() {
         let mut capping = Capping::default();
         assert_eq!(capping.set(true, 100_000), None);
         let start = Instant::from_millis(1_000);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn little_to_send_says_nothing_against_a_path() {
+    fn an_application_limited_round_is_no_evidence_against_a_path() {
         let mut round = Round::default();
         measure(&mut round, 10_000, 1_000, false, false);
         for n in 1..=5 {

@@ -694,7 +694,7 @@ fn congestion_marks_reduce_once_a_window() {
 }
 
 #[test]
-fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
+fn packet_too_big_is_no_congestion() {
     let mut world = World::new(40 * MSS, drops(&[]));
     world.send_all();
     let cwnd = world.sender.cc().cwnd();
@@ -726,7 +726,7 @@ fn a_router_that_asks_for_smaller_segments_is_no_congestion() {
 }
 
 #[test]
-fn a_silent_black_hole_is_found_and_the_largest_size_searched() {
+fn an_mtu_black_hole_without_icmp_is_found_and_the_largest_size_searched() {
     let mut world = World::new(3_000_000, drops(&[]));
     world.sender.negotiated(true, 8_960);
     world.path_mtu = 1_460;
@@ -870,7 +870,7 @@ proptest! {
 }
 
 #[test]
-fn what_bbr_sends_to_measure_the_round_trip_says_nothing_about_bandwidth() {
+fn bbr_takes_no_bandwidth_sample_while_it_probes_the_round_trip() {
     // Two megabytes a second and 10.5 ms, of which there are more than ten in the 200 ms of ProbeRTT.
     let mut world = World::new(60_000 * MSS, drops(&[]));
     world.one_way = Duration::from_millis(5);

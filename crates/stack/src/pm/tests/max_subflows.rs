@@ -1,4 +1,4 @@
-//! All places are taken, by us or at the peer.
+//! As many subflows as are allowed, by us or at the peer.
 
 use super::*;
 
@@ -9,19 +9,19 @@ fn is_silent(subflow: u8) -> Event {
     }
 }
 
-fn with_places(places: u16) -> Bench {
+fn allowing(subflows: u16) -> Bench {
     Bench::with(Config {
         open_wait: Duration::ZERO,
         limits: Limits {
-            subflows: places,
+            subflows,
             ..Limits::default()
         },
         ..Config::new(Policy::FullMesh)
     })
 }
 
-fn three_paths(places: u16) -> Bench {
-    let mut bench = with_places(places);
+fn three_paths(subflows: u16) -> Bench {
+    let mut bench = allowing(subflows);
     bench.cell_up();
     bench.tell(Event::LocalUp {
         iface: IfaceId(3),
@@ -34,7 +34,7 @@ fn three_paths(places: u16) -> Bench {
 }
 
 #[test]
-fn one_join_goes_beyond_the_limit_where_a_subflow_is_silent() {
+fn one_join_exceeds_max_subflows_beside_an_unresponsive_subflow() {
     let mut bench = three_paths(2);
     bench.tell(is_silent(0));
     assert_eq!(bench.opened(), ["10.2.0.1 > 192.0.2.1:80"]);
@@ -43,7 +43,7 @@ fn one_join_goes_beyond_the_limit_where_a_subflow_is_silent() {
 }
 
 #[test]
-fn a_backup_does_not_take_the_place_of_a_silent_subflow_while_another_works() {
+fn a_backup_does_not_replace_an_unresponsive_subflow_while_another_works() {
     let mut bench = three_paths(2);
     bench.tell(Event::LocalDown {
         iface: IfaceId(3),
@@ -63,8 +63,8 @@ fn a_backup_does_not_take_the_place_of_a_silent_subflow_while_another_works() {
 }
 
 #[test]
-fn a_backup_that_has_the_only_place_gives_it_up_to_a_path_that_is_none() {
-    let mut bench = with_places(1);
+fn a_backup_at_max_subflows_gives_way_to_a_regular_path() {
+    let mut bench = allowing(1);
     bench.tell(Event::LocalUp {
         iface: CELL,
         addr: ip("10.1.0.1"),
@@ -82,7 +82,7 @@ fn a_backup_that_has_the_only_place_gives_it_up_to_a_path_that_is_none() {
 }
 
 #[test]
-fn a_join_that_nobody_answers_makes_room_for_a_path_that_was_not_tried() {
+fn an_unanswered_join_gives_way_to_an_untried_path() {
     let mut bench = three_paths(1);
     bench.end(SubflowId(0), SubflowEnd::AddressGone);
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
@@ -102,8 +102,8 @@ fn a_join_that_nobody_answers_makes_room_for_a_path_that_was_not_tried() {
 }
 
 #[test]
-fn the_only_subflow_stays_although_it_is_silent() {
-    let mut bench = with_places(1);
+fn the_only_subflow_stays_although_it_is_unresponsive() {
+    let mut bench = allowing(1);
     bench.cell_up();
     bench.tell(Event::Ready);
     bench.tell(is_silent(0));
@@ -183,7 +183,7 @@ fn a_join_that_was_refused_for_good_is_made_again_where_nothing_else_works() {
 }
 
 #[test]
-fn a_full_peer_is_not_asked_for_ever() {
+fn a_peer_at_its_limit_is_not_retried_for_ever() {
     // rfc8684:T3
     let refusal = SubflowEnd::ResetByPeer {
         reason: Some(ResetReason::LackOfResources),
