@@ -107,7 +107,7 @@ const MODULES: &[Levels] = &[
         krate: "stack",
         within: &["conn"],
         levels: &[
-            &["types", "dss", "events"],
+            &["types", "dss", "events", "level"],
             &["subflow"],
             &["send", "recv", "life"],
             &["pull", "failover", "paths", "handshake", "fallback"],

@@ -1,6 +1,11 @@
 //! Close of a connection and of its subflows (RFC 8684 sections 3.3.3, 3.5 and 3.6, appendix D). Owns DATA_FIN, MP_FASTCLOSE and
 //! orphans. Must never let the peer's reader take an abort for the end of the stream.
 
+use crate::conn::level::Level;
+use crate::conn::life::Life;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::Key;
@@ -40,6 +45,133 @@ fn carried(sf: &Subflow) -> pm::Carried {
     }
 }
 
+impl SendQueue {
+    fn watch_orphan(&mut self, life: &mut Life, now: Instant) {
+        life.orphan_until = Some(now + ORPHAN);
+        life.acked_at_release = self.una();
+    }
+
+    /// Everything has its Data ACK, our DATA_FIN included if there is one. Where the peer's stream has
+    /// ended and ours has not, more may be written: a peer that fell back waits for it on its only subflow.
+    fn owes_nothing(&self, recv: &ReceiveQueue) -> bool {
+        match self.fin.state {
+            FinState::Acked => true,
+            FinState::Open => self.queued() == 0 && !recv.finished(),
+            FinState::Queued | FinState::Sent => false,
+        }
+    }
+}
+
+impl Subflows {
+    /// From here on every acknowledgement carries the option until the peer answers with a RST.
+    fn say_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        cx.count.fastclose_sent += 1;
+        let sf = &mut self[i];
+        sf.signals.queue.clear();
+        sf.tcp.force_ack();
+    }
+
+    /// TIME-WAIT is kept by the stack, once the last acknowledgement is sent and the peer has answered where the last held data
+    /// belongs.
+    fn is_closed(&self, i: SubflowIdx, now: Instant) -> bool {
+        let sf = &self[i];
+        match sf.tcp.state() {
+            State::Closed => true,
+            State::TimeWait => !sf.tcp.needs_send(now) && !sf.awaits_its_place(),
+            _ => false,
+        }
+    }
+
+    pub(in crate::conn) fn has_closed(&self, now: Instant) -> bool {
+        self.indices().any(|i| self.is_closed(i, now))
+    }
+
+    /// The subflow on which a signal reaches the peer soonest.
+    pub(crate) fn best_subflow(&self) -> Option<SubflowIdx> {
+        let usable = |i: &SubflowIdx| self[*i].carries_data();
+        self.indices()
+            .filter(usable)
+            .min_by_key(|&i| (!self[i].answers(), self[i].tcp.srtt()))
+    }
+}
+
+impl Subflows {
+    /// Another subflow carries data.
+    pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
+        self.indices().any(|j| j != i && self[j].carries_data())
+    }
+
+    /// The peer has the end of our stream: it acknowledged the DATA_FIN or, where there is none, the FIN.
+    pub(crate) fn end_is_acked(&self, send: &SendQueue, level: Level) -> bool {
+        let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
+        let plain = !level.is_multipath() && send.fin.state != FinState::Open;
+        send.fin.state == FinState::Acked || plain && self.iter().any(fin_acked)
+    }
+}
+
+impl Subflows {
+    /// Resets one subflow; what it carried is reinjected on the others.
+    pub(crate) fn reset_subflow(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        end: SubflowEnd,
+        why: Option<MptcpOption>,
+        cx: &mut Cx<'_>,
+    ) {
+        if self[i].closing.reset_with.is_some() {
+            return;
+        }
+        cx.count.subflow_reset_by_us += 1;
+        self.dirty = true;
+        self.reinject_all(send, level, i);
+        if end.is_by_middlebox() {
+            self.probe_others(i, cx);
+        }
+        self[i].reset(end, why);
+        self.refresh_sample(i);
+    }
+
+    /// The connection is finished: so are its subflows, and those that never came up are reset.
+    fn finish_subflows(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
+        for i in self.indices() {
+            match self[i].phase() {
+                SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
+                    self.reset_subflow(send, level, i, SubflowEnd::ConnectionClosed, None, cx);
+                }
+                SubflowPhase::Established | SubflowPhase::Closing => self[i].closing.finish = true,
+            }
+        }
+    }
+
+    /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
+    pub(crate) fn finish_subflow(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        end: SubflowEnd,
+    ) {
+        self.reinject_all(send, level, i);
+        let sf = &mut self[i];
+        sf.closing.end.get_or_insert(end);
+        sf.closing.finish = true;
+        self.refresh_sample(i);
+    }
+
+    /// A subflow's address is gone. // rfc8684:A19
+    pub(crate) fn address_gone(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        self.reset_subflow(send, level, i, SubflowEnd::AddressGone, interference(), cx);
+    }
+}
+
 impl Conn {
     /// The application will write no more.
     pub(crate) fn shutdown_write(&mut self) {
@@ -67,7 +199,7 @@ impl Conn {
 
     pub(in crate::conn) fn let_go(&mut self, now: Instant) {
         self.life.released = true;
-        self.watch_orphan(now);
+        self.send.watch_orphan(&mut self.life, now);
         self.life.bytes_at_release = self.recv.next();
         self.recv.skip();
     }
@@ -92,11 +224,6 @@ impl Conn {
         self.finish(CloseCause::Aborted, cx);
     }
 
-    fn watch_orphan(&mut self, now: Instant) {
-        self.life.orphan_until = Some(now + ORPHAN);
-        self.life.acked_at_release = self.send.una();
-    }
-
     /// The application aborts. // rfc8684:Z1,Z2
     pub(crate) fn abort(&mut self, cx: &mut Cx<'_>) {
         if self.life.closed.is_some() {
@@ -104,23 +231,34 @@ impl Conn {
         }
         cx.count.conn_aborted += 1;
         let option = self
+            .handshake
+            .keys
             .fast_close_option()
-            .filter(|_| self.fallback.is_multipath() && self.handshake.is_established());
+            .filter(|_| self.level.is_multipath() && self.handshake.is_established());
         let introduced = |i: &SubflowIdx| {
             matches!(
                 self.subflows[*i].handshake.state,
                 HandshakeState::Done | HandshakeState::CapableKeys
             )
         };
-        let chosen = option.and_then(|_| self.best_subflow()).filter(introduced);
+        let chosen = option
+            .and_then(|_| self.subflows.best_subflow())
+            .filter(introduced);
         let unspecified = MptcpOption::Reset(Reset {
             transient: false,
             reason: ResetReason::Unspecified,
         });
-        let why = option.or(Some(unspecified).filter(|_| self.fallback.is_multipath()));
+        let why = option.or(Some(unspecified).filter(|_| self.level.is_multipath()));
         for i in self.subflows.indices() {
             if Some(i) != chosen {
-                self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+                self.subflows.reset_subflow(
+                    &mut self.send,
+                    self.level,
+                    i,
+                    SubflowEnd::ConnectionClosed,
+                    why,
+                    cx,
+                );
             }
         }
         if chosen.is_some() {
@@ -137,19 +275,11 @@ impl Conn {
                     at: cx.now + rto,
                     repeats: 0,
                 });
-                self.say_fast_close(i, cx);
+                self.subflows.say_fast_close(i, cx);
                 self.finish(CloseCause::Aborted, cx);
             }
             _ => self.finish(CloseCause::Aborted, cx),
         }
-    }
-
-    /// From here on every acknowledgement carries the option until the peer answers with a RST.
-    fn say_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        cx.count.fastclose_sent += 1;
-        let sf = &mut self.subflows[i];
-        sf.signals.queue.clear();
-        sf.tcp.force_ack();
     }
 
     /// No RST came: repeats the option, and in the end sends a RST with it. // rfc8684:Z5,Z6
@@ -157,7 +287,11 @@ impl Conn {
         let Some(wait) = self.life.fast_close.filter(|wait| wait.at <= cx.now) else {
             return;
         };
-        let Some(i) = self.best_subflow().filter(|_| self.keys.remote.is_some()) else {
+        let Some(i) = self
+            .subflows
+            .best_subflow()
+            .filter(|_| self.handshake.keys.remote.is_some())
+        else {
             self.life.fast_close = None;
             return;
         };
@@ -168,7 +302,7 @@ impl Conn {
                 at: cx.now + rto.times(1 << repeats),
                 repeats,
             });
-            self.say_fast_close(i, cx);
+            self.subflows.say_fast_close(i, cx);
         } else {
             self.reset_for_fast_close(i, cx);
         }
@@ -178,13 +312,21 @@ impl Conn {
     pub(crate) fn reset_for_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.life.fast_close = None;
         cx.count.fastclose_sent += 1;
-        let option = self.fast_close_option();
-        self.reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
+        let option = self.handshake.keys.fast_close_option();
+        self.subflows.reset_subflow(
+            &mut self.send,
+            self.level,
+            i,
+            SubflowEnd::ConnectionClosed,
+            option,
+            cx,
+        );
     }
 
     /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
     pub(crate) fn on_fast_close(&mut self, _i: SubflowIdx, key: Key, cx: &mut Cx<'_>) {
         let ours = self
+            .handshake
             .keys
             .local
             .as_ref()
@@ -196,30 +338,16 @@ impl Conn {
         cx.count.fastclose_received += 1;
         self.life.fast_close = None;
         for i in self.subflows.indices() {
-            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::ConnectionClosed,
+                None,
+                cx,
+            );
         }
         self.finish(CloseCause::ResetByPeer, cx);
-    }
-
-    /// Resets one subflow; what it carried is reinjected on the others.
-    pub(crate) fn reset_subflow(
-        &mut self,
-        i: SubflowIdx,
-        end: SubflowEnd,
-        why: Option<MptcpOption>,
-        cx: &mut Cx<'_>,
-    ) {
-        if self.subflows[i].closing.reset_with.is_some() {
-            return;
-        }
-        cx.count.subflow_reset_by_us += 1;
-        self.subflows.dirty = true;
-        self.reinject_all(i);
-        if end.is_by_middlebox() {
-            self.probe_others(i, cx);
-        }
-        self.subflows[i].reset(end, why);
-        self.subflows.refresh_sample(i);
     }
 
     /// Removes a dead subflow.
@@ -235,11 +363,12 @@ impl Conn {
         }
         // Where acknowledgements lose their options, so does the RST that would give the reason.
         if end.is_by_middlebox() || self.subflows[i].evidence.option_loss.acks > 0 {
-            self.reinject_subflow_acked(i);
+            self.subflows
+                .reinject_subflow_acked(&mut self.send, self.level, i);
         }
-        self.reinject_all(i);
+        self.subflows.reinject_all(&mut self.send, self.level, i);
         let sf = self.subflows.remove(i);
-        self.early_unanswered(&sf, end);
+        self.handshake.early_unanswered(&sf, end);
         let silently = matches!(
             end,
             SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
@@ -267,12 +396,12 @@ impl Conn {
             self.subflows.ended.pop_front();
         }
         self.subflows.ended.push_back(sf.ended(end, cx.now));
-        self.push_event(EventKind::SubflowDown {
+        self.events.push(EventKind::SubflowDown {
             subflow: sf.id(),
             tuple: sf.endpoint.tuple,
             end,
         });
-        self.tell_manager(
+        self.paths.tell_manager(
             pm::Event::Ended {
                 subflow: sf.id(),
                 end,
@@ -292,7 +421,8 @@ impl Conn {
             let unknown_token = Some(ResetReason::MptcpSpecific);
             let token_unknown =
                 matches!(end, SubflowEnd::ResetByPeer { reason, .. } if reason == unknown_token);
-            self.probe_after_refusal(sf.stats.opened, token_unknown, cx.now);
+            self.subflows
+                .probe_after_refusal(sf.stats.opened, token_unknown, cx.now);
         }
         if !self.subflows.iter().any(Subflow::was_up) {
             self.last_subflow_gone(end, cx);
@@ -306,13 +436,13 @@ impl Conn {
         }
         let both_done = self.recv.finished() && matches!(self.send.fin.state, FinState::Acked);
         let plain_done =
-            !self.fallback.is_multipath() && end == SubflowEnd::Finished && self.recv.finished();
+            !self.level.is_multipath() && end == SubflowEnd::Finished && self.recv.finished();
         if both_done || plain_done {
             self.finish(CloseCause::Finished, cx);
             return;
         }
         // A DATA_FIN without Data ACK may not have arrived, and the peer waits for a join. // rfc8684:F2
-        let plain = !self.fallback.is_multipath();
+        let plain = !self.level.is_multipath();
         let all_said = matches!(self.send.fin.state, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
         if self.may_join() && !(self.life.released && all_said) {
@@ -354,7 +484,7 @@ impl Conn {
             }
             CloseCause::Aborted => {}
         }
-        self.push_event(EventKind::Closed(cause));
+        self.events.push(EventKind::Closed(cause));
     }
 
     /// Advances the close after anything that may have affected it.
@@ -363,15 +493,16 @@ impl Conn {
             // Neither FIN nor DATA_FIN: the peer's reader must not take what came before for the whole (RFC 8684 section 3.5).
             return;
         }
-        if self.fallback.is_multipath() {
+        if self.level.is_multipath() {
             // FINs are sent when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin.state == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);
-                self.finish_subflows(cx);
+                self.subflows
+                    .finish_subflows(&mut self.send, self.level, cx);
             } else if self.handshake.is_established() && self.send.owes_fin() {
                 // Before the keys are here it cannot be sent.
-                let i = self.best_subflow();
+                let i = self.subflows.best_subflow();
                 if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {
                     self.subflows[i].tcp.force_ack();
                 }
@@ -393,40 +524,15 @@ impl Conn {
         }
     }
 
-    /// TIME-WAIT is kept by the stack, once the last acknowledgement is sent and the peer has answered where the last held data
-    /// belongs.
-    fn is_closed(&self, i: SubflowIdx, now: Instant) -> bool {
-        let sf = &self.subflows[i];
-        match sf.tcp.state() {
-            State::Closed => true,
-            State::TimeWait => !sf.tcp.needs_send(now) && !sf.awaits_its_place(),
-            _ => false,
-        }
-    }
-
-    pub(in crate::conn) fn has_closed(&self, now: Instant) -> bool {
-        self.subflows.indices().any(|i| self.is_closed(i, now))
-    }
-
     /// Removes closed subflows. The end of one may end others, which stand before it.
     pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
-        while let Some(i) = self.subflows.indices().find(|i| self.is_closed(*i, cx.now)) {
+        while let Some(i) = self
+            .subflows
+            .indices()
+            .find(|i| self.subflows.is_closed(*i, cx.now))
+        {
             let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
             self.remove_ended(i, end, cx);
-        }
-    }
-
-    /// The connection is finished: so are its subflows, and those that never came up are reset.
-    fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            match self.subflows[i].phase() {
-                SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                    self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
-                }
-                SubflowPhase::Established | SubflowPhase::Closing => {
-                    self.subflows[i].closing.finish = true
-                }
-            }
         }
     }
 
@@ -438,7 +544,7 @@ impl Conn {
         if self.life.closed.is_none() {
             // While the peer acknowledges what was written, it may finish. After an abort this runs again.
             if self.send.una() > self.life.acked_at_release {
-                self.watch_orphan(cx.now);
+                self.send.watch_orphan(&mut self.life, cx.now);
             } else {
                 self.abort(cx);
             }
@@ -446,7 +552,14 @@ impl Conn {
         }
         self.life.orphan_until = None;
         for i in self.subflows.indices() {
-            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::ConnectionClosed,
+                None,
+                cx,
+            );
         }
     }
 
@@ -454,7 +567,7 @@ impl Conn {
     /// when nothing has to be sent to the peer any more. // rfc8684:F4,F7
     pub(in crate::conn) fn answer_fins(&mut self) {
         // While an MP_FAIL is unanswered, the FIN may be that of a stream that continues as TCP. // rfc8684:B9
-        if !self.fallback.is_multipath()
+        if !self.level.is_multipath()
             || self.fallback.checksum_failure.is_some()
             || self.life.fast_close.is_some()
         {
@@ -467,42 +580,16 @@ impl Conn {
             }
             if sf.closing.peer_finished
                 && sf.maps.tx.is_empty()
-                && (self.owes_nothing() || self.has_other(i))
+                && (self.send.owes_nothing(&self.recv) || self.subflows.has_other(i))
             {
                 self.subflows[i].closing.finish = true;
             }
         }
     }
 
-    /// Another subflow carries data.
-    pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
-        self.subflows
-            .indices()
-            .any(|j| j != i && self.subflows[j].carries_data())
-    }
-
-    /// Everything has its Data ACK, our DATA_FIN included if there is one. Where the peer's stream has
-    /// ended and ours has not, more may be written: a peer that fell back waits for it on its only subflow.
-    fn owes_nothing(&self) -> bool {
-        match self.send.fin.state {
-            FinState::Acked => true,
-            FinState::Open => self.send.queued() == 0 && !self.recv.finished(),
-            FinState::Queued | FinState::Sent => false,
-        }
-    }
-
-    /// The subflow on which a signal reaches the peer soonest.
-    pub(crate) fn best_subflow(&self) -> Option<SubflowIdx> {
-        let usable = |i: &SubflowIdx| self.subflows[*i].carries_data();
-        self.subflows
-            .indices()
-            .filter(usable)
-            .min_by_key(|&i| (!self.subflows[i].answers(), self.subflows[i].tcp.srtt()))
-    }
-
     /// What is outstanding at data level.
     pub(crate) fn data_outstanding(&self) -> Outstanding {
-        if !self.fallback.is_multipath()
+        if !self.level.is_multipath()
             || self.life.closed.is_some()
             || !self.handshake.is_established()
         {
@@ -542,28 +629,14 @@ impl Conn {
         match self.send.fin.state {
             FinState::Open if finished => ConnState::CloseWait,
             FinState::Open => ConnState::Established,
-            _ if self.end_is_acked() && finished => ConnState::TimeWait,
-            _ if self.end_is_acked() => ConnState::FinWait2,
+            _ if self.subflows.end_is_acked(&self.send, self.level) && finished => {
+                ConnState::TimeWait
+            }
+            _ if self.subflows.end_is_acked(&self.send, self.level) => ConnState::FinWait2,
             _ if finished && self.life.closed_second => ConnState::LastAck,
             _ if finished => ConnState::Closing,
             _ => ConnState::FinWait1,
         }
-    }
-
-    /// The peer has the end of our stream: it acknowledged the DATA_FIN or, where there is none, the FIN.
-    pub(crate) fn end_is_acked(&self) -> bool {
-        let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
-        let plain = !self.fallback.is_multipath() && self.send.fin.state != FinState::Open;
-        self.send.fin.state == FinState::Acked || plain && self.subflows.iter().any(fin_acked)
-    }
-
-    /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
-    pub(crate) fn finish_subflow(&mut self, i: SubflowIdx, end: SubflowEnd) {
-        self.reinject_all(i);
-        let sf = &mut self.subflows[i];
-        sf.closing.end.get_or_insert(end);
-        sf.closing.finish = true;
-        self.subflows.refresh_sample(i);
     }
 
     /// The application removes a subflow; one that is not up yet is reset.
@@ -575,21 +648,20 @@ impl Conn {
     ) -> Result<(), StackError> {
         let i = self.subflows.find(id).ok_or(StackError::NoSuchHandle)?;
         // The last one carries what is left. // rfc8684:F4
-        let needed = !self.has_other(i) && !self.owes_nothing();
-        if needed || !self.fallback.is_multipath() {
+        let needed = !self.subflows.has_other(i) && !self.send.owes_nothing(&self.recv);
+        if needed || !self.level.is_multipath() {
             return Err(StackError::InvalidState);
         }
         match self.subflows[i].phase() {
             SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                self.reset_subflow(i, end, None, cx);
+                self.subflows
+                    .reset_subflow(&mut self.send, self.level, i, end, None, cx);
             }
-            SubflowPhase::Established | SubflowPhase::Closing => self.finish_subflow(i, end),
+            SubflowPhase::Established | SubflowPhase::Closing => {
+                self.subflows
+                    .finish_subflow(&mut self.send, self.level, i, end)
+            }
         }
         Ok(())
-    }
-
-    /// A subflow's address is gone. // rfc8684:A19
-    pub(crate) fn address_gone(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }

@@ -1,5 +1,8 @@
 //! Snapshots of a connection for status, and options that change while it is open. Must never copy stream data.
 
+use crate::conn::paths::Paths;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 
 use manypath_tcp::time::Instant;
@@ -10,19 +13,72 @@ use crate::conn::subflow::Subflow;
 use crate::ids::SubflowId;
 use crate::pm::ledger::{Announced, Local, Remote, Source};
 
+impl Subflows {
+    /// Room in the peer's window beyond what was sent. With plain TCP only the subflow knows it.
+    fn peer_window(&self, send: &SendQueue) -> u64 {
+        let next = send.next();
+        if let Some(edge) = send.edge() {
+            return edge.max(next).since(next);
+        }
+        let room = |sf: &Subflow| u64::from(sf.tcp.peer_window());
+        self.iter().map(room).max().unwrap_or(0)
+    }
+
+    /// The subflow that carries the oldest byte without Data ACK.
+    fn held_up_by(&self, send: &SendQueue) -> Option<SubflowId> {
+        let una = send.una();
+        let carries = |sf: &&Subflow| {
+            sf.maps
+                .tx
+                .iter()
+                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
+        };
+        self.iter().find(carries).map(Subflow::id)
+    }
+}
+
+impl Paths {
+    fn local_addresses(&self) -> Vec<LocalAddress> {
+        let locals = self.manager.iter().flat_map(|m| m.ledger().locals());
+        let told = |local: &Local| LocalAddress {
+            id: local.id,
+            iface: local.iface,
+            addr: local.addr,
+            backup: local.backup,
+            up: local.is_up(),
+            announced: local.announced != Announced::No,
+        };
+        locals.map(told).collect()
+    }
+
+    fn peer_addresses(&self) -> Vec<PeerAddress> {
+        let remotes = self.manager.iter().flat_map(|m| m.ledger().remotes());
+        let told = |remote: &Remote| PeerAddress {
+            id: remote.id,
+            addr: remote.addr,
+            announced: remote.source == Source::Announced,
+        };
+        remotes.map(told).collect()
+    }
+}
+
 impl Conn {
     pub(crate) fn info(&self) -> ConnInfo {
         ConnInfo {
             id: self.id,
             role: self.handshake.role,
             state: self.state(),
-            level: self.fallback.level(),
-            fallback: self.fallback.cause(),
+            level: self.level.level(),
+            fallback: self.level.cause(),
             closed: self.life.closed,
             local: self.handshake.first.local,
             remote: self.handshake.first.remote,
-            token: self.token().filter(|_| self.keys.remote.is_some()),
-            checksum: self.numbers.checksum && self.fallback.is_multipath(),
+            token: self
+                .handshake
+                .keys
+                .token()
+                .filter(|_| self.handshake.keys.remote.is_some()),
+            checksum: self.numbers.checksum && self.level.is_multipath(),
             scheduler: self.opts.scheduler,
             congestion: self.opts.congestion,
             receive: self.recv.arrived.algorithm(),
@@ -37,25 +93,15 @@ impl Conn {
             send_queue: u32::try_from(self.send.queued()).unwrap_or(u32::MAX),
             recv_queue: u32::try_from(self.recv.readable()).unwrap_or(u32::MAX),
             memory: self.memory(),
-            peer_window: self.peer_window(),
+            peer_window: self.subflows.peer_window(&self.send),
             may_join: self.may_join(),
             may_create: self.may_create(),
-            held_up_by: self.held_up_by(),
-            locals: self.local_addresses(),
-            remotes: self.peer_addresses(),
+            held_up_by: self.subflows.held_up_by(&self.send),
+            locals: self.paths.local_addresses(),
+            remotes: self.paths.peer_addresses(),
             subflows: self.subflows.iter().map(Subflow::info).collect(),
             ended: self.subflows.ended.iter().copied().collect(),
         }
-    }
-
-    /// Room in the peer's window beyond what was sent. With plain TCP only the subflow knows it.
-    fn peer_window(&self) -> u64 {
-        let next = self.send.next();
-        if let Some(edge) = self.send.edge() {
-            return edge.max(next).since(next);
-        }
-        let room = |sf: &Subflow| u64::from(sf.tcp.peer_window());
-        self.subflows.iter().map(room).max().unwrap_or(0)
     }
 
     /// Switches mechanisms on and off.
@@ -72,41 +118,6 @@ impl Conn {
         for sf in &mut self.subflows {
             sf.tcp.set_capping(mechanisms.cap);
         }
-    }
-
-    /// The subflow that carries the oldest byte without Data ACK.
-    fn held_up_by(&self) -> Option<SubflowId> {
-        let una = self.send.una();
-        let carries = |sf: &&Subflow| {
-            sf.maps
-                .tx
-                .iter()
-                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
-        };
-        self.subflows.iter().find(carries).map(Subflow::id)
-    }
-
-    fn local_addresses(&self) -> Vec<LocalAddress> {
-        let locals = self.paths.manager.iter().flat_map(|m| m.ledger().locals());
-        let told = |local: &Local| LocalAddress {
-            id: local.id,
-            iface: local.iface,
-            addr: local.addr,
-            backup: local.backup,
-            up: local.is_up(),
-            announced: local.announced != Announced::No,
-        };
-        locals.map(told).collect()
-    }
-
-    fn peer_addresses(&self) -> Vec<PeerAddress> {
-        let remotes = self.paths.manager.iter().flat_map(|m| m.ledger().remotes());
-        let told = |remote: &Remote| PeerAddress {
-            id: remote.id,
-            addr: remote.addr,
-            announced: remote.source == Source::Announced,
-        };
-        remotes.map(told).collect()
     }
 
     /// Applies options that can change on an open connection: buffers, scheduler, congestion control, mechanisms, receive algorithm,

@@ -53,4 +53,22 @@ impl Life {
             fast_close: None,
         }
     }
+
+    /// It is closed, by whatever cause.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    pub(crate) fn offered(&self) -> bool {
+        self.offered
+    }
+
+    pub(crate) fn set_offered(&mut self) {
+        self.offered = true;
+    }
+
+    /// The application closed it.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released
+    }
 }

@@ -3,6 +3,9 @@
 //! Owns the bounds of the connection as a whole: out-of-order payload and mappings are granted to all
 //! subflows together, so that a peer must never gain anything by opening more of them.
 
+use crate::api::ConnOptions;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
@@ -109,6 +112,62 @@ impl Limits {
     }
 }
 
+impl Subflows {
+    fn reassembly(&self) -> usize {
+        let each = self.iter().map(|sf| sf.tcp.reassembly_memory());
+        each.sum()
+    }
+
+    /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share. What is held above them
+    /// uses the same window.
+    pub(crate) fn share_reassembly(
+        &mut self,
+        opts: &ConnOptions,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+    ) {
+        let own = self[i].tcp.reassembly_memory();
+        let others = self.reassembly() - own;
+        let window = recv.spare().min(opts.recv_buffer);
+        let grant = reassembly_grant(window).saturating_sub(others);
+        self[i].tcp.grant_reassembly(grant);
+    }
+
+    /// How many more mappings may wait for their bytes on a subflow. Its equal part is reserved for each subflow.
+    pub(crate) fn mapping_room(&self, i: SubflowIdx) -> usize {
+        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self[i].maps.rx.len());
+        if part > 0 {
+            return part;
+        }
+        let waiting: usize = self.iter().map(|sf| sf.maps.rx.len()).sum();
+        RxMaps::MOST.saturating_sub(waiting)
+    }
+}
+
+impl Limits {
+    /// Bytes a second that the application reads and the peer acknowledges for the first time.
+    pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
+        self.advance.rate_at(now)
+    }
+
+    /// It keeps the least rate that counts as progress.
+    pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
+        self.advance.keeps_rate(now)
+    }
+
+    /// Sets the limit of the receive window in bytes.
+    pub(crate) fn permit_window(&mut self, bytes: u32) {
+        self.window_permitted = bytes;
+    }
+}
+
+impl ReceiveQueue {
+    /// Bytes of the receive window when everything was read.
+    pub(crate) fn recv_window_size(&self) -> u32 {
+        self.capacity()
+    }
+}
+
 impl Conn {
     /// Bytes of memory in all. Untouched parts of large buffers, which cost an operating system nothing, do not count.
     pub(crate) fn memory(&self) -> usize {
@@ -117,39 +176,14 @@ impl Conn {
 
     /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
     pub(crate) fn held(&self) -> usize {
-        self.recv.held() + self.reassembly()
-    }
-
-    fn reassembly(&self) -> usize {
-        let each = self.subflows.iter().map(|sf| sf.tcp.reassembly_memory());
-        each.sum()
-    }
-
-    /// Gives a subflow what is left of the memory for out-of-order payload, which all of them share. What is held above them
-    /// uses the same window.
-    pub(crate) fn share_reassembly(&mut self, i: SubflowIdx) {
-        let own = self.subflows[i].tcp.reassembly_memory();
-        let others = self.reassembly() - own;
-        let window = self.recv.spare().min(self.opts.recv_buffer);
-        let grant = reassembly_grant(window).saturating_sub(others);
-        self.subflows[i].tcp.grant_reassembly(grant);
-    }
-
-    /// How many more mappings may wait for their bytes on a subflow. Its equal part is reserved for each subflow.
-    pub(crate) fn mapping_room(&self, i: SubflowIdx) -> usize {
-        let part = (RxMaps::MOST / SubflowId::LIMIT).saturating_sub(self.subflows[i].maps.rx.len());
-        if part > 0 {
-            return part;
-        }
-        let waiting: usize = self.subflows.iter().map(|sf| sf.maps.rx.len()).sum();
-        RxMaps::MOST.saturating_sub(waiting)
+        self.recv.held() + self.subflows.reassembly()
     }
 
     /// Bytes that the peer may send at once beyond what is held, since a window was advertised for them.
     pub(crate) fn promised(&self) -> usize {
         match self.life.released || self.recv.finished() {
             true => 0,
-            false => (self.recv.open() as usize).saturating_sub(self.reassembly()),
+            false => (self.recv.open() as usize).saturating_sub(self.subflows.reassembly()),
         }
     }
 
@@ -159,16 +193,6 @@ impl Conn {
         let idle =
             self.handshake.is_established() && self.send.queued() == 0 && self.recv.held() == 0;
         self.limits.advance.note(total, idle, at);
-    }
-
-    /// Bytes a second that the application reads and the peer acknowledges for the first time.
-    pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
-        self.limits.advance.rate_at(now)
-    }
-
-    /// It keeps the least rate that counts as progress.
-    pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
-        self.limits.advance.keeps_rate(now)
     }
 
     /// Since when it has been holding memory or a place in a queue without progress: the peer does not finish its
@@ -192,19 +216,9 @@ impl Conn {
         })
     }
 
-    /// Sets the limit of the receive window in bytes.
-    pub(crate) fn permit_window(&mut self, bytes: u32) {
-        self.limits.window_permitted = bytes;
-    }
-
     /// Begins with no larger window than is permitted. None was advertised yet.
     pub(crate) fn heed_permitted_window(&mut self) {
         self.recv.restrict(self.limits.window_permitted);
-    }
-
-    /// Bytes of the receive window when everything was read.
-    pub(crate) fn recv_window_size(&self) -> u32 {
-        self.recv.capacity()
     }
 
     /// It is not accepted yet: until then it advertises a small window.
@@ -244,9 +258,16 @@ impl Conn {
 
     /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
-        let why = lack_of_resources().filter(|_| self.fallback.is_multipath());
+        let why = lack_of_resources().filter(|_| self.level.is_multipath());
         for i in self.subflows.indices() {
-            self.reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::ConnectionClosed,
+                why,
+                cx,
+            );
         }
         self.send.clear();
         self.recv.clear();

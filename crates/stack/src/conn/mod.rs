@@ -10,6 +10,7 @@ mod failover;
 mod fallback;
 mod handshake;
 mod info;
+mod level;
 mod life;
 mod limits;
 mod paths;
@@ -26,7 +27,6 @@ use alloc::vec::Vec;
 
 use manypath_tcp::machine::{IcmpOutcome, Machine};
 use manypath_tcp::time::{Duration, Instant};
-use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::icmp;
 
 use crate::api::{
@@ -46,6 +46,7 @@ pub(crate) use handshake::fast_open::Learnt;
 pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
 use handshake::{Handshake, Keys};
+use level::Level;
 use life::Life;
 use limits::Limits;
 use paths::Paths;
@@ -60,7 +61,6 @@ pub(crate) use subflow::Endpoint;
 use subflow::Subflow;
 pub(crate) use subflow::admission::JoinVerdict;
 pub(crate) use subflow::handshake::HandshakeState;
-pub(crate) use subflow::table::RemovedSubflow;
 use subflow::table::Subflows;
 use types::SegmentCx;
 
@@ -103,20 +103,20 @@ pub(crate) struct Birth {
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) opts: ConnOptions,
-    handshake: Handshake,
-    keys: Keys,
+    pub(crate) handshake: Handshake,
     numbers: Numbers,
     send: SendQueue,
     data_timer: DataTimer,
-    recv: ReceiveQueue,
-    subflows: Subflows,
+    pub(crate) recv: ReceiveQueue,
+    pub(crate) subflows: Subflows,
     pub(crate) paths: Paths,
     events: Events,
+    level: Level,
     fallback: Fallback,
-    life: Life,
-    limits: Limits,
+    pub(crate) life: Life,
+    pub(crate) limits: Limits,
     /// The scheduler's state and its view of the paths.
-    schedule: pull::path_view::Schedule,
+    pub(crate) schedule: pull::path_view::Schedule,
 }
 
 impl Conn {
@@ -146,16 +146,19 @@ impl Conn {
         };
         let mut conn = Self {
             id: birth.id,
-            handshake: Handshake::new(birth.role, endpoint.tuple),
             numbers: Numbers::new(
                 birth.local.as_ref().map(|local| local.idsn),
                 opts.checksum || birth.offered_checksum,
             ),
-            keys: Keys {
-                local: birth.local,
-                remote: None,
-                no_joins_to_first: birth.no_joins_to_first,
-            },
+            handshake: Handshake::new(
+                birth.role,
+                endpoint.tuple,
+                Keys {
+                    local: birth.local,
+                    remote: None,
+                    no_joins_to_first: birth.no_joins_to_first,
+                },
+            ),
             send: SendQueue::new(birth.opts.send_buffer),
             data_timer: DataTimer::default(),
             recv: ReceiveQueue::new(0, crate::api::ReceiveAlgorithm::default()),
@@ -168,28 +171,26 @@ impl Conn {
                 wanted: VecDeque::new(),
             },
             events: Events::default(),
-            fallback: Fallback::new(plain),
+            level: Level::new(plain),
+            fallback: Fallback::default(),
             life: Life::new(now),
             limits: Limits::new(now),
             schedule: pull::path_view::Schedule::default(),
             opts,
         };
+        conn.events
+            .set_controller(conn.paths.controller.is_present());
         conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
         conn.subflows
             .add(Subflow::new(endpoint, tcp, handshake, now));
         conn.subflows.next_id = endpoint.id.0.wrapping_add(1);
         if conn.handshake.role == Role::Initiator {
-            conn.push_event(EventKind::Opening {
+            conn.events.push(EventKind::Opening {
                 tuple: conn.handshake.first,
-                token: conn.token(),
+                token: conn.handshake.keys.token(),
             });
         }
         conn
-    }
-
-    fn push_event(&mut self, kind: EventKind) {
-        self.paths.controller.on_event(&kind);
-        self.events.outbox.push_back(kind);
     }
 
     /// The next event for the application.
@@ -200,20 +201,6 @@ impl Conn {
         })
     }
 
-    /// A subflow that the path manager wants opened.
-    pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
-        self.paths.wanted.pop_front()
-    }
-
-    /// Subflows removed since the last call.
-    pub(crate) fn take_removed(&mut self) -> Vec<RemovedSubflow> {
-        core::mem::take(&mut self.subflows.removed)
-    }
-
-    pub(crate) fn was_removed(&self) -> bool {
-        !self.subflows.removed.is_empty()
-    }
-
     /// The stack has nothing to take from it: no event, no subflow removed or wanted, nothing learnt.
     pub(crate) fn is_settled(&self) -> bool {
         self.events.outbox.is_empty()
@@ -221,37 +208,6 @@ impl Conn {
             && self.paths.wanted.is_empty()
             && self.handshake.learnt.is_none()
             && !self.paths.controller.has_orders()
-    }
-
-    /// It is closed, by whatever cause.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.life.closed.is_some()
-    }
-
-    /// Our token, while Multipath TCP is possible.
-    pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
-        self.keys.local.as_ref().map(|local| local.token)
-    }
-
-    pub(crate) fn is_established(&self) -> bool {
-        self.handshake.is_established()
-    }
-
-    pub(crate) fn first_tuple(&self) -> FourTuple {
-        self.handshake.first
-    }
-
-    pub(crate) fn offered(&self) -> bool {
-        self.life.offered
-    }
-
-    pub(crate) fn set_offered(&mut self) {
-        self.life.offered = true;
-    }
-
-    /// The application closed it.
-    pub(crate) fn is_released(&self) -> bool {
-        self.life.released
     }
 
     /// It ended and has no subflow any more.
@@ -279,9 +235,10 @@ impl Conn {
             IcmpOutcome::Unreachable => {
                 cx.count.icmp_accepted += 1;
                 if self.handshake.role == Role::Initiator && !self.handshake.is_established() {
-                    self.push_event(EventKind::Unreachable);
+                    self.events.push(EventKind::Unreachable);
                 }
-                self.on_unreachable(i, cx);
+                self.subflows
+                    .on_unreachable(&mut self.send, self.level, i, cx);
             }
             IcmpOutcome::Refused => {
                 cx.count.icmp_accepted += 1;
@@ -309,13 +266,8 @@ impl Conn {
             FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
             FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
         }
-        self.tell_manager(pm::Event::Stop, cx);
-        self.push_event(EventKind::FellBack(cause));
-    }
-
-    /// Something outside of it changed: all its subflows are to be checked.
-    pub(crate) fn mark_dirty(&mut self) {
-        self.subflows.dirty = true;
+        self.paths.tell_manager(pm::Event::Stop, cx);
+        self.events.push(EventKind::FellBack(cause));
     }
 
     /// Reconciles everything that an input may have affected.
@@ -333,21 +285,21 @@ impl Conn {
             self.answer_fins();
             self.remove_closed(cx);
             self.update_probe_intervals(cx);
-            self.undo_last_penalty();
+            self.subflows.undo_last_penalty();
         }
-        debug_assert!(!self.has_closed(cx.now), "a subflow ended by data");
-        self.free_sent(cx);
+        debug_assert!(!self.subflows.has_closed(cx.now), "a subflow ended by data");
+        self.send.free_acked(&mut self.subflows);
         self.follow_manager(cx);
         self.steer(cx);
         if self.events.write_blocked
-            && (self.send.room_is_worth_telling() || self.is_short_of_data())
+            && (self.send.room_is_worth_telling() || self.send.is_short_of_data(&self.subflows))
         {
             self.events.write_blocked = false;
-            self.push_event(EventKind::Writable);
+            self.events.push(EventKind::Writable);
         }
-        if !self.events.delivered_reported && self.end_is_acked() {
+        if !self.events.delivered_reported && self.subflows.end_is_acked(&self.send, self.level) {
             self.events.delivered_reported = true;
-            self.push_event(EventKind::Delivered);
+            self.events.push(EventKind::Delivered);
         }
         self.arm_data_timer(cx.now);
         if self.limits.memory_check.is_none()
@@ -355,50 +307,6 @@ impl Conn {
         {
             self.limits.memory_check = Some(cx.now + IDLE);
         }
-    }
-
-    /// A loss is being repaired, which delays the Data ACK and with it room in the buffer, and less than a segment of the
-    /// written data is unsent: the room that is left must do until then.
-    fn is_short_of_data(&self) -> bool {
-        let unsent = self.send.end().since(self.send.next());
-        let room = self.send.room() as u64;
-        self.subflows.iter().any(|sf| {
-            let segment = u64::from(sf.tcp.mss());
-            // What a stale one carries was reinjected.
-            let repairs = sf.tcp.in_recovery() && !sf.is_stale();
-            repairs && unsent < segment && unsent + room >= segment
-        })
-    }
-
-    /// Frees what both levels acknowledged; a subflow that is behind keeps its own copy of what the others do not need.
-    // rfc8684:D21,R2
-    fn free_sent(&mut self, _cx: &mut Cx<'_>) {
-        if self.send.pinned() == 0 && self.send.queued() == 0 {
-            return;
-        }
-        let una = self.send.una();
-        let held = self
-            .subflows
-            .iter()
-            .filter_map(|sf| sf.maps.tx.lowest())
-            .min();
-        self.send.free(held);
-        if self.send.pinned() <= u64::from(self.send.capacity()) {
-            return;
-        }
-        for sf in &mut self.subflows {
-            let parts: Vec<_> = sf
-                .maps
-                .tx
-                .iter()
-                .filter(|m| m.at < una && self.send.holds(m.at))
-                .map(|m| (m.at, self.send.copy_out(m.at..m.at + u64::from(m.len))))
-                .collect();
-            for (at, bytes) in parts {
-                sf.maps.retain(at, bytes);
-            }
-        }
-        self.send.free(None);
     }
 
     /// Takes bytes of the application; where memory is short, not many more than what is in flight.
@@ -446,7 +354,8 @@ impl Conn {
     /// advertised, or memory that is idle from now on.
     pub(crate) fn reading_marks_dirty(&mut self, now: Instant) -> bool {
         self.note_advance(now);
-        self.advertise_window();
+        self.subflows
+            .advertise_window(&self.handshake, &self.recv, self.level);
         self.wants_poll(now) || (self.limits.memory_check.is_none() && self.recv.idles_large())
     }
 }

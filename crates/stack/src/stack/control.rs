@@ -35,14 +35,19 @@ impl Stack {
             Err(_) => Reason::AskedInVain,
         };
         self.with_conn(slot, |conn, cx| {
-            conn.note_decision(Verdict::Command(command), reason, cx);
+            conn.paths
+                .note_decision(Verdict::Command(command), reason, cx);
         });
         done
     }
 
     /// What the controller inside a connection wants done.
     pub(super) fn settle_orders(&mut self, slot: u32) {
-        while let Some(command) = self.conns.at_mut(slot).and_then(|e| e.conn.poll_order()) {
+        while let Some(command) = self
+            .conns
+            .at_mut(slot)
+            .and_then(|e| e.conn.paths.poll_order())
+        {
             let done = self.obey(slot, command);
             self.stir(slot);
             if let (Command::Create(wanted), Err(error)) = (command, done) {
@@ -51,7 +56,7 @@ impl Stack {
                     _ => pm::NotCreated::NoSlot,
                 };
                 self.on_slot(slot, |conn, cx| {
-                    conn.order_refused(&wanted, why, cx);
+                    conn.paths.order_refused(&wanted, why, cx);
                     Ok(())
                 })
                 .unwrap_or_default();
@@ -119,7 +124,7 @@ impl Stack {
             ..*wanted
         };
         let (remote, remote_id) = entry.conn.remote_of(wanted)?;
-        let first = entry.conn.first_tuple();
+        let first = entry.conn.handshake.first_tuple();
         if !self.may_be_called(remote.ip()) {
             return Err(StackError::BadAddress);
         }

@@ -61,12 +61,12 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return;
         };
-        if entry.early && !entry.conn.is_early() {
+        if entry.early && !entry.conn.subflows.is_early() {
             entry.early = false;
             self.early -= 1;
         }
-        let first = entry.conn.first_tuple();
-        if let Some(learnt) = entry.conn.take_learnt() {
+        let first = entry.conn.handshake.first_tuple();
+        if let Some(learnt) = entry.conn.handshake.take_learnt() {
             let between = (first.local.ip(), first.remote.ip());
             self.jar.learn(self.now, between, learnt);
         }

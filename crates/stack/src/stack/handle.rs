@@ -29,7 +29,7 @@ impl Stack {
         if self
             .conns
             .get(id.0)
-            .is_none_or(|entry| entry.conn.is_released())
+            .is_none_or(|entry| entry.conn.life.is_released())
         {
             return Err(StackError::NoSuchHandle);
         }
@@ -66,7 +66,7 @@ impl Stack {
     ) -> Result<ReadOutcome, StackError> {
         self.tick(now);
         let entry = self.conns.get_mut(id.0);
-        let entry = entry.filter(|entry| !entry.conn.is_released());
+        let entry = entry.filter(|entry| !entry.conn.life.is_released());
         let conn = &mut entry.ok_or(StackError::NoSuchHandle)?.conn;
         let read = match conn.read(out)? {
             Some(0) => return Ok(ReadOutcome::Empty),

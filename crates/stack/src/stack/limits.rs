@@ -151,7 +151,7 @@ impl Stack {
         let permits = self.permits();
         let entry = self.conns.at(slot).filter(|_| !permits.roomy);
         entry.is_some_and(|entry| {
-            entry.conn.held() > permits.share && !entry.conn.keeps_rate(self.now)
+            entry.conn.held() > permits.share && !entry.conn.limits.keeps_rate(self.now)
         })
     }
 
@@ -161,17 +161,17 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return 0;
         };
-        let size = entry.conn.recv_window_size();
+        let size = entry.conn.recv.recv_window_size();
         let growth = u32::try_from(permits.growth).unwrap_or(u32::MAX);
         let grown = size.saturating_add(growth);
-        entry.conn.permit_window(grown.max(permits.window));
+        entry.conn.limits.permit_window(grown.max(permits.window));
         size
     }
 
     /// Charges a connection whose receive window had this size and has grown: others that want more meanwhile have to know.
     pub(super) fn charge_growth(&mut self, slot: u32, window: u32) {
         let entry = self.conns.at(slot);
-        if entry.is_some_and(|entry| entry.conn.recv_window_size() > window) {
+        if entry.is_some_and(|entry| entry.conn.recv.recv_window_size() > window) {
             self.charge(slot);
         }
     }
@@ -203,8 +203,8 @@ impl Stack {
         let holders = self.conns.iter().map(|(handle, entry)| Holder {
             slot: handle.index(),
             held: entry.cost.held,
-            rate: entry.conn.rate_of_advance(now),
-            moves: entry.conn.keeps_rate(now),
+            rate: entry.conn.limits.rate_of_advance(now),
+            moves: entry.conn.limits.keeps_rate(now),
         });
         let victims = pressure::victims(holders.collect(), permits.share, permits.free);
         if victims.is_empty() {

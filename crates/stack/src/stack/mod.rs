@@ -145,10 +145,10 @@ struct Entry {
 impl Entry {
     /// The tables know all about its connection, which goes on and has nothing to tell.
     fn is_settled(&self) -> bool {
-        let offered = self.listener.is_none() || self.conn.offered();
-        let listed = offered || !self.conn.is_established();
+        let offered = self.listener.is_none() || self.conn.life.offered();
+        let listed = offered || !self.conn.handshake.is_established();
         let decided = self.race.is_none();
-        listed && decided && !self.early && self.conn.is_settled() && !self.conn.has_ended()
+        listed && decided && !self.early && self.conn.is_settled() && !self.conn.life.has_ended()
     }
 }
 
@@ -319,7 +319,7 @@ impl Stack {
     fn stir(&mut self, slot: u32) {
         if let Some(entry) = self.conns.at_mut(slot) {
             entry.stirred = true;
-            entry.conn.mark_dirty();
+            entry.conn.subflows.mark_dirty();
             self.enqueue(slot);
         }
     }
@@ -355,8 +355,9 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return;
         };
-        let half_open_failed =
-            entry.listener.is_some() && !entry.conn.is_established() && entry.conn.is_dead();
+        let half_open_failed = entry.listener.is_some()
+            && !entry.conn.handshake.is_established()
+            && entry.conn.is_dead();
         if entry.conn.is_over() || half_open_failed {
             self.forget(handle, slot);
             return;
@@ -392,10 +393,10 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return;
         };
-        if !entry.conn.was_removed() {
+        if !entry.conn.subflows.was_removed() {
             return;
         }
-        for gone in entry.conn.take_removed() {
+        for gone in entry.conn.subflows.take_removed() {
             let target = Target {
                 conn: slot,
                 subflow: gone.subflow,
@@ -419,7 +420,7 @@ impl Stack {
         while let Some(create) = self
             .conns
             .at_mut(slot)
-            .and_then(|entry| entry.conn.poll_wanted())
+            .and_then(|entry| entry.conn.paths.poll_wanted())
         {
             self.open_wanted(slot, &create);
         }
@@ -441,10 +442,10 @@ impl Stack {
                 kind,
             });
         }
-        let newly = entry.conn.is_established() && !entry.conn.offered();
+        let newly = entry.conn.handshake.is_established() && !entry.conn.life.offered();
         if let (true, Some(listener_id)) = (newly, entry.listener) {
-            entry.conn.set_offered();
-            let source = Source::of(entry.conn.first_tuple().remote.ip());
+            entry.conn.life.set_offered();
+            let source = Source::of(entry.conn.handshake.first_tuple().remote.ip());
             entry.source = Some(source);
             self.usage.arrived(source);
             if let Some(listener) = self.listeners.get_mut(listener_id.0) {
@@ -459,7 +460,7 @@ impl Stack {
                 let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
                 entry.conn.release_and_abort(&mut cx);
                 entry.stirred = true;
-                entry.conn.mark_dirty();
+                entry.conn.subflows.mark_dirty();
             }
         }
     }
@@ -474,7 +475,7 @@ impl Stack {
         if let Some(source) = entry.source {
             self.usage.left(source);
         }
-        if let Some(token) = entry.conn.token() {
+        if let Some(token) = entry.conn.handshake.keys.token() {
             self.demux.remove_token(token, slot);
         }
         if let Some(listener) = entry.listener.and_then(|id| self.listeners.get_mut(id.0)) {

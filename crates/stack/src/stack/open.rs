@@ -336,7 +336,7 @@ impl Stack {
             .as_mut()
             .and_then(|manager| manager.local_id(iface, path.addr));
         let subflow = match taken {
-            JoinVerdict::Beyond => conn.free_name(),
+            JoinVerdict::Beyond => conn.subflows.free_name(),
             _ => conn.free_subflow(),
         };
         let (Some(subflow), Some(local_id)) = (subflow, local_id) else {
@@ -402,7 +402,7 @@ impl Stack {
         // The peer may not know yet that the subflow is lost which used this port: a reset can be lost, too.
         let ports = match self.conns.at_mut(slot) {
             Some(entry) if create.origin != SubflowOrigin::Recreated => {
-                PortChoice::Like(entry.conn.first_tuple().local.port())
+                PortChoice::Like(entry.conn.handshake.first_tuple().local.port())
             }
             _ => PortChoice::Unused,
         };
@@ -411,7 +411,7 @@ impl Stack {
                 return;
             };
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-            entry.conn.tell_manager(
+            entry.conn.paths.tell_manager(
                 pm::Event::CreateFailed {
                     create: *create,
                     why,
@@ -440,7 +440,7 @@ impl Stack {
         }
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let opts = entry.conn.opts.clone();
-        if !entry.conn.may_join() || entry.conn.awaits_fallback_of_peer(self.now) {
+        if !entry.conn.may_join() || entry.conn.subflows.awaits_fallback_of_peer(self.now) {
             return Err(pm::NotCreated::NotNow);
         }
         let subflow = entry

@@ -116,7 +116,7 @@ impl Stack {
             if *sent == before && !stirred {
                 return turn;
             }
-            if entry.conn.moved_in_turn() {
+            if entry.conn.schedule.moved_in_turn() {
                 entry.conn.after_input(&mut cx);
                 // What was just settled may have made something due; it keeps its place in the queue.
                 if matches!(turn, Turn::Done) && entry.conn.wants_poll(cx.now) {

@@ -109,7 +109,7 @@ impl Stack {
     /// once.
     pub fn try_path_again(&mut self, now: Instant, iface: IfaceId) {
         self.tick(now);
-        self.for_each_conn(|conn, cx| conn.retransmit_interface_now(iface, cx));
+        self.for_each_conn(|conn, cx| conn.subflows.retransmit_interface_now(iface, cx));
     }
 
     /// The addresses that take what peers open and from which nothing is opened.

@@ -77,7 +77,7 @@ impl Stack {
             return;
         };
         let won = |entry: &mut super::Entry| {
-            let established = entry.conn.is_established();
+            let established = entry.conn.handshake.is_established();
             entry.race.take_if(|_| established)
         };
         let Some(race) = self.conns.at_mut(slot).and_then(won) else {
@@ -102,7 +102,7 @@ impl Stack {
             return;
         };
         entry.race = None;
-        if entry.conn.is_established() || entry.conn.is_released() {
+        if entry.conn.handshake.is_established() || entry.conn.life.is_released() {
             return;
         }
         self.counters.race_lost += 1;

@@ -4,30 +4,23 @@
 //! unresponsive one is not kept for a quarter of an hour: each is probed every second, and each pause adds one more. Must never end a
 //! subflow whose path is not known to work.
 
+use crate::conn::level::Level;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
+use crate::conn::Cx;
 use crate::conn::dss::reset_reason::unacceptable_performance;
 use crate::conn::subflow::Subflow;
 use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
 
 /// How long a subflow is probed without an answer. A path that recovers answers the next probe, so within a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Conn {
-    /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
-    pub(crate) fn nat_expired(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if !self.fallback.is_multipath() || !self.is_nat_expired(i, cx.now) {
-            return;
-        }
-        let why = unacceptable_performance();
-        cx.count.subflow_outlived += 1;
-        self.reset_subflow(i, SubflowEnd::Replaced, why, cx);
-    }
-
+impl Subflows {
     fn is_nat_expired(&self, i: SubflowIdx, now: Instant) -> bool {
-        let old = &self.subflows[i];
+        let old = &self[i];
         let Some(since) = old.liveness.stale_since.filter(|_| old.carries_data()) else {
             return false;
         };
@@ -36,7 +29,25 @@ impl Conn {
         let proves = |new: &Subflow| {
             new.stats.opened > since && new.was_up() && new.carries_data() && same_path(old, new)
         };
-        now.since(since) >= PATIENCE && self.subflows.iter().any(proves)
+        now.since(since) >= PATIENCE && self.iter().any(proves)
+    }
+}
+
+impl Subflows {
+    /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
+    pub(crate) fn nat_expired(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        if !level.is_multipath() || !self.is_nat_expired(i, cx.now) {
+            return;
+        }
+        let why = unacceptable_performance();
+        cx.count.subflow_outlived += 1;
+        self.reset_subflow(send, level, i, SubflowEnd::Replaced, why, cx);
     }
 }
 

@@ -11,14 +11,15 @@
 use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::acked_by::AckedBy;
+use crate::conn::subflow::table::Subflows;
 use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 
-impl Conn {
+impl Subflows {
     /// First data of a joined subflow was acknowledged without a Data ACK.
     pub(crate) fn on_ack_without_data_ack(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let until = cx.now + self.data_rto();
-        let sf = &mut self.subflows[i];
+        let sf = &mut self[i];
         if sf.evidence.acked_by == AckedBy::Peer {
             let data_ack_seen = false;
             sf.evidence.acked_by = AckedBy::Unknown {
@@ -27,7 +28,9 @@ impl Conn {
             };
         }
     }
+}
 
+impl Conn {
     /// Decides whether it was a proxy. // rfc8684:B3
     pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
@@ -44,11 +47,18 @@ impl Conn {
                 }
                 None => {
                     sf.evidence.acked_by = AckedBy::Peer;
-                    if self.is_left(i) {
+                    if self.subflows.is_left(i) {
                         // No other carries its data.
                         self.options_stopped(i, FallbackCause::OptionsLost, cx);
                     } else {
-                        self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                        self.subflows.reset_subflow(
+                            &mut self.send,
+                            self.level,
+                            i,
+                            SubflowEnd::OptionsLost,
+                            interference(),
+                            cx,
+                        );
                     }
                 }
             }

@@ -3,6 +3,9 @@
 //! A pure receiver has no retransmission timer to detect a dead path, and cannot make the sender retry sooner. So it probes, and asks
 //! the path manager for a replacement. Owns a subflow's probe state. Must never probe an answering subflow without limit.
 
+use crate::api::ConnOptions;
+use crate::conn::events::Events;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Instant;
 
 use crate::api::{EventKind, PathManager, SubflowEnd};
@@ -13,6 +16,104 @@ use crate::conn::{Conn, Cx};
 
 /// Time-outs from a handshake to the probe for the first Data ACK, where neither end sends data.
 const UNSPOKEN: u64 = 2;
+
+impl Subflows {
+    /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
+    /// moves the moment of the next probe, not the timer.
+    fn begin_to_watch(&mut self, now: Instant) {
+        self.watch.paused = false;
+        for sf in self.iter_mut().filter(|sf| sf.carries_data()) {
+            let look_at = now + sf.tcp.rto().times(2);
+            sf.liveness.receiver_probe.look_at.get_or_insert(look_at);
+        }
+    }
+
+    /// The initiator's handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), which nothing would
+    /// elicit while both ends are idle: the only subflow would be lost with its NAT binding. A probe elicits it. //
+    /// rfc8684:C10
+    pub(crate) fn probe_for_first_ack(&mut self, opts: &ConnOptions, i: SubflowIdx, cx: &Cx<'_>) {
+        if opts.path_manager != PathManager::Passive {
+            let sf = &mut self[i];
+            let at = cx.now + sf.tcp.rto().times(UNSPOKEN);
+            (
+                sf.liveness.receiver_probe.probe_wanted,
+                sf.liveness.receiver_probe.look_at,
+            ) = (true, Some(at));
+        }
+    }
+
+    /// A join whose SYN left at `since` was refused for good: the peer may have closed the connection. Subflows on which nothing
+    /// arrived since then are probed, and unresponsive ones at once, for the answer to the probe would be a RST. If the
+    /// reason was an unknown token (`token_unknown`), even the last subflow ends if none answers.
+    pub(crate) fn probe_after_refusal(
+        &mut self,
+        since: Instant,
+        token_unknown: bool,
+        now: Instant,
+    ) {
+        for sf in self.iter_mut() {
+            let unheard = sf.liveness.receiver_probe.last_received < since && sf.answers();
+            if unheard || sf.liveness.receiver_probe.unresponsive {
+                sf.liveness.receiver_probe.token_unknown |= token_unknown;
+                sf.liveness.receiver_probe.probe_now(now);
+            }
+        }
+    }
+
+    fn another_was_up(&self, i: SubflowIdx) -> bool {
+        let others = self.each().filter(|(j, _)| *j != i);
+        others.map(|(_, sf)| sf).any(Subflow::was_up)
+    }
+
+    /// A segment arrived on the subflow within a time-out before `since`, or after.
+    pub(crate) fn received_lately(&self, j: SubflowIdx, since: Instant) -> bool {
+        let sf = &self[j];
+        sf.liveness.receiver_probe.last_received + sf.tcp.rto() >= since
+    }
+
+    /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
+    fn speaks_for_the_path(&self, i: SubflowIdx) -> bool {
+        let heard = |j: SubflowIdx| self[j].liveness.receiver_probe.last_received;
+        let mut others = self.indices().filter(|j| *j != i && self[*j].answers());
+        let is_behind = |j: SubflowIdx| (heard(j), i) < (heard(i), j);
+        self[i].answers() && others.all(|j| self[i].has_same_addresses(&self[j]) && is_behind(j))
+    }
+}
+
+impl Subflows {
+    /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
+    /// unnoticed.
+    pub(crate) fn probe_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self.probe_siblings(i, cx.now, |_, _| true);
+    }
+
+    /// Probes the other subflows of which this is true.
+    fn probe_siblings(
+        &mut self,
+        i: SubflowIdx,
+        now: Instant,
+        concerned: impl Fn(&Subflow, &Subflow) -> bool,
+    ) {
+        for j in self.indices() {
+            let other = &self[j];
+            if j != i && other.answers() && concerned(&self[i], other) {
+                self[j].liveness.receiver_probe.probe_now(now);
+            }
+        }
+    }
+
+    /// Controllers act on time-outs, which a pure receiver has not. The others between the same addresses are probed at once.
+    fn reports_unresponsive(&mut self, events: &mut Events, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self.probe_siblings(i, cx.now, Subflow::has_same_addresses);
+        let sf = &self[i];
+        events.push(EventKind::Timeout {
+            subflow: sf.id(),
+            tuple: sf.endpoint.tuple,
+            rto: sf.tcp.rto(),
+            backoffs: 0,
+        });
+    }
+}
 
 impl Conn {
     /// A replacement for an unresponsive subflow could be created.
@@ -28,7 +129,7 @@ impl Conn {
             sf.liveness.potentially_failed = false;
             self.subflows.dirty = true;
             self.subflows.refresh_sample(i);
-            self.retransmit_siblings_now(i, cx);
+            self.subflows.retransmit_siblings_now(i, cx);
         }
         if !payload {
             return;
@@ -40,31 +141,7 @@ impl Conn {
         receiver_probe.answered = 0;
         let due = receiver_probe.look_at.is_none() || self.subflows.watch.paused;
         if due && self.may_replace() {
-            self.begin_to_watch(cx.now);
-        }
-    }
-
-    /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
-    /// moves the moment of the next probe, not the timer.
-    fn begin_to_watch(&mut self, now: Instant) {
-        self.subflows.watch.paused = false;
-        for sf in self.subflows.iter_mut().filter(|sf| sf.carries_data()) {
-            let look_at = now + sf.tcp.rto().times(2);
-            sf.liveness.receiver_probe.look_at.get_or_insert(look_at);
-        }
-    }
-
-    /// The initiator's handshake is done. Joins wait for the peer's first Data ACK (RFC 8684 section 3.1), which nothing would
-    /// elicit while both ends are idle: the only subflow would be lost with its NAT binding. A probe elicits it. //
-    /// rfc8684:C10
-    pub(crate) fn probe_for_first_ack(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
-        if self.opts.path_manager != PathManager::Passive {
-            let sf = &mut self.subflows[i];
-            let at = cx.now + sf.tcp.rto().times(UNSPOKEN);
-            (
-                sf.liveness.receiver_probe.probe_wanted,
-                sf.liveness.receiver_probe.look_at,
-            ) = (true, Some(at));
+            self.subflows.begin_to_watch(cx.now);
         }
     }
 
@@ -72,21 +149,7 @@ impl Conn {
     pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
         let came = self.subflows.iter().any(|sf| sf.evidence.payload_came);
         if came && self.may_replace() {
-            self.begin_to_watch(now);
-        }
-    }
-
-    /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
-    /// unnoticed.
-    pub(crate) fn probe_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.probe_where(cx.now, |_, j| j != i);
-    }
-
-    fn probe_where(&mut self, now: Instant, concerned: impl Fn(&Self, SubflowIdx) -> bool) {
-        for j in self.subflows.indices() {
-            if self.subflows[j].answers() && concerned(self, j) {
-                self.subflows[j].liveness.receiver_probe.probe_now(now);
-            }
+            self.subflows.begin_to_watch(now);
         }
     }
 
@@ -98,35 +161,6 @@ impl Conn {
         }
     }
 
-    /// A join whose SYN left at `since` was refused for good: the peer may have closed the connection. Subflows on which nothing
-    /// arrived since then are probed, and unresponsive ones at once, for the answer to the probe would be a RST. If the
-    /// reason was an unknown token (`token_unknown`), even the last subflow ends if none answers.
-    pub(crate) fn probe_after_refusal(
-        &mut self,
-        since: Instant,
-        token_unknown: bool,
-        now: Instant,
-    ) {
-        for sf in &mut self.subflows {
-            let unheard = sf.liveness.receiver_probe.last_received < since && sf.answers();
-            if unheard || sf.liveness.receiver_probe.unresponsive {
-                sf.liveness.receiver_probe.token_unknown |= token_unknown;
-                sf.liveness.receiver_probe.probe_now(now);
-            }
-        }
-    }
-
-    fn another_was_up(&self, i: SubflowIdx) -> bool {
-        let others = self.subflows.each().filter(|(j, _)| *j != i);
-        others.map(|(_, sf)| sf).any(Subflow::was_up)
-    }
-
-    /// A segment arrived on the subflow within a time-out before `since`, or after.
-    pub(crate) fn received_lately(&self, j: SubflowIdx, since: Instant) -> bool {
-        let sf = &self.subflows[j];
-        sf.liveness.receiver_probe.last_received + sf.tcp.rto() >= since
-    }
-
     /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
     fn probe_reason(&self, i: SubflowIdx, now: Instant) -> Reason {
         let nobody_delivers = self.subflows.watch.last_payload
@@ -134,7 +168,9 @@ impl Conn {
         match self.paths.manager.as_ref().map(|manager| manager.ledger()) {
             Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
             Some(ledger)
-                if nobody_delivers && self.speaks_for_the_path(i) && ledger.has_free_pair(now) =>
+                if nobody_delivers
+                    && self.subflows.speaks_for_the_path(i)
+                    && ledger.has_free_pair(now) =>
             {
                 Reason::FreePair
             }
@@ -143,29 +179,6 @@ impl Conn {
             }
             _ => Reason::Elsewhere(self.subflows.watch.last_payload),
         }
-    }
-
-    /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
-    fn speaks_for_the_path(&self, i: SubflowIdx) -> bool {
-        let heard = |j: SubflowIdx| self.subflows[j].liveness.receiver_probe.last_received;
-        let mut others = self
-            .subflows
-            .indices()
-            .filter(|j| *j != i && self.subflows[*j].answers());
-        let is_behind = |j: SubflowIdx| (heard(j), i) < (heard(i), j);
-        self.subflows[i].answers() && others.all(|j| self.have_same_addresses(i, j) && is_behind(j))
-    }
-
-    /// Controllers act on time-outs, which a pure receiver has not. The others between the same addresses are probed at once.
-    fn reports_unresponsive(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.probe_where(cx.now, |conn, j| j != i && conn.have_same_addresses(i, j));
-        let sf = &self.subflows[i];
-        self.push_event(EventKind::Timeout {
-            subflow: sf.id(),
-            tuple: sf.endpoint.tuple,
-            rto: sf.tcp.rto(),
-            backoffs: 0,
-        });
     }
 
     /// Checks the subflows that are due.
@@ -207,17 +220,24 @@ impl Conn {
                     cx.count.subflow_deaf += 1;
                     self.subflows.refresh_sample(i);
                     self.wants_replacement(i, cx);
-                    self.reports_unresponsive(i, cx);
+                    self.subflows.reports_unresponsive(&mut self.events, i, cx);
                 }
                 // The last one stays: an idle TCP connection survives an outage of any length, too. Not if the peer reported
                 // an unknown token.
                 Step::End
-                    if self.fallback.is_multipath()
+                    if self.level.is_multipath()
                         && (self.subflows[i].liveness.receiver_probe.token_unknown
-                            || self.another_was_up(i)) =>
+                            || self.subflows.another_was_up(i)) =>
                 {
                     cx.count.subflow_timed_out += 1;
-                    self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
+                    self.subflows.reset_subflow(
+                        &mut self.send,
+                        self.level,
+                        i,
+                        SubflowEnd::TimedOut,
+                        None,
+                        cx,
+                    );
                 }
                 Step::Rest | Step::End => self.subflows.watch.paused = true,
             }

@@ -4,6 +4,10 @@
 //! the oldest first, and it gets no new data. It is probed until it answers, and the first answer restores it. Must never
 //! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
+use crate::api::ConnOptions;
+use crate::conn::level::Level;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Duration;
 
 use crate::api::SubflowEnd;
@@ -58,27 +62,26 @@ pub(crate) fn is_quicker_than_join(backlog: u32, initial: u32) -> bool {
     backlog <= initial.saturating_mul((1 << JOIN_ROUND_TRIPS) - 1)
 }
 
-impl Conn {
+impl Subflows {
     /// Some subflow carries data and is responsive.
     pub(crate) fn has_responsive(&self) -> bool {
-        self.subflows.iter().any(crate::conn::Subflow::answers)
+        self.iter().any(crate::conn::Subflow::answers)
     }
 
     /// Another subflow than `avoid` can carry what that one has in flight: a responsive one, where there is one.
     pub(crate) fn can_reinject(&self, avoid: Option<SubflowId>) -> bool {
         let healthy = self.has_responsive();
-        self.subflows
-            .iter()
+        self.iter()
             .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
     }
 
     /// Subflows that must not carry a reinjection: the one that lost the data. And after a new subflow lost its data, every
     /// subflow without a Data ACK so far, as long as options are known to pass on another one.
     pub(in crate::conn) fn excluded_for(&self, lost_on: Option<SubflowId>) -> SubflowSet {
-        let others = || self.subflows.iter().filter(|sf| Some(sf.id()) != lost_on);
+        let others = || self.iter().filter(|sf| Some(sf.id()) != lost_on);
         let proven = |sf: &Subflow| sf.evidence.data_was_acked && sf.carries_data() && sf.answers();
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
-        if self.subflows.new_one_lost && others().any(proven) {
+        if self.new_one_lost && others().any(proven) {
             others()
                 .filter(|sf| !proven(sf))
                 .for_each(|sf| not_on.insert(sf.id()));
@@ -86,64 +89,257 @@ impl Conn {
         not_on
     }
 
+    /// A subflow answers: others on the same interface probably work as well.
+    pub(crate) fn retransmit_siblings_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let iface = self[i].endpoint.iface;
+        for j in self.indices() {
+            if j != i && self[j].endpoint.iface == iface {
+                self.retransmit_now(j, cx);
+            }
+        }
+    }
+
+    /// A segment of the peer arrived on a subflow: if that is stale, it retransmits at once. But a path may work in the
+    /// other direction alone, so this happens at most once per time-out.
+    pub(crate) fn on_peer_alive(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &self[i];
+        let lately = sf
+            .liveness
+            .retried_at
+            .is_some_and(|at| cx.now < at + sf.tcp.rto());
+        if sf.is_stale() && !lately {
+            self.retransmit_now(i, cx);
+        }
+    }
+
+    /// The path of a subflow may work again: what timed out is retransmitted now, not when the timer expires.
+    pub(crate) fn retransmit_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &mut self[i];
+        if sf.tcp.on_path_hint(cx.now) {
+            sf.liveness.retried_at = Some(cx.now);
+            cx.count.subflow_hinted += 1;
+        }
+    }
+
+    /// How long nothing arrived between the addresses of a subflow; `None` while written data lacks its Data ACK.
+    fn reads_since(&self, send: &SendQueue, i: SubflowIdx, cx: &Cx<'_>) -> Option<Duration> {
+        let heard = |j: SubflowIdx| self[j].liveness.receiver_probe.last_received();
+        let up = self.same_addresses(i).filter(|j| self[*j].was_up());
+        let last = up.map(heard).max().unwrap_or_else(|| heard(i));
+        let waits = send.una() < send.end();
+        (!waits).then(|| cx.now.since(last))
+    }
+
+    /// The other subflows between the same addresses.
+    fn same_addresses(&self, i: SubflowIdx) -> impl Iterator<Item = SubflowIdx> + use<'_> {
+        self.indices()
+            .filter(move |&j| j != i && self[i].has_same_addresses(&self[j]))
+    }
+}
+
+impl Subflows {
     /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
     /// all are cancelled. // rfc8684:R4
-    pub(crate) fn becomes_potentially_failed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
+    pub(crate) fn becomes_potentially_failed(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let sf = &mut self[i];
         if !sf.carries_data() || sf.is_stale() || sf.liveness.potentially_failed {
             return;
         }
         sf.liveness.potentially_failed = true;
         cx.count.subflow_suspect += 1;
-        self.subflows.refresh_sample(i);
+        self.refresh_sample(i);
         if self.has_responsive() {
-            self.reinject_all(i);
+            self.reinject_all(send, level, i);
         }
     }
 
     /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
     /// Another path carries the segment, too, and no other: readers wait for the end of a write.
-    pub(crate) fn reinjects_last_segment(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let suited = self.opts.mechanisms.opportunistic && sf.carries_data();
-        let another =
-            |sf: &Subflow| sf.id() != self.subflows[i].id() && sf.answers() && !sf.is_backup();
-        if suited && self.subflows.iter().any(another) {
+    pub(crate) fn reinjects_last_segment(
+        &mut self,
+        opts: &ConnOptions,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let sf = &self[i];
+        let suited = opts.mechanisms.opportunistic && sf.carries_data();
+        let another = |sf: &Subflow| sf.id() != self[i].id() && sf.answers() && !sf.is_backup();
+        if suited && self.iter().any(another) {
             cx.count.subflow_late += 1;
-            self.reinject_all(i);
+            self.reinject_all(send, level, i);
         }
     }
 
     /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
-    pub(crate) fn becomes_stale(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
+    pub(crate) fn becomes_stale(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        if !self[i].carries_data() || self[i].is_stale() {
             return;
         }
-        let sf = &mut self.subflows[i];
+        let sf = &mut self[i];
         sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
-        self.subflows.refresh_sample(i);
+        self.refresh_sample(i);
         if self.has_responsive() {
-            self.reinject_all(i);
+            self.reinject_all(send, level, i);
         }
     }
 
     /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so
     /// the subflow stays open; but it becomes stale if another one answers. // rfc8684:R4
-    pub(crate) fn on_unreachable(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let another = self
-            .subflows
-            .indices()
-            .any(|j| j != i && self.subflows[j].answers());
+    pub(crate) fn on_unreachable(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let another = self.indices().any(|j| j != i && self[j].answers());
         if another {
-            self.becomes_stale(i, cx);
+            self.becomes_stale(send, level, i, cx);
         }
     }
 
+    /// An unresponsive subflow answers: a join begun to replace it is reset, unless that is the quicker one.
+    fn keeps_subflow_or_join(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let tcp = &self[i].tcp;
+        let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
+        let stays = is_quicker_than_join(backlog, tcp.cwnd());
+        let joining = |&j: &SubflowIdx| self[j].question() == PathProbe::Rejoin;
+        let rival = self.same_addresses(i).find(joining);
+        match rival {
+            Some(j) if stays => self.reset_subflow(send, level, j, SubflowEnd::Replaced, None, cx),
+            Some(_) => self[i].liveness.contested = true,
+            None => {}
+        }
+    }
+
+    /// A subflow came up beside an unresponsive one, or one that still retransmits: that one ends as soon as options are
+    /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
+    pub(crate) fn replaces(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let silent = |&j: &SubflowIdx| {
+            let old = &self[j];
+            old.carries_data() && (old.liveness.reported_unresponsive || old.liveness.contested)
+        };
+        let Some(j) = self.same_addresses(i).find(silent) else {
+            return;
+        };
+        let old = &mut self[j];
+        // A receiver cannot see how much the sender has to retransmit on the old one.
+        let sender = core::mem::take(&mut old.liveness.contested);
+        if sender && !old.liveness.reported_unresponsive && !old.tcp.in_recovery() {
+            self.finish_subflow(send, level, i, SubflowEnd::Replaced);
+            return;
+        }
+        let replaced = old.id();
+        self[i].liveness.replaces = Some(replaced);
+        self.takes_over(send, level, i, cx);
+    }
+
+    /// Ends the subflow that this one replaces, once this one is known to be of use.
+    pub(crate) fn takes_over(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        let sf = &mut self[i];
+        let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
+        let old = sf.liveness.replaces.take_if(|_| of_use);
+        let Some(j) = old.and_then(|old| self.find(old)) else {
+            return;
+        };
+        let why = unacceptable_performance();
+        cx.count.subflow_replaced += 1;
+        self.reset_subflow(send, level, j, SubflowEnd::Replaced, why, cx);
+    }
+
+    /// Reinjects everything that a subflow has in flight and that was not reinjected before.
+    // rfc8684:R1
+    pub(crate) fn reinject_all(&mut self, send: &mut SendQueue, level: Level, i: SubflowIdx) {
+        if !level.is_multipath() {
+            return;
+        }
+        let (una, sf) = (send.una(), &mut self[i]);
+        let from = sf
+            .reinjection
+            .reinjected_below
+            .replace(sf.tcp.snd_nxt_ssn());
+        let avoid = Some(sf.id());
+        let put_up =
+            |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
+        for m in sf.maps.tx.iter().filter(|m| !put_up(m)) {
+            let end = m.at + u64::from(m.len);
+            if end > una {
+                send.reinject(m.at..end, avoid);
+            }
+        }
+        // The DATA_FIN may have been lost with it. // rfc8684:F1
+        send.fin.lost |= send.fin.state == FinState::Sent;
+    }
+
+    /// Options do not pass on a subflow: data acked at subflow level only did not reach the connection. // rfc8684:M2
+    pub(crate) fn reinject_subflow_acked(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+    ) {
+        if !level.is_multipath() {
+            return;
+        }
+        let avoid = Some(self[i].id());
+        for part in self[i].reinjection.subflow_acked_only.take() {
+            send.reinject(part, avoid);
+        }
+    }
+
+    /// Reinjects here what is in flight on stale subflows.
+    pub(crate) fn reinject_from_stale(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+    ) {
+        for j in self.indices() {
+            if self[j].is_stale() && j != i {
+                self.reinject_all(send, level, j);
+            }
+        }
+    }
+}
+
+impl Conn {
     /// Data sent on a stale path is acknowledged: the subflow is restored.
     pub(crate) fn recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let healthy = self.has_responsive();
+        let healthy = self.subflows.has_responsive();
         let sf = &mut self.subflows[i];
         let was_stale = sf.is_stale();
         (
@@ -162,46 +358,17 @@ impl Conn {
         }
         if told {
             let silent = false;
-            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
-            self.keeps_subflow_or_join(i, cx);
+            self.paths
+                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
+            self.subflows
+                .keeps_subflow_or_join(&mut self.send, self.level, i, cx);
         }
         if was_stale {
             if !healthy {
-                self.reinject_from_stale(i);
+                self.subflows
+                    .reinject_from_stale(&mut self.send, self.level, i);
             }
-            self.retransmit_siblings_now(i, cx);
-        }
-    }
-
-    /// A subflow answers: others on the same interface probably work as well.
-    pub(crate) fn retransmit_siblings_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let iface = self.subflows[i].endpoint.iface;
-        for j in self.subflows.indices() {
-            if j != i && self.subflows[j].endpoint.iface == iface {
-                self.retransmit_now(j, cx);
-            }
-        }
-    }
-
-    /// A segment of the peer arrived on a subflow: if that is stale, it retransmits at once. But a path may work in the
-    /// other direction alone, so this happens at most once per time-out.
-    pub(crate) fn on_peer_alive(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let lately = sf
-            .liveness
-            .retried_at
-            .is_some_and(|at| cx.now < at + sf.tcp.rto());
-        if sf.is_stale() && !lately {
-            self.retransmit_now(i, cx);
-        }
-    }
-
-    /// The path of a subflow may work again: what timed out is retransmitted now, not when the timer expires.
-    pub(crate) fn retransmit_now(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        if sf.tcp.on_path_hint(cx.now) {
-            sf.liveness.retried_at = Some(cx.now);
-            cx.count.subflow_hinted += 1;
+            self.subflows.retransmit_siblings_now(i, cx);
         }
     }
 
@@ -210,8 +377,9 @@ impl Conn {
         for i in self.subflows.indices() {
             let question = self.subflows[i].question();
             if question != PathProbe::None {
-                let reads_since = self.reads_since(i, cx);
-                let interval = probe_interval(question, self.has_responsive(), reads_since);
+                let reads_since = self.subflows.reads_since(&self.send, i, cx);
+                let interval =
+                    probe_interval(question, self.subflows.has_responsive(), reads_since);
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
             if self.subflows[i].liveness.reported_unresponsive {
@@ -220,28 +388,18 @@ impl Conn {
         }
     }
 
-    /// How long nothing arrived between the addresses of a subflow; `None` while written data lacks its Data ACK.
-    fn reads_since(&self, i: SubflowIdx, cx: &Cx<'_>) -> Option<Duration> {
-        let heard = |j: SubflowIdx| self.subflows[j].liveness.receiver_probe.last_received();
-        let up = self
-            .same_addresses(i)
-            .filter(|j| self.subflows[*j].was_up());
-        let last = up.map(heard).max().unwrap_or_else(|| heard(i));
-        let waits = self.send.una() < self.send.end();
-        (!waits).then(|| cx.now.since(last))
-    }
-
     /// A subflow that is responsive again needs no replacement, unless one is being made already.
     fn watch_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
         let joining = |j: SubflowIdx| self.subflows[j].question() == PathProbe::Rejoin;
         if !sf.is_stale()
             && !sf.liveness.receiver_probe.unresponsive
-            && !self.same_addresses(i).any(joining)
+            && !self.subflows.same_addresses(i).any(joining)
         {
             self.subflows[i].liveness.reported_unresponsive = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
-            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
+            self.paths
+                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 
@@ -252,120 +410,8 @@ impl Conn {
         if sf.carries_data() && !sf.liveness.reported_unresponsive {
             sf.liveness.reported_unresponsive = true;
             let (subflow, silent) = (sf.id(), true);
-            self.tell_manager(pm::Event::Silence { subflow, silent }, cx);
-        }
-    }
-
-    /// The other subflows between the same addresses.
-    fn same_addresses(&self, i: SubflowIdx) -> impl Iterator<Item = SubflowIdx> + use<'_> {
-        self.subflows
-            .indices()
-            .filter(move |&j| j != i && self.have_same_addresses(i, j))
-    }
-
-    /// Two subflows are between the same addresses.
-    pub(in crate::conn) fn have_same_addresses(&self, i: SubflowIdx, j: SubflowIdx) -> bool {
-        let of = |j: SubflowIdx| {
-            let endpoint = &self.subflows[j].endpoint;
-            (
-                endpoint.iface,
-                endpoint.tuple.local.ip(),
-                endpoint.tuple.remote,
-            )
-        };
-        of(i) == of(j)
-    }
-
-    /// An unresponsive subflow answers: a join begun to replace it is reset, unless that is the quicker one.
-    fn keeps_subflow_or_join(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let tcp = &self.subflows[i].tcp;
-        let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
-        let stays = is_quicker_than_join(backlog, tcp.cwnd());
-        let joining = |&j: &SubflowIdx| self.subflows[j].question() == PathProbe::Rejoin;
-        let rival = self.same_addresses(i).find(joining);
-        match rival {
-            Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
-            Some(_) => self.subflows[i].liveness.contested = true,
-            None => {}
-        }
-    }
-
-    /// A subflow came up beside an unresponsive one, or one that still retransmits: that one ends as soon as options are
-    /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
-    pub(crate) fn replaces(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let silent = |&j: &SubflowIdx| {
-            let old = &self.subflows[j];
-            old.carries_data() && (old.liveness.reported_unresponsive || old.liveness.contested)
-        };
-        let Some(j) = self.same_addresses(i).find(silent) else {
-            return;
-        };
-        let old = &mut self.subflows[j];
-        // A receiver cannot see how much the sender has to retransmit on the old one.
-        let sender = core::mem::take(&mut old.liveness.contested);
-        if sender && !old.liveness.reported_unresponsive && !old.tcp.in_recovery() {
-            self.finish_subflow(i, SubflowEnd::Replaced);
-            return;
-        }
-        let replaced = old.id();
-        self.subflows[i].liveness.replaces = Some(replaced);
-        self.takes_over(i, cx);
-    }
-
-    /// Ends the subflow that this one replaces, once this one is known to be of use.
-    pub(crate) fn takes_over(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
-        let old = sf.liveness.replaces.take_if(|_| of_use);
-        let Some(j) = old.and_then(|old| self.subflows.find(old)) else {
-            return;
-        };
-        let why = unacceptable_performance();
-        cx.count.subflow_replaced += 1;
-        self.reset_subflow(j, SubflowEnd::Replaced, why, cx);
-    }
-
-    /// Reinjects everything that a subflow has in flight and that was not reinjected before.
-    // rfc8684:R1
-    pub(crate) fn reinject_all(&mut self, i: SubflowIdx) {
-        if !self.fallback.is_multipath() {
-            return;
-        }
-        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        let from = sf
-            .reinjection
-            .reinjected_below
-            .replace(sf.tcp.snd_nxt_ssn());
-        let avoid = Some(sf.id());
-        let put_up =
-            |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
-        for m in sf.maps.tx.iter().filter(|m| !put_up(m)) {
-            let end = m.at + u64::from(m.len);
-            if end > una {
-                self.send.reinject(m.at..end, avoid);
-            }
-        }
-        // The DATA_FIN may have been lost with it. // rfc8684:F1
-        self.send.fin.lost |= self.send.fin.state == FinState::Sent;
-    }
-
-    /// Options do not pass on a subflow: data acked at subflow level only did not reach the connection. // rfc8684:M2
-    pub(crate) fn reinject_subflow_acked(&mut self, i: SubflowIdx) {
-        if !self.fallback.is_multipath() {
-            return;
-        }
-        let avoid = Some(self.subflows[i].id());
-        for part in self.subflows[i].reinjection.subflow_acked_only.take() {
-            self.send.reinject(part, avoid);
-        }
-    }
-
-    /// Reinjects here what is in flight on stale subflows.
-    pub(crate) fn reinject_from_stale(&mut self, i: SubflowIdx) {
-        for j in self.subflows.indices() {
-            if self.subflows[j].is_stale() && j != i {
-                self.reinject_all(j);
-            }
+            self.paths
+                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 }

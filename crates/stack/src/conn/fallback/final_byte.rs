@@ -9,8 +9,17 @@
 //! Owns when that is due. Must never send a byte that the peer could take for a new one.
 
 use crate::api::FallbackCause;
+use crate::conn::level::Level;
 use crate::conn::send::queue::FinState;
 use crate::conn::{Conn, Cx};
+
+/// The peer may not know of the fallback: else it signalled it itself.
+pub(in crate::conn) fn alone_knows(level: Level) -> bool {
+    matches!(
+        level.cause(),
+        Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
+    )
+}
 
 impl Conn {
     /// Whether the last byte has to signal the fallback, before the FIN. // rfc8684:B4,B13
@@ -24,18 +33,10 @@ impl Conn {
         };
         let last = self.send.fin.state == FinState::Queued && self.send.all_sent();
         let arrived = sf.maps.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
-        let unsaid = self.fallback.infinite_due()
+        let unsaid = self.level.infinite_due()
             && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);
-        let known = self.keys.remote.is_some() && !self.subflows.joined;
-        self.alone_knows() && known && unsaid && last && arrived
-    }
-
-    /// The peer may not know of the fallback: else it signalled it itself.
-    pub(in crate::conn) fn alone_knows(&self) -> bool {
-        matches!(
-            self.fallback.cause(),
-            Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
-        )
+        let known = self.handshake.keys.remote.is_some() && !self.subflows.joined;
+        alone_knows(self.level) && known && unsaid && last && arrived
     }
 
     /// Requests its transmission. True: the FIN waits for it.

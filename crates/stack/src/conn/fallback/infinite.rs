@@ -4,6 +4,13 @@
 //! answers with MP_FAIL or an infinite mapping. From then on the subflow's order is the stream's order, and the held bytes are part of it.
 //! Owns the failure and the switch to raw bytes. Must never count held bytes before the answer or a time-out.
 
+use crate::api::ConnOptions;
+use crate::conn::dss::Numbers;
+use crate::conn::fallback::Fallback;
+use crate::conn::level::Level;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
@@ -89,12 +96,223 @@ impl ChecksumFailure {
     }
 }
 
+impl Numbers {
+    /// MP_FAIL always has 64 bits. // rfc8684:B6
+    fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
+        let dsn = self.rx?.dsn(at);
+        Some(MptcpOption::Fail(Fail { dsn }))
+    }
+}
+
+impl Fallback {
+    /// Notes a segment received while an MP_FAIL is unanswered, old data again if `again`. A peer from which only segments already in
+    /// flight came has not refused to answer: its path is down. Nor has one that retransmits acknowledged data: our acknowledgements do not
+    /// reach it either.
+    pub(crate) fn received_while_failing(
+        &mut self,
+        subflows: &Subflows,
+        i: SubflowIdx,
+        again: bool,
+        now: Instant,
+    ) {
+        let sf = &subflows[i];
+        if let Some(checksum_failure) = self
+            .checksum_failure
+            .as_mut()
+            .filter(|f| f.subflow == sf.id())
+        {
+            checksum_failure.peer_alive |= !again && now > checksum_failure.since + sf.tcp.rto();
+        }
+    }
+
+    /// The peer received our MP_FAIL. It once had other subflows, so it may continue on this one or restart on it; its infinite mapping
+    /// shows which.
+    fn on_mp_fail_answered(&mut self, subflows: &Subflows, i: SubflowIdx, cx: &Cx<'_>) {
+        let again_at = cx.now + subflows[i].tcp.rto().times(2);
+        if let Some(checksum_failure) = &mut self.checksum_failure {
+            (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
+        }
+    }
+
+    /// Where our infinite mapping starts: at the first byte that the peer may not have. // rfc8684:B9
+    pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
+        self.resend.infinite_from.unwrap_or((ssn, at))
+    }
+}
+
+impl Subflows {
+    /// Another subflow than the failed one delivers something that was not in flight when the peer received the MP_FAIL and left it.
+    pub(in crate::conn) fn works_beside_failing(
+        &self,
+        i: SubflowIdx,
+        checksum_failure: &ChecksumFailure,
+        now: Instant,
+    ) -> bool {
+        let other = self
+            .find(checksum_failure.subflow)
+            .filter(|failed| *failed != i);
+        let late = |failed: SubflowIdx| now > checksum_failure.since + self[failed].tcp.rto();
+        other.is_some_and(late) && !checksum_failure.answered
+    }
+
+    pub(crate) fn send_mp_fail(
+        &mut self,
+        numbers: &Numbers,
+        i: SubflowIdx,
+        at: Offset,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(option) = numbers.mp_fail_option(at) else {
+            return;
+        };
+        cx.count.fail_sent += 1;
+        let sf = &mut self[i];
+        sf.signals
+            .queue
+            .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
+        sf.signals.queue.push_front(option);
+        sf.signals.on_advance();
+        sf.tcp.force_ack();
+    }
+
+    /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.
+    pub(in crate::conn) fn level_of_answer(&self, send: &SendQueue) -> ProtocolLevel {
+        match self.joined || send.una() < send.next() {
+            true => ProtocolLevel::InfiniteMapping,
+            false => ProtocolLevel::PlainTcp,
+        }
+    }
+
+    /// Every other subflow never came up or is being reset. Those in their handshake do not block fallback: the peer, which may have fallen
+    /// back already, will refuse them.
+    pub(crate) fn is_alone(&self, i: SubflowIdx) -> bool {
+        let idle = |sf: &Subflow| !sf.was_up() || sf.closing.reset_with.is_some();
+        self.each().all(|(other, sf)| other == i || idle(sf))
+    }
+
+    /// As `is_alone`, or the others are potentially failed: a peer that continues with one resets them, but the RST may not get through
+    /// there.
+    pub(in crate::conn) fn is_left(&self, i: SubflowIdx) -> bool {
+        let mut others = self.indices().filter(|other| *other != i);
+        self.is_alone(i) || others.all(|other| !self[other].answers())
+    }
+
+    /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
+    /// this one.
+    pub(crate) fn is_certainly_alone(&self, i: SubflowIdx) -> bool {
+        self.is_alone(i) && !self.joined && !self.is_proving()
+    }
+
+    /// A third ACK of ours is unanswered: its subflow may have come up for the peer.
+    pub(crate) fn is_proving(&self) -> bool {
+        self.proves_within(u8::MAX)
+    }
+
+    /// As `is_proving`, and it was not repeated in vain so often that nothing should wait for it.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        self.proves_within(PROOFS_IN_VAIN)
+    }
+
+    fn proves_within(&self, most: u8) -> bool {
+        let under_way = |sf: &Subflow| match sf.handshake.state {
+            HandshakeState::JoinAck { repeats, .. } => {
+                repeats < most && sf.closing.reset_with.is_none()
+            }
+            _ => false,
+        };
+        self.iter().any(under_way)
+    }
+
+    /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
+    pub(in crate::conn) fn straight(
+        &self,
+        send: &SendQueue,
+        i: SubflowIdx,
+    ) -> Option<(Ssn, Offset)> {
+        let (una, next) = (send.una(), send.next());
+        let ssn = self[i].maps.tx.straight(una, next)?;
+        Some((ssn, una))
+    }
+
+    /// What is in flight on a subflow is in stream order.
+    pub(crate) fn is_straight(&self, send: &SendQueue, i: SubflowIdx) -> bool {
+        self.straight(send, i).is_some()
+    }
+
+    /// The peer's data on this subflow is not the next part of its stream.
+    pub(in crate::conn) fn has_gaps(&self, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
+        let ahead = |m: &RxMapping| m.at > recv.next() || m.lost || m.incomplete;
+        recv.has_holes() || self[i].maps.rx.partial().is_some_and(ahead)
+    }
+}
+
+impl Subflows {
+    /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes; or it restarts with data that
+    /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
+    fn is_unplaced(
+        &self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        failure: &ChecksumFailure,
+        mapping: &Mapping,
+        segment: SegmentCx,
+    ) -> bool {
+        let (next, sf) = (recv.next(), &self[i]);
+        let again = failure.subflow == sf.id() && sf.evidence.mapping_edge.ends_before(mapping.ssn);
+        let known = recv
+            .position_of(numbers, mapping)
+            .is_some_and(|at| at < next);
+        let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
+        again && (known || segment.ssn.is_some_and(unknown))
+    }
+}
+
+impl Fallback {
+    /// Sends the infinite mapping on a segment of its own, as data may lose it.
+    pub(in crate::conn) fn send_infinite_mapping(
+        &mut self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+    ) {
+        let option = subflows.bare_infinite_mapping(opts, numbers, send, self, i);
+        let sf = &mut subflows[i];
+        sf.signals.queue.retain(|waiting| *waiting != option);
+        sf.signals.queue.push_back(option);
+        sf.signals.on_advance();
+        sf.tcp.force_ack();
+    }
+}
+
+impl Subflows {
+    /// Resets all subflows but this one.
+    pub(in crate::conn) fn leave_others(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        for other in self.indices().filter(|other| *other != i) {
+            // One that never came up gave no evidence of option loss.
+            let end = match self[other].was_up() {
+                true => SubflowEnd::OptionsLost,
+                false => SubflowEnd::Replaced,
+            };
+            self.reset_subflow(send, level, other, end, interference(), cx);
+        }
+    }
+}
+
 impl Conn {
     /// A DSS checksum did not match: a middlebox rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
         let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.is_left(i) && !self.awaits_proof() && contiguous) {
+        if !(self.subflows.is_left(i) && !self.subflows.awaits_proof() && contiguous) {
             self.recv.discard(self.subflows[i].id());
             self.reset_with_mp_fail(i, m.at, cx);
             return;
@@ -128,14 +346,15 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         cx.count.fail_sent += 1;
-        let option = self.mp_fail_option(at);
-        self.reset_subflow(i, SubflowEnd::Checksum, option, cx);
-    }
-
-    /// MP_FAIL always has 64 bits. // rfc8684:B6
-    fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
-        let dsn = self.numbers.rx?.dsn(at);
-        Some(MptcpOption::Fail(Fail { dsn }))
+        let option = self.numbers.mp_fail_option(at);
+        self.subflows.reset_subflow(
+            &mut self.send,
+            self.level,
+            i,
+            SubflowEnd::Checksum,
+            option,
+            cx,
+        );
     }
 
     /// Repeats MP_FAIL until it is answered; the acknowledgement that carries it may be lost. // rfc8684:B9
@@ -170,22 +389,8 @@ impl Conn {
             sent: (checksum_failure.sent + 1).min(MOST_FAILS),
             ..checksum_failure
         });
-        self.send_mp_fail(i, checksum_failure.at, cx);
-    }
-
-    /// Notes a segment received while an MP_FAIL is unanswered, old data again if `again`. A peer from which only segments already in
-    /// flight came has not refused to answer: its path is down. Nor has one that retransmits acknowledged data: our acknowledgements do not
-    /// reach it either.
-    pub(crate) fn received_while_failing(&mut self, i: SubflowIdx, again: bool, now: Instant) {
-        let sf = &self.subflows[i];
-        if let Some(checksum_failure) = self
-            .fallback
-            .checksum_failure
-            .as_mut()
-            .filter(|f| f.subflow == sf.id())
-        {
-            checksum_failure.peer_alive |= !again && now > checksum_failure.since + sf.tcp.rto();
-        }
+        self.subflows
+            .send_mp_fail(&self.numbers, i, checksum_failure.at, cx);
     }
 
     /// Another subflow came up, or recovered, while an MP_FAIL is unanswered. The peer began to use it before it received the MP_FAIL, and
@@ -197,36 +402,6 @@ impl Conn {
         if let Some(i) = self.subflows.find(checksum_failure.subflow) {
             self.give_up_held(i, &checksum_failure, cx);
         }
-    }
-
-    /// Another subflow than the failed one delivers something that was not in flight when the peer received the MP_FAIL and left it.
-    pub(in crate::conn) fn works_beside_failing(
-        &self,
-        i: SubflowIdx,
-        checksum_failure: &ChecksumFailure,
-        now: Instant,
-    ) -> bool {
-        let other = self
-            .subflows
-            .find(checksum_failure.subflow)
-            .filter(|failed| *failed != i);
-        let late =
-            |failed: SubflowIdx| now > checksum_failure.since + self.subflows[failed].tcp.rto();
-        other.is_some_and(late) && !checksum_failure.answered
-    }
-
-    pub(crate) fn send_mp_fail(&mut self, i: SubflowIdx, at: Offset, cx: &mut Cx<'_>) {
-        let Some(option) = self.mp_fail_option(at) else {
-            return;
-        };
-        cx.count.fail_sent += 1;
-        let sf = &mut self.subflows[i];
-        sf.signals
-            .queue
-            .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
-        sf.signals.queue.push_front(option);
-        sf.signals.on_advance();
-        sf.tcp.force_ack();
     }
 
     /// Drops the held bytes. // rfc8684:B8,B11
@@ -275,12 +450,12 @@ impl Conn {
             self.settle_unmapped(i, cx);
             return;
         }
-        if self.fallback.checksum_failure.is_some() && self.awaits_proof() {
+        if self.fallback.checksum_failure.is_some() && self.subflows.awaits_proof() {
             // A peer that accepts the join continues there, and so do we.
             return;
         }
         if self.fallback.checksum_failure.is_some() && self.subflows.joined {
-            self.on_mp_fail_answered(i, cx);
+            self.fallback.on_mp_fail_answered(&self.subflows, i, cx);
             return;
         }
         if self.fallback.checksum_failure.is_some() {
@@ -299,13 +474,13 @@ impl Conn {
         // The data it rejects may have been acknowledged by the time this arrives.
         let known = from <= self.send.next();
         // With a join's third ACK unanswered the peer may have another subflow by now, and sends a RST here if it has.
-        if !self.is_left(i) || self.awaits_proof() || !known {
+        if !self.subflows.is_left(i) || self.subflows.awaits_proof() || !known {
             cx.count.option_unexpected += 1;
             return;
         }
         let at = self.recv.next();
-        let straight = self.is_straight(i);
-        if self.has_gaps(i) || !(straight || self.subflows.joined) {
+        let straight = self.subflows.is_straight(&self.send, i);
+        if self.subflows.has_gaps(&self.recv, i) || !(straight || self.subflows.joined) {
             // Not in stream order. // rfc8684:B11
             self.reset_with_mp_fail(i, at, cx);
             return;
@@ -316,21 +491,17 @@ impl Conn {
         } else {
             self.resend_from_data_ack(i, FallbackCause::PeerFailed, cx);
         }
-        self.send_mp_fail(i, at, cx); // rfc8684:B10
+        self.subflows.send_mp_fail(&self.numbers, i, at, cx); // rfc8684:B10
         if self.subflows.joined {
-            self.send_infinite_mapping(i);
-            self.query_if_needed(i, cx);
+            self.fallback.send_infinite_mapping(
+                &self.opts,
+                &self.numbers,
+                &self.send,
+                &mut self.subflows,
+                i,
+            );
+            self.subflows.query_if_needed(i, cx);
         }
-    }
-
-    /// Sends the infinite mapping on a segment of its own, as data may lose it.
-    pub(in crate::conn) fn send_infinite_mapping(&mut self, i: SubflowIdx) {
-        let option = self.bare_infinite_mapping(i);
-        let sf = &mut self.subflows[i];
-        sf.signals.queue.retain(|waiting| *waiting != option);
-        sf.signals.queue.push_back(option);
-        sf.signals.on_advance();
-        sf.tcp.force_ack();
     }
 
     /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
@@ -369,30 +540,27 @@ impl Conn {
         }
     }
 
-    /// The peer received our MP_FAIL. It once had other subflows, so it may continue on this one or restart on it; its infinite mapping
-    /// shows which.
-    fn on_mp_fail_answered(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
-        let again_at = cx.now + self.subflows[i].tcp.rto().times(2);
-        if let Some(checksum_failure) = &mut self.fallback.checksum_failure {
-            (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
-        }
-    }
-
     /// After fallback: a peer that repeats MP_FAIL has not received our answer. // rfc8684:B10
     pub(crate) fn on_mp_fail_repeated(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        let peer_failed = self.fallback.cause() == Some(FallbackCause::PeerFailed);
+        let peer_failed = self.level.cause() == Some(FallbackCause::PeerFailed);
         let answers = peer_failed && !self.subflows.joined && !self.fallback.resend.query_sent;
         if answers {
             let at = self.recv.next();
-            self.send_mp_fail(i, at, cx);
+            self.subflows.send_mp_fail(&self.numbers, i, at, cx);
         }
         // Nor where this subflow continues, for which that ACK has no room. A peer that had begun a join needs this, too, and data in
         // flight may lose it.
         if self.subflows.joined || answers && self.subflows[i].tcp.awaits_ack() {
-            self.send_infinite_mapping(i);
+            self.fallback.send_infinite_mapping(
+                &self.opts,
+                &self.numbers,
+                &self.send,
+                &mut self.subflows,
+                i,
+            );
         }
-        self.fallback_confirmed();
+        self.fallback.fallback_confirmed(&mut self.subflows);
     }
 
     /// The only subflow continues as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
@@ -402,19 +570,26 @@ impl Conn {
         cause: FallbackCause,
         cx: &mut Cx<'_>,
     ) {
-        let start = self.straight(i);
-        if start.is_none() || self.subflows[i].drops() || self.has_gaps(i) {
+        let start = self.subflows.straight(&self.send, i);
+        if start.is_none() || self.subflows[i].drops() || self.subflows.has_gaps(&self.recv, i) {
             // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            );
             return;
         }
-        if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
+        if self.level.descend(ProtocolLevel::InfiniteMapping, cause) {
             self.fallback.resend.infinite_from = start;
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
             if self.subflows.joined {
                 // An unaware peer resends, as new bytes of this subflow, what others delivered.
-                self.query_if_needed(i, cx);
+                self.subflows.query_if_needed(i, cx);
             }
         }
     }
@@ -430,26 +605,35 @@ impl Conn {
             && cx.segment.ssn.is_none()
         {
             // If SSNs were shifted, only a segment with data shows where it begins.
-            self.on_mp_fail_answered(i, cx);
+            self.fallback.on_mp_fail_answered(&self.subflows, i, cx);
             return;
         }
-        if let Some(checksum_failure) = self
-            .fallback
-            .checksum_failure
-            .filter(|f| self.is_unplaced(i, f, mapping, cx.segment))
-        {
+        if let Some(checksum_failure) = self.fallback.checksum_failure.filter(|f| {
+            self.subflows
+                .is_unplaced(&self.numbers, &self.recv, i, f, mapping, cx.segment)
+        }) {
             self.give_up_held(i, &checksum_failure, cx);
             return;
         }
-        if self.on_peer_resend(i, mapping, cx.segment) {
+        if self.fallback.on_peer_resend(
+            &self.numbers,
+            &self.recv,
+            &self.subflows,
+            i,
+            mapping,
+            cx.segment,
+        ) {
             self.follow_resend(i, cx);
             return;
         }
-        if !self.is_left(i) {
+        if !self.subflows.is_left(i) {
             cx.count.option_unexpected += 1;
             return;
         }
-        if self.subflows[i].drops() || self.has_gaps(i) || !self.is_straight(i) {
+        if self.subflows[i].drops()
+            || self.subflows.has_gaps(&self.recv, i)
+            || !self.subflows.is_straight(&self.send, i)
+        {
             // Some of what it covers was dropped, or belongs elsewhere.
             let at = self.recv.next();
             self.reset_with_mp_fail(i, at, cx);
@@ -463,36 +647,15 @@ impl Conn {
         if self.subflows[i].was_queried() {
             self.place_held(i, cx);
         }
-        let start = self.straight(i);
-        if self.fallback.descend(self.level_of_answer(), cause) {
+        let start = self.subflows.straight(&self.send, i);
+        if self
+            .level
+            .descend(self.subflows.level_of_answer(&self.send), cause)
+        {
             self.fallback.resend.infinite_from = start;
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
-            self.fallback_confirmed();
-        }
-    }
-
-    /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes; or it restarts with data that
-    /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
-    fn is_unplaced(
-        &self,
-        i: SubflowIdx,
-        failure: &ChecksumFailure,
-        mapping: &Mapping,
-        segment: SegmentCx,
-    ) -> bool {
-        let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let again = failure.subflow == sf.id() && sf.evidence.mapping_edge.ends_before(mapping.ssn);
-        let known = self.position_of(mapping).is_some_and(|at| at < next);
-        let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
-        again && (known || segment.ssn.is_some_and(unknown))
-    }
-
-    /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.
-    pub(in crate::conn) fn level_of_answer(&self) -> ProtocolLevel {
-        match self.subflows.joined || self.send.una() < self.send.next() {
-            true => ProtocolLevel::InfiniteMapping,
-            false => ProtocolLevel::PlainTcp,
+            self.fallback.fallback_confirmed(&mut self.subflows);
         }
     }
 
@@ -508,96 +671,27 @@ impl Conn {
         let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
             return;
         };
-        let known = self.keys.remote.is_some() && self.fallback.is_multipath();
+        let known = self.handshake.keys.remote.is_some() && self.level.is_multipath();
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
-        let whole = !self.subflows[i].drops() && !self.has_gaps(i) && self.is_straight(i);
-        if known && acks && whole && self.is_certainly_alone(i) {
+        let whole = !self.subflows[i].drops()
+            && !self.subflows.has_gaps(&self.recv, i)
+            && self.subflows.is_straight(&self.send, i);
+        if known && acks && whole && self.subflows.is_certainly_alone(i) {
             self.on_infinite(i, &mapping, cx);
-        }
-    }
-
-    /// Every other subflow never came up or is being reset. Those in their handshake do not block fallback: the peer, which may have fallen
-    /// back already, will refuse them.
-    pub(crate) fn is_alone(&self, i: SubflowIdx) -> bool {
-        let idle = |sf: &Subflow| !sf.was_up() || sf.closing.reset_with.is_some();
-        self.subflows
-            .each()
-            .all(|(other, sf)| other == i || idle(sf))
-    }
-
-    /// As `is_alone`, or the others are potentially failed: a peer that continues with one resets them, but the RST may not get through
-    /// there.
-    pub(in crate::conn) fn is_left(&self, i: SubflowIdx) -> bool {
-        let mut others = self.subflows.indices().filter(|other| *other != i);
-        self.is_alone(i) || others.all(|other| !self.subflows[other].answers())
-    }
-
-    /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
-    /// this one.
-    pub(crate) fn is_certainly_alone(&self, i: SubflowIdx) -> bool {
-        self.is_alone(i) && !self.subflows.joined && !self.is_proving()
-    }
-
-    /// A third ACK of ours is unanswered: its subflow may have come up for the peer.
-    pub(crate) fn is_proving(&self) -> bool {
-        self.proves_within(u8::MAX)
-    }
-
-    /// As `is_proving`, and it was not repeated in vain so often that nothing should wait for it.
-    pub(crate) fn awaits_proof(&self) -> bool {
-        self.proves_within(PROOFS_IN_VAIN)
-    }
-
-    fn proves_within(&self, most: u8) -> bool {
-        let under_way = |sf: &Subflow| match sf.handshake.state {
-            HandshakeState::JoinAck { repeats, .. } => {
-                repeats < most && sf.closing.reset_with.is_none()
-            }
-            _ => false,
-        };
-        self.subflows.iter().any(under_way)
-    }
-
-    /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
-    pub(in crate::conn) fn straight(&self, i: SubflowIdx) -> Option<(Ssn, Offset)> {
-        let (una, next) = (self.send.una(), self.send.next());
-        let ssn = self.subflows[i].maps.tx.straight(una, next)?;
-        Some((ssn, una))
-    }
-
-    /// What is in flight on a subflow is in stream order.
-    pub(crate) fn is_straight(&self, i: SubflowIdx) -> bool {
-        self.straight(i).is_some()
-    }
-
-    /// The peer's data on this subflow is not the next part of its stream.
-    pub(in crate::conn) fn has_gaps(&self, i: SubflowIdx) -> bool {
-        let ahead = |m: &RxMapping| m.at > self.recv.next() || m.lost || m.incomplete;
-        self.recv.has_holes() || self.subflows[i].maps.rx.partial().is_some_and(ahead)
-    }
-
-    /// Resets all subflows but this one.
-    pub(in crate::conn) fn leave_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        for other in self.subflows.indices().filter(|other| *other != i) {
-            // One that never came up gave no evidence of option loss.
-            let end = match self.subflows[other].was_up() {
-                true => SubflowEnd::OptionsLost,
-                false => SubflowEnd::Replaced,
-            };
-            self.reset_subflow(other, end, interference(), cx);
         }
     }
 
     /// Switches the only subflow to raw bytes in both directions, and gives up joins under way.
     pub(crate) fn become_plain(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.leave_others(i, cx);
+        self.subflows
+            .leave_others(&mut self.send, self.level, i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i, cx);
         // A rewritten stream ends elsewhere than the peer's DATA_FIN marks, and its FIN shows where. // rfc8684:B13
         if let Some(end) = end.filter(|end| *end == self.recv.next()) {
             self.recv.note_end(end);
         }
-        self.withholds_until_answered(i);
+        self.fallback.withholds_until_answered(&self.subflows, i);
         let sf = &mut self.subflows[i];
         sf.handshake.state = HandshakeState::Plain;
         sf.evidence.acked_by = AckedBy::Peer;
@@ -666,7 +760,7 @@ impl Conn {
 
     /// In-order bytes after fallback: they are the stream.
     pub(crate) fn take_plain(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let (before, behind) = self.without_repeated(i, ssn, bytes);
+        let (before, behind) = self.subflows.without_repeated(i, ssn, bytes);
         self.take_new(i, ssn, before, cx);
         if let Some((ssn, behind)) = behind {
             self.take_new(i, ssn, behind, cx);
@@ -674,18 +768,14 @@ impl Conn {
     }
 
     fn take_new(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let bytes = self.new_part(ssn, bytes);
-        self.withhold_anew(i, bytes.len());
+        let bytes = self.fallback.new_part(ssn, bytes);
+        self.fallback
+            .withhold_anew(&mut self.subflows, i, bytes.len());
         self.subflows[i].stats.bytes_received += bytes.len() as u64;
         // The subflow enforced its own window, which is this one.
         self.recv.advertised(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
         self.placed(placed, bytes.len(), cx);
         self.advanced(advanced, cx);
-    }
-
-    /// Where our infinite mapping starts: at the first byte that the peer may not have. // rfc8684:B9
-    pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
-        self.fallback.resend.infinite_from.unwrap_or((ssn, at))
     }
 }

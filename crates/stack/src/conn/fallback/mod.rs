@@ -12,17 +12,14 @@ pub(in crate::conn) mod withhold;
 
 use manypath_wire::seq::Ssn;
 
-use crate::api::{FallbackCause, ProtocolLevel};
 use crate::conn::dss::offset::Offset;
 use crate::conn::fallback::infinite::ChecksumFailure;
 use crate::conn::fallback::unmapped::{RecentAcks, UnconfirmedFallback};
 use crate::conn::fallback::withhold::Withheld;
 
-/// The protocol level of a connection, and all that waits for an answer about it.
-#[derive(Debug)]
+/// What is under way towards a lower protocol level, or below Multipath TCP.
+#[derive(Debug, Default)]
 pub(crate) struct Fallback {
-    level: ProtocolLevel,
-    cause: Option<FallbackCause>,
     /// A DSS checksum failed, and MP_FAIL is out.
     pub(in crate::conn) checksum_failure: Option<ChecksumFailure>,
     /// Mappings that were lost on the way while others passed.
@@ -56,74 +53,10 @@ pub(crate) struct Resend {
 /// What the peer is still to be sent about our fallback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Announce {
-    /// One infinite mapping is due on the next new data. // rfc8684:B4
-    infinite_due: bool,
     /// An infinite mapping was sent, if only with retransmitted data.
     pub(in crate::conn) infinite_sent: bool,
     /// The infinite mapping is sent without data, too, until data has carried it.
     pub(in crate::conn) without_data: bool,
-}
-
-impl Fallback {
-    /// Multipath TCP, or plain TCP from the start where there is a cause for it.
-    pub(crate) fn new(plain: Option<FallbackCause>) -> Self {
-        Self {
-            level: match plain {
-                None => ProtocolLevel::Multipath,
-                Some(_) => ProtocolLevel::PlainTcp,
-            },
-            cause: plain,
-            checksum_failure: None,
-            lost_mappings: 0,
-            recent_acks: RecentAcks::default(),
-            unconfirmed: None,
-            withheld: None,
-            resend: Resend::default(),
-            announce: Announce::default(),
-            final_byte_sent: false,
-            data_fin_after_fallback: false,
-        }
-    }
-
-    pub(crate) fn level(&self) -> ProtocolLevel {
-        self.level
-    }
-
-    pub(crate) fn cause(&self) -> Option<FallbackCause> {
-        self.cause
-    }
-
-    /// Mappings, Data ACKs and the other options are in use.
-    pub(crate) fn is_multipath(&self) -> bool {
-        self.level <= ProtocolLevel::NoMoreJoins
-    }
-
-    /// New subflows may be made or accepted.
-    pub(crate) fn may_join(&self) -> bool {
-        self.level == ProtocolLevel::Multipath
-    }
-
-    /// The next new data has to carry the infinite mapping.
-    pub(crate) fn infinite_due(&self) -> bool {
-        self.announce.infinite_due
-    }
-
-    /// The infinite mapping was sent: from here on it is plain TCP.
-    pub(crate) fn infinite_sent(&mut self) {
-        self.announce.infinite_due = false;
-        self.level = self.level.max(ProtocolLevel::PlainTcp);
-    }
-
-    /// Descends to `level`; false if it was there or lower already. // rfc8684:B16
-    pub(crate) fn descend(&mut self, level: ProtocolLevel, cause: FallbackCause) -> bool {
-        if level <= self.level {
-            return false;
-        }
-        self.level = level;
-        self.cause = Some(cause);
-        self.announce.infinite_due = level == ProtocolLevel::InfiniteMapping;
-        true
-    }
 }
 
 /// Evidence about the other subflows.
@@ -174,23 +107,6 @@ pub(crate) fn decide(standing: Standing) -> FallbackAction {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_level_only_descends() {
-        // rfc8684:B16
-        let mut l = Fallback::new(None);
-        assert!(l.may_join() && l.is_multipath());
-        assert!(l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerFailed));
-        assert!(!l.may_join() && l.is_multipath());
-        assert!(l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::Checksum));
-        assert!(!l.descend(ProtocolLevel::NoMoreJoins, FallbackCause::PeerWithout));
-        assert!(!l.descend(ProtocolLevel::InfiniteMapping, FallbackCause::PeerWithout));
-        assert_eq!(l.cause(), Some(FallbackCause::Checksum));
-        assert!(l.infinite_due());
-        l.infinite_sent();
-        assert_eq!(l.level(), ProtocolLevel::PlainTcp);
-        assert!(!l.infinite_due());
-    }
 
     #[test]
     fn fallback_keeps_one_subflow_and_resumes_from_the_last_data_ack() {

@@ -2,6 +2,9 @@
 //!
 //! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
 
+use crate::conn::fallback::Fallback;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
@@ -16,6 +19,105 @@ use crate::conn::{Conn, Cx};
 /// Limit of the wait for other subflows to show that options pass: so many round trips or, where those are short, this time.
 const PATIENCE: u64 = 8;
 const MOST_PATIENCE: Duration = Duration::from_millis(800);
+
+impl Subflows {
+    /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
+    fn try_others(&mut self, send: &mut SendQueue, i: SubflowIdx) {
+        let (una, sf) = (send.una(), &mut self[i]);
+        if !core::mem::replace(&mut sf.evidence.option_loss.others_tried, true) {
+            let avoid = Some(sf.id());
+            let upto = send.next().min(una + REPEATED_AT_ONCE);
+            send.reinject(una..upto, avoid);
+        }
+    }
+
+    fn evidence_of_loss(&mut self, send: &SendQueue, i: SubflowIdx, cx: &Cx<'_>) -> Standing {
+        let patience = self.patience(i);
+        let since = *self[i].evidence.option_loss.since.get_or_insert(cx.now);
+        Standing {
+            others: self.others(i),
+            waited: cx.now.since(since) >= patience,
+            straight: self.is_straight(send, i),
+        }
+    }
+
+    /// How long other subflows get to show that options pass on them. RTOs that backed off on an unresponsive path are no measure of that.
+    pub(in crate::conn) fn patience(&self, i: SubflowIdx) -> Duration {
+        let tcp = &self[i].tcp;
+        let round_trips = tcp.srtt().unwrap_or(Duration::ZERO).times(PATIENCE);
+        (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
+    }
+
+    /// Evidence about the other subflows. An unresponsive one proves nothing. Of several on which options stopped, the first one counts as
+    /// proven, so that both ends reset the same one.
+    pub(crate) fn others(&self, i: SubflowIdx) -> Others {
+        let others = self.indices().filter(|j| *j != i);
+        let passes = |j: SubflowIdx| match self.is_proven(j) && (j < i || !self[j].lost_options()) {
+            true => Others::Proven,
+            false => Others::Unproven,
+        };
+        let carrying = others.filter(|j| self[*j].carries_data());
+        let most = carrying.map(passes).max().unwrap_or(Others::None);
+        match self.awaits_proof() {
+            true => most.max(Others::Unproven),
+            false => most,
+        }
+    }
+
+    /// Options are known to pass on another subflow, but none such received anything about the time from which unmapped bytes are held, or
+    /// after: they may have failed unnoticed.
+    pub(in crate::conn) fn proof_is_old(
+        &self,
+        i: SubflowIdx,
+        others: Others,
+        now: Instant,
+    ) -> bool {
+        let held = self[i].unmapped.held.as_ref();
+        let since = held.map_or(now, |held| held.since);
+        let lately = |j: SubflowIdx| j != i && self.is_proven(j) && self.received_lately(j, since);
+        others == Others::Proven && !self.indices().any(lately)
+    }
+
+    /// Options were seen to pass with data on a subflow, and it is not potentially failed.
+    fn is_proven(&self, j: SubflowIdx) -> bool {
+        let sf = &self[j];
+        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.answers()
+    }
+
+    /// A segment without options came.
+    pub(crate) fn on_segment_without_options(&mut self, send: &mut SendQueue, i: SubflowIdx) {
+        self[i].evidence.option_loss.note();
+        if self.is_certainly_alone(i) {
+            // The data may have its Data ACK, which was lost with the options: reinjection would send it twice. The next data-level
+            // time-out decides.
+            send.forget_all_reinjections();
+        }
+    }
+
+    /// Options pass: resets the evidence.
+    pub(crate) fn options_pass(&mut self, i: SubflowIdx) {
+        let loss = &mut self[i].evidence.option_loss;
+        *loss = loss.ended();
+    }
+}
+
+impl Fallback {
+    /// Notes data that was received before: what is withheld, and what comes without options.
+    pub(in crate::conn) fn note_repeated(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        outcome: &Outcome,
+    ) {
+        if outcome.in_order.is_none() {
+            self.withheld_again(subflows, i, seg);
+        }
+        if outcome.duplicate_data && seg.options.mptcp.is_empty() {
+            subflows[i].evidence.option_loss.note_before();
+        }
+    }
+}
 
 impl Conn {
     /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
@@ -36,112 +138,25 @@ impl Conn {
             // The peer's answer decides about both directions.
             return;
         }
-        if self.subflows[i].unmapped.held.is_some() && !self.goes_on_with_stream(i) {
+        if self.subflows[i].unmapped.held.is_some()
+            && !self.subflows.goes_on_with_stream(&self.recv, i)
+        {
             // Held bytes need not be the stream, so the peer is queried.
             self.settle_unmapped(i, cx);
             return;
         }
-        match decide(self.evidence_of_loss(i, cx)) {
-            FallbackAction::Reset => {
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
-            }
-            FallbackAction::Wait => self.try_others(i),
+        match decide(self.subflows.evidence_of_loss(&self.send, i, cx)) {
+            FallbackAction::Reset => self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            ),
+            FallbackAction::Wait => self.subflows.try_others(&mut self.send, i),
             FallbackAction::GoOn => self.fall_back_to_infinite(i, cause, cx),
             FallbackAction::Again => self.resend_from_data_ack(i, cause, cx),
-        }
-    }
-
-    /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
-    fn try_others(&mut self, i: SubflowIdx) {
-        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
-        if !core::mem::replace(&mut sf.evidence.option_loss.others_tried, true) {
-            let avoid = Some(sf.id());
-            let upto = self.send.next().min(una + REPEATED_AT_ONCE);
-            self.send.reinject(una..upto, avoid);
-        }
-    }
-
-    fn evidence_of_loss(&mut self, i: SubflowIdx, cx: &Cx<'_>) -> Standing {
-        let patience = self.patience(i);
-        let since = *self.subflows[i]
-            .evidence
-            .option_loss
-            .since
-            .get_or_insert(cx.now);
-        Standing {
-            others: self.others(i),
-            waited: cx.now.since(since) >= patience,
-            straight: self.is_straight(i),
-        }
-    }
-
-    /// How long other subflows get to show that options pass on them. RTOs that backed off on an unresponsive path are no measure of that.
-    pub(in crate::conn) fn patience(&self, i: SubflowIdx) -> Duration {
-        let tcp = &self.subflows[i].tcp;
-        let round_trips = tcp.srtt().unwrap_or(Duration::ZERO).times(PATIENCE);
-        (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
-    }
-
-    /// Evidence about the other subflows. An unresponsive one proves nothing. Of several on which options stopped, the first one counts as
-    /// proven, so that both ends reset the same one.
-    pub(crate) fn others(&self, i: SubflowIdx) -> Others {
-        let others = self.subflows.indices().filter(|j| *j != i);
-        let passes = |j: SubflowIdx| match self.is_proven(j)
-            && (j < i || !self.subflows[j].lost_options())
-        {
-            true => Others::Proven,
-            false => Others::Unproven,
-        };
-        let carrying = others.filter(|j| self.subflows[*j].carries_data());
-        let most = carrying.map(passes).max().unwrap_or(Others::None);
-        match self.awaits_proof() {
-            true => most.max(Others::Unproven),
-            false => most,
-        }
-    }
-
-    /// Options are known to pass on another subflow, but none such received anything about the time from which unmapped bytes are held, or
-    /// after: they may have failed unnoticed.
-    pub(in crate::conn) fn proof_is_old(
-        &self,
-        i: SubflowIdx,
-        others: Others,
-        now: Instant,
-    ) -> bool {
-        let held = self.subflows[i].unmapped.held.as_ref();
-        let since = held.map_or(now, |held| held.since);
-        let lately = |j: SubflowIdx| j != i && self.is_proven(j) && self.received_lately(j, since);
-        others == Others::Proven && !self.subflows.indices().any(lately)
-    }
-
-    /// Options were seen to pass with data on a subflow, and it is not potentially failed.
-    fn is_proven(&self, j: SubflowIdx) -> bool {
-        let sf = &self.subflows[j];
-        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.answers()
-    }
-
-    /// Notes data that was received before: what is withheld, and what comes without options.
-    pub(in crate::conn) fn note_repeated(
-        &mut self,
-        i: SubflowIdx,
-        seg: &Segment<'_>,
-        outcome: &Outcome,
-    ) {
-        if outcome.in_order.is_none() {
-            self.withheld_again(i, seg);
-        }
-        if outcome.duplicate_data && seg.options.mptcp.is_empty() {
-            self.subflows[i].evidence.option_loss.note_before();
-        }
-    }
-
-    /// A segment without options came.
-    pub(crate) fn on_segment_without_options(&mut self, i: SubflowIdx) {
-        self.subflows[i].evidence.option_loss.note();
-        if self.is_certainly_alone(i) {
-            // The data may have its Data ACK, which was lost with the options: reinjection would send it twice. The next data-level
-            // time-out decides.
-            self.send.forget_all_reinjections();
         }
     }
 
@@ -150,14 +165,14 @@ impl Conn {
     /// back.
     // rfc8684:B5,R3
     pub(crate) fn fall_back_without_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
-        if !self.fallback.is_multipath() {
+        if !self.level.is_multipath() {
             return false;
         }
         let una = self.send.una();
         let bare = |i: SubflowIdx| {
             let sf = &self.subflows[i];
             // With other subflows, the data may have been lost on those.
-            let only = self.is_alone(i) && self.is_straight(i);
+            let only = self.subflows.is_alone(i) && self.subflows.is_straight(&self.send, i);
             let rule = sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto());
             sf.evidence.option_loss.is_ongoing()
                 && sf.carries_data()
@@ -166,12 +181,6 @@ impl Conn {
         if let Some(i) = self.subflows.indices().find(|i| bare(*i)) {
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         }
-        !self.fallback.is_multipath()
-    }
-
-    /// Options pass: resets the evidence.
-    pub(crate) fn options_pass(&mut self, i: SubflowIdx) {
-        let loss = &mut self.subflows[i].evidence.option_loss;
-        *loss = loss.ended();
+        !self.level.is_multipath()
     }
 }

@@ -20,13 +20,20 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         let mapped = self.subflows[i].evidence.data_came_mapped;
-        let patience = self.patience(i);
-        let (others, at) = (self.others(i), self.recv.next());
-        let proof_is_old = self.proof_is_old(i, others, cx.now);
+        let patience = self.subflows.patience(i);
+        let (others, at) = (self.subflows.others(i), self.recv.next());
+        let proof_is_old = self.subflows.proof_is_old(i, others, cx.now);
         if !mapped && self.subflows[i].evidence.option_loss.awaits_option {
             // rfc8684:B3
             self.subflows[i].unmapped.held = None;
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            );
             return;
         }
         let Some(held) = &mut self.subflows[i].unmapped.held else {
@@ -40,23 +47,38 @@ impl Conn {
         match decide(standing) {
             FallbackAction::Reset if proof_is_old && !held.is_full => {
                 held.until = cx.now + SHORT_WAIT.0;
-                self.probe_others(i, cx);
+                self.subflows.probe_others(i, cx);
             }
             FallbackAction::Reset => {
                 self.subflows[i].unmapped.held = None;
                 self.subflows[i].unmapped.since.get_or_insert(cx.now);
-                self.withhold_no_more();
-                self.unmapped(i, lost, cx);
-                if !mapped && self.fallback.is_multipath() {
+                self.fallback.withhold_no_more(&mut self.subflows);
+                self.subflows
+                    .unmapped(&mut self.send, self.level, i, lost, cx);
+                if !mapped && self.level.is_multipath() {
                     // Nor did any mapping come before. // rfc8684:B3
-                    self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                    self.subflows.reset_subflow(
+                        &mut self.send,
+                        self.level,
+                        i,
+                        SubflowEnd::OptionsLost,
+                        interference(),
+                        cx,
+                    );
                 }
             }
             FallbackAction::Wait => held.until = cx.now + SHORT_WAIT.0,
             FallbackAction::GoOn | FallbackAction::Again if held.queried => {
                 // No option passes any more. To place the bytes by their content is a guess.
                 self.subflows[i].unmapped.held = None;
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+                self.subflows.reset_subflow(
+                    &mut self.send,
+                    self.level,
+                    i,
+                    SubflowEnd::OptionsLost,
+                    interference(),
+                    cx,
+                );
             }
             FallbackAction::GoOn | FallbackAction::Again => {
                 // Only the peer knows what of it is missing here. Its infinite mapping shows where it begins.
@@ -65,11 +87,18 @@ impl Conn {
                 // The others' RSTs may reach the peer after this.
                 held.tell = Some(cx.now + SHORT_WAIT.0);
                 let cause = FallbackCause::OptionsLost;
-                self.fallback.descend(ProtocolLevel::NoMoreJoins, cause);
+                self.level.descend(ProtocolLevel::NoMoreJoins, cause);
                 for other in self.subflows.indices().filter(|other| *other != i) {
-                    self.reset_subflow(other, SubflowEnd::OptionsLost, interference(), cx);
+                    self.subflows.reset_subflow(
+                        &mut self.send,
+                        self.level,
+                        other,
+                        SubflowEnd::OptionsLost,
+                        interference(),
+                        cx,
+                    );
                 }
-                self.send_mp_fail(i, at, cx);
+                self.subflows.send_mp_fail(&self.numbers, i, at, cx);
             }
         }
     }

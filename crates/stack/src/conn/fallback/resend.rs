@@ -2,6 +2,11 @@
 //!
 //! The infinite mapping shows where that begins. Owns both sides of it. Must never deliver a byte twice.
 
+use crate::conn::dss::Numbers;
+use crate::conn::fallback::Fallback;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
 use manypath_wire::seq::Ssn;
@@ -23,39 +28,11 @@ fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
     }
 }
 
-impl Conn {
-    /// The subflow is the only one left, and its data in flight is not the stream: everything without Data ACK is resent on it, with an
-    /// infinite mapping, and the data in flight is void. // rfc8684:B4,B9
-    pub(crate) fn resend_from_data_ack(
-        &mut self,
-        i: SubflowIdx,
-        cause: FallbackCause,
-        cx: &mut Cx<'_>,
-    ) {
-        if self.has_gaps(i) {
-            // Nor is received data.
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-            return;
-        }
-        if self.subflows[i].drops() {
-            // Some received bytes were dropped: the peer has to resend as well.
-            self.query_from_here(i, cx);
-        }
-        if self.fallback.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.rewinds_to_data_ack(i);
-            self.count_fallback(cause, cx);
-            self.become_plain(i, cx);
-            if self.subflows.joined {
-                // An unaware peer continues with what it takes for the next part, or resends what others delivered.
-                self.query_if_needed(i, cx);
-            }
-        }
-    }
-
+impl Subflows {
     /// Holds bytes from here on until the peer's mapping places them.
     fn query_from_here(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
-        let sf = &mut self.subflows[i];
+        let sf = &mut self[i];
         sf.unmapped.on_mapping();
         sf.unmapped.held = Some(HeldUnmapped::queried_about(
             sf.tcp.rcv_nxt_ssn(),
@@ -67,47 +44,129 @@ impl Conn {
     /// Holds bytes that may come until the peer's infinite mapping places them: a peer unaware of the fallback keeps sending mappings, and
     /// not every piece carries one.
     pub(in crate::conn) fn query_if_needed(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
-        let sf = &mut self.subflows[i];
+        let sf = &mut self[i];
         if sf.unmapped.held.is_none() && !sf.closing.peer_finished {
             let held = HeldUnmapped::queried_if_needed(sf.tcp.rcv_nxt_ssn(), cx.now);
             sf.unmapped.held = Some(held);
         }
     }
 
-    fn rewinds_to_data_ack(&mut self, i: SubflowIdx) {
-        let from = self.subflows[i].tcp.snd_nxt_ssn();
-        self.fallback.resend.from = Some(from);
-        self.fallback.resend.infinite_from = Some((from, self.send.una()));
-        self.send.rewind();
+    /// These SSNs repeat old data. The peer repeats in order, so whatever lies between two such ranges is old, too.
+    pub(in crate::conn) fn note_retransmitted(&mut self, i: SubflowIdx, part: Range<Ssn>) {
+        let known = &mut self[i].unmapped.retransmitted_after_fallback;
+        match known {
+            Some(known) if part.end.after(known.end) => known.end = part.end,
+            Some(_) => {}
+            None => *known = Some(part),
+        }
     }
 
+    /// In-order bytes without those that a mapping marks as repeated, in whatever pieces: a middlebox may have joined them with new ones,
+    /// before or behind.
+    pub(in crate::conn) fn without_repeated<'a>(
+        &mut self,
+        i: SubflowIdx,
+        ssn: Ssn,
+        bytes: &'a [u8],
+    ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
+        let sf = &mut self[i];
+        let Some(known) = &sf.unmapped.retransmitted_after_fallback else {
+            return (bytes, None);
+        };
+        let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
+        if end == bytes.len() {
+            return (&bytes[..begin], None);
+        }
+        // SSNs wrap around.
+        sf.unmapped.retransmitted_after_fallback = None;
+        (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
+    }
+}
+
+impl ReceiveQueue {
     /// The stream position at which a mapping of the peer begins.
-    pub(in crate::conn) fn position_of(&self, mapping: &Mapping) -> Option<Offset> {
-        let numbers = self.numbers.rx?;
-        numbers.place(mapping.dsn, self.recv.next())
+    pub(in crate::conn) fn position_of(
+        &self,
+        numbers: &Numbers,
+        mapping: &Mapping,
+    ) -> Option<Offset> {
+        let numbers = numbers.rx?;
+        numbers.place(mapping.dsn, self.next())
     }
+}
 
+impl Fallback {
+    /// The part of in-order bytes after fallback that is new.
+    pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
+        let Some((from, known)) = &mut self.resend.by_peer else {
+            return bytes;
+        };
+        let before = if ssn.before(*from) {
+            from.since(ssn) as usize
+        } else {
+            0
+        };
+        let reached = before < bytes.len();
+        let bytes = &bytes[before.min(bytes.len())..];
+        let again = bytes.len().min(*known as usize);
+        *known -= again as u64;
+        if reached && *known == 0 {
+            // SSNs wrap around.
+            self.resend.by_peer = None;
+        }
+        &bytes[again..]
+    }
+}
+
+impl Fallback {
+    fn rewinds_to_data_ack(&mut self, send: &mut SendQueue, subflows: &Subflows, i: SubflowIdx) {
+        let from = subflows[i].tcp.snd_nxt_ssn();
+        self.resend.from = Some(from);
+        self.resend.infinite_from = Some((from, send.una()));
+        send.rewind();
+    }
+}
+
+impl Subflows {
+    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
+    pub(in crate::conn) fn skips_something(
+        &self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        mapping: &Mapping,
+    ) -> bool {
+        let held = self[i].unmapped.held.as_ref();
+        let Some((held, numbers)) = held.zip(numbers.rx) else {
+            return false;
+        };
+        let at = numbers.place(mapping.dsn, recv.next());
+        let before = u64::from(held.ssn().since(mapping.ssn));
+        at.is_none_or(|at| at + before > recv.next())
+    }
+}
+
+impl Fallback {
     /// Applies an infinite mapping: from its SSN on, the subflow is the stream from its position on. Some of that may be here, and what
     /// precedes the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began
     /// to resend everything. True if so. // rfc8684:B9,D18
     pub(crate) fn on_peer_resend(
         &mut self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        subflows: &Subflows,
         i: SubflowIdx,
         mapping: &Mapping,
         segment: SegmentCx,
     ) -> bool {
-        let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let at = self.position_of(mapping);
-        let Some(at) = at.filter(|at| *at <= next && self.fallback.resend.by_peer.is_none()) else {
+        let (next, sf) = (recv.next(), &subflows[i]);
+        let at = recv.position_of(numbers, mapping);
+        let Some(at) = at.filter(|at| *at <= next && self.resend.by_peer.is_none()) else {
             return false;
         };
         // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
         // there.
-        if let Some(checksum_failure) = self
-            .fallback
-            .checksum_failure
-            .filter(|f| f.subflow() == sf.id())
-        {
+        if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = segment.ssn;
             let Some(here) = here.filter(|_| sf.evidence.mapping_edge.ends_before(mapping.ssn))
             else {
@@ -116,7 +175,7 @@ impl Conn {
             if !checksum_failure.begins_here(mapping.ssn, here) {
                 return false;
             }
-            self.fallback.resend.by_peer = Some((here, next - at));
+            self.resend.by_peer = Some((here, next - at));
             return true;
         }
         let held = sf.unmapped.held.as_ref().map(HeldUnmapped::ssn);
@@ -126,22 +185,49 @@ impl Conn {
         // Or it continues, and another subflow delivered some of these bytes first.
         let here = at + u64::from(came.since(mapping.ssn));
         if later {
-            self.fallback.resend.by_peer = Some((mapping.ssn, next - at));
-        } else if self.subflows.joined && sf.unmapped.held.is_some() && here < next {
-            self.fallback.resend.by_peer = Some((came, next - here));
+            self.resend.by_peer = Some((mapping.ssn, next - at));
+        } else if subflows.joined && sf.unmapped.held.is_some() && here < next {
+            self.resend.by_peer = Some((came, next - here));
         }
-        self.fallback.resend.by_peer.is_some()
+        self.resend.by_peer.is_some()
     }
+}
 
-    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
-    pub(in crate::conn) fn skips_something(&self, i: SubflowIdx, mapping: &Mapping) -> bool {
-        let held = self.subflows[i].unmapped.held.as_ref();
-        let Some((held, numbers)) = held.zip(self.numbers.rx) else {
-            return false;
-        };
-        let at = numbers.place(mapping.dsn, self.recv.next());
-        let before = u64::from(held.ssn().since(mapping.ssn));
-        at.is_none_or(|at| at + before > self.recv.next())
+impl Conn {
+    /// The subflow is the only one left, and its data in flight is not the stream: everything without Data ACK is resent on it, with an
+    /// infinite mapping, and the data in flight is void. // rfc8684:B4,B9
+    pub(crate) fn resend_from_data_ack(
+        &mut self,
+        i: SubflowIdx,
+        cause: FallbackCause,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.subflows.has_gaps(&self.recv, i) {
+            // Nor is received data.
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            );
+            return;
+        }
+        if self.subflows[i].drops() {
+            // Some received bytes were dropped: the peer has to resend as well.
+            self.subflows.query_from_here(i, cx);
+        }
+        if self.level.descend(ProtocolLevel::InfiniteMapping, cause) {
+            self.fallback
+                .rewinds_to_data_ack(&mut self.send, &self.subflows, i);
+            self.count_fallback(cause, cx);
+            self.become_plain(i, cx);
+            if self.subflows.joined {
+                // An unaware peer continues with what it takes for the next part, or resends what others delivered.
+                self.subflows.query_if_needed(i, cx);
+            }
+        }
     }
 
     /// The peer restarted on this subflow: the bytes held of it were not the stream, and no other subflow is left.
@@ -155,9 +241,9 @@ impl Conn {
             self.subflows[i].unmapped.bytes,
             self.subflows[i].unmapped.discarded_mapping,
         ) = (0, false);
-        self.withhold_no_more();
+        self.fallback.withhold_no_more(&mut self.subflows);
         self.place_held(i, cx);
-        self.continue_or_resend(i, self.level_of_answer(), cause, cx);
+        self.continue_or_resend(i, self.subflows.level_of_answer(&self.send), cause, cx);
     }
 
     /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
@@ -178,11 +264,13 @@ impl Conn {
         cause: FallbackCause,
         cx: &mut Cx<'_>,
     ) {
-        let straight = self.straight(i);
-        if self.fallback.descend(level, cause) {
+        let straight = self.subflows.straight(&self.send, i);
+        if self.level.descend(level, cause) {
             match straight {
                 Some(_) => self.fallback.resend.infinite_from = straight,
-                None => self.rewinds_to_data_ack(i),
+                None => self
+                    .fallback
+                    .rewinds_to_data_ack(&mut self.send, &self.subflows, i),
             }
             self.count_fallback(cause, cx);
             self.become_plain(i, cx);
@@ -197,58 +285,12 @@ impl Conn {
         let level = ProtocolLevel::InfiniteMapping;
         self.continue_or_resend(i, level, FallbackCause::PeerFailed, cx);
         self.fallback.resend.query_sent = true;
-        self.send_infinite_mapping(i);
-    }
-
-    /// These SSNs repeat old data. The peer repeats in order, so whatever lies between two such ranges is old, too.
-    pub(in crate::conn) fn note_retransmitted(&mut self, i: SubflowIdx, part: Range<Ssn>) {
-        let known = &mut self.subflows[i].unmapped.retransmitted_after_fallback;
-        match known {
-            Some(known) if part.end.after(known.end) => known.end = part.end,
-            Some(_) => {}
-            None => *known = Some(part),
-        }
-    }
-
-    /// In-order bytes without those that a mapping marks as repeated, in whatever pieces: a middlebox may have joined them with new ones,
-    /// before or behind.
-    pub(in crate::conn) fn without_repeated<'a>(
-        &mut self,
-        i: SubflowIdx,
-        ssn: Ssn,
-        bytes: &'a [u8],
-    ) -> (&'a [u8], Option<(Ssn, &'a [u8])>) {
-        let sf = &mut self.subflows[i];
-        let Some(known) = &sf.unmapped.retransmitted_after_fallback else {
-            return (bytes, None);
-        };
-        let (begin, end) = (place(known.start, ssn, bytes), place(known.end, ssn, bytes));
-        if end == bytes.len() {
-            return (&bytes[..begin], None);
-        }
-        // SSNs wrap around.
-        sf.unmapped.retransmitted_after_fallback = None;
-        (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
-    }
-
-    /// The part of in-order bytes after fallback that is new.
-    pub(in crate::conn) fn new_part<'a>(&mut self, ssn: Ssn, bytes: &'a [u8]) -> &'a [u8] {
-        let Some((from, known)) = &mut self.fallback.resend.by_peer else {
-            return bytes;
-        };
-        let before = if ssn.before(*from) {
-            from.since(ssn) as usize
-        } else {
-            0
-        };
-        let reached = before < bytes.len();
-        let bytes = &bytes[before.min(bytes.len())..];
-        let again = bytes.len().min(*known as usize);
-        *known -= again as u64;
-        if reached && *known == 0 {
-            // SSNs wrap around.
-            self.fallback.resend.by_peer = None;
-        }
-        &bytes[again..]
+        self.fallback.send_infinite_mapping(
+            &self.opts,
+            &self.numbers,
+            &self.send,
+            &mut self.subflows,
+            i,
+        );
     }
 }

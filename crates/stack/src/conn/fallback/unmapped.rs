@@ -10,6 +10,9 @@
 //! A peer that does not notice the fallback and misses Data ACKs would send old bytes again as new ones. So Data ACKs continue after such a
 //! fallback, MP_FAIL reports it, and bytes that repeat held ones are detected.
 
+use crate::conn::fallback::Fallback;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
@@ -116,35 +119,71 @@ fn are_too_many(lost_mappings: u8, came: u64) -> bool {
     lost_mappings >= GAPS || came < u64::from(lost_mappings) * MAPPINGS_A_GAP
 }
 
-impl Conn {
+impl Subflows {
     /// The subflow is the only one and continues the stream.
-    pub(in crate::conn) fn goes_on_with_stream(&self, i: SubflowIdx) -> bool {
-        self.is_certainly_alone(i) && self.subflows[i].is_first() && !self.recv.has_holes()
-    }
-
-    /// Whether the connection falls back is undecided.
-    pub(crate) fn fallback_undecided(&self) -> bool {
-        self.fallback.checksum_failure.is_some()
-            || self.subflows.iter().any(|sf| sf.unmapped.held.is_some())
-    }
-
-    /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
-    /// that no options pass. And where a complete mapping was discarded, the next one may come on the last piece of its segment like that
-    /// one: without the pieces before it, it could not count either, nor any after it.
-    pub(crate) fn holds_unmapped(&self, i: SubflowIdx, now: Instant) -> bool {
-        let (sf, only) = (&self.subflows[i], self.goes_on_with_stream(i));
-        let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
-        let stopped = self.mappings_stopped(i, now) && !only;
-        self.fallback.checksum_failure.is_none() && (nothing_lost || stopped)
+    pub(in crate::conn) fn goes_on_with_stream(&self, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
+        self.is_certainly_alone(i) && self[i].is_first() && !recv.has_holes()
     }
 
     /// Mappings that are lost one by one leave others. Where none came for an RTO, none will.
     pub(crate) fn mappings_stopped(&self, i: SubflowIdx, now: Instant) -> bool {
-        let sf = &self.subflows[i];
+        let sf = &self[i];
         let long = |since: Instant| now >= since + sf.tcp.rto();
         sf.unmapped.since.is_some_and(long) && sf.maps.rx.next_start().is_none()
     }
 
+    /// The SRTT, bounded by `SHORT_WAIT`.
+    fn short_wait(&self, i: SubflowIdx) -> Duration {
+        let srtt = self[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
+        srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
+    }
+
+    /// The next mapping is known and shows that bytes held from `ssn` on are not the next part of the stream: they are old, or something
+    /// between is missing.
+    fn is_contradicted(&self, recv: &ReceiveQueue, i: SubflowIdx, ssn: Ssn) -> bool {
+        let next = self[i].maps.rx.next_start();
+        next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(recv, i, ssn)
+    }
+
+    /// The next mapping continues the stream as if the bytes before it, from `ssn` on, were its next part.
+    fn continues_behind(&self, recv: &ReceiveQueue, i: SubflowIdx, ssn: Ssn) -> bool {
+        let next = self[i].maps.rx.first();
+        next.is_some_and(|m| m.at == recv.next() + u64::from(m.ssn.since(ssn)))
+    }
+}
+
+impl Fallback {
+    /// Whether the connection falls back is undecided.
+    pub(crate) fn fallback_undecided(&self, subflows: &Subflows) -> bool {
+        self.checksum_failure.is_some() || subflows.iter().any(|sf| sf.unmapped.held.is_some())
+    }
+
+    /// The peer has fallen back, too.
+    pub(crate) fn fallback_confirmed(&mut self, subflows: &mut Subflows) {
+        self.unconfirmed = None;
+        self.withhold_no_more(subflows);
+    }
+}
+
+impl Fallback {
+    /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
+    /// that no options pass. And where a complete mapping was discarded, the next one may come on the last piece of its segment like that
+    /// one: without the pieces before it, it could not count either, nor any after it.
+    pub(crate) fn holds_unmapped(
+        &self,
+        recv: &ReceiveQueue,
+        subflows: &Subflows,
+        i: SubflowIdx,
+        now: Instant,
+    ) -> bool {
+        let (sf, only) = (&subflows[i], subflows.goes_on_with_stream(recv, i));
+        let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
+        let stopped = subflows.mappings_stopped(i, now) && !only;
+        self.checksum_failure.is_none() && (nothing_lost || stopped)
+    }
+}
+
+impl Subflows {
     /// MP_FAIL reported to the peer that the order of the only subflow is the stream's. On receipt it continues there as TCP and resets all
     /// others, by RSTs that may not get through there: with another one up, we could not know any more that nothing of the stream went that
     /// way. So none comes up. But a peer that has not fallen back so long after did not receive it.
@@ -155,27 +194,25 @@ impl Conn {
                 .mp_fail_sent_at
                 .is_some_and(|told| now < heard_by(told))
         };
-        self.subflows.iter().any(lately)
+        self.iter().any(lately)
     }
+}
 
-    /// The SRTT, bounded by `SHORT_WAIT`.
-    fn short_wait(&self, i: SubflowIdx) -> Duration {
-        let srtt = self.subflows[i].tcp.srtt().unwrap_or(SHORT_WAIT.1);
-        srtt.max(SHORT_WAIT.0).min(SHORT_WAIT.1)
-    }
-
+impl Conn {
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let only = self.goes_on_with_stream(i);
-        let others = self.others(i);
-        let most = match others == Others::Proven && !self.proof_is_old(i, others, cx.now) {
+        let only = self.subflows.goes_on_with_stream(&self.recv, i);
+        let others = self.subflows.others(i);
+        let most = match others == Others::Proven && !self.subflows.proof_is_old(i, others, cx.now)
+        {
             true => MOST_BESIDE_OTHERS,
             false => MOST_HELD.min(self.recv.room() as usize),
         };
         if only {
-            self.withhold(i, bytes.len(), cx);
+            self.fallback
+                .withhold(&mut self.subflows, i, bytes.len(), cx);
         }
-        let (patience, short) = (self.patience(i), self.short_wait(i));
+        let (patience, short) = (self.subflows.patience(i), self.subflows.short_wait(i));
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
         let (tell, wait) = if sf.evidence.data_came_mapped && only {
@@ -220,8 +257,9 @@ impl Conn {
         self.settle_unmapped(i, cx);
         if self.subflows[i].closing.reset_with.is_some() {
             // Held bytes are lost, and these have no place without them.
-        } else if self.fallback.is_multipath() {
-            self.unmapped(i, bytes.len(), cx);
+        } else if self.level.is_multipath() {
+            self.subflows
+                .unmapped(&mut self.send, self.level, i, bytes.len(), cx);
         } else {
             self.take_plain(i, ssn, bytes, cx);
         }
@@ -244,10 +282,13 @@ impl Conn {
         if !(covered || skipped) {
             return false;
         }
-        if !covered && self.goes_on_with_stream(i) && self.continues_behind(i, ssn) {
+        if !covered
+            && self.subflows.goes_on_with_stream(&self.recv, i)
+            && self.subflows.continues_behind(&self.recv, i, ssn)
+        {
             if !self.numbers.checksum {
                 let held = self.subflows[i].unmapped.held.take();
-                self.withhold_no_more();
+                self.fallback.withhold_no_more(&mut self.subflows);
                 let bytes = held.map(HeldUnmapped::into_bytes).unwrap_or_default();
                 let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
                 self.advanced(advanced, cx);
@@ -283,29 +324,16 @@ impl Conn {
     /// Passes the held bytes to the mappings known by now.
     fn take_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let Some(held) = self.subflows[i].unmapped.held.take() {
-            self.withhold_no_more();
+            self.fallback.withhold_no_more(&mut self.subflows);
             let ssn = held.ssn;
             self.take_payload(i, ssn, &held.into_bytes(), None, cx);
         }
     }
 
-    /// The next mapping is known and shows that bytes held from `ssn` on are not the next part of the stream: they are old, or something
-    /// between is missing.
-    fn is_contradicted(&self, i: SubflowIdx, ssn: Ssn) -> bool {
-        let next = self.subflows[i].maps.rx.next_start();
-        next.is_some_and(|next| next.after(ssn)) && !self.continues_behind(i, ssn)
-    }
-
-    /// The next mapping continues the stream as if the bytes before it, from `ssn` on, were its next part.
-    fn continues_behind(&self, i: SubflowIdx, ssn: Ssn) -> bool {
-        let next = self.subflows[i].maps.rx.first();
-        next.is_some_and(|m| m.at == self.recv.next() + u64::from(m.ssn.since(ssn)))
-    }
-
     /// No mapping came in time. // rfc8684:B5
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
-            let (rto, short) = (self.subflows[i].tcp.rto(), self.short_wait(i));
+            let (rto, short) = (self.subflows[i].tcp.rto(), self.subflows.short_wait(i));
             let Some(held) = &mut self.subflows[i].unmapped.held else {
                 continue;
             };
@@ -322,9 +350,10 @@ impl Conn {
             }
             if over {
                 self.settle_unmapped(i, cx);
-            } else if tell && (queried || self.goes_on_with_stream(i)) {
+            } else if tell && (queried || self.subflows.goes_on_with_stream(&self.recv, i)) {
                 // A peer that receives this falls back and resends nothing.
-                self.send_mp_fail(i, self.recv.next(), cx);
+                self.subflows
+                    .send_mp_fail(&self.numbers, i, self.recv.next(), cx);
                 self.subflows[i].evidence.mp_fail_sent_at = Some(cx.now);
             }
         }
@@ -338,9 +367,9 @@ impl Conn {
             return;
         };
         // Queried bytes are placed by the peer's answer alone.
-        let only = self.goes_on_with_stream(i) && !held.queried;
+        let only = self.subflows.goes_on_with_stream(&self.recv, i) && !held.queried;
         let lost = held.bytes.len();
-        if self.is_contradicted(i, held.ssn) {
+        if self.subflows.is_contradicted(&self.recv, i, held.ssn) {
             self.subflows[i].unmapped.bytes = 1;
             self.take_held(i, cx);
             return;
@@ -355,7 +384,14 @@ impl Conn {
         };
         if again {
             self.subflows[i].unmapped.held = None;
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            );
             return;
         }
         let cause = if mapped {
@@ -366,12 +402,12 @@ impl Conn {
         // The last segment had options: the peer does not know that this data came without.
         let speaks = !self.subflows[i].evidence.option_loss.is_ongoing();
         if !(mapped || speaks) {
-            self.withhold_no_more();
+            self.fallback.withhold_no_more(&mut self.subflows);
         }
         self.fall_back_to_infinite(i, cause, cx);
         let again_at = cx.now + self.subflows[i].tcp.rto();
         self.fallback.unconfirmed = Some(UnconfirmedFallback { at, again_at });
-        self.send_mp_fail(i, at, cx);
+        self.subflows.send_mp_fail(&self.numbers, i, at, cx);
     }
 
     /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
@@ -385,7 +421,7 @@ impl Conn {
             MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
             _ => false,
         });
-        if !speaks || self.keys.remote.is_none() {
+        if !speaks || self.handshake.keys.remote.is_none() {
             return;
         }
         match &mut self.fallback.unconfirmed {
@@ -396,22 +432,16 @@ impl Conn {
             Some(unheard) if unheard.again_at <= cx.now => {
                 unheard.again_at = cx.now + self.subflows[i].tcp.rto();
                 let at = unheard.at;
-                self.send_mp_fail(i, at, cx);
+                self.subflows.send_mp_fail(&self.numbers, i, at, cx);
             }
             Some(_) => {}
         }
     }
 
-    /// The peer has fallen back, too.
-    pub(crate) fn fallback_confirmed(&mut self) {
-        self.fallback.unconfirmed = None;
-        self.withhold_no_more();
-    }
-
     /// Falls back without sending an option: no option would arrive.
     pub(in crate::conn) fn fall_back_silently(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if self
-            .fallback
+            .level
             .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
         {
             self.count_fallback(FallbackCause::OptionsLost, cx);
@@ -425,10 +455,29 @@ impl Conn {
             return;
         };
         if mapping.is_infinite() {
-            self.fallback_confirmed(); // rfc8684:B14
-            let again = self.on_peer_resend(i, &mapping, cx.segment);
-            if self.subflows[i].was_queried() && !again && self.skips_something(i, &mapping) {
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+            self.fallback.fallback_confirmed(&mut self.subflows); // rfc8684:B14
+            let again = self.fallback.on_peer_resend(
+                &self.numbers,
+                &self.recv,
+                &self.subflows,
+                i,
+                &mapping,
+                cx.segment,
+            );
+            if self.subflows[i].was_queried()
+                && !again
+                && self
+                    .subflows
+                    .skips_something(&self.numbers, &self.recv, i, &mapping)
+            {
+                self.subflows.reset_subflow(
+                    &mut self.send,
+                    self.level,
+                    i,
+                    SubflowEnd::OptionsLost,
+                    interference(),
+                    cx,
+                );
             } else if self.subflows[i].was_queried() {
                 self.place_held(i, cx);
                 if self.subflows[i].closing.peer_finished {
@@ -443,7 +492,8 @@ impl Conn {
             // A mapping of what has not arrived is none of these, even where later data was mapped before on this subflow.
             let arrived = at + u64::from(len) <= self.recv.next();
             if arrived && self.subflows[i].evidence.mapping_edge.repeats(ssn, at, len) {
-                self.note_retransmitted(i, ssn..ssn + u32::from(len));
+                self.subflows
+                    .note_retransmitted(i, ssn..ssn + u32::from(len));
             }
             // A mapping behind a hole does not describe the data that fills it.
             if cx.segment.delivered.is_some() {

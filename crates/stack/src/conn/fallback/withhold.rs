@@ -9,11 +9,13 @@
 //!
 //! Owns when that begins and ends. Must never withhold an acknowledgement so long that the peer gives up.
 
+use crate::conn::fallback::Fallback;
+use crate::conn::subflow::table::Subflows;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
+use crate::conn::Cx;
 use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
 /// Bytes withheld: less than one segment, because the peer retransmits them while it has nothing new, and after an RTO sends what follows
@@ -68,17 +70,19 @@ pub(crate) struct Withheld {
     fell: Option<Ssn>,
 }
 
-impl Conn {
+impl Fallback {
     /// The peer may not know that its mappings are lost; `len` bytes came without.
-    pub(crate) fn withhold(&mut self, i: SubflowIdx, len: usize, cx: &mut Cx<'_>) {
-        let subflow = self.subflows[i].id();
-        if self
-            .fallback
-            .withheld
-            .is_none_or(|held| held.subflow != subflow)
-        {
+    pub(crate) fn withhold(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        len: usize,
+        cx: &mut Cx<'_>,
+    ) {
+        let subflow = subflows[i].id();
+        if self.withheld.is_none_or(|held| held.subflow != subflow) {
             cx.count.ack_withheld += 1;
-            self.fallback.withheld = Some(Withheld {
+            self.withheld = Some(Withheld {
                 subflow,
                 bytes: BYTES,
                 repeats: 0,
@@ -86,13 +90,18 @@ impl Conn {
                 fell: None,
             });
         }
-        self.withhold_anew(i, len);
+        self.withhold_anew(subflows, i, len);
     }
 
     /// `len` new bytes came: the peer made progress, and as many of these are withheld as of the first ones.
-    pub(in crate::conn) fn withhold_anew(&mut self, i: SubflowIdx, len: usize) {
-        let sf = &mut self.subflows[i];
-        let held = self.fallback.withheld.as_mut();
+    pub(in crate::conn) fn withhold_anew(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        len: usize,
+    ) {
+        let sf = &mut subflows[i];
+        let held = self.withheld.as_mut();
         if let Some(held) = held.filter(|held| held.subflow == sf.id() && len > 0) {
             held.bytes = fewer_than(len, BYTES);
             (held.repeats, held.given) = (0, 0);
@@ -101,49 +110,56 @@ impl Conn {
     }
 
     /// Acknowledges everything again.
-    pub(crate) fn withhold_no_more(&mut self) {
-        let held = self.fallback.withheld.take();
-        if let Some(i) = held.and_then(|held| self.subflows.find(held.subflow)) {
-            self.subflows[i].tcp.withhold(0);
+    pub(crate) fn withhold_no_more(&mut self, subflows: &mut Subflows) {
+        let held = self.withheld.take();
+        if let Some(i) = held.and_then(|held| subflows.find(held.subflow)) {
+            subflows[i].tcp.withhold(0);
         }
     }
 
     /// We fell back: the first acknowledgement of what we send from now on shows that the peer did.
-    pub(crate) fn withholds_until_answered(&mut self, i: SubflowIdx) {
-        let next = self.subflows[i].tcp.snd_nxt_ssn();
-        if let Some(held) = &mut self.fallback.withheld {
+    pub(crate) fn withholds_until_answered(&mut self, subflows: &Subflows, i: SubflowIdx) {
+        let next = subflows[i].tcp.snd_nxt_ssn();
+        if let Some(held) = &mut self.withheld {
             held.fell.get_or_insert(next);
         }
     }
 
     /// Data of ours was acknowledged.
-    pub(crate) fn withheld_answered(&mut self, i: SubflowIdx) {
-        let una = self.subflows[i].tcp.snd_una_ssn();
-        let fell = self.fallback.withheld.and_then(|held| held.fell);
+    pub(crate) fn withheld_answered(&mut self, subflows: &mut Subflows, i: SubflowIdx) {
+        let una = subflows[i].tcp.snd_una_ssn();
+        let fell = self.withheld.and_then(|held| held.fell);
         if fell.is_some_and(|fell| una.after(fell)) {
-            self.withhold_no_more();
+            self.withhold_no_more(subflows);
         }
     }
 
     /// Our RTO expired, `timeouts` in a row. A peer that keeps responding and acknowledges nothing withholds, too: it has fallen back
     /// itself, and if each end waited for the other, neither would ever find out.
-    pub(crate) fn withheld_unanswered(&mut self, i: SubflowIdx, timeouts: u8, cx: &Cx<'_>) {
-        let sf = &self.subflows[i];
-        let fell = self
-            .fallback
-            .withheld
-            .is_some_and(|held| held.fell.is_some());
+    pub(crate) fn withheld_unanswered(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        timeouts: u8,
+        cx: &Cx<'_>,
+    ) {
+        let sf = &subflows[i];
+        let fell = self.withheld.is_some_and(|held| held.fell.is_some());
         let answers = cx.now.since(sf.liveness.receiver_probe.last_received()) < sf.tcp.rto();
         if fell && answers && timeouts >= ANSWERED_TIMEOUTS {
-            self.withhold_no_more();
+            self.withhold_no_more(subflows);
         }
     }
 
     /// The peer retransmits what is withheld, as it should.
-    pub(crate) fn withheld_again(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
-        let sf = &mut self.subflows[i];
+    pub(crate) fn withheld_again(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+    ) {
+        let sf = &mut subflows[i];
         let Some(held) = self
-            .fallback
             .withheld
             .as_mut()
             .filter(|held| held.subflow == sf.id())
@@ -166,7 +182,7 @@ impl Conn {
             held.given += 1;
             sf.tcp.withhold(held.bytes);
             if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
-                self.withhold_no_more();
+                self.withhold_no_more(subflows);
             }
         }
     }

@@ -6,6 +6,10 @@
 //!
 //! Owns what a handshake revealed about Fast Open. Must never map payload of a SYN.
 
+use crate::conn::dss::Numbers;
+use crate::conn::handshake::Handshake;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_wire::ids::Mss;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::options::FastOpen;
@@ -41,31 +45,75 @@ fn is_silence(end: SubflowEnd, repeated: bool) -> bool {
     }
 }
 
-impl Conn {
+impl Subflows {
     /// Bytes that our SYN may carry.
-    pub(crate) fn early_bytes(&self, i: SubflowIdx) -> u64 {
-        let sf = &self.subflows[i];
+    pub(crate) fn early_bytes(&self, send: &SendQueue, i: SubflowIdx) -> u64 {
+        let sf = &self[i];
         let first = matches!(
             sf.handshake.state,
             HandshakeState::CapableSyn | HandshakeState::Plain
         );
         if first && sf.tcp.state() == State::SynSent && sf.tcp.offered_fast_open() {
-            self.send.queued()
+            send.queued()
         } else {
             0
         }
     }
+}
 
+impl Handshake {
+    /// The first subflow ends, perhaps before any answer. Some firewalls drop all packets between two ports between which a SYN with the
+    /// option came, so that those without get through no more: other ports have to do without from the beginning.
+    pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
+        let opening = self.role == Role::Initiator && !self.is_established() && sf.is_first();
+        let repeated = sf.tcp.counters().segs_retrans > 0;
+        if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
+            self.learnt = Some(Learnt::Silence);
+        }
+    }
+}
+
+impl Numbers {
+    /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
+    /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
+    pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
+        has_data_ack || self.tx_start == Offset::ZERO
+    }
+}
+
+impl Handshake {
+    /// What the last handshake revealed about Fast Open, once.
+    pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
+        self.learnt.take()
+    }
+}
+
+impl Subflows {
+    /// The peer's third packet is still to come.
+    pub(crate) fn is_early(&self) -> bool {
+        self.iter().any(|sf| sf.tcp.is_open_early())
+    }
+}
+
+impl Handshake {
     /// The peer answered our SYN: payload that it took is delivered, the rest was never sent. // rfc8684:O3,O4
-    pub(crate) fn early_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let tcp = &self.subflows[i].tcp;
+    pub(crate) fn early_answered(
+        &mut self,
+        numbers: &mut Numbers,
+        send: &mut SendQueue,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        cx: &mut Cx<'_>,
+    ) {
+        let tcp = &subflows[i].tcp;
         if !tcp.offered_fast_open() {
             return;
         }
         let taken = tcp.early_taken();
         let carried = tcp.early_sent();
         let repeated = tcp.counters().segs_retrans > 0;
-        self.handshake.learnt = match seg.options.fastopen {
+        self.learnt = match seg.options.fastopen {
             Some(cookie) if !cookie.cookie().is_empty() => Some(Learnt::Cookie {
                 cookie,
                 mss: seg.options.mss.map_or(536, |Mss(mss)| mss),
@@ -75,38 +123,22 @@ impl Conn {
             _ if carried > 0 => Some(Learnt::Refusal),
             _ => None,
         };
-        cx.count.fast_open_cookie +=
-            u64::from(matches!(self.handshake.learnt, Some(Learnt::Cookie { .. })));
+        cx.count.fast_open_cookie += u64::from(matches!(self.learnt, Some(Learnt::Cookie { .. })));
         if taken == 0 {
             return;
         }
         cx.count.fast_open_taken += 1;
-        self.send.sent(taken);
-        self.numbers.tx_start = self.send.next();
-        self.send.subflow_acked(self.numbers.tx_start);
-        self.subflows[i].stats.bytes_sent += u64::from(taken);
+        send.sent(taken);
+        numbers.tx_start = send.next();
+        send.subflow_acked(numbers.tx_start);
+        subflows[i].stats.bytes_sent += u64::from(taken);
         if let Some(local) = &self.keys.local {
-            self.numbers.tx = Some(Numbering::behind(local.idsn, self.numbers.tx_start)); // rfc8684:O3
+            numbers.tx = Some(Numbering::behind(local.idsn, numbers.tx_start)); // rfc8684:O3
         }
     }
+}
 
-    /// The first subflow ends, perhaps before any answer. Some firewalls drop all packets between two ports between which a SYN with the
-    /// option came, so that those without get through no more: other ports have to do without from the beginning.
-    pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
-        let opening = self.handshake.role == Role::Initiator
-            && !self.handshake.is_established()
-            && sf.is_first();
-        let repeated = sf.tcp.counters().segs_retrans > 0;
-        if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
-            self.handshake.learnt = Some(Learnt::Silence);
-        }
-    }
-
-    /// What the last handshake revealed about Fast Open, once.
-    pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
-        self.handshake.learnt.take()
-    }
-
+impl Conn {
     /// The peer's SYN came with a valid cookie and with payload, the beginning of its stream; the application may read it, and may answer,
     /// before the handshake is over. // rfc8684:O3,O5
     pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
@@ -118,16 +150,5 @@ impl Conn {
         self.opened_for_use(SubflowIdx::FIRST, cx);
         self.advanced(advanced, cx);
         self.take_up(SubflowIdx::FIRST, cx);
-    }
-
-    /// The peer's third packet is still to come.
-    pub(crate) fn is_early(&self) -> bool {
-        self.subflows.iter().any(|sf| sf.tcp.is_open_early())
-    }
-
-    /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
-    /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
-    pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
-        has_data_ack || self.numbers.tx_start == Offset::ZERO
     }
 }

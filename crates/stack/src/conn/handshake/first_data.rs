@@ -7,6 +7,7 @@
 //!
 //! Owns the probe and what follows from the answer. Must never probe where data was ever acknowledged.
 
+use crate::conn::subflow::table::Subflows;
 use manypath_wire::segment::Segment;
 
 use crate::conn::subflow::evidence::PlainProbe;
@@ -16,6 +17,16 @@ use crate::conn::{Conn, Cx};
 /// RTOs without any acknowledgement of first data, after which a probe without options is sent.
 const SILENT_TIMEOUTS: u8 = 3;
 
+impl Subflows {
+    /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
+    pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
+        let question = &mut self[i].handshake.plain_probe;
+        if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
+            *question = PlainProbe::Answered(until);
+        }
+    }
+}
+
 impl Conn {
     /// First data was retransmitted repeatedly and never acknowledged at all, although the handshake completed.
     fn is_unanswered(&self, i: SubflowIdx) -> bool {
@@ -24,9 +35,11 @@ impl Conn {
             && !sf.evidence.data_was_acked
             && self.send.una() == self.numbers.tx_start
             && self.send.next() > self.numbers.tx_start;
-        let known = self.keys.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
-        let only = self.is_certainly_alone(i) && self.fallback.is_multipath();
-        silent && known && only && self.is_straight(i)
+        let known = self.handshake.keys.remote.is_some()
+            && sf.is_first()
+            && sf.tcp.state().is_synchronized();
+        let only = self.subflows.is_certainly_alone(i) && self.level.is_multipath();
+        silent && known && only && self.subflows.is_straight(&self.send, i)
     }
 
     /// The RTO expired, and the data is retransmitted: the probe follows it. // rfc8684:B4,H5
@@ -35,14 +48,6 @@ impl Conn {
             let sf = &mut self.subflows[i];
             sf.handshake.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
             sf.tcp.probe(cx.now);
-        }
-    }
-
-    /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
-    pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
-        let question = &mut self.subflows[i].handshake.plain_probe;
-        if let (PlainProbe::Asked(until), true) = (*question, seg.payload.is_empty()) {
-            *question = PlainProbe::Answered(until);
         }
     }
 
@@ -58,7 +63,7 @@ impl Conn {
             let answered = matches!(question, PlainProbe::Answered(_));
             if answered && self.is_unanswered(i) {
                 self.fall_back_silently(i, cx);
-                self.retransmit_now(i, cx);
+                self.subflows.retransmit_now(i, cx);
             }
         }
     }

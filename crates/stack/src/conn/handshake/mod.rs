@@ -28,6 +28,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Handshake {
     pub(in crate::conn) role: Role,
+    pub(crate) keys: Keys,
     /// Addresses and ports of the first subflow, for ever. // rfc8684:S2
     pub(in crate::conn) first: FourTuple,
     pub(in crate::conn) stage: Stage,
@@ -44,9 +45,10 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    pub(in crate::conn) fn new(role: Role, first: FourTuple) -> Self {
+    pub(in crate::conn) fn new(role: Role, first: FourTuple, keys: Keys) -> Self {
         Self {
             role,
+            keys,
             first,
             stage: Stage::Opening,
             learnt: None,
@@ -58,13 +60,17 @@ impl Handshake {
     }
 
     /// Data may be sent.
-    pub(in crate::conn) fn is_established(&self) -> bool {
+    pub(crate) fn is_established(&self) -> bool {
         self.stage >= Stage::Established
     }
 
     /// Joins may be made. // rfc8684:C15
     pub(in crate::conn) fn is_fully_established(&self) -> bool {
         self.stage == Stage::FullyEstablished
+    }
+
+    pub(crate) fn first_tuple(&self) -> FourTuple {
+        self.first
     }
 }
 
@@ -76,4 +82,11 @@ pub(crate) struct Keys {
     pub(in crate::conn) remote: Option<KeyMaterial>,
     /// The peer wants no joins to the address and port of its first subflow. // rfc8684:C19
     pub(in crate::conn) no_joins_to_first: bool,
+}
+
+impl Keys {
+    /// Our token, while Multipath TCP is possible.
+    pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
+        self.local.as_ref().map(|local| local.token)
+    }
 }

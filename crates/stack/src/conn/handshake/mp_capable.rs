@@ -3,6 +3,10 @@
 //! Owns the decision whether a connection uses Multipath TCP. The rules are pure functions; the connection acts on their results. Must
 //! never allow joins before the keys are exchanged.
 
+use crate::conn::dss::Numbers;
+use crate::conn::handshake::Handshake;
+use crate::conn::handshake::Keys;
+use crate::conn::subflow::table::Subflows;
 use manypath_wire::ids::Key;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
@@ -101,16 +105,89 @@ pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third
     }
 }
 
+impl Handshake {
+    /// The peer acts as if its keys were sent, and they are not here: they are lost, or a middlebox drops packets with them. Repeating our
+    /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
+    fn request_keys(&mut self, subflows: &mut Subflows, i: SubflowIdx, seg: &Segment<'_>) {
+        let tcp = &mut subflows[i].tcp;
+        if tcp.acks_what_was_sent(seg.header.ack) && !core::mem::replace(&mut self.keys_asked, true)
+        {
+            tcp.repeat_syn();
+            subflows.dirty = true;
+        }
+    }
+}
+
+impl Numbers {
+    fn learn_key(&mut self, keys: &mut Keys, key: Key) {
+        let remote = KeyMaterial::derive(key);
+        self.rx = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
+        keys.remote = Some(remote);
+    }
+
+    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
+    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
+        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
+            return None;
+        };
+        Some(RxMapping::new(
+            manypath_wire::seq::Ssn::new(1),
+            self.rx_start,
+            len,
+            len,
+            checksum,
+        ))
+    }
+}
+
+impl Handshake {
+    /// A segment for a half-open connection that has overtaken the keys: it is not processed yet. If a peer retransmits its first data
+    /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
+    /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
+    /// wrong by as much. // rfc8684:C14,C31,B4
+    pub(crate) fn overtook_keys(
+        &mut self,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+    ) -> bool {
+        let Some(local) = &self.keys.local else {
+            return false;
+        };
+        let early = subflows[i].handshake.state == HandshakeState::CapableSynAck
+            && !seg.header.flags.syn()
+            && !seg.header.flags.rst()
+            && third(seg, local.key()) == Third::Early;
+        if early && seg.payload.is_empty() {
+            self.request_keys(subflows, i, seg);
+        }
+        let next = subflows[i].tcp.rcv_nxt();
+        if !early || seg.payload.is_empty() || seg.header.seq != next {
+            return early;
+        }
+        let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
+        let repeated = core::mem::replace(&mut self.keyless_data, true);
+        mapped && !repeated
+    }
+}
+
 impl Conn {
     /// The initiator's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn called_back(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        self.early_answered(i, seg, cx);
+        self.handshake.early_answered(
+            &mut self.numbers,
+            &mut self.send,
+            &mut self.subflows,
+            i,
+            seg,
+            cx,
+        );
         (
             self.subflows[i].handshake.plain,
             self.subflows[i].handshake.option_retry_at,
         ) = (false, None);
-        let answer =
-            capable_of(seg).filter(|_| self.fallback.is_multipath() && self.keys.local.is_some());
+        let answer = capable_of(seg)
+            .filter(|_| self.level.is_multipath() && self.handshake.keys.local.is_some());
         let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
             (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
             (Err(Unusable::NoCrypto), _) => {
@@ -125,62 +202,26 @@ impl Conn {
         });
         match keys {
             Some((key, capable)) => {
-                self.learn_key(key);
+                self.numbers.learn_key(&mut self.handshake.keys, key);
                 self.numbers.checksum |= capable.checksum_required; // rfc8684:C24
-                self.keys.no_joins_to_first |= capable.no_joins_here;
+                self.handshake.keys.no_joins_to_first |= capable.no_joins_here;
                 self.subflows[i].handshake.state = HandshakeState::CapableAck;
-                self.probe_for_first_ack(i, cx);
+                self.subflows.probe_for_first_ack(&self.opts, i, cx);
             }
             // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
         }
         self.opened_for_use(i, cx);
-        self.push_event(EventKind::Established);
-    }
-
-    /// A segment for a half-open connection that has overtaken the keys: it is not processed yet. If a peer retransmits its first data
-    /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
-    /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
-    /// wrong by as much. // rfc8684:C14,C31,B4
-    pub(crate) fn overtook_keys(&mut self, i: SubflowIdx, seg: &Segment<'_>) -> bool {
-        let Some(local) = &self.keys.local else {
-            return false;
-        };
-        let early = self.subflows[i].handshake.state == HandshakeState::CapableSynAck
-            && !seg.header.flags.syn()
-            && !seg.header.flags.rst()
-            && third(seg, local.key()) == Third::Early;
-        if early && seg.payload.is_empty() {
-            self.request_keys(i, seg);
-        }
-        let next = self.subflows[i].tcp.rcv_nxt();
-        if !early || seg.payload.is_empty() || seg.header.seq != next {
-            return early;
-        }
-        let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
-        let repeated = core::mem::replace(&mut self.handshake.keyless_data, true);
-        mapped && !repeated
-    }
-
-    /// The peer acts as if its keys were sent, and they are not here: they are lost, or a middlebox drops packets with them. Repeating our
-    /// SYN/ACK makes it resend them, and in time without options, a second before our timer would.
-    fn request_keys(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
-        let tcp = &mut self.subflows[i].tcp;
-        if tcp.acks_what_was_sent(seg.header.ack)
-            && !core::mem::replace(&mut self.handshake.keys_asked, true)
-        {
-            tcp.repeat_syn();
-            self.subflows.dirty = true;
-        }
+        self.events.push(EventKind::Established);
     }
 
     /// The responder's handshake of the first subflow is complete: Multipath TCP or not?
     pub(crate) fn call_accepted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         if self.subflows[i].handshake.state == HandshakeState::CapableSynAck {
-            let own = self.keys.local.as_ref().map(|local| local.key());
+            let own = self.handshake.keys.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
                 Third::Keys { peer, .. } => {
-                    self.learn_key(peer);
+                    self.numbers.learn_key(&mut self.handshake.keys, peer);
                     // The third packet confirms what was negotiated. // rfc8684:C24
                     self.numbers.checksum |= capable_of(seg).is_some_and(|c| c.checksum_required);
                     // It took our answer to an offer, even if it sent a SYN without one since. // rfc8684:H5
@@ -200,16 +241,10 @@ impl Conn {
         self.opened_for_use(i, cx);
     }
 
-    fn learn_key(&mut self, key: Key) {
-        let remote = KeyMaterial::derive(key);
-        self.numbers.rx = Some(Numbering::behind(remote.idsn, self.numbers.rx_start)); // rfc8684:C23
-        self.keys.remote = Some(remote);
-    }
-
     /// Falls back during the handshake.
     pub(crate) fn go_plain(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
         self.subflows[i].handshake.state = HandshakeState::Plain;
-        if self.fallback.descend(ProtocolLevel::PlainTcp, cause) {
+        if self.level.descend(ProtocolLevel::PlainTcp, cause) {
             self.count_fallback(cause, cx);
         }
         self.send.open_window();
@@ -220,14 +255,18 @@ impl Conn {
     pub(crate) fn opened_for_use(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.conn_established += u64::from(!self.handshake.is_established());
         if !self.handshake.is_established() {
-            self.push_event(EventKind::Created {
+            self.events.push(EventKind::Created {
                 role: self.handshake.role,
                 tuple: self.handshake.first,
-                token: self.token().filter(|_| self.fallback.is_multipath()),
+                token: self
+                    .handshake
+                    .keys
+                    .token()
+                    .filter(|_| self.level.is_multipath()),
             });
         }
         self.handshake.stage = self.handshake.stage.max(Stage::Established);
-        if self.fallback.is_multipath() {
+        if self.level.is_multipath() {
             self.send.data_ack(
                 self.send.una(),
                 u64::from(self.subflows[i].tcp.peer_window_in_units()),
@@ -235,20 +274,6 @@ impl Conn {
         } else {
             self.send.open_window();
         }
-    }
-
-    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
-    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
-        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
-            return None;
-        };
-        Some(RxMapping::new(
-            manypath_wire::seq::Ssn::new(1),
-            self.numbers.rx_start,
-            len,
-            len,
-            checksum,
-        ))
     }
 
     /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
@@ -276,13 +301,14 @@ impl Conn {
     fn fully_establish(&mut self, cx: &mut Cx<'_>) {
         self.handshake.stage = Stage::FullyEstablished;
         self.handshake.proof_until = None;
-        if self.keys.no_joins_to_first {
-            self.tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
+        if self.handshake.keys.no_joins_to_first {
+            self.paths
+                .tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
-        self.tell_manager(pm::Event::Ready, cx);
+        self.paths.tell_manager(pm::Event::Ready, cx);
         self.watch_what_came_before(cx.now);
-        self.push_event(EventKind::JoinsAllowed);
-        self.release_early_orders();
+        self.events.push(EventKind::JoinsAllowed);
+        self.paths.release_early_orders();
     }
 
     /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
@@ -292,7 +318,7 @@ impl Conn {
             self.subflows[i].handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
         );
-        if known && !self.handshake.is_fully_established() && self.fallback.is_multipath() {
+        if known && !self.handshake.is_fully_established() && self.level.is_multipath() {
             self.fully_establish(cx);
         }
     }
@@ -307,7 +333,8 @@ impl Conn {
             self.handshake.proof_until = None;
             if !self.subflows.is_empty() {
                 self.proof_overdue(SubflowIdx::FIRST, cx);
-                self.probe_caller(cx);
+                self.handshake
+                    .probe_caller(&mut self.subflows, self.level, cx);
             }
         }
     }

@@ -4,16 +4,19 @@
 //! options goes first and has a chance to be answered, so that a packet lost by chance costs no Multipath TCP. Must never touch a
 //! connection on which options were seen to pass.
 
+use crate::conn::handshake::Handshake;
+use crate::conn::level::Level;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Duration;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
 use crate::api::Role;
+use crate::conn::Cx;
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
 
 /// Time that the repeated version with options has to be answered. A SYN with the offer goes at each time-out, a SYN without so long after
 /// each but the first: at 0, 1, 3, 7 s and 1.3, 3.3, 7.3 s, so the pauses double among those with the offer and among those without
@@ -23,12 +26,29 @@ use crate::conn::{Conn, Cx};
 /// [`syn_retries`]: manypath_tcp::machine::Config::syn_retries
 const PATIENCE: Duration = Duration::from_millis(300);
 
-impl Conn {
+impl Subflows {
+    /// The RTO expired: the offer is repeated by itself. // rfc8684:C32,H5
+    pub(crate) fn on_handshake_timeout(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
+        let sf = &mut self[i];
+        if sf.handshake.state == HandshakeState::CapableSyn {
+            (sf.handshake.plain, sf.handshake.option_retry_at) = (false, Some(cx.now + PATIENCE));
+        }
+    }
+}
+
+impl Handshake {
     /// A segment of a handshake came again: our answer to it was lost, or dropped for its options.
-    pub(crate) fn on_handshake_repeated(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &Cx<'_>) {
+    pub(crate) fn on_handshake_repeated(
+        &mut self,
+        subflows: &mut Subflows,
+        level: Level,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        cx: &Cx<'_>,
+    ) {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
-        let told_nothing = self.sent_caller_nothing();
-        let sf = &mut self.subflows[i];
+        let told_nothing = self.sent_caller_nothing(subflows, level);
+        let sf = &mut subflows[i];
         match &mut sf.handshake.state {
             // A SYN without options is answered without; the third packet shows what was understood. // rfc8684:H5
             HandshakeState::CapableSynAck if syn && !ack => {
@@ -50,37 +70,29 @@ impl Conn {
     }
 
     /// We are the responder and have sent no DSS on the only subflow, nor did any data come.
-    pub(crate) fn sent_caller_nothing(&self) -> bool {
+    pub(crate) fn sent_caller_nothing(&self, subflows: &Subflows, level: Level) -> bool {
         let nothing_came = |sf: &Subflow| sf.tcp.rcv_nxt_ssn() == Ssn::new(1);
-        self.handshake.role == Role::Responder
-            && self.fallback.is_multipath()
-            && !self.handshake.dss_sent
-            && self.subflows.len() == 1
-            && self.subflows.iter().all(nothing_came)
+        self.role == Role::Responder
+            && level.is_multipath()
+            && !self.dss_sent
+            && subflows.len() == 1
+            && subflows.iter().all(nothing_came)
     }
 
     /// The initiator has sent its keys and nothing else for a while. Whether it is idle or its data is dropped on the way shows in its
     /// sequence number, which a probe with an old sequence number makes it send.
-    pub(crate) fn probe_caller(&mut self, cx: &Cx<'_>) {
-        if self.sent_caller_nothing() {
-            let sf = &mut self.subflows[SubflowIdx::FIRST];
+    pub(crate) fn probe_caller(&mut self, subflows: &mut Subflows, level: Level, cx: &Cx<'_>) {
+        if self.sent_caller_nothing(subflows, level) {
+            let sf = &mut subflows[SubflowIdx::FIRST];
             sf.tcp.probe_liveness(cx.now);
             sf.handshake.option_retry_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
         }
     }
 
-    /// The RTO expired: the offer is repeated by itself. // rfc8684:C32,H5
-    pub(crate) fn on_handshake_timeout(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        if sf.handshake.state == HandshakeState::CapableSyn {
-            (sf.handshake.plain, sf.handshake.option_retry_at) = (false, Some(cx.now + PATIENCE));
-        }
-    }
-
     /// The repetition with options was not answered either.
-    pub(crate) fn option_retry_due(&mut self, cx: &Cx<'_>) {
-        let told_nothing = self.sent_caller_nothing();
-        for sf in &mut self.subflows {
+    pub(crate) fn option_retry_due(&self, subflows: &mut Subflows, level: Level, cx: &Cx<'_>) {
+        let told_nothing = self.sent_caller_nothing(subflows, level);
+        for sf in subflows {
             if sf.handshake.option_retry_at.is_none_or(|at| at > cx.now) {
                 continue;
             }

@@ -2,6 +2,11 @@
 //!
 //! Owns announcements until they are echoed. Which subflows there should be is the path manager's decision, never one of this file.
 
+use crate::conn::events::Events;
+use crate::conn::level::Level;
+use crate::conn::paths::Paths;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -43,20 +48,135 @@ impl Announcements {
     }
 }
 
-impl Conn {
+impl Subflows {
+    /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
+    fn probe(&mut self, subflow: crate::ids::SubflowId, cx: &mut Cx<'_>) {
+        if let Some(i) = self.find(subflow) {
+            let sf = &mut self[i];
+            sf.liveness.probe_until = Some(cx.now + sf.tcp.rto().times(3));
+            sf.tcp.probe_liveness(cx.now);
+        }
+    }
+
+    /// A segment arrived on a subflow. The answer to a keepalive has no payload; payload may have been in flight already when
+    /// the address was withdrawn, and counts only a time-out later. // rfc8684:A17
+    pub(crate) fn probe_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &Cx<'_>) {
+        let sf = &mut self[i];
+        let Some(until) = sf.liveness.probe_until else {
+            return;
+        };
+        if seg.is_empty() || cx.now + sf.tcp.rto().times(2) >= until {
+            sf.liveness.probe_until = None;
+        }
+    }
+
+    /// An ACK without data was sent with these options: a signal that was among them is done.
+    pub(crate) fn signals_sent(
+        &mut self,
+        i: SubflowIdx,
+        gone: &manypath_wire::tcp::options::MptcpOptions,
+        cx: &Cx<'_>,
+    ) {
+        let sf = &mut self[i];
+        let Some(front) = sf.signals.queue.front() else {
+            return;
+        };
+        if gone.iter().any(|option| option == front) {
+            sf.signals.queue.pop_front();
+            sf.signals.sent_alone(cx.now, sf.tcp.rto());
+        }
+    }
+}
+
+impl Paths {
     /// Reports an event to the path manager.
     pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
-        match &mut self.paths.manager {
+        match &mut self.manager {
             Some(manager) => manager.handle(cx.now, event, cx.rng),
             None => pm::Noted::Ignored,
         }
     }
+}
 
+impl Subflows {
+    /// Unanswered probes end their subflows. // rfc8684:A17,A19
+    pub(crate) fn probes_due(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
+        for i in self.indices() {
+            if self[i]
+                .liveness
+                .probe_until
+                .is_some_and(|until| until <= cx.now)
+            {
+                self[i].liveness.probe_until = None;
+                self.address_gone(send, level, i, cx);
+            }
+        }
+    }
+
+    fn signal(&mut self, level: Level, i: SubflowIdx, option: MptcpOption) {
+        let signals = &mut self[i].signals.queue;
+        if signals.len() < MOST_SIGNALS && level.is_multipath() {
+            signals.push_back(option);
+        }
+    }
+
+    /// The peer changes the priority of this subflow. // rfc8684:P2
+    pub(crate) fn on_prio(
+        &mut self,
+        events: &mut Events,
+        i: SubflowIdx,
+        backup: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        cx.count.prio_received += 1;
+        let endpoint = &mut self[i].endpoint;
+        if endpoint.backup_there != backup {
+            endpoint.backup_there = backup;
+            let subflow = endpoint.id;
+            events.push(EventKind::PriorityChanged { subflow, backup });
+        }
+    }
+}
+
+impl Paths {
+    fn withdraw(&mut self, subflows: &mut Subflows, level: Level, id: AddrId, cx: &mut Cx<'_>) {
+        self.announcements.0.retain(|a| a.id != id);
+        let mut ids = AddrIds::EMPTY;
+        let taken = ids.push(id);
+        debug_assert!(taken, "an empty list takes one");
+        // Any subflow that still works can carry it. // rfc8684:A16
+        if let Some(i) = subflows.best_subflow() {
+            cx.count.remove_addr_sent += 1;
+            subflows.signal(level, i, MptcpOption::RemoveAddr(RemoveAddr { ids }));
+        }
+    }
+
+    /// The peer withdraws addresses. // rfc8684:A17,A18,A20
+    pub(crate) fn on_remove_addr(
+        &mut self,
+        events: &mut Events,
+        _i: SubflowIdx,
+        remove: &RemoveAddr,
+        cx: &mut Cx<'_>,
+    ) {
+        for &id in remove.ids.as_slice() {
+            match self.tell_manager(pm::Event::Withdrawn { id }, cx) {
+                pm::Noted::Accepted => {
+                    cx.count.remove_addr_accepted += 1;
+                    events.push(EventKind::AddressWithdrawn { id });
+                }
+                pm::Noted::Ignored => cx.count.remove_addr_unknown += 1,
+            }
+        }
+    }
+}
+
+impl Conn {
     /// A local address is usable, or its priority or MTU changed.
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        self.note_outside(path);
-        self.follow_address(path, cx);
-        self.tell_manager(
+        self.paths.note_outside(path);
+        self.paths.follow_address(&mut self.subflows, path, cx);
+        self.paths.tell_manager(
             pm::Event::LocalUp {
                 iface: path.iface,
                 addr: path.addr,
@@ -64,7 +184,7 @@ impl Conn {
             },
             cx,
         );
-        self.paths.controller.on_event(&EventKind::LocalUp {
+        self.events.push_to_controller(&EventKind::LocalUp {
             iface: path.iface,
             addr: path.addr,
             backup: path.backup,
@@ -91,10 +211,11 @@ impl Conn {
             pm::Action::Create(create) => self.paths.wanted.push_back(create),
             pm::Action::Remove { subflow } => {
                 if let Some(i) = self.subflows.find(subflow) {
-                    self.address_gone(i, cx);
+                    self.subflows
+                        .address_gone(&mut self.send, self.level, i, cx);
                 }
             }
-            pm::Action::Probe { subflow } => self.probe(subflow, cx),
+            pm::Action::Probe { subflow } => self.subflows.probe(subflow, cx),
             // A subflow that ended in the meantime has no priority any more.
             pm::Action::Prioritise { subflow, backup } => {
                 let _ = self.set_backup(subflow, backup, cx);
@@ -113,7 +234,9 @@ impl Conn {
                         sent: 0,
                     }));
             }
-            pm::Action::Withdraw { id } => self.withdraw(id, cx),
+            pm::Action::Withdraw { id } => {
+                self.paths.withdraw(&mut self.subflows, self.level, id, cx)
+            }
         }
     }
 
@@ -131,41 +254,6 @@ impl Conn {
         (self.handshake.role == Role::Responder || port.is_some()).then_some(*outside)
     }
 
-    /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
-    fn probe(&mut self, subflow: crate::ids::SubflowId, cx: &mut Cx<'_>) {
-        if let Some(i) = self.subflows.find(subflow) {
-            let sf = &mut self.subflows[i];
-            sf.liveness.probe_until = Some(cx.now + sf.tcp.rto().times(3));
-            sf.tcp.probe_liveness(cx.now);
-        }
-    }
-
-    /// A segment arrived on a subflow. The answer to a keepalive has no payload; payload may have been in flight already when
-    /// the address was withdrawn, and counts only a time-out later. // rfc8684:A17
-    pub(crate) fn probe_answered(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        let Some(until) = sf.liveness.probe_until else {
-            return;
-        };
-        if seg.is_empty() || cx.now + sf.tcp.rto().times(2) >= until {
-            sf.liveness.probe_until = None;
-        }
-    }
-
-    /// Unanswered probes end their subflows. // rfc8684:A17,A19
-    pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            if self.subflows[i]
-                .liveness
-                .probe_until
-                .is_some_and(|until| until <= cx.now)
-            {
-                self.subflows[i].liveness.probe_until = None;
-                self.address_gone(i, cx);
-            }
-        }
-    }
-
     /// Makes a subflow a backup, or no longer, and sends MP_PRIO. // rfc8684:P2
     pub(crate) fn set_backup(
         &mut self,
@@ -179,32 +267,14 @@ impl Conn {
             .ok_or(StackError::NoSuchHandle)?;
         self.subflows[i].endpoint.backup_here = backup;
         cx.count.prio_sent += 1;
-        self.signal(i, MptcpOption::Prio(Prio { backup }));
+        self.subflows
+            .signal(self.level, i, MptcpOption::Prio(Prio { backup }));
         Ok(())
-    }
-
-    fn withdraw(&mut self, id: AddrId, cx: &mut Cx<'_>) {
-        self.paths.announcements.0.retain(|a| a.id != id);
-        let mut ids = AddrIds::EMPTY;
-        let taken = ids.push(id);
-        debug_assert!(taken, "an empty list takes one");
-        // Any subflow that still works can carry it. // rfc8684:A16
-        if let Some(i) = self.best_subflow() {
-            cx.count.remove_addr_sent += 1;
-            self.signal(i, MptcpOption::RemoveAddr(RemoveAddr { ids }));
-        }
-    }
-
-    fn signal(&mut self, i: SubflowIdx, option: MptcpOption) {
-        let signals = &mut self.subflows[i].signals.queue;
-        if signals.len() < MOST_SIGNALS && self.fallback.is_multipath() {
-            signals.push_back(option);
-        }
     }
 
     /// Addresses may be announced, and a subflow can carry it.
     pub(crate) fn may_announce(&self) -> bool {
-        self.may_join() && self.best_subflow().is_some()
+        self.may_join() && self.subflows.best_subflow().is_some()
     }
 
     /// Sends announcements, again until they are echoed. // rfc8684:A9
@@ -213,7 +283,8 @@ impl Conn {
         if self.paths.announcements.0.is_empty() || !self.may_announce() {
             return;
         }
-        let (Some(keys), Some(i)) = (self.keys(), self.best_subflow()) else {
+        let (Some(keys), Some(i)) = (self.handshake.keys.pair(), self.subflows.best_subflow())
+        else {
             return;
         };
         let mut due = Vec::new();
@@ -233,7 +304,8 @@ impl Conn {
         for a in due {
             cx.count.add_addr_sent += 1;
             let hmac = Some(mac::add_addr(keys, a.id, a.addr, a.port)); // rfc8684:A6
-            self.signal(
+            self.subflows.signal(
+                self.level,
                 i,
                 MptcpOption::AddAddr(AddAddr {
                     echo: false,
@@ -251,11 +323,14 @@ impl Conn {
         if add.echo {
             cx.count.add_addr_echo_received += 1;
             self.paths.announcements.0.retain(|a| a.id != add.addr_id);
-            self.tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
+            self.paths
+                .tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
             return;
         }
         let expected = self
-            .keys()
+            .handshake
+            .keys
+            .pair()
             .map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
         let proven =
             matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got));
@@ -271,60 +346,20 @@ impl Conn {
             port: add.port,
             carried_port,
         };
-        let known = self.tell_manager(event, cx);
+        let known = self.paths.tell_manager(event, cx);
         match known {
             pm::Noted::Accepted => cx.count.add_addr_accepted += 1,
             pm::Noted::Ignored => cx.count.add_addr_ignored += 1,
         }
         cx.count.add_addr_echo_sent += 1;
-        self.signal(i, MptcpOption::AddAddr(add.to_echo()));
+        self.subflows
+            .signal(self.level, i, MptcpOption::AddAddr(add.to_echo()));
         if known == pm::Noted::Accepted {
-            self.push_event(EventKind::AddressAnnounced {
+            self.events.push(EventKind::AddressAnnounced {
                 id: add.addr_id,
                 addr: add.addr,
                 port: add.port,
             });
-        }
-    }
-
-    /// The peer withdraws addresses. // rfc8684:A17,A18,A20
-    pub(crate) fn on_remove_addr(&mut self, _i: SubflowIdx, remove: &RemoveAddr, cx: &mut Cx<'_>) {
-        for &id in remove.ids.as_slice() {
-            match self.tell_manager(pm::Event::Withdrawn { id }, cx) {
-                pm::Noted::Accepted => {
-                    cx.count.remove_addr_accepted += 1;
-                    self.push_event(EventKind::AddressWithdrawn { id });
-                }
-                pm::Noted::Ignored => cx.count.remove_addr_unknown += 1,
-            }
-        }
-    }
-
-    /// The peer changes the priority of this subflow. // rfc8684:P2
-    pub(crate) fn on_prio(&mut self, i: SubflowIdx, backup: bool, cx: &mut Cx<'_>) {
-        cx.count.prio_received += 1;
-        let endpoint = &mut self.subflows[i].endpoint;
-        if endpoint.backup_there != backup {
-            endpoint.backup_there = backup;
-            let subflow = endpoint.id;
-            self.push_event(EventKind::PriorityChanged { subflow, backup });
-        }
-    }
-
-    /// An ACK without data was sent with these options: a signal that was among them is done.
-    pub(crate) fn signals_sent(
-        &mut self,
-        i: SubflowIdx,
-        gone: &manypath_wire::tcp::options::MptcpOptions,
-        cx: &Cx<'_>,
-    ) {
-        let sf = &mut self.subflows[i];
-        let Some(front) = sf.signals.queue.front() else {
-            return;
-        };
-        if gone.iter().any(|option| option == front) {
-            sf.signals.queue.pop_front();
-            sf.signals.sent_alone(cx.now, sf.tcp.rto());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Commands of controllers, inside the connection or in another process. Owns the events and commands that wait. A controller
 //! must never do what the limits of the connection or the peer (RFC 8684 section 3.1, flag C) forbid.
 
+use crate::conn::paths::Paths;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,11 +17,10 @@ use crate::ids::SubflowId;
 use crate::pm::controllers::{Controller, View};
 use crate::pm::{self, Policy, Reason, Verdict};
 
-/// A controller inside the connection, events that it has not processed yet, and its commands.
+/// A controller inside the connection, and its commands.
 #[derive(Debug, Default)]
 pub(crate) struct PathController {
     controller: Option<Box<Controller>>,
-    pending: Vec<EventKind>,
     orders: VecDeque<crate::api::Command>,
     /// Subflows requested before the connection could have any.
     early: Vec<NewSubflow>,
@@ -34,11 +34,8 @@ impl PathController {
         }
     }
 
-    /// The controller gets exactly the events that one outside would get.
-    pub(crate) fn on_event(&mut self, event: &EventKind) {
-        if self.controller.is_some() && event.name().is_some() {
-            self.pending.push(*event);
-        }
+    pub(crate) fn is_present(&self) -> bool {
+        self.controller.is_some()
     }
 
     pub(crate) fn has_orders(&self) -> bool {
@@ -47,6 +44,37 @@ impl PathController {
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.controller.as_ref()?.deadline()
+    }
+}
+
+impl Paths {
+    /// The connection is fully established: subflows requested before are made now.
+    pub(crate) fn release_early_orders(&mut self) {
+        let early = core::mem::take(&mut self.controller.early);
+        let orders = early.into_iter().map(crate::api::Command::Create);
+        self.controller.orders.extend(orders);
+    }
+}
+
+impl Paths {
+    /// The next command of the controller.
+    pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
+        self.controller.orders.pop_front()
+    }
+
+    /// Writes into the decision log.
+    pub(crate) fn note_decision(&mut self, verdict: Verdict, reason: Reason, cx: &Cx<'_>) {
+        if let Some(manager) = &mut self.manager {
+            manager.note(cx.now, verdict, reason);
+        }
+    }
+
+    /// A subflow that the controller requested could not be made.
+    pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
+        if let Some(controller) = &mut self.controller.controller {
+            controller.refused(cx.now, wanted);
+        }
+        self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
     }
 }
 
@@ -59,17 +87,18 @@ impl Conn {
             .controller
             .deadline()
             .is_some_and(|at| at <= cx.now);
-        if self.paths.controller.pending.is_empty() && !due {
+        if !self.events.controller_has_some() && !due {
             return;
         }
         if self.life.closed.is_some() {
             self.paths.controller = PathController::default();
+            self.events.set_controller(false);
             return;
         }
         let Some(mut controller) = self.paths.controller.controller.take() else {
             return;
         };
-        let heard = core::mem::take(&mut self.paths.controller.pending);
+        let heard = self.events.take_for_controller();
         let view = View::from(&self.info());
         let mut orders = Vec::new();
         for event in &heard {
@@ -81,14 +110,10 @@ impl Conn {
         self.paths.controller.controller = Some(controller);
         for order in orders {
             let verdict = order.command.map_or(Verdict::Leave, Verdict::Command);
-            self.note_decision(verdict, Reason::Controller(order.why), cx);
+            self.paths
+                .note_decision(verdict, Reason::Controller(order.why), cx);
             self.paths.controller.orders.extend(order.command);
         }
-    }
-
-    /// The next command of the controller.
-    pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
-        self.paths.controller.orders.pop_front()
     }
 
     /// Requests a subflow that cannot be made yet. It is made when the connection is fully established, so that a
@@ -101,28 +126,6 @@ impl Conn {
         }
         self.paths.controller.early.push(*wanted);
         Ok(())
-    }
-
-    /// The connection is fully established: subflows requested before are made now.
-    pub(crate) fn release_early_orders(&mut self) {
-        let early = core::mem::take(&mut self.paths.controller.early);
-        let orders = early.into_iter().map(crate::api::Command::Create);
-        self.paths.controller.orders.extend(orders);
-    }
-
-    /// Writes into the decision log.
-    pub(crate) fn note_decision(&mut self, verdict: Verdict, reason: Reason, cx: &Cx<'_>) {
-        if let Some(manager) = &mut self.paths.manager {
-            manager.note(cx.now, verdict, reason);
-        }
-    }
-
-    /// A subflow that the controller requested could not be made.
-    pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
-        if let Some(controller) = &mut self.paths.controller.controller {
-            controller.refused(cx.now, wanted);
-        }
-        self.note_decision(Verdict::Leave, Reason::NotCreated(why), cx);
     }
 
     /// Changes the policy; subflows that exist stay.
@@ -139,8 +142,10 @@ impl Conn {
             early,
             ..PathController::new(policy)
         };
+        self.events
+            .set_controller(self.paths.controller.is_present());
         if self.handshake.is_fully_established() {
-            self.paths.controller.on_event(&EventKind::JoinsAllowed);
+            self.events.push_to_controller(&EventKind::JoinsAllowed);
         }
         Ok(())
     }
@@ -156,12 +161,19 @@ impl Conn {
             .find(subflow)
             .ok_or(StackError::NoSuchHandle)?;
         // Without the last subflow and without joins there is no connection.
-        let needed = !self.has_other(i) && !self.may_join();
-        if needed || !self.fallback.is_multipath() {
+        let needed = !self.subflows.has_other(i) && !self.may_join();
+        if needed || !self.level.is_multipath() {
             return Err(StackError::InvalidState);
         }
         let why = unacceptable_performance();
-        self.reset_subflow(i, SubflowEnd::Administrative, why, cx);
+        self.subflows.reset_subflow(
+            &mut self.send,
+            self.level,
+            i,
+            SubflowEnd::Administrative,
+            why,
+            cx,
+        );
         Ok(())
     }
 
@@ -240,7 +252,7 @@ impl Conn {
             .or(known.map(|remote| remote.addr.port()));
         let remote = SocketAddr::new(addr, port.unwrap_or(first.port()));
         // rfc8684:C19
-        if !self.may_create() || self.forbids_join_to(remote) {
+        if !self.may_create() || self.handshake.forbids_join_to(remote) {
             return Err(StackError::InvalidState);
         }
         Ok((remote, known.map_or(AddrId(0), |remote| remote.id)))

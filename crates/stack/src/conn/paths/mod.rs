@@ -24,3 +24,10 @@ pub(crate) struct Paths {
     /// Subflows to open.
     pub(in crate::conn) wanted: VecDeque<pm::Create>,
 }
+
+impl Paths {
+    /// A subflow that the path manager wants opened.
+    pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
+        self.wanted.pop_front()
+    }
+}

@@ -7,6 +7,8 @@
 //!
 //! Owns the reaction of subflows to changes of their uplink. Must never end the only one that there is.
 
+use crate::conn::paths::Paths;
+use crate::conn::subflow::table::Subflows;
 use core::net::IpAddr;
 
 use crate::api::{EventKind, IfaceId, Path};
@@ -15,76 +17,33 @@ use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::pm;
 
-impl Conn {
-    /// An address accepts joins of the peer and keeps its subflows; no new subflow is opened from it.
-    pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        self.note_outside(path);
-        self.follow_address(path, cx);
-        let (iface, addr) = (path.iface, path.addr);
-        self.tell_manager(pm::Event::LocalPassive { iface, addr }, cx);
-        self.uplink_works(path, cx);
-    }
-
-    /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
-    pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
-        self.tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
-        self.paths
-            .controller
-            .on_event(&EventKind::LocalDown { iface, addr });
-        for i in self.subflows.indices() {
-            if self.is_at(i, iface, addr) {
-                self.uplink_fails(i, Uplink::Stalled, cx);
-            }
-        }
-    }
-
-    /// A local address is gone: it is withdrawn, and its subflows end where another subflow works. // rfc8684:A16,A19
-    pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
-        self.paths.outside.retain(|(inside, _)| *inside != addr);
-        self.tell_manager(pm::Event::LocalDown { iface, addr }, cx);
-        self.paths
-            .controller
-            .on_event(&EventKind::LocalDown { iface, addr });
-        for i in self.subflows.indices() {
-            if !self.is_at(i, iface, addr) {
-                continue;
-            }
-            // A join in its handshake is requested again from an address that exists.
-            match self.subflows[i].is_first() || self.subflows[i].was_up() {
-                true => self.uplink_fails(i, Uplink::NoAddress, cx),
-                false => self.address_gone(i, cx),
-            }
-        }
-    }
-
+impl Paths {
     /// Records the public address of one behind a NAT.
     pub(in crate::conn) fn note_outside(&mut self, path: &Path) {
-        self.paths
-            .outside
-            .retain(|(inside, _)| *inside != path.addr);
+        self.outside.retain(|(inside, _)| *inside != path.addr);
         let translated = path.outside.map(|outside| (path.addr, outside));
-        self.paths.outside.extend(translated);
+        self.outside.extend(translated);
     }
+}
 
+impl Subflows {
     fn is_at(&self, i: SubflowIdx, iface: IfaceId, addr: IpAddr) -> bool {
-        let endpoint = &self.subflows[i].endpoint;
+        let endpoint = &self[i].endpoint;
         endpoint.iface == iface && endpoint.tuple.local.ip() == addr
     }
+}
 
-    /// Reinjects on others at once what a subflow had in flight.
-    fn uplink_fails(&mut self, i: SubflowIdx, uplink: Uplink, cx: &mut Cx<'_>) {
-        self.subflows[i].liveness.uplink = uplink;
-        self.subflows.dirty = true;
-        self.schedule.forget();
-        self.becomes_stale(i, cx);
-        self.subflows.refresh_sample(i);
-    }
-
+impl Paths {
     /// An address that was gone is back, on whatever interface: the subflows that waited for it send on that one.
-    pub(in crate::conn) fn follow_address(&mut self, path: &Path, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn follow_address(
+        &mut self,
+        subflows: &mut Subflows,
+        path: &Path,
+        cx: &mut Cx<'_>,
+    ) {
         let (addr, to) = (path.addr, path.iface);
-        for i in self.subflows.indices() {
-            let sf = &mut self.subflows[i];
+        for i in subflows.indices() {
+            let sf = &mut subflows[i];
             let waits =
                 sf.liveness.uplink == Uplink::NoAddress && sf.endpoint.tuple.local.ip() == addr;
             if waits && sf.endpoint.iface != to {
@@ -94,17 +53,84 @@ impl Conn {
             }
         }
     }
+}
+
+impl Subflows {
+    /// The neighbours of an interface answer again: its stale subflows retransmit.
+    pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
+        for i in self.indices() {
+            if self[i].endpoint.iface == iface {
+                self.retransmit_now(i, cx);
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// An address accepts joins of the peer and keeps its subflows; no new subflow is opened from it.
+    pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        self.paths.note_outside(path);
+        self.paths.follow_address(&mut self.subflows, path, cx);
+        let (iface, addr) = (path.iface, path.addr);
+        self.paths
+            .tell_manager(pm::Event::LocalPassive { iface, addr }, cx);
+        self.uplink_works(path, cx);
+    }
+
+    /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
+    pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+        self.paths
+            .tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
+        self.events
+            .push_to_controller(&EventKind::LocalDown { iface, addr });
+        for i in self.subflows.indices() {
+            if self.subflows.is_at(i, iface, addr) {
+                self.uplink_fails(i, Uplink::Stalled, cx);
+            }
+        }
+    }
+
+    /// A local address is gone: it is withdrawn, and its subflows end where another subflow works. // rfc8684:A16,A19
+    pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+        self.paths.outside.retain(|(inside, _)| *inside != addr);
+        self.paths
+            .tell_manager(pm::Event::LocalDown { iface, addr }, cx);
+        self.events
+            .push_to_controller(&EventKind::LocalDown { iface, addr });
+        for i in self.subflows.indices() {
+            if !self.subflows.is_at(i, iface, addr) {
+                continue;
+            }
+            // A join in its handshake is requested again from an address that exists.
+            match self.subflows[i].is_first() || self.subflows[i].was_up() {
+                true => self.uplink_fails(i, Uplink::NoAddress, cx),
+                false => self
+                    .subflows
+                    .address_gone(&mut self.send, self.level, i, cx),
+            }
+        }
+    }
+
+    /// Reinjects on others at once what a subflow had in flight.
+    fn uplink_fails(&mut self, i: SubflowIdx, uplink: Uplink, cx: &mut Cx<'_>) {
+        self.subflows[i].liveness.uplink = uplink;
+        self.subflows.dirty = true;
+        self.schedule.forget();
+        self.subflows
+            .becomes_stale(&mut self.send, self.level, i, cx);
+        self.subflows.refresh_sample(i);
+    }
 
     /// Subflows of an address can send again, or their packets take another route: they retransmit at once.
     pub(in crate::conn) fn uplink_works(&mut self, path: &Path, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
-            if !self.is_at(i, path.iface, path.addr) {
+            if !self.subflows.is_at(i, path.iface, path.addr) {
                 continue;
             }
             let sf = &mut self.subflows[i];
             sf.tcp.set_mss(cx.now, path.mss());
             match core::mem::replace(&mut sf.liveness.uplink, Uplink::Works) {
-                Uplink::Works => self.retransmit_now(i, cx),
+                Uplink::Works => self.subflows.retransmit_now(i, cx),
                 Uplink::Stalled | Uplink::NoAddress => self.goes_on(i, cx),
             }
         }
@@ -126,14 +152,5 @@ impl Conn {
             self.recovers(i, cx);
         }
         self.subflows.refresh_sample(i);
-    }
-
-    /// The neighbours of an interface answer again: its stale subflows retransmit.
-    pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            if self.subflows[i].endpoint.iface == iface {
-                self.retransmit_now(i, cx);
-            }
-        }
     }
 }

@@ -2,6 +2,12 @@
 //!
 //! The subflow's TCP was first; nothing here changes TCP state except by forcing an ACK or a reset.
 
+use crate::api::ConnOptions;
+use crate::conn::dss::Numbers;
+use crate::conn::level::Level;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::{self, Sum};
@@ -26,6 +32,151 @@ const MOST_UNMAPPED: u64 = 64 * 1024;
 /// RTT assumed before the first sample.
 const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
+impl Subflows {
+    /// Bytes are held that no mapping covers.
+    fn holds_unmapped_bytes(&mut self, i: SubflowIdx) -> bool {
+        let sf = &mut self[i];
+        let held = sf.unmapped.held.as_ref();
+        held.is_some_and(|held| sf.maps.rx.current(held.ssn()).is_none())
+    }
+
+    fn note_mapping(
+        &mut self,
+        opts: &ConnOptions,
+        i: SubflowIdx,
+        mapping: RxMapping,
+        cx: &mut Cx<'_>,
+    ) {
+        let next = self[i].tcp.rcv_nxt_ssn();
+        // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
+        let from = cx.segment.delivered.unwrap_or(next);
+        self[i]
+            .evidence
+            .mapping_edge
+            .note(mapping.ssn, mapping.at, mapping.len);
+        let held = &self[i].unmapped.held;
+        let held = held
+            .as_ref()
+            .map(crate::conn::subflow::held_unmapped::HeldUnmapped::ssn);
+        let from = held.unwrap_or(from);
+        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that has shrunk since must
+        // not refuse what was allowed.
+        let reach = opts.recv_buffer.saturating_mul(2).max(1 << 20);
+        let room = self.mapping_room(i);
+        match self[i].maps.rx.note(mapping, from, reach, room) {
+            Noted::New => {
+                cx.count.dss_mapping += 1;
+                self[i].evidence.mappings += 1;
+            }
+            Noted::Known => cx.count.dss_mapping_repeated += 1,
+            Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
+        }
+    }
+
+    /// Other subflows that were unresponsive for a time-out: their partial mappings must not keep the same bytes from being taken
+    /// elsewhere. Such a mapping no longer counts if its rest arrives after all. True if there was one.
+    fn give_up_claims_of_silent(
+        &mut self,
+        recv: &mut ReceiveQueue,
+        i: SubflowIdx,
+        at: Offset,
+        len: usize,
+        now: Instant,
+    ) -> bool {
+        let mut any = false;
+        for j in self.indices().filter(|j| *j != i) {
+            let sf = &mut self[j];
+            let (owner, silent_at) = (
+                sf.id(),
+                sf.liveness.receiver_probe.last_received() + sf.tcp.base_rto(),
+            );
+            let claims = recv.claims_any(owner, at..at + len as u64);
+            if let Some(partial) = sf
+                .maps
+                .rx
+                .partial_mut()
+                .filter(|_| claims && now > silent_at)
+            {
+                partial.lost = true;
+                recv.discard(owner);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
+    /// therefore cannot continue as the stream.
+    fn was_dropped(&mut self, recv: &ReceiveQueue, i: SubflowIdx, m: &RxMapping) {
+        self[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > recv.next();
+    }
+}
+
+impl Numbers {
+    /// The mapping's checksum matches its bytes. // rfc8684:D9
+    fn is_intact(&self, m: &RxMapping) -> bool {
+        self.rx.is_some_and(|numbers| {
+            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
+        })
+    }
+}
+
+impl Subflows {
+    /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
+    /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
+    fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
+        let sf = &self[i];
+        self.goes_on_with_stream(recv, i) && sf.unmapped.held.is_none() && self.is_straight(send, i)
+    }
+}
+
+impl Subflows {
+    /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
+    fn checksum_as_agreed(
+        &mut self,
+        numbers: &Numbers,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        checksum: Option<u16>,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        if checksum.is_some() == numbers.checksum {
+            return true;
+        }
+        cx.count.dss_checksum_presence += 1;
+        self.reset_subflow(
+            send,
+            level,
+            i,
+            SubflowEnd::ProtocolError,
+            crate::conn::dss::reset_reason::mptcp_specific(),
+            cx,
+        );
+        false
+    }
+
+    /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
+    pub(crate) fn unmapped(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        bytes: usize,
+        cx: &mut Cx<'_>,
+    ) {
+        cx.count.unmapped_bytes += bytes as u64;
+        let sf = &mut self[i];
+        sf.unmapped.bytes += bytes as u64;
+        sf.unmapped.since.get_or_insert(cx.now);
+        let many = sf.unmapped.bytes >= MOST_UNMAPPED;
+        let proven = self.others(i) == Others::Proven;
+        if many || self.mappings_stopped(i, cx.now) && proven {
+            self.reset_subflow(send, level, i, SubflowEnd::OptionsLost, interference(), cx);
+        }
+    }
+}
+
 impl Conn {
     /// Takes the options of an acceptable segment. // rfc8684:G3
     pub(crate) fn take_options(
@@ -35,7 +186,7 @@ impl Conn {
         outcome: &Outcome,
         cx: &mut Cx<'_>,
     ) {
-        if !self.fallback.is_multipath() || self.keys.remote.is_none() {
+        if !self.level.is_multipath() || self.handshake.keys.remote.is_none() {
             if seg.options.mptcp.fail().is_some() {
                 self.on_mp_fail_repeated(i, cx);
             }
@@ -56,8 +207,12 @@ impl Conn {
                 // Segmentation offload and middleboxes duplicate options; the first one counts. // rfc8684:G6
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
                 MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
-                MptcpOption::RemoveAddr(remove) => self.on_remove_addr(i, remove, cx),
-                MptcpOption::Prio(prio) => self.on_prio(i, prio.backup, cx),
+                MptcpOption::RemoveAddr(remove) => {
+                    self.paths.on_remove_addr(&mut self.events, i, remove, cx)
+                }
+                MptcpOption::Prio(prio) => {
+                    self.subflows.on_prio(&mut self.events, i, prio.backup, cx)
+                }
                 MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
                 MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
                 // The fourth packet was lost; the peer sends nothing before it. // rfc8684:J10,J11
@@ -70,27 +225,34 @@ impl Conn {
                 MptcpOption::Private(_) => {}
             }
         }
-        if !self.fallback.is_multipath() {
+        if !self.level.is_multipath() {
             // One of them caused fallback, after which only the FIN ends the stream. // rfc8684:B13
             return;
         }
         let mapping = capable_of(seg)
             .filter(|_| self.subflows[i].is_first())
-            .and_then(|capable| self.capable_mapping(capable));
+            .and_then(|capable| self.numbers.capable_mapping(capable));
         if let Some(mapping) = mapping {
             // It replaces a DSS. // rfc8684:C11
             self.subflows[i].evidence.data_came_mapped |= !seg.payload.is_empty();
             self.proven(i, cx);
-            if self.checksum_as_agreed(i, mapping.checksum, cx) {
-                self.note_mapping(i, mapping, cx);
+            if self.subflows.checksum_as_agreed(
+                &self.numbers,
+                &mut self.send,
+                self.level,
+                i,
+                mapping.checksum,
+                cx,
+            ) {
+                self.subflows.note_mapping(&self.opts, i, mapping, cx);
             }
         }
         let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
         self.subflows[i].evidence.data_came_mapped |= mapped && !seg.payload.is_empty();
         self.subflows[i].evidence.data_was_acked |= dss.is_some() && outcome.acked > 0;
-        self.takes_over(i, cx);
+        self.subflows.takes_over(&mut self.send, self.level, i, cx);
         if !seg.options.mptcp.is_empty() {
-            self.options_pass(i);
+            self.subflows.options_pass(i);
         }
         match dss {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
@@ -121,8 +283,8 @@ impl Conn {
             return;
         }
         let bare_before = self.subflows[i].evidence.option_loss.was_seen();
-        self.on_segment_without_options(i);
-        if outcome.fin && bare_before && self.ends_as_tcp(i) {
+        self.subflows.on_segment_without_options(&mut self.send, i);
+        if outcome.fin && bare_before && self.subflows.ends_as_tcp(&self.send, &self.recv, i) {
             self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);
             return;
         }
@@ -134,36 +296,34 @@ impl Conn {
         }
         let cause = FallbackCause::FirstDataWithout;
         let certain = blind || gone;
-        match (self.subflows[i].is_first(), self.others(i)) {
+        match (self.subflows[i].is_first(), self.subflows.others(i)) {
             (true, _) if certain => self.options_stopped(i, cause, cx), // rfc8684:B4
             (true, Others::None) if self.handshake.dss_sent && self.subflows.len() == 1 => {}
             // The stream may have begun on another subflow. It is held until a mapping or the peer identifies it.
-            (true, Others::None) if !self.is_certainly_alone(i) => {}
+            (true, Others::None) if !self.subflows.is_certainly_alone(i) => {}
             // The peer has seen no option of ours since the handshake either, or it may soon use other subflows as well: the sooner both
             // fall back the better.
             (true, Others::None) => self.fall_back_to_infinite(i, cause, cx),
-            (false, _) if !bare => self.on_ack_without_data_ack(i, cx),
+            (false, _) if !bare => self.subflows.on_ack_without_data_ack(i, cx),
             // A part of a segment may have arrived without its option, which then follows.
             (false, _) if certain && !empty => {
                 self.subflows[i].evidence.option_loss.awaits_option = true
             }
             // rfc8684:B3
-            (false, _) if certain => {
-                self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx)
-            }
+            (false, _) if certain => self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
+                i,
+                SubflowEnd::OptionsLost,
+                interference(),
+                cx,
+            ),
             _ => {}
         }
     }
 
-    /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
-    /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
-    fn ends_as_tcp(&self, i: SubflowIdx) -> bool {
-        let sf = &self.subflows[i];
-        self.goes_on_with_stream(i) && sf.unmapped.held.is_none() && self.is_straight(i)
-    }
-
     fn on_dss(&mut self, i: SubflowIdx, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
-        if self.proves_keys(dss.data_ack.is_some()) {
+        if self.numbers.proves_keys(dss.data_ack.is_some()) {
             self.proven(i, cx);
         }
         if let Some(ack) = dss.data_ack {
@@ -198,7 +358,7 @@ impl Conn {
         if done.impossible {
             cx.count.data_ack_invalid += 1;
             // It counts subflow bytes, and a middlebox adds to these: it proves no more than a missing Data ACK.
-            if self.is_certainly_alone(i) {
+            if self.subflows.is_certainly_alone(i) {
                 self.subflows[i].evidence.option_loss.note();
             }
             return;
@@ -207,10 +367,11 @@ impl Conn {
             self.subflows.dirty = true;
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
-            self.peer_has_more(before, cx);
+            self.subflows
+                .peer_has_more(&self.send, &mut self.schedule, before, cx);
             let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
             self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
-            self.repeat_next();
+            self.send.repeat_next(&mut self.data_timer, &self.subflows);
             self.tune_send_buffer();
         }
         if done.window_grew {
@@ -228,7 +389,10 @@ impl Conn {
             return;
         }
         if let Some(checksum_failure) = self.fallback.checksum_failure {
-            if !self.works_beside_failing(i, &checksum_failure, cx.now) {
+            if !self
+                .subflows
+                .works_beside_failing(i, &checksum_failure, cx.now)
+            {
                 self.remapped_while_failing(i, mapping, data_fin, cx.segment);
                 return;
             }
@@ -237,7 +401,14 @@ impl Conn {
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
         self.numbers.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
-        if !self.checksum_as_agreed(i, mapping.checksum, cx) {
+        if !self.subflows.checksum_as_agreed(
+            &self.numbers,
+            &mut self.send,
+            self.level,
+            i,
+            mapping.checksum,
+            cx,
+        ) {
             return;
         }
         let Some(at) = at else {
@@ -252,7 +423,8 @@ impl Conn {
         let len = mapping.len - fin.min(mapping.len);
         // It may map held bytes, which then are not beyond the end.
         if len > 0 {
-            self.note_mapping(
+            self.subflows.note_mapping(
+                &self.opts,
                 i,
                 RxMapping::new(mapping.ssn, at, len, mapping.len, mapping.checksum),
                 cx,
@@ -262,26 +434,6 @@ impl Conn {
             cx.count.data_fin_received += 1;
             self.note_stream_end(i, at + u64::from(len), cx);
         }
-    }
-
-    /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
-    fn checksum_as_agreed(
-        &mut self,
-        i: SubflowIdx,
-        checksum: Option<u16>,
-        cx: &mut Cx<'_>,
-    ) -> bool {
-        if checksum.is_some() == self.numbers.checksum {
-            return true;
-        }
-        cx.count.dss_checksum_presence += 1;
-        self.reset_subflow(
-            i,
-            SubflowEnd::ProtocolError,
-            crate::conn::dss::reset_reason::mptcp_specific(),
-            cx,
-        );
-        false
     }
 
     fn on_bare_data_fin(&mut self, i: SubflowIdx, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
@@ -300,10 +452,10 @@ impl Conn {
 
     fn note_stream_end(&mut self, i: SubflowIdx, end: Offset, cx: &mut Cx<'_>) {
         let (was_known, was_finished) = (self.recv.knows_end(), self.recv.finished());
-        if end == self.recv.next() && !was_known && self.holds_unmapped_bytes(i) {
+        if end == self.recv.next() && !was_known && self.subflows.holds_unmapped_bytes(i) {
             // The stream ends here, and yet more bytes arrived: a middlebox lengthens it.
             self.settle_unmapped(i, cx);
-            if !self.fallback.is_multipath() {
+            if !self.level.is_multipath() {
                 return;
             }
         }
@@ -322,40 +474,6 @@ impl Conn {
         }
     }
 
-    /// Bytes are held that no mapping covers.
-    fn holds_unmapped_bytes(&mut self, i: SubflowIdx) -> bool {
-        let sf = &mut self.subflows[i];
-        let held = sf.unmapped.held.as_ref();
-        held.is_some_and(|held| sf.maps.rx.current(held.ssn()).is_none())
-    }
-
-    fn note_mapping(&mut self, i: SubflowIdx, mapping: RxMapping, cx: &mut Cx<'_>) {
-        let next = self.subflows[i].tcp.rcv_nxt_ssn();
-        // `rcv_nxt` is already past this segment's in-order bytes, whose payload is not taken yet, so search from the segment's own start.
-        let from = cx.segment.delivered.unwrap_or(next);
-        self.subflows[i]
-            .evidence
-            .mapping_edge
-            .note(mapping.ssn, mapping.at, mapping.len);
-        let held = &self.subflows[i].unmapped.held;
-        let held = held
-            .as_ref()
-            .map(crate::conn::subflow::held_unmapped::HeldUnmapped::ssn);
-        let from = held.unwrap_or(from);
-        // Data may be as far ahead as the window, and its mapping begins at most one mapping before it; a window that has shrunk since must
-        // not refuse what was allowed.
-        let reach = self.opts.recv_buffer.saturating_mul(2).max(1 << 20);
-        let room = self.mapping_room(i);
-        match self.subflows[i].maps.rx.note(mapping, from, reach, room) {
-            Noted::New => {
-                cx.count.dss_mapping += 1;
-                self.subflows[i].evidence.mappings += 1;
-            }
-            Noted::Known => cx.count.dss_mapping_repeated += 1,
-            Noted::Conflict | Noted::TooMany => cx.count.dss_mapping_invalid += 1,
-        }
-    }
-
     /// In-order payload of one subflow, in pieces as they come.
     pub(crate) fn take_payload(
         &mut self,
@@ -370,7 +488,7 @@ impl Conn {
         }
         cx.count.bytes_in += bytes.len() as u64;
         self.note_arrival(bytes.len(), cx);
-        if !self.fallback.is_multipath() && !self.subflows[i].was_queried() {
+        if !self.level.is_multipath() && !self.subflows[i].was_queried() {
             self.take_plain(i, ssn, bytes, cx);
             return;
         }
@@ -378,7 +496,7 @@ impl Conn {
             self.hold_unmapped(i, ssn, bytes, cx);
             return;
         }
-        if !self.fallback.is_multipath() {
+        if !self.level.is_multipath() {
             self.take_plain(i, ssn, bytes, cx);
             return;
         }
@@ -392,12 +510,17 @@ impl Conn {
                 match checksum_failure.subflow() == self.subflows[i].id() {
                     true => self.hold(i, checksum_failure, rest, cx),
                     // Held bytes are in the other one's order.
-                    false => self.unmapped(i, rest.len(), cx),
+                    false => self
+                        .subflows
+                        .unmapped(&mut self.send, self.level, i, rest.len(), cx),
                 }
                 return;
             }
             let Some(mapping) = self.subflows[i].maps.rx.current(ssn).copied() else {
-                if self.holds_unmapped(i, cx.now) {
+                if self
+                    .fallback
+                    .holds_unmapped(&self.recv, &self.subflows, i, cx.now)
+                {
                     self.hold_unmapped(i, ssn, rest, cx);
                     return;
                 }
@@ -408,7 +531,8 @@ impl Conn {
                     .map_or(rest.len(), |next| {
                         (next.since(ssn) as usize).min(rest.len())
                     });
-                self.unmapped(i, gap, cx);
+                self.subflows
+                    .unmapped(&mut self.send, self.level, i, gap, cx);
                 ssn += gap as u32;
                 rest = &rest[gap..];
                 continue;
@@ -453,14 +577,22 @@ impl Conn {
         let mut noted = m;
         noted.sum.append(sum);
         if placed == Placed::Contested {
-            if complete && into == 0 && self.is_intact(&noted) {
+            if complete && into == 0 && self.numbers.is_intact(&noted) {
                 // Whole and verified: it need not wait for what may never come.
                 self.subflows[i].maps.rx.pop();
                 let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
                 self.advanced(advanced, cx);
                 return;
             }
-            if !m.lost && self.give_up_claims_of_silent(i, at, bytes.len(), cx.now) {
+            if !m.lost
+                && self.subflows.give_up_claims_of_silent(
+                    &mut self.recv,
+                    i,
+                    at,
+                    bytes.len(),
+                    cx.now,
+                )
+            {
                 placed = self.recv.place(owner, at, bytes, Some(sum)).0;
             }
         }
@@ -476,62 +608,18 @@ impl Conn {
         }
     }
 
-    /// The mapping's checksum matches its bytes. // rfc8684:D9
-    fn is_intact(&self, m: &RxMapping) -> bool {
-        self.numbers.rx.is_some_and(|numbers| {
-            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
-        })
-    }
-
-    /// Other subflows that were unresponsive for a time-out: their partial mappings must not keep the same bytes from being taken
-    /// elsewhere. Such a mapping no longer counts if its rest arrives after all. True if there was one.
-    fn give_up_claims_of_silent(
-        &mut self,
-        i: SubflowIdx,
-        at: Offset,
-        len: usize,
-        now: Instant,
-    ) -> bool {
-        let mut any = false;
-        for j in self.subflows.indices().filter(|j| *j != i) {
-            let sf = &mut self.subflows[j];
-            let (owner, silent_at) = (
-                sf.id(),
-                sf.liveness.receiver_probe.last_received() + sf.tcp.base_rto(),
-            );
-            let claims = self.recv.claims_any(owner, at..at + len as u64);
-            if let Some(partial) = sf
-                .maps
-                .rx
-                .partial_mut()
-                .filter(|_| claims && now > silent_at)
-            {
-                partial.lost = true;
-                self.recv.discard(owner);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
-    /// therefore cannot continue as the stream.
-    fn was_dropped(&mut self, i: SubflowIdx, m: &RxMapping) {
-        self.subflows[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > self.recv.next();
-    }
-
     fn mapping_complete(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if m.incomplete {
             // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
             self.recv.discard(owner);
-            self.was_dropped(i, m);
+            self.subflows.was_dropped(&self.recv, i, m);
             return;
         }
-        if self.is_intact(m) {
+        if self.numbers.is_intact(m) {
             if m.lost {
                 self.recv.discard(owner);
-                self.was_dropped(i, m);
+                self.subflows.was_dropped(&self.recv, i, m);
             } else {
                 let range = m.at..m.at + u64::from(m.len);
                 let advanced = self.recv.verified(owner, range);
@@ -562,24 +650,11 @@ impl Conn {
         }
     }
 
-    /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
-    pub(crate) fn unmapped(&mut self, i: SubflowIdx, bytes: usize, cx: &mut Cx<'_>) {
-        cx.count.unmapped_bytes += bytes as u64;
-        let sf = &mut self.subflows[i];
-        sf.unmapped.bytes += bytes as u64;
-        sf.unmapped.since.get_or_insert(cx.now);
-        let many = sf.unmapped.bytes >= MOST_UNMAPPED;
-        let proven = self.others(i) == Others::Proven;
-        if many || self.mappings_stopped(i, cx.now) && proven {
-            self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
-        }
-    }
-
     /// Reports data once, until the application has read all.
     pub(crate) fn report_readable(&mut self) {
         if !self.events.readable_reported && self.handshake.is_established() {
             self.events.readable_reported = true;
-            self.push_event(EventKind::Readable);
+            self.events.push(EventKind::Readable);
         }
     }
 }

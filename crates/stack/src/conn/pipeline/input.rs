@@ -47,7 +47,7 @@ impl Conn {
     /// New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
     /// retransmit it: data that it acknowledged and the connection dropped would take much longer.
     fn is_full_for(&self, i: SubflowIdx, seg: &Segment<'_>) -> bool {
-        let established = self.handshake.is_established() && self.fallback.is_multipath();
+        let established = self.handshake.is_established() && self.level.is_multipath();
         let new =
             !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
         established && new && self.fallback.checksum_failure.is_none() && self.recv.allowance() == 0
@@ -55,7 +55,7 @@ impl Conn {
 
     fn on_admitted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
         let id = self.subflows[i].id();
-        if self.overtook_keys(i, seg) {
+        if self.handshake.overtook_keys(&mut self.subflows, i, seg) {
             cx.count.option_unexpected += 1;
             return false;
         }
@@ -68,11 +68,12 @@ impl Conn {
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
         {
-            self.share_reassembly(i);
+            self.subflows.share_reassembly(&self.opts, &self.recv, i);
         }
         // Duplicate ACKs that were sent for an option are no sign of loss. // rfc8684:G1,A15
         let congestion_signal_ok = !seg.options.mptcp.has_signal();
-        self.on_handshake_repeated(i, seg, cx);
+        self.handshake
+            .on_handshake_repeated(&mut self.subflows, self.level, i, seg, cx);
         self.subflows[i].evidence.mappings_before = self.subflows[i].evidence.mappings;
         let ctx = Context {
             group: GroupView {
@@ -103,8 +104,9 @@ impl Conn {
         let tcp = &self.subflows[i].tcp;
         let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
         cx.segment.ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
-        self.probe_answered(i, seg, cx);
-        self.note_repeated(i, seg, &outcome);
+        self.subflows.probe_answered(i, seg, cx);
+        self.fallback
+            .note_repeated(&mut self.subflows, i, seg, &outcome);
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
@@ -113,15 +115,16 @@ impl Conn {
         if outcome.acked > 0 || outcome.fin_acked {
             self.on_subflow_acked(i, has_data_ack(seg), cx);
         } else if outcome.acceptable() {
-            self.on_peer_alive(i, cx);
+            self.subflows.on_peer_alive(i, cx);
         }
         if outcome.verdict == Verdict::OldDuplicate {
             self.take_repeated_infinite(i, seg, cx);
         }
         self.on_received(i, outcome.in_order.is_some(), cx);
-        self.on_plain_probe_answer(i, seg);
+        self.subflows.on_plain_probe_answer(i, seg);
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
-        self.received_while_failing(i, again, cx.now);
+        self.fallback
+            .received_while_failing(&self.subflows, i, again, cx.now);
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
         cx.segment.delivered = outcome.in_order.as_ref().map(|part| part.ssn);
         if outcome.acceptable() && self.subflows[i].closing.reset_with.is_none() {
@@ -147,7 +150,7 @@ impl Conn {
         if outcome.fin {
             let bare = !seg.header.flags.fin() || seg.options.mptcp.is_empty();
             self.on_subflow_fin(i, bare, cx);
-            self.withhold_no_more();
+            self.fallback.withhold_no_more(&mut self.subflows);
             // No mapping can follow, and a peer that closes its only subflow without an answer at data level has fallen back
             // already. // rfc8684:B13
             if !self.subflows[i].was_queried() {
@@ -183,7 +186,14 @@ impl Conn {
             (HandshakeState::CapableSynAck, _) | (HandshakeState::Plain, Role::Responder) => {
                 self.call_accepted(i, seg, cx)
             }
-            (HandshakeState::JoinSyn { .. }, _) => self.join_answered(i, seg, cx),
+            (HandshakeState::JoinSyn { .. }, _) => self.handshake.join_answered(
+                &mut self.send,
+                &mut self.subflows,
+                self.level,
+                i,
+                seg,
+                cx,
+            ),
             (HandshakeState::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
             (
                 HandshakeState::CapableAck
@@ -221,8 +231,8 @@ impl Conn {
         if (sf.is_stale() || sf.liveness.potentially_failed) && sf.tcp.backoffs() == 0 {
             self.recovers(i, cx);
         }
-        if !self.fallback.is_multipath() {
-            self.withheld_answered(i);
+        if !self.level.is_multipath() {
+            self.fallback.withheld_answered(&mut self.subflows, i);
             // rfc8684:B13
             let una = self.subflows[i].tcp.snd_una_ssn();
             let counts = self
@@ -278,7 +288,7 @@ impl Conn {
         self.subflows[i].closing.end.get_or_insert(end);
         if let Some(key) = fast_close {
             self.on_fast_close(i, key, cx);
-        } else if !self.fallback.is_multipath() && self.life.closed.is_none() && !handshake {
+        } else if !self.level.is_multipath() && self.life.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }
     }
@@ -288,10 +298,10 @@ impl Conn {
         let sf = &mut self.subflows.list[i.0];
         sf.closing.peer_finished = true;
         // If the peer fell back it ends the stream, and ours would end what the application has not written yet.
-        let may_be_plain = bare && self.fallback.is_multipath() && !self.subflows.joined;
+        let may_be_plain = bare && self.level.is_multipath() && !self.subflows.joined;
         let open = self.send.fin.state == FinState::Open && !self.recv.finished();
         sf.closing.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
-        if !self.fallback.is_multipath() {
+        if !self.level.is_multipath() {
             self.ends_with_subflow(i);
         } else if self.life.fast_close.is_some() {
             // We abort, which is no orderly close.
@@ -300,7 +310,7 @@ impl Conn {
             self.finish_with_data_fin();
         } else if !self.recv.finished() {
             // The stream must go on elsewhere: a path that died unnoticed would leave the reader waiting for ever.
-            self.probe_others(i, cx);
+            self.subflows.probe_others(i, cx);
         }
     }
 }

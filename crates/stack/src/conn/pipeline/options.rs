@@ -3,6 +3,17 @@
 //! Pure: reads the connection and lists what a segment of a given kind has to carry. Whether it fits is the layout's business; what was
 //! left out is sent later.
 
+use crate::api::ConnOptions;
+use crate::conn::dss::Numbers;
+use crate::conn::fallback::Fallback;
+use crate::conn::fallback::final_byte::alone_knows;
+use crate::conn::handshake::Keys;
+use crate::conn::level::Level;
+use crate::conn::life::Life;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::data_rto::DataTimer;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Kind, Plan};
 use manypath_wire::checksum::Sum;
 use manypath_wire::seq::Ssn;
@@ -32,27 +43,230 @@ fn sends_final_mapping(plan: &Plan) -> bool {
     plan.kind == Kind::KeepAlive && plan.len > 0
 }
 
-impl Conn {
+impl Subflows {
     /// Option bytes, a multiple of four, that a data segment of this subflow needs.
-    pub(crate) fn option_space(&self) -> u8 {
-        if self.fallback.is_multipath() {
+    pub(crate) fn option_space(&self, opts: &ConnOptions, level: Level, fallback: &Fallback) -> u8 {
+        if level.is_multipath() {
             // DSS with 64-bit numbers and a checksum; MP_CAPABLE with data is no longer.
-            return if self.long_numbers() { 28 } else { 24 };
+            return if self.long_numbers(opts) { 28 } else { 24 };
         }
         // The one infinite mapping with its Data ACK, also where its segment is retransmitted.
         let unsaid = |from: Ssn| {
-            let mut subflows = self.subflows.iter();
+            let mut subflows = self.iter();
             subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
         };
-        let infinite =
-            self.fallback.infinite_due() || self.fallback.resend.from.is_some_and(unsaid);
-        match (infinite, self.fallback.unconfirmed.is_some()) {
+        let infinite = level.infinite_due() || fallback.resend.from.is_some_and(unsaid);
+        match (infinite, fallback.unconfirmed.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
             (false, false) => 0,
         }
     }
 
+    /// Mappings use 64-bit data sequence numbers, unless the application asked to save four bytes and the connection is too slow to wrap
+    /// within the life of a segment. // rfc8684:D15
+    fn long_numbers(&self, opts: &ConnOptions) -> bool {
+        opts.long_dsn || self.iter().map(Subflow::rate).sum::<u64>() >= SLOW
+    }
+
+    fn map_dsn(&self, opts: &ConnOptions, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
+        if self.long_numbers(opts) {
+            MapDsn::Long(dsn.get())
+        } else {
+            MapDsn::Short(dsn.low32())
+        }
+    }
+
+    fn wire_mapping(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        m: &TxMapping,
+    ) -> Option<Mapping> {
+        let dsn = numbers.tx?.dsn(m.at);
+        // rfc8684:D7
+        Some(Mapping {
+            dsn: self.map_dsn(opts, dsn),
+            ssn: m.ssn,
+            len: m.wire_len(),
+            checksum: m.checksum,
+        })
+    }
+}
+
+impl SendQueue {
+    /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
+    /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
+    fn is_plain_fin(&self, plan: &Plan) -> bool {
+        let unheard = self.lacks_fin_only() && self.fin_is_unanswered();
+        plan.fin && plan.len == 0 && unheard
+    }
+
+    /// Our DATA_FIN has to be sent, or may have to be resent.
+    fn data_fin_due(&self) -> bool {
+        match self.fin.state {
+            FinState::Queued => self.all_sent(),
+            FinState::Sent => true,
+            FinState::Open | FinState::Acked => false,
+        }
+    }
+}
+
+impl ReceiveQueue {
+    fn dss_with(&self, numbers: &Numbers, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
+        let data_ack = numbers.rx.map(|rx| {
+            let ack = rx.dsn(self.data_ack());
+            // rfc8684:D19
+            if numbers.peer_long {
+                DataAck::Long(ack.get())
+            } else {
+                DataAck::Short(ack.low32())
+            }
+        });
+        MptcpOption::Dss(Dss {
+            data_ack,
+            mapping,
+            data_fin: data_fin && mapping.is_some(),
+        })
+    }
+}
+
+impl Fallback {
+    /// A segment of this mapping carries the infinite mapping. Where everything is resent, what was in flight before does not: if a
+    /// middlebox rewrites, the receiver can tell only by the segment at hand where the mapping begins.
+    fn wants_infinite(&self, level: Level, mapping: &TxMapping) -> bool {
+        match self.resend.from {
+            Some(from) if mapping.ssn == from => true,
+            Some(from) => level.infinite_due() && mapping.ssn.after(from),
+            None => level.infinite_due(),
+        }
+    }
+}
+
+impl Life {
+    /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
+    fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
+        let introduced = matches!(
+            sf.handshake.state,
+            HandshakeState::CapableKeys | HandshakeState::Done
+        );
+        self.fast_close.is_some() && introduced && plan.len == 0
+    }
+}
+
+impl Keys {
+    /// MP_FASTCLOSE carries the peer's key. // rfc8684:Z1,Z2
+    pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
+        Some(MptcpOption::FastClose(FastClose {
+            key: self.remote.as_ref()?.key(),
+        }))
+    }
+}
+
+impl Subflows {
+    /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
+    /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
+    fn fin_yields_to_holes(&self, send: &SendQueue, data_timer: &DataTimer, i: SubflowIdx) -> bool {
+        send.fin.state == FinState::Sent
+            && !send.fin.lost
+            && !data_timer.has_expired()
+            && self[i].tcp.reports_holes()
+    }
+
+    /// A DATA_FIN without payload. // rfc8684:F1,F2
+    fn bare_data_fin(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+    ) -> Option<Mapping> {
+        let dsn = numbers.tx?.dsn(send.end());
+        let ssn = Ssn::new(0);
+        let checksum = numbers
+            .checksum
+            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping {
+            dsn: self.map_dsn(opts, dsn),
+            ssn,
+            len: 1,
+            checksum,
+        })
+    }
+
+    /// No new data is left to carry the infinite mapping, and this segment ends the stream.
+    fn says_end_as_tcp(&self, keys: &Keys, level: Level, plan: &Plan) -> bool {
+        // The final byte may be lost, and the FIN is retransmitted.
+        let alone_knows = alone_knows(level) && keys.remote.is_some();
+        let fin = plan.fin && (self.joined || alone_knows);
+        (fin || sends_final_mapping(plan)) && level.infinite_due()
+    }
+
+    /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
+    fn infinite_mapping(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        fallback: &Fallback,
+        m: &TxMapping,
+    ) -> MptcpOption {
+        let (ssn, at) = fallback.infinite_start(m.ssn, m.at);
+        let mapping = numbers.tx.map(|tx| Mapping {
+            dsn: self.map_dsn(opts, tx.dsn(at)),
+            ssn,
+            len: 0,
+            checksum: numbers.checksum.then_some(0),
+        });
+        MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping,
+            data_fin: false,
+        })
+    }
+}
+
+impl Subflows {
+    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
+    fn dss(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        recv: &ReceiveQueue,
+        mapping: Option<&TxMapping>,
+    ) -> MptcpOption {
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(opts, numbers, m), m.fin),
+            None if send.data_fin_due() => (self.bare_data_fin(opts, numbers, send), true),
+            None => (None, false),
+        };
+        recv.dss_with(numbers, mapping, data_fin)
+    }
+
+    /// The infinite mapping on a segment without data.
+    pub(in crate::conn) fn bare_infinite_mapping(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        fallback: &Fallback,
+        i: SubflowIdx,
+    ) -> MptcpOption {
+        self.infinite_mapping(
+            opts,
+            numbers,
+            fallback,
+            &TxMapping {
+                ssn: self[i].tcp.snd_nxt_ssn(),
+                at: send.next(),
+                len: 0,
+                checksum: None,
+                fin: false,
+            },
+        )
+    }
+}
+
+impl Conn {
     /// Adds the options of a segment, most important first. Only MP_CAPABLE and MP_FASTCLOSE carry keys. // rfc8684:S4
     pub(crate) fn options_for(
         &self,
@@ -71,18 +285,26 @@ impl Conn {
         if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.handshake.plain_probe.is_asked() {
             return;
         }
-        if self.says_fast_close(sf, plan) {
+        if self.life.says_fast_close(sf, plan) {
             // Replaces what the connection would send about its streams: these are over. // rfc8684:Z1,Z2,Z5
-            if let Some(close) = self.fast_close_option() {
+            if let Some(close) = self.handshake.keys.fast_close_option() {
                 add(list, close);
             }
-            add(list, self.dss_with(None, false));
+            add(list, self.recv.dss_with(&self.numbers, None, false));
             return;
         }
         match &sf.handshake.state {
             HandshakeState::Plain => match (mapping, sf.signals.queue.front()) {
-                (Some(mapping), _) if self.wants_infinite(mapping) => {
-                    add(list, self.infinite_mapping(mapping));
+                (Some(mapping), _) if self.fallback.wants_infinite(self.level, mapping) => {
+                    add(
+                        list,
+                        self.subflows.infinite_mapping(
+                            &self.opts,
+                            &self.numbers,
+                            &self.fallback,
+                            mapping,
+                        ),
+                    );
                 }
                 (_, fail) => {
                     if self.fallback.unconfirmed.is_some()
@@ -91,11 +313,25 @@ impl Conn {
                     {
                         add(list, self.late_dss());
                     } else if mapping.is_none()
-                        && (self.fallback.announce.without_data || self.says_end_as_tcp(plan))
+                        && (self.fallback.announce.without_data
+                            || self.subflows.says_end_as_tcp(
+                                &self.handshake.keys,
+                                self.level,
+                                plan,
+                            ))
                         && !matches!(fail, Some(MptcpOption::Dss(_)))
                     {
                         // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
-                        add(list, self.bare_infinite_mapping(i));
+                        add(
+                            list,
+                            self.subflows.bare_infinite_mapping(
+                                &self.opts,
+                                &self.numbers,
+                                &self.send,
+                                &self.fallback,
+                                i,
+                            ),
+                        );
                     }
                     // The answer to an MP_FAIL is the last option. // rfc8684:B10
                     if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
@@ -115,10 +351,19 @@ impl Conn {
             HandshakeState::CapableSynAck => {
                 // Data sent before the peer's keys arrive has a mapping and no Data ACK. // rfc8684:O5
                 if let Some(m) = mapping {
-                    add(list, self.dss(Some(m)));
+                    add(
+                        list,
+                        self.subflows.dss(
+                            &self.opts,
+                            &self.numbers,
+                            &self.send,
+                            &self.recv,
+                            Some(m),
+                        ),
+                    );
                 }
                 if let (Kind::SynAck, Some(local), false) =
-                    (plan.kind, &self.keys.local, sf.handshake.plain)
+                    (plan.kind, &self.handshake.keys.local, sf.handshake.plain)
                 {
                     let keys = CapableKeys::SynAck {
                         sender: local.key(),
@@ -131,7 +376,7 @@ impl Conn {
             }
             HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
             HandshakeState::JoinSyn { nonce } => {
-                if let Some(remote) = &self.keys.remote {
+                if let Some(remote) = &self.handshake.keys.remote {
                     // rfc8684:J1,J2,J3,J5
                     add(
                         list,
@@ -145,8 +390,10 @@ impl Conn {
                 }
             }
             HandshakeState::JoinSynAck { local, remote } => {
-                if let (Kind::SynAck, Some(hmac)) = (plan.kind, self.syn_ack_proof(*local, *remote))
-                {
+                if let (Kind::SynAck, Some(hmac)) = (
+                    plan.kind,
+                    self.handshake.keys.syn_ack_proof(*local, *remote),
+                ) {
                     add(
                         list,
                         MptcpOption::Join(Join::SynAck {
@@ -164,22 +411,17 @@ impl Conn {
             }
             // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
             HandshakeState::CapableKeys | HandshakeState::Done
-                if self.sent_caller_nothing()
+                if self
+                    .handshake
+                    .sent_caller_nothing(&self.subflows, self.level)
                     && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
-            HandshakeState::CapableKeys | HandshakeState::Done if self.is_plain_fin(plan) => {
-                add(list, self.dss_with(None, false));
+            HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
+                add(list, self.recv.dss_with(&self.numbers, None, false));
             }
             HandshakeState::CapableKeys | HandshakeState::Done => {
                 self.established_options(i, mapping, list)
             }
         }
-    }
-
-    /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
-    /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
-    fn is_plain_fin(&self, plan: &Plan) -> bool {
-        let unheard = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
-        plan.fin && plan.len == 0 && unheard
     }
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
@@ -190,7 +432,8 @@ impl Conn {
         mapping: Option<&TxMapping>,
         list: &mut MptcpOptions,
     ) {
-        let (Some(local), Some(remote)) = (&self.keys.local, &self.keys.remote) else {
+        let (Some(local), Some(remote)) = (&self.handshake.keys.local, &self.handshake.keys.remote)
+        else {
             return;
         };
         let (sender, receiver) = (local.key(), remote.key());
@@ -198,9 +441,11 @@ impl Conn {
             // A middlebox may have dropped packets with the option: this one without.
             None if self.subflows[i].handshake.plain => {}
             // A close cannot wait for the proof for ever, and the peer may lack either: the two alternate.
-            None if self.data_fin_due() && !self.subflows[i].handshake.capable_next => {
-                add(list, self.dss(None))
-            }
+            None if self.send.data_fin_due() && !self.subflows[i].handshake.capable_next => add(
+                list,
+                self.subflows
+                    .dss(&self.opts, &self.numbers, &self.send, &self.recv, None),
+            ),
             None => add(
                 list,
                 MptcpOption::Capable(Capable::v1(
@@ -220,7 +465,11 @@ impl Conn {
                     MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
                 );
             }
-            Some(m) => add(list, self.dss(Some(m))),
+            Some(m) => add(
+                list,
+                self.subflows
+                    .dss(&self.opts, &self.numbers, &self.send, &self.recv, Some(m)),
+            ),
         }
     }
 
@@ -232,8 +481,15 @@ impl Conn {
     ) {
         // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
         let dss = match mapping {
-            None if self.fin_yields_to_holes(i) => self.dss_with(None, false),
-            _ => self.dss(mapping),
+            None if self
+                .subflows
+                .fin_yields_to_holes(&self.send, &self.data_timer, i) =>
+            {
+                self.recv.dss_with(&self.numbers, None, false)
+            }
+            _ => self
+                .subflows
+                .dss(&self.opts, &self.numbers, &self.send, &self.recv, mapping),
         };
         add(list, dss);
         // A signal may be long, and the Data ACK must not wait for another segment.
@@ -245,165 +501,19 @@ impl Conn {
         }
     }
 
-    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
-    fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
-        let (mapping, data_fin) = match mapping {
-            Some(m) => (self.wire_mapping(m), m.fin),
-            None if self.data_fin_due() => (self.bare_data_fin(), true),
-            None => (None, false),
-        };
-        self.dss_with(mapping, data_fin)
-    }
-
-    fn dss_with(&self, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
-        let data_ack = self.numbers.rx.map(|numbers| {
-            let ack = numbers.dsn(self.recv.data_ack());
-            // rfc8684:D19
-            if self.numbers.peer_long {
-                DataAck::Long(ack.get())
-            } else {
-                DataAck::Short(ack.low32())
-            }
-        });
-        MptcpOption::Dss(Dss {
-            data_ack,
-            mapping,
-            data_fin: data_fin && mapping.is_some(),
-        })
-    }
-
     /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
     /// sent.
     fn late_dss(&self) -> MptcpOption {
         let last = self.send.fin.state != FinState::Open && self.send.all_sent();
-        let mapping = self.bare_data_fin().filter(|_| {
-            last && self.fallback.infinite_due() && !self.fallback.announce.infinite_sent
-        });
+        let mapping = self
+            .subflows
+            .bare_data_fin(&self.opts, &self.numbers, &self.send)
+            .filter(|_| last && self.level.infinite_due() && !self.fallback.announce.infinite_sent);
         let at = self.recv.next() + u64::from(self.fallback.data_fin_after_fallback);
         MptcpOption::Dss(Dss {
             data_ack: self.numbers.rx.map(|n| DataAck::Long(n.dsn(at).get())),
             mapping,
             data_fin: mapping.is_some(),
         })
-    }
-
-    /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
-    /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
-    fn fin_yields_to_holes(&self, i: SubflowIdx) -> bool {
-        self.send.fin.state == FinState::Sent
-            && !self.send.fin.lost
-            && !self.data_timer.has_expired()
-            && self.subflows[i].tcp.reports_holes()
-    }
-
-    /// Our DATA_FIN has to be sent, or may have to be resent.
-    fn data_fin_due(&self) -> bool {
-        match self.send.fin.state {
-            FinState::Queued => self.send.all_sent(),
-            FinState::Sent => true,
-            FinState::Open | FinState::Acked => false,
-        }
-    }
-
-    /// Mappings use 64-bit data sequence numbers, unless the application asked to save four bytes and the connection is too slow to wrap
-    /// within the life of a segment. // rfc8684:D15
-    fn long_numbers(&self) -> bool {
-        self.opts.long_dsn || self.subflows.iter().map(Subflow::rate).sum::<u64>() >= SLOW
-    }
-
-    fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
-        if self.long_numbers() {
-            MapDsn::Long(dsn.get())
-        } else {
-            MapDsn::Short(dsn.low32())
-        }
-    }
-
-    fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
-        let dsn = self.numbers.tx?.dsn(m.at);
-        // rfc8684:D7
-        Some(Mapping {
-            dsn: self.map_dsn(dsn),
-            ssn: m.ssn,
-            len: m.wire_len(),
-            checksum: m.checksum,
-        })
-    }
-
-    /// A DATA_FIN without payload. // rfc8684:F1,F2
-    fn bare_data_fin(&self) -> Option<Mapping> {
-        let dsn = self.numbers.tx?.dsn(self.send.end());
-        let ssn = Ssn::new(0);
-        let checksum = self
-            .numbers
-            .checksum
-            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
-        Some(Mapping {
-            dsn: self.map_dsn(dsn),
-            ssn,
-            len: 1,
-            checksum,
-        })
-    }
-
-    /// No new data is left to carry the infinite mapping, and this segment ends the stream.
-    fn says_end_as_tcp(&self, plan: &Plan) -> bool {
-        // The final byte may be lost, and the FIN is retransmitted.
-        let alone_knows = self.alone_knows() && self.keys.remote.is_some();
-        let fin = plan.fin && (self.subflows.joined || alone_knows);
-        (fin || sends_final_mapping(plan)) && self.fallback.infinite_due()
-    }
-
-    /// A segment of this mapping carries the infinite mapping. Where everything is resent, what was in flight before does not: if a
-    /// middlebox rewrites, the receiver can tell only by the segment at hand where the mapping begins.
-    fn wants_infinite(&self, mapping: &TxMapping) -> bool {
-        match self.fallback.resend.from {
-            Some(from) if mapping.ssn == from => true,
-            Some(from) => self.fallback.infinite_due() && mapping.ssn.after(from),
-            None => self.fallback.infinite_due(),
-        }
-    }
-
-    /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
-    fn infinite_mapping(&self, m: &TxMapping) -> MptcpOption {
-        let (ssn, at) = self.infinite_start(m.ssn, m.at);
-        let mapping = self.numbers.tx.map(|numbers| Mapping {
-            dsn: self.map_dsn(numbers.dsn(at)),
-            ssn,
-            len: 0,
-            checksum: self.numbers.checksum.then_some(0),
-        });
-        MptcpOption::Dss(Dss {
-            data_ack: None,
-            mapping,
-            data_fin: false,
-        })
-    }
-
-    /// The infinite mapping on a segment without data.
-    pub(in crate::conn) fn bare_infinite_mapping(&self, i: SubflowIdx) -> MptcpOption {
-        self.infinite_mapping(&TxMapping {
-            ssn: self.subflows[i].tcp.snd_nxt_ssn(),
-            at: self.send.next(),
-            len: 0,
-            checksum: None,
-            fin: false,
-        })
-    }
-
-    /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
-    fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
-        let introduced = matches!(
-            sf.handshake.state,
-            HandshakeState::CapableKeys | HandshakeState::Done
-        );
-        self.life.fast_close.is_some() && introduced && plan.len == 0
-    }
-
-    /// MP_FASTCLOSE carries the peer's key. // rfc8684:Z1,Z2
-    pub(crate) fn fast_close_option(&self) -> Option<MptcpOption> {
-        Some(MptcpOption::FastClose(FastClose {
-            key: self.keys.remote.as_ref()?.key(),
-        }))
     }
 }

@@ -3,6 +3,14 @@
 //! A slot is obtained before any state changes; the same `decide` that plans here computes the deadline. The scheduler is queried when a
 //! segment can leave, never earlier.
 
+use crate::api::ConnOptions;
+use crate::conn::dss::Numbers;
+use crate::conn::handshake::Handshake;
+use crate::conn::level::Level;
+use crate::conn::pull::path_view::Schedule;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::mptcp::MptcpOption;
@@ -39,11 +47,174 @@ struct Parcel {
     seals: bool,
 }
 
+impl Subflows {
+    /// The payload of a segment: the smallest change of window worth advertising.
+    pub(in crate::conn) fn window_step(&self) -> u32 {
+        self.first().map_or(1, |sf| sf.tcp.mss())
+    }
+
+    fn fetch(&self, send: &SendQueue, i: SubflowIdx, at: Offset, out: &mut [u8], sum: bool) -> Sum {
+        if out.is_empty() {
+            return Sum::ZERO;
+        }
+        if send.holds(at) {
+            return send.payload(at, out, sum);
+        }
+        if let ([only], Some(last)) = (&mut *out, send.last_byte(at)) {
+            *only = last;
+            return Sum::of(out);
+        }
+        let kept = self[i].maps.retained_payload(at, out);
+        debug_assert!(
+            kept.is_some(),
+            "payload was freed while a subflow still carries it"
+        );
+        kept.unwrap_or(Sum::ZERO)
+    }
+}
+
+impl SendQueue {
+    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
+    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
+    fn pushes(&self, opts: &ConnOptions) -> bool {
+        opts.nodelay || self.fin.state != FinState::Open || !self.writer_has_more
+    }
+
+    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
+    fn as_repeated(&self, m: TxMapping) -> TxMapping {
+        let old = m.fin && self.may_be_old(m.at + u64::from(m.len));
+        match old {
+            true => m.without_fin(),
+            false => m,
+        }
+    }
+
+    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
+        self.note_fin_sent(cx.now);
+        cx.count.data_fin_sent += 1;
+    }
+}
+
+impl Numbers {
+    /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
+    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
+        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx) else {
+            return;
+        };
+        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
+        m.checksum = Some(checksum);
+        draft.set_checksum(checksum);
+    }
+}
+
+impl Schedule {
+    /// What was sent in this poll may allow more to be sent.
+    pub(crate) fn moved_in_turn(&self) -> bool {
+        self.moved()
+    }
+}
+
+impl Subflows {
+    /// Lets the device gather large payload from the send queue itself, where it can.
+    fn lend(
+        &self,
+        numbers: &Numbers,
+        send: &SendQueue,
+        parcel: &mut Parcel,
+        draft: &mut packet::Draft,
+        slots: &mut dyn Slots,
+    ) -> Gather {
+        let iface = self[parcel.i].endpoint.iface;
+        let len = parcel.plan.len;
+        if len < WORTH_LENDING
+            || draft.needs_sum()
+            || !send.holds(parcel.at)
+            || !slots.gathers(iface)
+        {
+            return Gather::Declined;
+        }
+        let (payload, sum) = send.lent(parcel.at, len as usize, parcel.seals);
+        numbers.seal(parcel, draft, sum);
+        let mut buffer = [0; packet::MOST_HEADERS];
+        let headers = &mut buffer[..draft.header_len()];
+        let meta = draft.finish(headers, sum);
+        slots.gather(iface, meta, headers, payload)
+    }
+}
+
+impl Subflows {
+    /// Lets every subflow advertise what the connection can take. // rfc8684:W2
+    pub(crate) fn advertise_window(
+        &mut self,
+        handshake: &Handshake,
+        recv: &ReceiveQueue,
+        level: Level,
+    ) {
+        let step = self.window_step();
+        let window = recv.window(step);
+        if !level.is_multipath() {
+            for sf in self.iter_mut() {
+                sf.tcp.set_recv_window(recv.room());
+            }
+            return;
+        }
+        // An initiator has data to send, or wants none of ours yet. An option that arrives there before the ACK of its first data would
+        // hide that the path removes options from data: Linux, for one, then goes on with mappings that we never see, and retransmits
+        // within the stream what is never acknowledged.
+        if self.awaits_first_data(handshake, level) {
+            for sf in self.iter_mut() {
+                sf.tcp.unnoticed().note_recv_window(window);
+            }
+            return;
+        }
+        for sf in self.iter_mut() {
+            sf.tcp.unnoticed().share_recv_window(window);
+        }
+        if recv.update_due(step) && handshake.is_established() {
+            if let Some(i) = self.best_subflow() {
+                self[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// The peer initiated, and only its keys have arrived.
+    fn awaits_first_data(&self, handshake: &Handshake, level: Level) -> bool {
+        let first = self.first();
+        first.is_some_and(|sf| match sf.handshake.state {
+            HandshakeState::CapableKeys => true,
+            HandshakeState::Done => handshake.sent_caller_nothing(self, level),
+            _ => false,
+        })
+    }
+
+    /// The application closed and these bytes are the last ones: the DATA_FIN is in their mapping, which gets it through where options pass
+    /// only with data. But not where they may arrive twice: Linux (6.18) notes a DATA_FIN on data that it has already, does not act on it,
+    /// and ignores each later one. // rfc8684:F1
+    fn last_data(
+        &self,
+        numbers: &Numbers,
+        send: &SendQueue,
+        level: Level,
+        i: SubflowIdx,
+        at: Offset,
+        len: u32,
+    ) -> bool {
+        let others = self.indices().filter(|j| *j != i);
+        let mut others = others.map(|j| &self[j]);
+        level.is_multipath()
+            && send.fin.state == FinState::Queued
+            && at + u64::from(len) == send.end()
+            && at > numbers.tx_start
+            && !others.any(|other| other.carries_data() && other.answers())
+    }
+}
+
 impl Conn {
     /// Starts a poll: some packets may be written now.
     pub(crate) fn begin_poll(&mut self) {
         self.schedule.begin_poll();
-        self.advertise_window();
+        self.subflows
+            .advertise_window(&self.handshake, &self.recv, self.level);
     }
 
     /// Writes at most one packet. [`begin_poll`](Self::begin_poll) was called since anything arrived or was read.
@@ -72,55 +243,6 @@ impl Conn {
         outcome
     }
 
-    /// What was sent in this poll may allow more to be sent.
-    pub(crate) fn moved_in_turn(&self) -> bool {
-        self.schedule.moved()
-    }
-
-    /// Lets every subflow advertise what the connection can take. // rfc8684:W2
-    pub(crate) fn advertise_window(&mut self) {
-        let step = self.window_step();
-        let window = self.recv.window(step);
-        if !self.fallback.is_multipath() {
-            for sf in &mut self.subflows {
-                sf.tcp.set_recv_window(self.recv.room());
-            }
-            return;
-        }
-        // An initiator has data to send, or wants none of ours yet. An option that arrives there before the ACK of its first data would
-        // hide that the path removes options from data: Linux, for one, then goes on with mappings that we never see, and retransmits
-        // within the stream what is never acknowledged.
-        if self.awaits_first_data() {
-            for sf in &mut self.subflows {
-                sf.tcp.unnoticed().note_recv_window(window);
-            }
-            return;
-        }
-        for sf in &mut self.subflows {
-            sf.tcp.unnoticed().share_recv_window(window);
-        }
-        if self.recv.update_due(step) && self.handshake.is_established() {
-            if let Some(i) = self.best_subflow() {
-                self.subflows[i].tcp.force_ack();
-            }
-        }
-    }
-
-    /// The peer initiated, and only its keys have arrived.
-    fn awaits_first_data(&self) -> bool {
-        let first = self.subflows.first();
-        first.is_some_and(|sf| match sf.handshake.state {
-            HandshakeState::CapableKeys => true,
-            HandshakeState::Done => self.sent_caller_nothing(),
-            _ => false,
-        })
-    }
-
-    /// The payload of a segment: the smallest change of window worth advertising.
-    pub(in crate::conn) fn window_step(&self) -> u32 {
-        self.subflows.first().map_or(1, |sf| sf.tcp.mss())
-    }
-
     /// The subflow can send its FIN now.
     pub(crate) fn fin_ready(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
@@ -130,7 +252,7 @@ impl Conn {
     /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
     pub(in crate::conn) fn offer(&self, i: SubflowIdx, available: u64, again: bool) -> Offer {
         let sf = &self.subflows[i];
-        let plain = !self.fallback.is_multipath();
+        let plain = !self.level.is_multipath();
         let closing =
             plain && self.send.fin.state != FinState::Open && self.send.sendable() == available;
         // A response on one subflow acknowledges at data level what another one carried, whose own ACK may be delayed.
@@ -138,19 +260,15 @@ impl Conn {
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
             fin: (sf.closing.finish || closing) && !self.owes_final_byte(),
-            option_space: self.option_space(),
+            option_space: self
+                .subflows
+                .option_space(&self.opts, self.level, &self.fallback),
             max_burst: sf.endpoint.offload.max_burst.min(LONGEST_MAPPING),
-            push: self.pushes(),
+            push: self.send.pushes(&self.opts),
             // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
             // leave at once with a FIN as well.
             no_nagle: again || idle || self.send.ends_behind(available),
         }
-    }
-
-    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
-    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
-    fn pushes(&self) -> bool {
-        self.opts.nodelay || self.send.fin.state != FinState::Open || !self.send.writer_has_more
     }
 
     /// A full device blocks only its own paths: what it does not take, the scheduler may give to another one.
@@ -180,15 +298,17 @@ impl Conn {
         {
             return Progress::Nothing;
         }
-        self.note_schedule();
+        self.send.note_schedule(&mut self.schedule);
         let trial = self.next_reprobe(cx);
         if self.transmit_duplicate(trial, slots, cx) == Progress::Sent {
             return Progress::Sent;
         }
-        let reinjection = self.send.reinjection(|avoid| self.can_reinject(avoid));
+        let reinjection = self
+            .send
+            .reinjection(|avoid| self.subflows.can_reinject(avoid));
         let (bytes, purpose, source) = match reinjection {
             Some(r) => {
-                let purpose = Purpose::Reinjection(self.excluded_for(r.avoid));
+                let purpose = Purpose::Reinjection(self.subflows.excluded_for(r.avoid));
                 (r.to - r.from, purpose, Source::Reinjected(r.from))
             }
             None => {
@@ -287,7 +407,7 @@ impl Conn {
         if self.subflows[i].signal_ready() {
             self.subflows[i].tcp.force_ack();
         }
-        let offer = self.offer(i, self.early_bytes(i), true);
+        let offer = self.offer(i, self.subflows.early_bytes(&self.send, i), true);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, Source::Early, slots, cx),
             Decision::Idle => Progress::Nothing,
@@ -323,7 +443,9 @@ impl Conn {
         let Some((mut plan, source)) = self.settle(i, plan, offered) else {
             // The flight and the mappings disagree: an internal error, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
-            self.reset_subflow(
+            self.subflows.reset_subflow(
+                &mut self.send,
+                self.level,
                 i,
                 SubflowEnd::ProtocolError,
                 crate::conn::dss::reset_reason::mptcp_specific(),
@@ -331,11 +453,19 @@ impl Conn {
             );
             return Progress::Nothing;
         };
-        let sums = self.numbers.checksum && self.fallback.is_multipath();
+        let sums = self.numbers.checksum && self.level.is_multipath();
         let (mapping, at) = match source {
             Source::New(at) | Source::Reinjected(at) | Source::Duplicated(at) => {
                 let new = matches!(source, Source::New(_));
-                let fin = new && self.last_data(i, at, plan.len);
+                let fin = new
+                    && self.subflows.last_data(
+                        &self.numbers,
+                        &self.send,
+                        self.level,
+                        i,
+                        at,
+                        plan.len,
+                    );
                 let checksum = sums.then_some(0);
                 (
                     Some(TxMapping {
@@ -350,7 +480,7 @@ impl Conn {
             }
             Source::Mapped(m) => {
                 let at = m.at + u64::from(plan.ssn.since(m.ssn));
-                (Some(self.as_repeated(m)), at)
+                (Some(self.send.as_repeated(m)), at)
             }
             Source::FinalByte(at) => (None, at),
             Source::Early | Source::Empty => (None, Offset::ZERO),
@@ -358,7 +488,7 @@ impl Conn {
         // PSH keeps what follows from being merged with the end of a mapping: of two mappings only one would be left, and Linux takes all
         // of such a segment for data of that one. Linux pushes the end of each burst as well.
         let ends = |m: &TxMapping| plan.ssn + plan.len == m.end();
-        plan.push |= self.fallback.is_multipath() && mapping.as_ref().is_some_and(ends);
+        plan.push |= self.level.is_multipath() && mapping.as_ref().is_some_and(ends);
         let sf = &self.subflows[i];
         let mut draft = packet::Draft::new(sf, &plan);
         draft.compose(sf, &plan, cx.now, |list| {
@@ -375,7 +505,10 @@ impl Conn {
             mapping,
             seals: fresh && sums,
         };
-        match self.lend(&mut parcel, &mut draft, slots) {
+        match self
+            .subflows
+            .lend(&self.numbers, &self.send, &mut parcel, &mut draft, slots)
+        {
             Gather::Taken => {}
             Gather::Full => return Progress::Blocked(sf.endpoint.iface),
             Gather::Declined => {
@@ -388,30 +521,6 @@ impl Conn {
         Progress::Sent
     }
 
-    /// Lets the device gather large payload from the send queue itself, where it can.
-    fn lend(
-        &self,
-        parcel: &mut Parcel,
-        draft: &mut packet::Draft,
-        slots: &mut dyn Slots,
-    ) -> Gather {
-        let iface = self.subflows[parcel.i].endpoint.iface;
-        let len = parcel.plan.len;
-        if len < WORTH_LENDING
-            || draft.needs_sum()
-            || !self.send.holds(parcel.at)
-            || !slots.gathers(iface)
-        {
-            return Gather::Declined;
-        }
-        let (payload, sum) = self.send.lent(parcel.at, len as usize, parcel.seals);
-        self.seal(parcel, draft, sum);
-        let mut buffer = [0; packet::MOST_HEADERS];
-        let headers = &mut buffer[..draft.header_len()];
-        let meta = draft.finish(headers, sum);
-        slots.gather(iface, meta, headers, payload)
-    }
-
     /// Writes headers and payload into a slot of the device. False: no slot.
     fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
         let iface = self.subflows[parcel.i].endpoint.iface;
@@ -420,63 +529,13 @@ impl Conn {
         };
         let want_sum = draft.needs_sum() || parcel.seals;
         let payload = draft.payload(buffer);
-        let sum = self.fetch(parcel.i, parcel.at, payload, want_sum);
-        self.seal(parcel, draft, sum);
+        let sum = self
+            .subflows
+            .fetch(&self.send, parcel.i, parcel.at, payload, want_sum);
+        self.numbers.seal(parcel, draft, sum);
         let meta = draft.finish(buffer, sum);
         slots.commit(iface, meta);
         true
-    }
-
-    /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
-    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
-        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.numbers.tx)
-        else {
-            return;
-        };
-        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
-        m.checksum = Some(checksum);
-        draft.set_checksum(checksum);
-    }
-
-    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
-    fn as_repeated(&self, m: TxMapping) -> TxMapping {
-        let old = m.fin && self.send.may_be_old(m.at + u64::from(m.len));
-        match old {
-            true => m.without_fin(),
-            false => m,
-        }
-    }
-
-    /// The application closed and these bytes are the last ones: the DATA_FIN is in their mapping, which gets it through where options pass
-    /// only with data. But not where they may arrive twice: Linux (6.18) notes a DATA_FIN on data that it has already, does not act on it,
-    /// and ignores each later one. // rfc8684:F1
-    fn last_data(&self, i: SubflowIdx, at: Offset, len: u32) -> bool {
-        let others = self.subflows.indices().filter(|j| *j != i);
-        let mut others = others.map(|j| &self.subflows[j]);
-        self.fallback.is_multipath()
-            && self.send.fin.state == FinState::Queued
-            && at + u64::from(len) == self.send.end()
-            && at > self.numbers.tx_start
-            && !others.any(|other| other.carries_data() && other.answers())
-    }
-
-    fn fetch(&self, i: SubflowIdx, at: Offset, out: &mut [u8], sum: bool) -> Sum {
-        if out.is_empty() {
-            return Sum::ZERO;
-        }
-        if self.send.holds(at) {
-            return self.send.payload(at, out, sum);
-        }
-        if let ([only], Some(last)) = (&mut *out, self.send.last_byte(at)) {
-            *only = last;
-            return Sum::of(out);
-        }
-        let kept = self.subflows[i].maps.retained_payload(at, out);
-        debug_assert!(
-            kept.is_some(),
-            "payload was freed while a subflow still carries it"
-        );
-        kept.unwrap_or(Sum::ZERO)
     }
 
     /// Counts the packet as sent, now that it is in the device, and not before.
@@ -489,7 +548,7 @@ impl Conn {
         gone: &MptcpOptions,
         cx: &mut Cx<'_>,
     ) {
-        let window = self.recv.window(self.window_step());
+        let window = self.recv.window(self.subflows.window_step());
         self.recv.advertised(window);
         let sf = &mut self.subflows[i];
         sf.tcp.sent(cx.now, plan);
@@ -526,15 +585,15 @@ impl Conn {
         {
             sf.maps.tx.push(m);
             sf.evidence.first_end.get_or_insert(m.at + u64::from(m.len));
-            if self.fallback.infinite_due() {
-                self.fallback.infinite_sent();
+            if self.level.infinite_due() {
+                self.level.infinite_sent();
                 self.fallback.announce.without_data = false;
             }
         }
         match plan.kind {
             Kind::TailProbe => cx.count.tail_probe += 1,
             Kind::Ack => {
-                self.signals_sent(i, gone, cx);
+                self.subflows.signals_sent(i, gone, cx);
                 if self.life.fast_close.is_some() {
                     // Nothing else is sent on a connection that is over: a pending signal would have it sent for ever.
                     self.subflows[i].signals.queue.clear();
@@ -562,15 +621,10 @@ impl Conn {
             mapping.is_some_and(|mapping| mapping.is_infinite());
         // After fallback only the FIN counts.
         let data_fin = gone.dss().is_some_and(|dss| dss.data_fin);
-        if data_fin && self.fallback.is_multipath() {
-            self.data_fin_sent(cx);
+        if data_fin && self.level.is_multipath() {
+            self.send.data_fin_sent(cx);
         }
         self.subflows.refresh_sample(i);
         self.arm_data_timer(cx.now);
-    }
-
-    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
-        self.send.note_fin_sent(cx.now);
-        cx.count.data_fin_sent += 1;
     }
 }

@@ -1,20 +1,29 @@
 //! Data ACKs advance: each subflow learns how much later they come than its own acknowledgements.
 
+use crate::conn::Cx;
 use crate::conn::dss::offset::Offset;
-use crate::conn::{Conn, Cx};
+use crate::conn::pull::path_view::Schedule;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 
-impl Conn {
+impl Subflows {
     /// The Data ACK advanced from `before`.
-    pub(in crate::conn) fn peer_has_more(&mut self, before: Offset, cx: &Cx<'_>) {
-        let una = self.send.una();
+    pub(in crate::conn) fn peer_has_more(
+        &mut self,
+        send: &SendQueue,
+        schedule: &mut Schedule,
+        before: Offset,
+        cx: &Cx<'_>,
+    ) {
+        let una = send.una();
         let most = self.data_rto();
-        for sf in &mut self.subflows {
+        for sf in self.iter_mut() {
             if sf
                 .reinjection
                 .data_ack_delay
                 .answered(before, una, most, cx.now)
             {
-                self.schedule.forget();
+                schedule.forget();
             }
         }
     }

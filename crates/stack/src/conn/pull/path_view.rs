@@ -1,5 +1,7 @@
 //! Queries the scheduler: builds the path views it sees and keeps its state. Never sends.
 
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -129,6 +131,34 @@ pub(crate) struct Duplicate {
     pub(crate) bytes: u64,
 }
 
+impl Subflows {
+    /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
+    /// there is another subflow, that one carries it.
+    fn would_hold_up(&self, i: SubflowIdx) -> bool {
+        let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
+        self[i].tcp.judges_time_out() && self.iter().any(another)
+    }
+}
+
+impl SendQueue {
+    fn need(&self, schedule: &Schedule, bytes: u64, purpose: Purpose) -> Need {
+        Need {
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            queued: self.end().since(self.next()),
+            window: self.window(),
+            purpose,
+            history: schedule.history,
+        }
+    }
+
+    /// Notes the stream's state; the window may be what blocks it.
+    pub(crate) fn note_schedule(&mut self, schedule: &mut Schedule) {
+        let (una, next) = (self.una(), self.next());
+        let blocked = next > una && self.blocked_by_window();
+        schedule.note(una, next, blocked);
+    }
+}
+
 impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
@@ -162,29 +192,30 @@ impl Conn {
     fn room(&self, i: SubflowIdx, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
         let available = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let congested = sf.tcp.is_congested(available, self.option_space());
+        let congested = sf.tcp.is_congested(
+            available,
+            self.subflows
+                .option_space(&self.opts, self.level, &self.fallback),
+        );
         let can_send = || {
             let offer = self.offer(i, bytes, reinjected);
             sf.tcp.can_send_new(cx.now, &offer)
         };
         debug_assert!(!congested || can_send() == 0, "it could send");
         let is_full = self.schedule.full.contains(&sf.endpoint.iface);
-        if congested || !sf.carries_data() || is_full || self.would_hold_up(i) {
+        if congested || !sf.carries_data() || is_full || self.subflows.would_hold_up(i) {
             return 0;
         }
         can_send()
     }
 
-    /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
-    /// there is another subflow, that one carries it.
-    fn would_hold_up(&self, i: SubflowIdx) -> bool {
-        let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
-        self.subflows[i].tcp.judges_time_out() && self.subflows.iter().any(another)
-    }
-
     /// Prepares the views of all subflows, for `view` to update.
     fn begin_views(&mut self) {
-        let (space, count) = (self.option_space(), self.subflows.len());
+        let (space, count) = (
+            self.subflows
+                .option_space(&self.opts, self.level, &self.fallback),
+            self.subflows.len(),
+        );
         let schedule = &mut self.schedule;
         if schedule.option_space != space {
             schedule.option_space = space;
@@ -219,7 +250,7 @@ impl Conn {
     fn measure(&self, i: SubflowIdx) -> PathView {
         let sf = &self.subflows[i];
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
-        let pace = self.pace(i);
+        let pace = self.subflows.pace(i);
         let delivery = delivery(&pace, inflight);
         let data_ack_delay = sf.reinjection.data_ack_delay.get();
         PathView {
@@ -275,7 +306,7 @@ impl Conn {
 
     /// Picks the subflow for `bytes`. The views must be up to date.
     pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        let need = self.need(bytes, purpose);
+        let need = self.send.need(&self.schedule, bytes, purpose);
         let scheduler = self.opts.scheduler;
         let views = self.schedule.seen();
         let choice = scheduler.pick(views, need);
@@ -285,26 +316,9 @@ impl Conn {
         choice
     }
 
-    fn need(&self, bytes: u64, purpose: Purpose) -> Need {
-        Need {
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-            queued: self.send.end().since(self.send.next()),
-            window: self.send.window(),
-            purpose,
-            history: self.schedule.history,
-        }
-    }
-
-    /// Notes the stream's state; the window may be what blocks it.
-    pub(crate) fn note_schedule(&mut self) {
-        let (una, next) = (self.send.una(), self.send.next());
-        let blocked = next > una && self.send.blocked_by_window();
-        self.schedule.note(una, next, blocked);
-    }
-
     /// What to duplicate now that no new data can be sent, if the scheduler is redundant.
     pub(crate) fn next_duplicate(&mut self, cx: &mut Cx<'_>) -> Option<Duplicate> {
-        let alone = self.subflows.len() < 2 || !self.fallback.is_multipath();
+        let alone = self.subflows.len() < 2 || !self.level.is_multipath();
         if !self.opts.scheduler.duplicates() || alone {
             return None;
         }
@@ -316,7 +330,7 @@ impl Conn {
             let may = may_duplicate(sf.maps.duplicates.bytes(), sf.tcp.cwnd());
             let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
             let part = if has_room {
-                self.duplicate_for(i)
+                self.subflows.duplicate_for(&self.send, i)
             } else {
                 None
             };
@@ -331,7 +345,9 @@ impl Conn {
         }
         match self.pick(u64::MAX, Purpose::Duplicate(without), cx) {
             Choice::Send(on) => {
-                let part = self.duplicate_for(self.subflows.find(on)?)?;
+                let part = self
+                    .subflows
+                    .duplicate_for(&self.send, self.subflows.find(on)?)?;
                 Some(Duplicate {
                     on,
                     at: part.start,

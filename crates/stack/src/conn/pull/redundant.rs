@@ -3,17 +3,22 @@
 //! Owns how far duplication of the stream has proceeded on a subflow, and which of its bytes in flight are duplicates. Whether a duplicate
 //! is sent is the scheduler's choice.
 
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
-use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
 use crate::conn::types::SubflowIdx;
 
-impl Conn {
+impl Subflows {
     /// What a subflow could duplicate.
-    pub(crate) fn duplicate_for(&mut self, i: SubflowIdx) -> Option<Range<Offset>> {
-        let una = self.send.una();
-        let (before, rest) = self.subflows.list.split_at_mut(i.0);
+    pub(crate) fn duplicate_for(
+        &mut self,
+        send: &SendQueue,
+        i: SubflowIdx,
+    ) -> Option<Range<Offset>> {
+        let una = send.una();
+        let (before, rest) = self.list.split_at_mut(i.0);
         let (sf, after) = rest.split_first_mut()?;
         let others = before
             .iter()

@@ -4,6 +4,9 @@
 //! A subflow with room and nothing new to send reinjects what a slower one carries and would deliver later, the oldest first, no byte
 //! twice. The slower one is penalised, so that it does not block again in the next round trip.
 
+use crate::conn::events::Events;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
 use manypath_tcp::time::Duration;
@@ -205,11 +208,11 @@ struct Candidate {
     bytes: u64,
 }
 
-impl Conn {
+impl Subflows {
     /// Undoes the penalty of the only working subflow, which blocks no other. Potentially failed ones may work.
     pub(in crate::conn) fn undo_last_penalty(&mut self) {
         let working = |sf: &&mut Subflow| sf.carries_data() && !sf.is_stale();
-        let mut working = self.subflows.iter_mut().filter(working);
+        let mut working = self.iter_mut().filter(working);
         let (only, None) = (working.next(), working.next()) else {
             return;
         };
@@ -219,35 +222,15 @@ impl Conn {
     }
 
     /// More waits than the peer's window allows, and it allows less than a segment (RFC 9293 section 3.8.6.2.1).
-    fn leaves_a_scrap(&self) -> bool {
-        let sendable = self.send.sendable();
-        let mss = || self.subflows.iter().map(|sf| sf.tcp.mss()).min();
-        self.send.end().since(self.send.next()) > sendable
-            && sendable < u64::from(mss().unwrap_or(0))
-    }
-
-    fn standing(&self) -> Standing {
-        let window_full = self.send.blocked_by_window() || self.leaves_a_scrap();
-        let limit = match (window_full, self.send.all_sent()) {
-            (true, _) => Limit::Window,
-            (false, false) => Limit::None,
-            (false, true) if self.events.write_blocked => Limit::Buffer,
-            (false, true) if self.send.fin.state != FinState::Open => Limit::Closed,
-            (false, true) => Limit::Written,
-        };
-        Standing {
-            sendable: match window_full {
-                true => 0,
-                false => self.send.sendable(),
-            },
-            outstanding: self.send.next() - self.send.una(),
-            limit,
-        }
+    fn leaves_a_scrap(&self, send: &SendQueue) -> bool {
+        let sendable = send.sendable();
+        let mss = || self.iter().map(|sf| sf.tcp.mss()).min();
+        send.end().since(send.next()) > sendable && sendable < u64::from(mss().unwrap_or(0))
     }
 
     /// Speed estimates of a subflow.
     pub(in crate::conn) fn pace(&self, i: SubflowIdx) -> Pace {
-        let tcp = &self.subflows[i].tcp;
+        let tcp = &self[i].tcp;
         Pace {
             round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
             base: tcp.min_rtt().unwrap_or(Duration::ZERO),
@@ -260,10 +243,73 @@ impl Conn {
 
     /// Time until what is sent on a subflow now has its Data ACK.
     pub(crate) fn delivery(&self, i: SubflowIdx) -> Duration {
-        let sf = &self.subflows[i];
+        let sf = &self[i];
         delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.reinjection.data_ack_delay.get()
     }
 
+    /// Two subflows are between the same addresses, whatever the ports: a responder sees them differ in the peer's.
+    fn in_one_queue(&self, i: SubflowIdx, j: SubflowIdx) -> bool {
+        let of = |j: SubflowIdx| {
+            let endpoint = &self[j].endpoint;
+            let tuple = &endpoint.tuple;
+            (endpoint.iface, tuple.local.ip(), tuple.remote.ip())
+        };
+        of(i) == of(j)
+    }
+
+    /// The oldest part that a nearby proxy acknowledged, without Data ACK, neither reinjected before nor in flight on `carrier`; which
+    /// subflow that was, and the RTT of its whole path, which each of the proxy's own retransmissions takes.
+    fn first_behind_a_proxy(
+        &self,
+        send: &SendQueue,
+        carrier: SubflowIdx,
+    ) -> Option<(Duration, SubflowIdx, Range<Offset>)> {
+        let una = send.una();
+        let proxied = self.each();
+        let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
+        let parts = proxied.filter_map(|(i, sf)| {
+            let from = sf.reinjection.repeated_to.max(una);
+            let part = sf.reinjection.subflow_acked_only.first_behind(from)?;
+            let part = part.start.max(from)..part.end;
+            let own = &self[carrier].maps.tx;
+            (!carries(own, part.start)).then_some((sf.handshake.rtt?, i, part))
+        });
+        parts.min_by_key(|(.., part)| part.start)
+    }
+
+    /// Halves the window of a subflow that blocks the others, at most once per round trip.
+    fn penalise(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &mut self[i];
+        if round_trip_over(sf.reinjection.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
+            sf.reinjection.penalised = Some(sf.tcp.snd_nxt_ssn());
+            cx.count.subflow_penalised += 1;
+            self.refresh_sample(i);
+        }
+    }
+}
+
+impl Subflows {
+    fn standing(&self, send: &SendQueue, events: &Events) -> Standing {
+        let window_full = send.blocked_by_window() || self.leaves_a_scrap(send);
+        let limit = match (window_full, send.all_sent()) {
+            (true, _) => Limit::Window,
+            (false, false) => Limit::None,
+            (false, true) if events.write_blocked => Limit::Buffer,
+            (false, true) if send.fin.state != FinState::Open => Limit::Closed,
+            (false, true) => Limit::Written,
+        };
+        Standing {
+            sendable: match window_full {
+                true => 0,
+                false => send.sendable(),
+            },
+            outstanding: send.next() - send.una(),
+            limit,
+        }
+    }
+}
+
+impl Conn {
     /// Nothing new can be sent: reinjects what blocks the window, or the end of the stream, where that helps.
     pub(crate) fn reinjection_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
         let on = self.opts.mechanisms;
@@ -271,8 +317,8 @@ impl Conn {
         if self.subflows.len() < 2 || !wanted {
             return Progress::Nothing;
         }
-        let stall = stall(self.standing());
-        if stall == Stall::None || !self.fallback.is_multipath() {
+        let stall = stall(self.subflows.standing(&self.send, &self.events));
+        if stall == Stall::None || !self.level.is_multipath() {
             return Progress::Nothing;
         }
         let Some(rescue) = self.next_reinjected(stall, cx) else {
@@ -282,7 +328,7 @@ impl Conn {
             let rate = |i: SubflowIdx| self.subflows[i].tcp.peak_rate();
             let blocked = self.subflows.find(rescue.carrier).and_then(rate);
             if worth_more(blocked, rate(rescue.holder)) {
-                self.penalise(rescue.holder, cx);
+                self.subflows.penalise(rescue.holder, cx);
             }
         }
         if !on.opportunistic {
@@ -312,7 +358,7 @@ impl Conn {
             .indices()
             .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
-            .map(|i| (self.delivery(i), i))
+            .map(|i| (self.subflows.delivery(i), i))
             .filter(|&(_, i)| {
                 let mss = u64::from(self.subflows[i].tcp.mss());
                 let offer = self.offer(i, mss, true);
@@ -325,7 +371,7 @@ impl Conn {
         for (i, sf) in self.subflows.each() {
             // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
             // perhaps nothing waits for the data, reinjecting only lengthens that queue.
-            let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
+            let in_one_queue = stall == Stall::Pause && self.subflows.in_one_queue(i, carrier);
             if i == carrier || !sf.answers() || in_one_queue {
                 continue;
             }
@@ -342,7 +388,7 @@ impl Conn {
                 found = Some((i, at, (m.at + u64::from(m.len)).since(at)));
             }
         }
-        if let Some((before, i, part)) = self.first_behind_a_proxy(carrier) {
+        if let Some((before, i, part)) = self.subflows.first_behind_a_proxy(&self.send, carrier) {
             if found.is_none_or(|(_, best, _)| part.start < best) {
                 return helps(stall, before, repeated).then(|| Candidate {
                     holder: i,
@@ -361,52 +407,18 @@ impl Conn {
             .iter()
             .find(|m| m.at + u64::from(m.len) > at);
         let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
-        let carried = remaining(self.delivery(holder), ahead, flight, tcp.in_recovery());
+        let carried = remaining(
+            self.subflows.delivery(holder),
+            ahead,
+            flight,
+            tcp.in_recovery(),
+        );
         helps(stall, carried, repeated).then(|| Candidate {
             holder,
             carrier: self.subflows[carrier].id(),
             from: at,
             bytes,
         })
-    }
-
-    /// Two subflows are between the same addresses, whatever the ports: a responder sees them differ in the peer's.
-    fn in_one_queue(&self, i: SubflowIdx, j: SubflowIdx) -> bool {
-        let of = |j: SubflowIdx| {
-            let endpoint = &self.subflows[j].endpoint;
-            let tuple = &endpoint.tuple;
-            (endpoint.iface, tuple.local.ip(), tuple.remote.ip())
-        };
-        of(i) == of(j)
-    }
-
-    /// The oldest part that a nearby proxy acknowledged, without Data ACK, neither reinjected before nor in flight on `carrier`; which
-    /// subflow that was, and the RTT of its whole path, which each of the proxy's own retransmissions takes.
-    fn first_behind_a_proxy(
-        &self,
-        carrier: SubflowIdx,
-    ) -> Option<(Duration, SubflowIdx, Range<Offset>)> {
-        let una = self.send.una();
-        let proxied = self.subflows.each();
-        let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
-        let parts = proxied.filter_map(|(i, sf)| {
-            let from = sf.reinjection.repeated_to.max(una);
-            let part = sf.reinjection.subflow_acked_only.first_behind(from)?;
-            let part = part.start.max(from)..part.end;
-            let own = &self.subflows[carrier].maps.tx;
-            (!carries(own, part.start)).then_some((sf.handshake.rtt?, i, part))
-        });
-        parts.min_by_key(|(.., part)| part.start)
-    }
-
-    /// Halves the window of a subflow that blocks the others, at most once per round trip.
-    fn penalise(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        if round_trip_over(sf.reinjection.penalised, sf.tcp.snd_una_ssn()) && sf.tcp.penalise() {
-            sf.reinjection.penalised = Some(sf.tcp.snd_nxt_ssn());
-            cx.count.subflow_penalised += 1;
-            self.subflows.refresh_sample(i);
-        }
     }
 }
 

@@ -37,12 +37,12 @@ impl Conn {
         if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
             return None;
         }
-        if !self.is_guarded() || !self.fallback.is_multipath() || !self.send.is_busy() {
+        if !self.is_guarded() || !self.level.is_multipath() || !self.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);
         let i = self.subflows.position(rested)?;
-        let part = self.duplicate_for(i)?;
+        let part = self.subflows.duplicate_for(&self.send, i)?;
         let sf = &mut self.subflows[i];
         sf.tcp.forget_path();
         sf.reinjection.reprobes = sf.reinjection.reprobes.saturating_add(1);

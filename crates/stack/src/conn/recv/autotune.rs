@@ -6,6 +6,7 @@
 //! right-sizing counts what is read, which is bursty with several subflows), and takes RTTs from the echoes of its timestamps. The sender
 //! knows the windows of its subflows. The receive window must never shrink.
 
+use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
@@ -52,6 +53,14 @@ impl Arrivals {
     }
 }
 
+impl Subflows {
+    /// RTTs of the subflows that carry data, as far as known.
+    fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
+        let carrying = self.iter().filter(|sf| sf.carries_data());
+        carrying.filter_map(|sf| sf.tcp.recv_rtt().max(sf.tcp.srtt()))
+    }
+}
+
 impl Conn {
     /// The initial receive window, which stays without auto-tuning.
     pub(crate) fn first_recv_window(&self) -> u32 {
@@ -59,12 +68,6 @@ impl Conn {
             true => self.opts.recv_buffer.min(FIRST),
             false => self.opts.recv_buffer,
         }
-    }
-
-    /// RTTs of the subflows that carry data, as far as known.
-    fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
-        let carrying = self.subflows.iter().filter(|sf| sf.carries_data());
-        carrying.filter_map(|sf| sf.tcp.recv_rtt().max(sf.tcp.srtt()))
     }
 
     /// Payload arrived on some subflow.
@@ -75,10 +78,10 @@ impl Conn {
         }
         self.limits.arrivals.bytes += bytes as u64;
         let interval = cx.now.since(self.limits.arrivals.since);
-        if interval < SHORTEST || interval < self.round_trips().min().unwrap_or(SHORTEST) {
+        if interval < SHORTEST || interval < self.subflows.round_trips().min().unwrap_or(SHORTEST) {
             return;
         }
-        let longest = self.round_trips().max().unwrap_or(Duration::ZERO);
+        let longest = self.subflows.round_trips().max().unwrap_or(Duration::ZERO);
         let now = self.recv.capacity();
         // Until the application accepts the connection its window stays small.
         let wanted = match self.limits.accepted {

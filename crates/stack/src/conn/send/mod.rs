@@ -2,5 +2,6 @@
 
 pub(in crate::conn) mod data_rto;
 pub(in crate::conn) mod queue;
+pub(in crate::conn) mod retain;
 pub(in crate::conn) mod retransmit;
 pub(in crate::conn) mod ring;

@@ -6,6 +6,7 @@
 //! and an outage may end in a moment. A responsive subflow must never be evicted, save a backup: a join of our own
 //! is begun beyond the limit where one is unresponsive, or only a backup.
 
+use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 use manypath_tcp::time::{Duration, Instant};
 
@@ -121,13 +122,114 @@ fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
     }
 }
 
+impl Subflows {
+    /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
+    fn gives_way(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
+        if let Some(silent) = self.silent_subflow() {
+            return Some((silent, SubflowEnd::TimedOut));
+        }
+        let backup = |sf: &Subflow| {
+            sf.endpoint.backup_here
+                && sf.closing.reset_with.is_none()
+                && sf.handshake.state == HandshakeState::Done
+        };
+        let backup = self.position(backup);
+        backup
+            .filter(|_| !to_backup)
+            .map(|i| (i, SubflowEnd::Replaced))
+    }
+
+    /// The subflow not received on for longest among those that left a probe unanswered, for admission or by a receiver, or whose
+    /// uplink does not work.
+    fn silent_subflow(&self) -> Option<SubflowIdx> {
+        let was_queried = |sf: &Subflow| {
+            self.admission
+                .0
+                .is_some_and(|round| round.has_not_heard(sf))
+        };
+        let silent = |(_, sf): &(SubflowIdx, &Subflow)| {
+            let is_silent = sf.liveness.reported_unresponsive
+                || sf.liveness.uplink != Uplink::Works
+                || was_queried(sf);
+            is_silent && sf.closing.reset_with.is_none() && !is_half_open(sf)
+        };
+        let silent = self.each().filter(silent);
+        silent
+            .min_by_key(|(_, sf)| sf.liveness.receiver_probe.last_received())
+            .map(|(i, _)| i)
+    }
+
+    /// The oldest join of the peer that has not authenticated in time.
+    fn stale_join(&self, now: Instant) -> Option<SubflowIdx> {
+        let stale = |(_, sf): &(SubflowIdx, &Subflow)| {
+            is_half_open(sf)
+                && sf.closing.reset_with.is_none()
+                && now.since(sf.stats.opened) >= PATIENCE
+        };
+        let oldest = self.each().filter(stale);
+        oldest.min_by_key(|(_, sf)| sf.stats.opened).map(|(i, _)| i)
+    }
+
+    /// Subflows that were up and not received on lately.
+    fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
+        let joining = |sf: &Subflow| {
+            matches!(
+                sf.handshake.state,
+                HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
+            )
+        };
+        self.iter().filter(move |sf| {
+            let open = sf.tcp.state().is_synchronized() && sf.closing.reset_with.is_none();
+            let lately = now.since(sf.liveness.receiver_probe.last_received()) < PATIENCE;
+            open && !joining(sf) && !is_half_open(sf) && !lately
+        })
+    }
+
+    fn probe_for_admission(&mut self, cx: &mut Cx<'_>) {
+        let mut unheard: Vec<&Subflow> = self.unheard(cx.now).collect();
+        unheard.sort_by_key(|sf| sf.liveness.receiver_probe.last_received());
+        unheard.truncate(MOST_ASKED);
+        let mut asked = SubflowSet::EMPTY;
+        let mut pause = LEAST_PAUSE;
+        for sf in unheard {
+            asked.insert(sf.id());
+            // What an answer takes at most, however often its timer has backed off by now.
+            pause = pause.max(sf.tcp.base_rto());
+        }
+        self.admission.0 = Some(Round {
+            began: cx.now,
+            asked,
+            pause,
+            questions: 0,
+        });
+        self.admission_due(cx);
+    }
+
+    /// Probes those again that have not answered.
+    pub(crate) fn admission_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(round) = &mut self.admission.0 else {
+            return;
+        };
+        if round.asks_at().is_none_or(|at| at > cx.now) {
+            return;
+        }
+        round.questions += 1;
+        let round = *round;
+        let silent = |sf: &&mut Subflow| round.has_not_heard(sf) && sf.closing.reset_with.is_none();
+        for sf in self.iter_mut().filter(silent) {
+            cx.count.place_asked += 1;
+            sf.tcp.probe(cx.now);
+        }
+    }
+}
+
 impl Conn {
     /// Whether a join is admitted.
     pub(crate) fn admit_join(&self, now: Instant) -> JoinVerdict {
         if self.free_subflow().is_some() {
             return JoinVerdict::Free;
         }
-        if let Some(i) = self.stale_join(now) {
+        if let Some(i) = self.subflows.stale_join(now) {
             return JoinVerdict::Of(i);
         }
         // One join at a time may be beyond the limit, ours and the peer's counted together.
@@ -142,56 +244,19 @@ impl Conn {
         let answers = self.subflows.admission.0.map(|round| Answers {
             since: now.since(round.began),
             ends: round.ends().since(round.began),
-            silent: self.silent_subflow().is_some(),
+            silent: self.subflows.silent_subflow().is_some(),
         });
-        decide(answers, self.unheard(now).next().is_some())
+        decide(answers, self.subflows.unheard(now).next().is_some())
     }
 
     /// An id for a join of our own: within the limit, or one beyond it where a subflow is unresponsive, or only a backup, which is
     /// evicted when the join is up.
     pub(crate) fn name_for_own_join(&self, backup: bool) -> Option<SubflowId> {
         let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
-        match one_beyond && self.gives_way(backup).is_some() {
-            true => self.free_name(),
+        match one_beyond && self.subflows.gives_way(backup).is_some() {
+            true => self.subflows.free_name(),
             false => self.free_subflow(),
         }
-    }
-
-    /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
-    fn gives_way(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
-        if let Some(silent) = self.silent_subflow() {
-            return Some((silent, SubflowEnd::TimedOut));
-        }
-        let backup = |sf: &Subflow| {
-            sf.endpoint.backup_here
-                && sf.closing.reset_with.is_none()
-                && sf.handshake.state == HandshakeState::Done
-        };
-        let backup = self.subflows.position(backup);
-        backup
-            .filter(|_| !to_backup)
-            .map(|i| (i, SubflowEnd::Replaced))
-    }
-
-    /// The subflow not received on for longest among those that left a probe unanswered, for admission or by a receiver, or whose
-    /// uplink does not work.
-    fn silent_subflow(&self) -> Option<SubflowIdx> {
-        let was_queried = |sf: &Subflow| {
-            self.subflows
-                .admission
-                .0
-                .is_some_and(|round| round.has_not_heard(sf))
-        };
-        let silent = |(_, sf): &(SubflowIdx, &Subflow)| {
-            let is_silent = sf.liveness.reported_unresponsive
-                || sf.liveness.uplink != Uplink::Works
-                || was_queried(sf);
-            is_silent && sf.closing.reset_with.is_none() && !is_half_open(sf)
-        };
-        let silent = self.subflows.each().filter(silent);
-        silent
-            .min_by_key(|(_, sf)| sf.liveness.receiver_probe.last_received())
-            .map(|(i, _)| i)
     }
 
     /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
@@ -202,46 +267,37 @@ impl Conn {
         if taken <= usize::from(self.opts.max_subflows) {
             return true;
         }
-        match self.gives_way(self.subflows[i].endpoint.backup_here) {
+        match self
+            .subflows
+            .gives_way(self.subflows[i].endpoint.backup_here)
+        {
             Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
                 // If it only seemed dead, the RST informs the peer.
-                self.reset_subflow(other, end, lack_of_resources(), cx);
+                self.subflows.reset_subflow(
+                    &mut self.send,
+                    self.level,
+                    other,
+                    end,
+                    lack_of_resources(),
+                    cx,
+                );
                 true
             }
             None => {
                 cx.count.join_refused += 1;
                 // One of our own may be made again.
-                self.reset_subflow(i, SubflowEnd::Replaced, lack_of_resources(), cx);
+                self.subflows.reset_subflow(
+                    &mut self.send,
+                    self.level,
+                    i,
+                    SubflowEnd::Replaced,
+                    lack_of_resources(),
+                    cx,
+                );
                 false
             }
         }
-    }
-
-    /// The oldest join of the peer that has not authenticated in time.
-    fn stale_join(&self, now: Instant) -> Option<SubflowIdx> {
-        let stale = |(_, sf): &(SubflowIdx, &Subflow)| {
-            is_half_open(sf)
-                && sf.closing.reset_with.is_none()
-                && now.since(sf.stats.opened) >= PATIENCE
-        };
-        let oldest = self.subflows.each().filter(stale);
-        oldest.min_by_key(|(_, sf)| sf.stats.opened).map(|(i, _)| i)
-    }
-
-    /// Subflows that were up and not received on lately.
-    fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
-        let joining = |sf: &Subflow| {
-            matches!(
-                sf.handshake.state,
-                HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
-            )
-        };
-        self.subflows.iter().filter(move |sf| {
-            let open = sf.tcp.state().is_synchronized() && sf.closing.reset_with.is_none();
-            let lately = now.since(sf.liveness.receiver_probe.last_received()) < PATIENCE;
-            open && !joining(sf) && !is_half_open(sf) && !lately
-        })
     }
 
     /// Drops the join that has to make room, or probes the subflows that may have to.
@@ -253,45 +309,8 @@ impl Conn {
                 sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
                 sf.tcp.forget();
             }
-            JoinVerdict::Ask => self.probe_for_admission(cx),
+            JoinVerdict::Ask => self.subflows.probe_for_admission(cx),
             JoinVerdict::Free | JoinVerdict::Beyond | JoinVerdict::Waits | JoinVerdict::None => {}
-        }
-    }
-
-    fn probe_for_admission(&mut self, cx: &mut Cx<'_>) {
-        let mut unheard: Vec<&Subflow> = self.unheard(cx.now).collect();
-        unheard.sort_by_key(|sf| sf.liveness.receiver_probe.last_received());
-        unheard.truncate(MOST_ASKED);
-        let mut asked = SubflowSet::EMPTY;
-        let mut pause = LEAST_PAUSE;
-        for sf in unheard {
-            asked.insert(sf.id());
-            // What an answer takes at most, however often its timer has backed off by now.
-            pause = pause.max(sf.tcp.base_rto());
-        }
-        self.subflows.admission.0 = Some(Round {
-            began: cx.now,
-            asked,
-            pause,
-            questions: 0,
-        });
-        self.admission_due(cx);
-    }
-
-    /// Probes those again that have not answered.
-    pub(crate) fn admission_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(round) = &mut self.subflows.admission.0 else {
-            return;
-        };
-        if round.asks_at().is_none_or(|at| at > cx.now) {
-            return;
-        }
-        round.questions += 1;
-        let round = *round;
-        let silent = |sf: &&mut Subflow| round.has_not_heard(sf) && sf.closing.reset_with.is_none();
-        for sf in self.subflows.iter_mut().filter(silent) {
-            cx.count.place_asked += 1;
-            sf.tcp.probe(cx.now);
         }
     }
 }

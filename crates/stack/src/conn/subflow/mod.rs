@@ -128,6 +128,18 @@ impl Subflow {
         self.endpoint.id
     }
 
+    /// Both are between the same addresses.
+    pub(in crate::conn) fn has_same_addresses(&self, other: &Self) -> bool {
+        let of = |sf: &Self| {
+            (
+                sf.endpoint.iface,
+                sf.endpoint.tuple.local.ip(),
+                sf.endpoint.tuple.remote,
+            )
+        };
+        of(self) == of(other)
+    }
+
     pub(crate) fn is_first(&self) -> bool {
         self.endpoint.origin == SubflowOrigin::First
     }

@@ -141,6 +141,20 @@ impl Subflows {
             + self.list.capacity() * size_of::<Subflow>()
             + self.ended.capacity() * size_of::<EndedSubflow>()
     }
+
+    /// Subflows removed since the last call.
+    pub(crate) fn take_removed(&mut self) -> Vec<RemovedSubflow> {
+        core::mem::take(&mut self.removed)
+    }
+
+    pub(crate) fn was_removed(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// Something outside of it changed: all its subflows are to be checked.
+    pub(crate) fn mark_dirty(&mut self) {
+        self.dirty = true;
+    }
 }
 
 impl Index<SubflowIdx> for Subflows {
