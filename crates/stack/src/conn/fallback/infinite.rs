@@ -7,11 +7,12 @@
 use crate::api::ConnOptions;
 use crate::conn::dss::Numbers;
 use crate::conn::fallback::Fallback;
+use crate::conn::fallback::decide::{Event, Failed, MOST_FAILS, Place, UNANSWERED_FAILS};
 use crate::conn::level::Level;
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::table::Subflows;
-use manypath_tcp::time::Instant;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -22,19 +23,13 @@ use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::recv::queue::Placed;
-use crate::conn::send::queue::FinState;
 use crate::conn::subflow::Subflow;
-use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::SegmentCx;
 use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::SubflowId;
 
-/// MP_FAILs sent before the subflow is given up.
-const MOST_FAILS: u8 = 5;
-/// MP_FAILs sent without any response before the connection continues as TCP.
-const UNANSWERED_FAILS: u8 = 3;
 /// How often a join's third ACK is repeated before nothing waits for its answer.
 const PROOFS_IN_VAIN: u8 = 2;
 
@@ -62,6 +57,37 @@ pub(crate) struct ChecksumFailure {
 }
 
 impl ChecksumFailure {
+    /// MP_FAIL is to be sent at once.
+    pub(in crate::conn) fn new(subflow: SubflowId, failed: Failed, now: Instant) -> Self {
+        Self {
+            subflow,
+            at: failed.at,
+            ssn: failed.ssn,
+            held: u64::from(failed.len),
+            bare: false,
+            mapped_at: None,
+            since: now,
+            again_at: now,
+            sent: 0,
+            peer_alive: false,
+            answered: false,
+        }
+    }
+
+    pub(in crate::conn) fn at(&self) -> Offset {
+        self.at
+    }
+
+    /// MP_FAIL is sent now. Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
+    pub(in crate::conn) fn sent_again(self, now: Instant, rto: Duration) -> Self {
+        let pause = rto.times(1 << self.sent.saturating_sub(UNANSWERED_FAILS - 1));
+        Self {
+            again_at: now + pause,
+            sent: (self.sent + 1).min(MOST_FAILS),
+            ..self
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         self.again_at
     }
@@ -98,7 +124,7 @@ impl ChecksumFailure {
 
 impl Numbers {
     /// MP_FAIL always has 64 bits. // rfc8684:B6
-    fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
+    pub(in crate::conn) fn mp_fail_option(&self, at: Offset) -> Option<MptcpOption> {
         let dsn = self.rx?.dsn(at);
         Some(MptcpOption::Fail(Fail { dsn }))
     }
@@ -127,7 +153,12 @@ impl Fallback {
 
     /// The peer received our MP_FAIL. It once had other subflows, so it may continue on this one or restart on it; its infinite mapping
     /// shows which.
-    fn on_mp_fail_answered(&mut self, subflows: &Subflows, i: SubflowIdx, cx: &Cx<'_>) {
+    pub(in crate::conn) fn on_mp_fail_answered(
+        &mut self,
+        subflows: &Subflows,
+        i: SubflowIdx,
+        cx: &Cx<'_>,
+    ) {
         let again_at = cx.now + subflows[i].tcp.rto().times(2);
         if let Some(checksum_failure) = &mut self.checksum_failure {
             (checksum_failure.answered, checksum_failure.again_at) = (true, again_at);
@@ -311,104 +342,40 @@ impl Conn {
     /// A DSS checksum did not match: a middlebox rewrites payload on this path. // rfc8684:B6,B8,B9,B11
     pub(crate) fn on_checksum_failure(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_failed += 1;
-        let contiguous = m.at == self.recv.next() && !self.recv.has_holes() && !m.lost;
-        if !(self.subflows.is_left(i) && !self.subflows.awaits_proof() && contiguous) {
-            self.recv.discard(self.subflows[i].id());
-            self.reset_with_mp_fail(i, m.at, cx);
-            return;
-        }
-        // The subflow acknowledged these bytes: TCP will not retransmit them.
-        self.subflows[i].maps.rx.clear();
-        // Rewritten payload may be longer. If this is the stream, the FIN of the subflow marks its end; else the peer repeats its
-        // DATA_FIN. // rfc8684:B13
-        self.recv.forget_end();
-        self.fallback.checksum_failure = Some(ChecksumFailure {
-            subflow: self.subflows[i].id(),
-            at: m.at,
-            ssn: m.ssn,
-            held: u64::from(m.len),
-            bare: false,
-            mapped_at: None,
-            since: cx.now,
-            again_at: cx.now,
-            sent: 0,
-            peer_alive: false,
-            answered: false,
-        });
-        self.mp_fail_due(cx);
-    }
-
-    /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
-    pub(in crate::conn) fn reset_with_mp_fail(
-        &mut self,
-        i: SubflowIdx,
-        at: Offset,
-        cx: &mut Cx<'_>,
-    ) {
-        cx.count.fail_sent += 1;
-        let option = self.numbers.mp_fail_option(at);
-        self.subflows.reset_subflow(
-            &mut self.send,
-            self.level,
-            i,
-            SubflowEnd::Checksum,
-            option,
-            cx,
-        );
+        let event = Event::ChecksumFailed {
+            failed: Failed {
+                at: m.at,
+                ssn: m.ssn,
+                len: m.len,
+            },
+            contiguous: m.at == self.recv.next() && !self.recv.has_holes() && !m.lost,
+        };
+        self.fall_back(i, event, cx);
     }
 
     /// Repeats MP_FAIL until it is answered; the acknowledgement that carries it may be lost. // rfc8684:B9
     pub(crate) fn mp_fail_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(checksum_failure) = self
-            .fallback
-            .checksum_failure
-            .filter(|f| f.again_at <= cx.now)
-        else {
+        let due = |f: &ChecksumFailure| f.again_at <= cx.now;
+        let Some(failure) = self.fallback.checksum_failure.filter(due) else {
             return;
         };
-        let Some(i) = self.subflows.find(checksum_failure.subflow) else {
-            return;
-        };
-        let rto = self.subflows[i].tcp.rto();
-        // The peer receives no options, or sends none any more, or is not received at all: continue as TCP.
-        let bare = self.subflows[i].evidence.option_loss.is_ongoing() && !self.subflows.joined;
-        let bare = bare || checksum_failure.answered;
-        let unheard = checksum_failure.sent >= UNANSWERED_FAILS && !checksum_failure.peer_alive;
-        if checksum_failure.sent > 0 && bare || unheard {
-            self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
-            return;
+        if let Some(i) = self.subflows.find(failure.subflow) {
+            let event = Event::FailDue {
+                sent: failure.sent,
+                alive: failure.peer_alive,
+                lost: self.subflows[i].evidence.option_loss.is_ongoing(),
+            };
+            self.fall_back(i, event, cx);
         }
-        if checksum_failure.sent >= MOST_FAILS {
-            self.give_up_held(i, &checksum_failure, cx);
-            return;
-        }
-        // Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
-        let pause = rto.times(1 << checksum_failure.sent.saturating_sub(UNANSWERED_FAILS - 1));
-        self.fallback.checksum_failure = Some(ChecksumFailure {
-            again_at: cx.now + pause,
-            sent: (checksum_failure.sent + 1).min(MOST_FAILS),
-            ..checksum_failure
-        });
-        self.subflows
-            .send_mp_fail(&self.numbers, i, checksum_failure.at, cx);
     }
 
     /// Another subflow came up, or recovered, while an MP_FAIL is unanswered. The peer began to use it before it received the MP_FAIL, and
-    /// will not answer now (nor do we, see `on_mp_fail`): the failed data is resent there. // rfc8684:B8
+    /// will not answer now (nor do we, see [`decide`](super::decide::decide)): the failed data is resent there. // rfc8684:B8
     pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
-        let Some(checksum_failure) = self.fallback.checksum_failure else {
-            return;
-        };
-        if let Some(i) = self.subflows.find(checksum_failure.subflow) {
-            self.give_up_held(i, &checksum_failure, cx);
+        let failed = self.fallback.checksum_failure;
+        if let Some(i) = failed.and_then(|f| self.subflows.find(f.subflow)) {
+            self.fall_back(i, Event::OtherWorks, cx);
         }
-    }
-
-    /// Drops the held bytes. // rfc8684:B8,B11
-    fn give_up_held(&mut self, i: SubflowIdx, checksum_failure: &ChecksumFailure, cx: &mut Cx<'_>) {
-        self.fallback.checksum_failure = None;
-        self.recv.discard(checksum_failure.subflow);
-        self.reset_with_mp_fail(i, checksum_failure.at, cx);
     }
 
     /// Holds bytes of the subflow whose checksum failed, in subflow order.
@@ -434,74 +401,25 @@ impl Conn {
             };
             self.fallback.checksum_failure = Some(ChecksumFailure { again_at, ..more });
         } else {
-            self.give_up_held(i, &checksum_failure, cx);
+            self.fall_back(i, Event::OtherWorks, cx);
         }
     }
 
     /// The peer could not verify our data, or answers our MP_FAIL. // rfc8684:B7,B10,B13
     pub(crate) fn on_mp_fail(&mut self, i: SubflowIdx, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
-        if self.subflows[i].was_queried() {
-            self.fall_back_as_queried(i, cx);
-            return;
-        }
-        if self.subflows[i].unmapped.held.is_some() {
+        if self.subflows[i].unmapped.held.is_some() && !self.subflows[i].was_queried() {
             // The answer, or an MP_FAIL about our data.
             self.settle_unmapped(i, cx);
             return;
         }
-        if self.fallback.checksum_failure.is_some() && self.subflows.awaits_proof() {
-            // A peer that accepts the join continues there, and so do we.
-            return;
-        }
-        if self.fallback.checksum_failure.is_some() && self.subflows.joined {
-            self.fallback.on_mp_fail_answered(&self.subflows, i, cx);
-            return;
-        }
-        if self.fallback.checksum_failure.is_some() {
-            // The answer: from here on bytes count in subflow order.
-            self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
-            return;
-        }
-        let Some(from) = self
-            .numbers
-            .tx
-            .and_then(|numbers| numbers.offset(Dsn::new(fail.dsn.get()), self.send.una()))
-        else {
-            cx.count.option_unexpected += 1;
-            return;
+        let numbers = self.numbers.tx;
+        let from = numbers.and_then(|n| n.offset(Dsn::new(fail.dsn.get()), self.send.una()));
+        let event = Event::Fail {
+            known: from.is_some_and(|from| from <= self.send.next()),
+            next: self.recv.next(),
         };
-        // The data it rejects may have been acknowledged by the time this arrives.
-        let known = from <= self.send.next();
-        // With a join's third ACK unanswered the peer may have another subflow by now, and sends a RST here if it has.
-        if !self.subflows.is_left(i) || self.subflows.awaits_proof() || !known {
-            cx.count.option_unexpected += 1;
-            return;
-        }
-        let at = self.recv.next();
-        let straight = self.subflows.is_straight(&self.send, i);
-        if self.subflows.has_gaps(&self.recv, i) || !(straight || self.subflows.joined) {
-            // Not in stream order. // rfc8684:B11
-            self.reset_with_mp_fail(i, at, cx);
-            return;
-        }
-        let dropped = self.subflows[i].drops();
-        if straight && !(dropped && self.subflows.joined) {
-            self.fall_back_to_infinite(i, FallbackCause::PeerFailed, cx);
-        } else {
-            self.resend_from_data_ack(i, FallbackCause::PeerFailed, cx);
-        }
-        self.subflows.send_mp_fail(&self.numbers, i, at, cx); // rfc8684:B10
-        if self.subflows.joined {
-            self.fallback.send_infinite_mapping(
-                &self.opts,
-                &self.numbers,
-                &self.send,
-                &mut self.subflows,
-                i,
-            );
-            self.subflows.query_if_needed(i, cx);
-        }
+        self.fall_back(i, event, cx);
     }
 
     /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
@@ -563,99 +481,38 @@ impl Conn {
         self.fallback.fallback_confirmed(&mut self.subflows);
     }
 
-    /// The only subflow continues as TCP, after one infinite mapping on the next new data. // rfc8684:B4,B10
-    pub(crate) fn fall_back_to_infinite(
-        &mut self,
-        i: SubflowIdx,
-        cause: FallbackCause,
-        cx: &mut Cx<'_>,
-    ) {
-        let start = self.subflows.straight(&self.send, i);
-        if start.is_none() || self.subflows[i].drops() || self.subflows.has_gaps(&self.recv, i) {
-            // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::OptionsLost,
-                interference(),
-                cx,
-            );
-            return;
-        }
-        if self.level.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.fallback.resend.infinite_from = start;
-            self.count_fallback(cause, cx);
-            self.become_plain(i, cx);
-            if self.subflows.joined {
-                // An unaware peer resends, as new bytes of this subflow, what others delivered.
-                self.subflows.query_if_needed(i, cx);
-            }
-        }
-    }
-
     /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: SubflowIdx, mapping: &Mapping, cx: &mut Cx<'_>) {
         if self.life.fast_close.is_some() {
             self.reset_for_fast_close(i, cx);
             return;
         }
-        if self.subflows.joined
-            && self.fallback.checksum_failure.is_some()
-            && cx.segment.ssn.is_none()
-        {
-            // If SSNs were shifted, only a segment with data shows where it begins.
-            self.fallback.on_mp_fail_answered(&self.subflows, i, cx);
-            return;
-        }
-        if let Some(checksum_failure) = self.fallback.checksum_failure.filter(|f| {
-            self.subflows
-                .is_unplaced(&self.numbers, &self.recv, i, f, mapping, cx.segment)
-        }) {
-            self.give_up_held(i, &checksum_failure, cx);
-            return;
-        }
-        if self.fallback.on_peer_resend(
-            &self.numbers,
-            &self.recv,
-            &self.subflows,
-            i,
-            mapping,
-            cx.segment,
-        ) {
-            self.follow_resend(i, cx);
-            return;
-        }
-        if !self.subflows.is_left(i) {
-            cx.count.option_unexpected += 1;
-            return;
-        }
-        if self.subflows[i].drops()
-            || self.subflows.has_gaps(&self.recv, i)
-            || !self.subflows.is_straight(&self.send, i)
-        {
-            // Some of what it covers was dropped, or belongs elsewhere.
-            let at = self.recv.next();
-            self.reset_with_mp_fail(i, at, cx);
-            return;
-        }
-        let cause = if self.fallback.checksum_failure.is_some() {
-            FallbackCause::Checksum
-        } else {
-            FallbackCause::PeerInfinite
+        let event = Event::Infinite {
+            place: self.place_of_infinite(i, mapping, cx.segment),
+            next: self.recv.next(),
         };
-        if self.subflows[i].was_queried() {
-            self.place_held(i, cx);
+        self.fall_back(i, event, cx);
+    }
+
+    fn place_of_infinite(&self, i: SubflowIdx, mapping: &Mapping, segment: SegmentCx) -> Place {
+        let failure = self.fallback.checksum_failure;
+        if self.subflows.joined && failure.is_some() && segment.ssn.is_none() {
+            return Place::WithoutData;
         }
-        let start = self.subflows.straight(&self.send, i);
-        if self
-            .level
-            .descend(self.subflows.level_of_answer(&self.send), cause)
-        {
-            self.fallback.resend.infinite_from = start;
-            self.count_fallback(cause, cx);
-            self.become_plain(i, cx);
-            self.fallback.fallback_confirmed(&mut self.subflows);
+        let (numbers, recv) = (&self.numbers, &self.recv);
+        let unknown = |f: &ChecksumFailure| {
+            self.subflows
+                .is_unplaced(numbers, recv, i, f, mapping, segment)
+        };
+        if failure.as_ref().is_some_and(unknown) {
+            return Place::Unknown;
+        }
+        let resend =
+            self.fallback
+                .resend_of_peer(numbers, recv, &self.subflows, i, mapping, segment);
+        match resend {
+            Some((from, known)) => Place::Resends { from, known },
+            None => Place::Continues,
         }
     }
 
@@ -681,43 +538,6 @@ impl Conn {
         }
     }
 
-    /// Switches the only subflow to raw bytes in both directions, and gives up joins under way.
-    pub(crate) fn become_plain(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.subflows
-            .leave_others(&mut self.send, self.level, i, cx);
-        let end = self.recv.forget_end();
-        self.count_waiting(i, cx);
-        // A rewritten stream ends elsewhere than the peer's DATA_FIN marks, and its FIN shows where. // rfc8684:B13
-        if let Some(end) = end.filter(|end| *end == self.recv.next()) {
-            self.recv.note_end(end);
-        }
-        self.fallback.withholds_until_answered(&self.subflows, i);
-        let sf = &mut self.subflows[i];
-        sf.handshake.state = HandshakeState::Plain;
-        sf.evidence.acked_by = AckedBy::Peer;
-        sf.maps.rx.clear();
-        sf.signals.queue.clear();
-        let peer_finished = sf.closing.peer_finished;
-        // From here on only the subflow's own right edge limits the peer, and its bytes are stored or lost.
-        sf.tcp.confine_recv_window(self.recv.allowance());
-        self.send.open_window();
-        self.send.forget_all_reinjections();
-        // No acknowledgement but the subflow's exists any more. // rfc8684:B13
-        if self.fallback.resend.from.is_none() {
-            let upto = self.subflows[i].maps.tx.lowest();
-            self.send
-                .subflow_acked(upto.unwrap_or_else(|| self.send.next()));
-        }
-        // From here on a FIN of the subflow ends the stream: a DATA_FIN that was sent already is repeated as one, and a FIN received before
-        // fallback counts now.
-        if matches!(self.send.fin.state, FinState::Sent | FinState::Acked) {
-            self.send.fin.state = FinState::Queued;
-        }
-        if peer_finished {
-            self.ends_with_subflow(i);
-        }
-    }
-
     /// After fallback the FIN of the subflow ends the stream, behind bytes that await the peer's infinite mapping.
     pub(crate) fn ends_with_subflow(&mut self, i: SubflowIdx) {
         if !self.subflows[i].awaits_its_place() {
@@ -728,7 +548,7 @@ impl Conn {
 
     /// Counts bytes that waited for the rest of their mapping or for the answer to MP_FAIL; queried bytes count when the peer's infinite
     /// mapping places them.
-    fn count_waiting(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn count_waiting(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let owner = self.subflows[i].id();
         if self.subflows[i].was_queried() {
             return;

@@ -2,10 +2,12 @@
 //!
 //! Owns the level of a connection and the cause of its fallback. Must never go up. // rfc8684:B16
 
+pub(in crate::conn) mod apply;
+pub(in crate::conn) mod decide;
+pub(in crate::conn) mod facts;
 pub(in crate::conn) mod final_byte;
 pub(in crate::conn) mod infinite;
 pub(in crate::conn) mod option_loss;
-pub(in crate::conn) mod query;
 pub(in crate::conn) mod resend;
 pub(in crate::conn) mod unmapped;
 pub(in crate::conn) mod withhold;
@@ -57,76 +59,4 @@ pub(crate) struct Announce {
     pub(in crate::conn) infinite_sent: bool,
     /// The infinite mapping is sent without data, too, until data has carried it.
     pub(in crate::conn) without_data: bool,
-}
-
-/// Evidence about the other subflows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Others {
-    /// No other subflow carries data.
-    None,
-    /// Options were not seen to pass with data on any, or stopped as they did here; or a join's third ACK is unanswered, and the peer may
-    /// have accepted it.
-    Unproven,
-    /// Options pass with data on one.
-    Proven,
-}
-
-/// Evidence about a subflow on which options do not pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) others: Others,
-    /// The others had time to show whether options pass on them.
-    pub(crate) waited: bool,
-    /// Its data in flight continues what was acknowledged at data level, in order and once.
-    pub(crate) straight: bool,
-}
-
-/// What the connection does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FallbackAction {
-    /// Another subflow carries the data. // rfc8684:B3
-    Reset,
-    /// Another one may prove soon that it does.
-    Wait,
-    /// The subflow continues as TCP. // rfc8684:B4
-    GoOn,
-    /// It continues as TCP and resends everything without a Data ACK. // rfc8684:B9
-    Again,
-}
-
-/// The rule for a subflow on which options do not pass, from its first data on or later. Pure.
-pub(crate) fn decide(standing: Standing) -> FallbackAction {
-    match (standing.others, standing.waited, standing.straight) {
-        (Others::Proven, _, _) => FallbackAction::Reset,
-        (Others::Unproven, false, _) => FallbackAction::Wait,
-        (Others::Unproven | Others::None, _, true) => FallbackAction::GoOn,
-        (Others::Unproven | Others::None, _, false) => FallbackAction::Again,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fallback_keeps_one_subflow_and_resumes_from_the_last_data_ack() {
-        // rfc8684:B3,B4,B9
-        let ways = [
-            (Others::Proven, true, true, FallbackAction::Reset),
-            (Others::Proven, false, false, FallbackAction::Reset),
-            (Others::Unproven, false, true, FallbackAction::Wait),
-            (Others::Unproven, true, true, FallbackAction::GoOn),
-            (Others::Unproven, true, false, FallbackAction::Again),
-            (Others::None, false, true, FallbackAction::GoOn),
-            (Others::None, false, false, FallbackAction::Again),
-        ];
-        for (others, waited, straight, way) in ways {
-            let standing = Standing {
-                others,
-                waited,
-                straight,
-            };
-            assert_eq!(decide(standing), way, "{standing:?}");
-        }
-    }
 }

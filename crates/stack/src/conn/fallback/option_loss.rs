@@ -2,16 +2,15 @@
 //!
 //! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
 
-use crate::conn::fallback::Fallback;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 
-use crate::api::{FallbackCause, SubflowEnd};
-use crate::conn::dss::reset_reason::interference;
-use crate::conn::fallback::{FallbackAction, Others, Standing, decide};
+use crate::api::FallbackCause;
+use crate::conn::fallback::Fallback;
+use crate::conn::fallback::decide::{Event, Held, Others, Time};
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
@@ -22,7 +21,7 @@ const MOST_PATIENCE: Duration = Duration::from_millis(800);
 
 impl Subflows {
     /// Tests whether options pass on the other subflows, by reinjecting data without Data ACK.
-    fn try_others(&mut self, send: &mut SendQueue, i: SubflowIdx) {
+    pub(in crate::conn) fn try_others(&mut self, send: &mut SendQueue, i: SubflowIdx) {
         let (una, sf) = (send.una(), &mut self[i]);
         if !core::mem::replace(&mut sf.evidence.option_loss.others_tried, true) {
             let avoid = Some(sf.id());
@@ -31,13 +30,13 @@ impl Subflows {
         }
     }
 
-    fn evidence_of_loss(&mut self, send: &SendQueue, i: SubflowIdx, cx: &Cx<'_>) -> Standing {
+    /// Whether the other subflows had time to show that options pass there since they stopped here.
+    fn time_since_loss(&mut self, i: SubflowIdx, now: Instant) -> Time {
         let patience = self.patience(i);
-        let since = *self[i].evidence.option_loss.since.get_or_insert(cx.now);
-        Standing {
-            others: self.others(i),
-            waited: cx.now.since(since) >= patience,
-            straight: self.is_straight(send, i),
+        let since = *self[i].evidence.option_loss.since.get_or_insert(now);
+        match now.since(since) >= patience {
+            true => Time::Enough,
+            false => Time::Short,
         }
     }
 
@@ -134,29 +133,12 @@ impl Conn {
 
     /// Options do not pass on a subflow, or no longer.
     pub(crate) fn options_stopped(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.subflows[i].was_queried() {
-            // The peer's answer decides about both directions.
-            return;
-        }
-        if self.subflows[i].unmapped.held.is_some()
-            && !self.subflows.goes_on_with_stream(&self.recv, i)
-        {
+        if self.held_bytes(i) == Held::Elsewhere {
             // Held bytes need not be the stream, so the peer is queried.
             self.settle_unmapped(i, cx);
-            return;
-        }
-        match decide(self.subflows.evidence_of_loss(&self.send, i, cx)) {
-            FallbackAction::Reset => self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::OptionsLost,
-                interference(),
-                cx,
-            ),
-            FallbackAction::Wait => self.subflows.try_others(&mut self.send, i),
-            FallbackAction::GoOn => self.fall_back_to_infinite(i, cause, cx),
-            FallbackAction::Again => self.resend_from_data_ack(i, cause, cx),
+        } else if self.held_bytes(i) != Held::Queried {
+            let time = self.subflows.time_since_loss(i, cx.now);
+            self.fall_back(i, Event::OptionsStopped { cause, time }, cx);
         }
     }
 

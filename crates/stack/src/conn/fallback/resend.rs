@@ -12,9 +12,7 @@ use core::ops::Range;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
-use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::dss::offset::Offset;
-use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::held_unmapped::HeldUnmapped;
 use crate::conn::types::SegmentCx;
 use crate::conn::types::SubflowIdx;
@@ -30,7 +28,7 @@ fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
 
 impl Subflows {
     /// Holds bytes from here on until the peer's mapping places them.
-    fn query_from_here(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn query_from_here(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let until = cx.now + self.patience(i).times(2);
         let sf = &mut self[i];
         sf.unmapped.on_mapping();
@@ -119,7 +117,12 @@ impl Fallback {
 }
 
 impl Fallback {
-    fn rewinds_to_data_ack(&mut self, send: &mut SendQueue, subflows: &Subflows, i: SubflowIdx) {
+    pub(in crate::conn) fn rewinds_to_data_ack(
+        &mut self,
+        send: &mut SendQueue,
+        subflows: &Subflows,
+        i: SubflowIdx,
+    ) {
         let from = subflows[i].tcp.snd_nxt_ssn();
         self.resend.from = Some(from);
         self.resend.infinite_from = Some((from, send.una()));
@@ -147,36 +150,28 @@ impl Subflows {
 }
 
 impl Fallback {
-    /// Applies an infinite mapping: from its SSN on, the subflow is the stream from its position on. Some of that may be here, and what
-    /// precedes the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began
-    /// to resend everything. True if so. // rfc8684:B9,D18
-    pub(crate) fn on_peer_resend(
-        &mut self,
+    /// From the SSN of an infinite mapping on, the subflow is the stream from its position on. Some of that may be here, and what precedes
+    /// the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began to
+    /// resend everything. Then from this SSN on, and so many bytes of it are here. // rfc8684:B9,D18
+    pub(crate) fn resend_of_peer(
+        &self,
         numbers: &Numbers,
         recv: &ReceiveQueue,
         subflows: &Subflows,
         i: SubflowIdx,
         mapping: &Mapping,
         segment: SegmentCx,
-    ) -> bool {
+    ) -> Option<(Ssn, u64)> {
         let (next, sf) = (recv.next(), &subflows[i]);
         let at = recv.position_of(numbers, mapping);
-        let Some(at) = at.filter(|at| *at <= next && self.resend.by_peer.is_none()) else {
-            return false;
-        };
+        let at = at.filter(|at| *at <= next && self.resend.by_peer.is_none())?;
         // A rewriting middlebox shifts SSNs against those in mappings: then the resend begins with this segment. The failed mapping lies before its SSN and starts no earlier than its position: the peer does not continue
         // there.
         if let Some(checksum_failure) = self.checksum_failure.filter(|f| f.subflow() == sf.id()) {
             let here = segment.ssn;
-            let Some(here) = here.filter(|_| sf.evidence.mapping_edge.ends_before(mapping.ssn))
-            else {
-                return false;
-            };
-            if !checksum_failure.begins_here(mapping.ssn, here) {
-                return false;
-            }
-            self.resend.by_peer = Some((here, next - at));
-            return true;
+            let here = here.filter(|_| sf.evidence.mapping_edge.ends_before(mapping.ssn))?;
+            let begins = checksum_failure.begins_here(mapping.ssn, here);
+            return begins.then(|| (here, next - at));
         }
         let held = sf.unmapped.held.as_ref().map(HeldUnmapped::ssn);
         let came = held.or(segment.delivered);
@@ -185,67 +180,16 @@ impl Fallback {
         // Or it continues, and another subflow delivered some of these bytes first.
         let here = at + u64::from(came.since(mapping.ssn));
         if later {
-            self.resend.by_peer = Some((mapping.ssn, next - at));
+            Some((mapping.ssn, next - at))
         } else if subflows.joined && sf.unmapped.held.is_some() && here < next {
-            self.resend.by_peer = Some((came, next - here));
+            Some((came, next - here))
+        } else {
+            None
         }
-        self.resend.by_peer.is_some()
     }
 }
 
 impl Conn {
-    /// The subflow is the only one left, and its data in flight is not the stream: everything without Data ACK is resent on it, with an
-    /// infinite mapping, and the data in flight is void. // rfc8684:B4,B9
-    pub(crate) fn resend_from_data_ack(
-        &mut self,
-        i: SubflowIdx,
-        cause: FallbackCause,
-        cx: &mut Cx<'_>,
-    ) {
-        if self.subflows.has_gaps(&self.recv, i) {
-            // Nor is received data.
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::OptionsLost,
-                interference(),
-                cx,
-            );
-            return;
-        }
-        if self.subflows[i].drops() {
-            // Some received bytes were dropped: the peer has to resend as well.
-            self.subflows.query_from_here(i, cx);
-        }
-        if self.level.descend(ProtocolLevel::InfiniteMapping, cause) {
-            self.fallback
-                .rewinds_to_data_ack(&mut self.send, &self.subflows, i);
-            self.count_fallback(cause, cx);
-            self.become_plain(i, cx);
-            if self.subflows.joined {
-                // An unaware peer continues with what it takes for the next part, or resends what others delivered.
-                self.subflows.query_if_needed(i, cx);
-            }
-        }
-    }
-
-    /// The peer restarted on this subflow: the bytes held of it were not the stream, and no other subflow is left.
-    pub(in crate::conn) fn follow_resend(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let cause = if self.fallback.checksum_failure.take().is_some() {
-            FallbackCause::Checksum
-        } else {
-            FallbackCause::PeerInfinite
-        };
-        (
-            self.subflows[i].unmapped.bytes,
-            self.subflows[i].unmapped.discarded_mapping,
-        ) = (0, false);
-        self.fallback.withhold_no_more(&mut self.subflows);
-        self.place_held(i, cx);
-        self.continue_or_resend(i, self.subflows.level_of_answer(&self.send), cause, cx);
-    }
-
     /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
     pub(in crate::conn) fn place_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.subflows[i].maps.rx.clear();
@@ -255,42 +199,5 @@ impl Conn {
             let ssn = held.ssn();
             self.take_plain(i, ssn, &held.into_bytes(), cx);
         }
-    }
-
-    fn continue_or_resend(
-        &mut self,
-        i: SubflowIdx,
-        level: ProtocolLevel,
-        cause: FallbackCause,
-        cx: &mut Cx<'_>,
-    ) {
-        let straight = self.subflows.straight(&self.send, i);
-        if self.level.descend(level, cause) {
-            match straight {
-                Some(_) => self.fallback.resend.infinite_from = straight,
-                None => self
-                    .fallback
-                    .rewinds_to_data_ack(&mut self.send, &self.subflows, i),
-            }
-            self.count_fallback(cause, cx);
-            self.become_plain(i, cx);
-        }
-    }
-
-    /// MP_FAIL from a peer that was queried about its bytes: the answer, or its own query. Either way it takes what we send without
-    /// mappings from now on, and has to learn where that begins. Its infinite mapping will show where its own stream continues, and until
-    /// then its bytes are held. No further MP_FAIL answers it, or the exchange would never end.
-    // rfc8684:B10
-    pub(in crate::conn) fn fall_back_as_queried(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let level = ProtocolLevel::InfiniteMapping;
-        self.continue_or_resend(i, level, FallbackCause::PeerFailed, cx);
-        self.fallback.resend.query_sent = true;
-        self.fallback.send_infinite_mapping(
-            &self.opts,
-            &self.numbers,
-            &self.send,
-            &mut self.subflows,
-            i,
-        );
     }
 }

@@ -20,10 +20,10 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
-use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::api::SubflowEnd;
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
-use crate::conn::fallback::Others;
+use crate::conn::fallback::decide::{Content, Event, First, Others, Time};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::held_unmapped::{HeldUnmapped, STARTS};
 use crate::conn::types::SubflowIdx;
@@ -54,8 +54,8 @@ const MAPPINGS_A_GAP: u64 = 8;
 /// We fell back, and the peer may not know: it gets Data ACKs for what arrived, and MP_FAIL where mappings stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnconfirmedFallback {
-    at: Offset,
-    again_at: Instant,
+    pub(in crate::conn) at: Offset,
+    pub(in crate::conn) again_at: Instant,
 }
 
 /// The latest Data ACKs: a peer that misses some restarts at one of them.
@@ -322,7 +322,7 @@ impl Conn {
     }
 
     /// Passes the held bytes to the mappings known by now.
-    fn take_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn take_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let Some(held) = self.subflows[i].unmapped.held.take() {
             self.fallback.withhold_no_more(&mut self.subflows);
             let ssn = held.ssn;
@@ -362,52 +362,43 @@ impl Conn {
     /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is reset.
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let (at, mapped) = (self.recv.next(), self.subflows[i].evidence.data_came_mapped);
-        let Some(held) = &self.subflows[i].unmapped.held else {
-            return;
-        };
+        if let Some(event) = self.held_is_due(i, cx.now) {
+            self.fall_back(i, event, cx);
+        }
+    }
+
+    fn held_is_due(&self, i: SubflowIdx, now: Instant) -> Option<Event> {
+        let (sf, next) = (&self.subflows[i], self.recv.next());
+        let held = sf.unmapped.held.as_ref()?;
+        let mapped = sf.evidence.data_came_mapped;
+        let others = self.subflows.others(i);
+        let back = self.fallback.recent_acks.iter().map(|ack| next.since(ack));
         // Queried bytes are placed by the peer's answer alone.
-        let only = self.subflows.goes_on_with_stream(&self.recv, i) && !held.queried;
-        let lost = held.bytes.len();
-        if self.subflows.is_contradicted(&self.recv, i, held.ssn) {
-            self.subflows[i].unmapped.bytes = 1;
-            self.take_held(i, cx);
-            return;
-        }
-        if !only {
-            self.settle_with_others(i, lost, cx);
-            return;
-        }
-        let again = {
-            let back = self.fallback.recent_acks.iter().map(|ack| at.since(ack));
-            mapped && are_repeated(&held.bytes, &held.starts, back)
-        };
-        if again {
-            self.subflows[i].unmapped.held = None;
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::OptionsLost,
-                interference(),
-                cx,
-            );
-            return;
-        }
-        let cause = if mapped {
-            FallbackCause::OptionsLost
+        let only = !held.queried && self.subflows.goes_on_with_stream(&self.recv, i);
+        let content = if self.subflows.is_contradicted(&self.recv, i, held.ssn) {
+            Content::Contradicted
+        } else if only && mapped && are_repeated(&held.bytes, &held.starts, back) {
+            Content::Repeated
         } else {
-            FallbackCause::FirstDataWithout
+            Content::Unknown
         };
-        // The last segment had options: the peer does not know that this data came without.
-        let speaks = !self.subflows[i].evidence.option_loss.is_ongoing();
-        if !(mapped || speaks) {
-            self.fallback.withhold_no_more(&mut self.subflows);
-        }
-        self.fall_back_to_infinite(i, cause, cx);
-        let again_at = cx.now + self.subflows[i].tcp.rto();
-        self.fallback.unconfirmed = Some(UnconfirmedFallback { at, again_at });
-        self.subflows.send_mp_fail(&self.numbers, i, at, cx);
+        let time = if !held.is_full && self.subflows.proof_is_old(i, others, now) {
+            Time::Stale
+        } else if now.since(held.since) >= self.subflows.patience(i) {
+            Time::Enough
+        } else {
+            Time::Short
+        };
+        let first = match (mapped, sf.evidence.option_loss.awaits_option) {
+            (true, _) => First::Mapped,
+            (false, true) => First::UnmappedAnswer,
+            (false, false) => First::Unmapped,
+        };
+        Some(Event::HeldDue {
+            content,
+            first,
+            time,
+        })
     }
 
     /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
@@ -438,17 +429,6 @@ impl Conn {
         }
     }
 
-    /// Falls back without sending an option: no option would arrive.
-    pub(in crate::conn) fn fall_back_silently(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if self
-            .level
-            .descend(ProtocolLevel::PlainTcp, FallbackCause::OptionsLost)
-        {
-            self.count_fallback(FallbackCause::OptionsLost, cx);
-            self.become_plain(i, cx);
-        }
-    }
-
     /// DSS of a peer that did not notice our fallback: its DATA_FIN, repeated mappings and infinite mapping count.
     pub(crate) fn on_dss_after_fallback(&mut self, i: SubflowIdx, dss: &Dss, cx: &mut Cx<'_>) {
         let (Some(numbers), Some(mapping)) = (self.numbers.rx, dss.mapping) else {
@@ -456,7 +436,7 @@ impl Conn {
         };
         if mapping.is_infinite() {
             self.fallback.fallback_confirmed(&mut self.subflows); // rfc8684:B14
-            let again = self.fallback.on_peer_resend(
+            let resend = self.fallback.resend_of_peer(
                 &self.numbers,
                 &self.recv,
                 &self.subflows,
@@ -464,6 +444,10 @@ impl Conn {
                 &mapping,
                 cx.segment,
             );
+            let again = resend.is_some();
+            if again {
+                self.fallback.resend.by_peer = resend;
+            }
             if self.subflows[i].was_queried()
                 && !again
                 && self

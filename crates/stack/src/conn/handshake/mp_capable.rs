@@ -11,7 +11,7 @@ use manypath_wire::ids::Key;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
 
-use crate::api::{EventKind, FallbackCause, ProtocolLevel};
+use crate::api::{EventKind, FallbackCause};
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
 use crate::conn::handshake::Stage;
@@ -239,15 +239,6 @@ impl Conn {
             }
         }
         self.opened_for_use(i, cx);
-    }
-
-    /// Falls back during the handshake.
-    pub(crate) fn go_plain(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
-        self.subflows[i].handshake.state = HandshakeState::Plain;
-        if self.level.descend(ProtocolLevel::PlainTcp, cause) {
-            self.count_fallback(cause, cx);
-        }
-        self.send.open_window();
     }
 
     /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at

@@ -19,7 +19,7 @@ use crate::api::{EventKind, FallbackCause, SubflowEnd};
 use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
-use crate::conn::fallback::Others;
+use crate::conn::fallback::decide::{Event, Others};
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::recv::queue::Placed;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -285,7 +285,8 @@ impl Conn {
         let bare_before = self.subflows[i].evidence.option_loss.was_seen();
         self.subflows.on_segment_without_options(&mut self.send, i);
         if outcome.fin && bare_before && self.subflows.ends_as_tcp(&self.send, &self.recv, i) {
-            self.fall_back_to_infinite(i, FallbackCause::OptionsLost, cx);
+            let cause = FallbackCause::OptionsLost;
+            self.fall_back(i, Event::OnlyWithout { cause }, cx);
             return;
         }
         if !(blind || bare) {
@@ -303,7 +304,7 @@ impl Conn {
             (true, Others::None) if !self.subflows.is_certainly_alone(i) => {}
             // The peer has seen no option of ours since the handshake either, or it may soon use other subflows as well: the sooner both
             // fall back the better.
-            (true, Others::None) => self.fall_back_to_infinite(i, cause, cx),
+            (true, Others::None) => self.fall_back(i, Event::OnlyWithout { cause }, cx),
             (false, _) if !bare => self.subflows.on_ack_without_data_ack(i, cx),
             // A part of a segment may have arrived without its option, which then follows.
             (false, _) if certain && !empty => {

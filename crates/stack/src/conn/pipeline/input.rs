@@ -6,7 +6,8 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
-use crate::api::{CloseCause, FallbackCause, Role, SubflowEnd};
+use crate::api::{CloseCause, Role, SubflowEnd};
+use crate::conn::fallback::decide::Event;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -161,7 +162,7 @@ impl Conn {
                 .checksum_failure
                 .is_some_and(|checksum_failure| checksum_failure.subflow() == id)
             {
-                self.fall_back_to_infinite(i, FallbackCause::Checksum, cx);
+                self.fall_back(i, Event::FinWhileFailing, cx);
             }
         }
         // In-order data or an ACK that advances allows signals again. // rfc8684:G2

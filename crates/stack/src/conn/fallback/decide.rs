@@ -1,0 +1,377 @@
+//! The decisions of fallback (RFC 8684 section 3.7), as one pure function: what is known of a subflow, and what happened, give what the
+//! connection does. The effects are in `apply`.
+
+use manypath_wire::seq::Ssn;
+
+use crate::api::FallbackCause;
+use crate::conn::dss::offset::Offset;
+
+/// MP_FAILs sent before the subflow is given up.
+pub(in crate::conn) const MOST_FAILS: u8 = 5;
+/// MP_FAILs sent without any response before the connection continues as TCP.
+pub(in crate::conn) const UNANSWERED_FAILS: u8 = 3;
+
+/// What the other subflows show about options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Others {
+    /// No other subflow carries data.
+    None,
+    /// Options were not seen to pass with data on any, or stopped as they did here; or a join's third ACK is unanswered, and the peer may
+    /// have accepted it.
+    Unproven,
+    /// Options pass with data on one.
+    Proven,
+}
+
+/// Our data in flight on the subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It continues what was acknowledged at data level, in order and once.
+    Straight,
+    /// Something else is between.
+    Scattered,
+}
+
+/// The peer's data on the subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// All of it is the next part of the stream.
+    Whole,
+    /// Some of what arrived last was acknowledged and discarded.
+    Dropped,
+    /// It is not the next part of the stream.
+    Gaps,
+}
+
+/// Bytes that wait for a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// There are none.
+    None,
+    /// There never was another subflow: they are the next part of the stream.
+    Stream,
+    /// They may belong elsewhere.
+    Elsewhere,
+    /// The peer was queried by MP_FAIL where they belong.
+    Queried,
+}
+
+/// A DSS checksum failed, and MP_FAIL was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failing {
+    No,
+    /// The peer has not answered.
+    Unanswered,
+    /// It answered by MP_FAIL; its infinite mapping will show where it continues.
+    Answered,
+}
+
+/// What is known of a subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) others: Others,
+    pub(crate) sent: Sent,
+    pub(crate) received: Received,
+    pub(crate) held: Held,
+    pub(crate) failing: Failing,
+    /// It is the only subflow, or the others are potentially failed.
+    pub(crate) left: bool,
+    /// Another subflow came up once.
+    pub(crate) joined: bool,
+    /// A join's third ACK is unanswered: the peer may have accepted it.
+    pub(crate) proving: bool,
+}
+
+/// What is known of held bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The next mapping shows that they are not the next part of the stream.
+    Contradicted,
+    /// They repeat what came before.
+    Repeated,
+    Unknown,
+}
+
+/// Mappings on the subflow before the held bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Data came with a mapping.
+    Mapped,
+    /// None did.
+    Unmapped,
+    /// None did, and the first data that we sent was acknowledged without options.
+    UnmappedAnswer,
+}
+
+/// The time that the other subflows had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// They may still show whether options pass there.
+    Short,
+    /// They had time.
+    Enough,
+    /// They had time, but nothing was received lately on those where options passed: they may have failed unnoticed.
+    Stale,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Options do not pass on the subflow, or no longer.
+    OptionsStopped { cause: FallbackCause, time: Time },
+    /// Data, or a FIN, came without options on the only subflow there ever was.
+    OnlyWithout { cause: FallbackCause },
+    /// No mapping came for held bytes in time, or something shows that none will.
+    HeldDue {
+        content: Content,
+        first: First,
+        time: Time,
+    },
+    /// A DSS checksum did not match. `contiguous`: everything before the mapping is here.
+    ChecksumFailed { failed: Failed, contiguous: bool },
+    /// The MP_FAIL that we sent `sent` times is not answered. `alive`: the peer sent something else since. `lost`: it sends no options.
+    FailDue { sent: u8, alive: bool, lost: bool },
+    /// The peer closed the subflow, and its order will be explained no more.
+    FinWhileFailing,
+    /// Another subflow came up, or recovered, while our MP_FAIL is unanswered.
+    OtherWorks,
+    /// The peer sent MP_FAIL, for data that was sent (`known`) or not.
+    Fail { known: bool, next: Offset },
+    /// The peer sent an infinite mapping.
+    Infinite { place: Place, next: Offset },
+}
+
+/// A mapping whose checksum failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) at: Offset,
+    pub(crate) ssn: Ssn,
+    /// Bytes.
+    pub(crate) len: u16,
+}
+
+/// Where an infinite mapping of the peer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where the peer's data continues.
+    Continues,
+    /// It came without data, and if SSNs were shifted, only a segment with data shows where it begins.
+    WithoutData,
+    /// Nobody can count which of the received bytes it repeats.
+    Unknown,
+    /// It resends: what comes before the SSN is not the stream, and of the rest so many bytes are here.
+    Resends { from: Ssn, known: u64 },
+}
+
+/// How the peer learns of a fallback, besides the infinite mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// Not at all: it knows.
+    None,
+    /// By MP_FAIL, until it is known to have fallen back, too.
+    Unconfirmed,
+    /// By MP_FAIL, which answers its own. // rfc8684:B10
+    Answer,
+}
+
+/// What the connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing, or nothing yet.
+    Keep,
+    /// The option has no meaning now: it is counted and ignored.
+    Ignore,
+    /// Resets the subflow: another one carries its data, or the standard has no way on. // rfc8684:B3
+    Reset,
+    /// Resets the subflow with MP_FAIL. // rfc8684:B6,B11
+    ResetWithFail { at: Offset },
+    /// Reinjects data elsewhere, to see whether options pass there.
+    TryOthers,
+    /// Waits longer for a mapping of held bytes. `probe`: the others are probed meanwhile.
+    HoldOn { probe: bool },
+    /// Passes held bytes to the mappings known by now.
+    TakeHeld,
+    /// Discards held bytes, which will come again elsewhere. `reset`: and the subflow with them. // rfc8684:B3
+    DropHeld { reset: bool },
+    /// Discards held bytes and resets the subflow.
+    ResetHeld,
+    /// Queries the peer by MP_FAIL where the held bytes belong, and resets the others.
+    Query,
+    /// Holds what comes in subflow order and sends MP_FAIL until it is answered. // rfc8684:B9
+    AwaitAnswer(Failed),
+    /// Sends MP_FAIL once more.
+    RepeatFail,
+    /// The peer received our MP_FAIL; its infinite mapping decides.
+    NoteAnswer,
+    /// Discards what is held since the checksum failed, and resets the subflow with MP_FAIL. // rfc8684:B8,B11
+    GiveUpFailed,
+    /// Continues as TCP behind an infinite mapping. // rfc8684:B4,B10
+    Continue {
+        cause: FallbackCause,
+        report: Report,
+    },
+    /// Resends everything without Data ACK behind an infinite mapping. // rfc8684:B9
+    Resend {
+        cause: FallbackCause,
+        report: Report,
+    },
+    /// Answers the peer's MP_FAIL by an infinite mapping alone.
+    AnswerQuery,
+    /// Continues as TCP where the peer does. // rfc8684:B14
+    FollowPeer { cause: FallbackCause },
+    /// Continues as TCP where the peer resends.
+    FollowResend {
+        cause: FallbackCause,
+        from: Ssn,
+        known: u64,
+    },
+}
+
+/// The rule. Pure.
+pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
+    match event {
+        Event::OptionsStopped { cause, time } => on_options_stopped(facts, cause, time),
+        Event::OnlyWithout { cause } => continue_or_reset(facts, cause, Report::None),
+        Event::HeldDue {
+            content,
+            first,
+            time,
+        } => on_held_due(facts, content, first, time),
+        Event::ChecksumFailed { failed, contiguous } => {
+            match facts.left && !facts.proving && contiguous {
+                true => Action::AwaitAnswer(failed),
+                false => Action::ResetWithFail { at: failed.at },
+            }
+        }
+        Event::FailDue { sent, alive, lost } => on_fail_due(facts, sent, alive, lost),
+        Event::FinWhileFailing => continue_or_reset(facts, FallbackCause::Checksum, Report::None),
+        Event::OtherWorks => Action::GiveUpFailed,
+        Event::Fail { known, next } => on_fail(facts, known, next),
+        Event::Infinite { place, next } => on_infinite(facts, place, next),
+    }
+}
+
+/// The subflow's order is the stream's from here on, if it was so far.
+fn continue_or_reset(facts: &Facts, cause: FallbackCause, report: Report) -> Action {
+    match (facts.sent, facts.received) {
+        (Sent::Straight, Received::Whole) => Action::Continue { cause, report },
+        // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
+        _ => Action::Reset,
+    }
+}
+
+/// Everything without Data ACK is resent, which needs received data to be the stream. What of that was dropped the peer has to resend.
+fn resend_or_reset(facts: &Facts, cause: FallbackCause, report: Report) -> Action {
+    match facts.received {
+        Received::Whole | Received::Dropped => Action::Resend { cause, report },
+        Received::Gaps => Action::Reset,
+    }
+}
+
+fn on_options_stopped(facts: &Facts, cause: FallbackCause, time: Time) -> Action {
+    // The peer's answer to a query decides about both directions.
+    if facts.held == Held::Queried {
+        return Action::Keep;
+    }
+    match (facts.others, time, facts.sent) {
+        (Others::Proven, _, _) => Action::Reset,
+        (Others::Unproven, Time::Short, _) => Action::TryOthers,
+        (_, _, Sent::Straight) => continue_or_reset(facts, cause, Report::None),
+        (_, _, Sent::Scattered) => resend_or_reset(facts, cause, Report::None),
+    }
+}
+
+fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Action {
+    match (facts.held, content) {
+        (Held::None, _) => return Action::Keep,
+        (_, Content::Contradicted) => return Action::TakeHeld,
+        (Held::Stream, Content::Repeated) => return Action::ResetHeld,
+        (Held::Stream, Content::Unknown) => {
+            let cause = match first {
+                First::Mapped => FallbackCause::OptionsLost,
+                First::Unmapped | First::UnmappedAnswer => FallbackCause::FirstDataWithout,
+            };
+            return continue_or_reset(facts, cause, Report::Unconfirmed);
+        }
+        (Held::Elsewhere | Held::Queried, _) => {}
+    }
+    // rfc8684:B3
+    if first == First::UnmappedAnswer {
+        return Action::ResetHeld;
+    }
+    match (facts.others, time) {
+        (Others::Proven, Time::Stale) => Action::HoldOn { probe: true },
+        (Others::Proven, Time::Short | Time::Enough) => Action::DropHeld {
+            reset: first == First::Unmapped,
+        },
+        (Others::Unproven, Time::Short) => Action::HoldOn { probe: false },
+        // No option passes any more. To place the bytes by their content is a guess.
+        _ if facts.held == Held::Queried => Action::ResetHeld,
+        // Only the peer knows what of it is missing here. Its infinite mapping shows where it begins.
+        _ => Action::Query,
+    }
+}
+
+fn on_fail_due(facts: &Facts, sent: u8, alive: bool, lost: bool) -> Action {
+    // The peer receives no options, or sends none any more, or is not received at all.
+    let no_answer = sent > 0 && (lost && !facts.joined || facts.failing == Failing::Answered);
+    if no_answer || sent >= UNANSWERED_FAILS && !alive {
+        continue_or_reset(facts, FallbackCause::Checksum, Report::None)
+    } else if sent >= MOST_FAILS {
+        Action::GiveUpFailed
+    } else {
+        Action::RepeatFail
+    }
+}
+
+/// The peer could not verify our data, or answers our MP_FAIL. // rfc8684:B7,B10,B13
+fn on_fail(facts: &Facts, known: bool, next: Offset) -> Action {
+    if facts.held == Held::Queried {
+        return Action::AnswerQuery;
+    }
+    match (facts.failing, facts.proving, facts.joined) {
+        (Failing::No, ..) => {}
+        // A peer that accepts the join continues there, and so do we.
+        (_, true, _) => return Action::Keep,
+        // It may continue here or restart here.
+        (_, false, true) => return Action::NoteAnswer,
+        // From here on bytes count in subflow order.
+        (_, false, false) => {
+            return continue_or_reset(facts, FallbackCause::Checksum, Report::None);
+        }
+    }
+    // With a join's third ACK unanswered the peer may have another subflow by now, and sends a RST here if it has. The data it rejects may
+    // have been acknowledged by the time this arrives.
+    if !facts.left || facts.proving || !known {
+        return Action::Ignore;
+    }
+    let (cause, report) = (FallbackCause::PeerFailed, Report::Answer);
+    match (facts.received, facts.sent) {
+        // Not in stream order. // rfc8684:B11
+        (Received::Gaps, _) => Action::ResetWithFail { at: next },
+        (_, Sent::Scattered) if !facts.joined => Action::ResetWithFail { at: next },
+        (Received::Dropped, Sent::Straight) if !facts.joined => Action::Reset,
+        (Received::Whole, Sent::Straight) => Action::Continue { cause, report },
+        (Received::Dropped, _) | (_, Sent::Scattered) => Action::Resend { cause, report },
+    }
+}
+
+/// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
+fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
+    let cause = match facts.failing {
+        Failing::No => FallbackCause::PeerInfinite,
+        Failing::Unanswered | Failing::Answered => FallbackCause::Checksum,
+    };
+    match place {
+        Place::WithoutData => return Action::NoteAnswer,
+        Place::Unknown => return Action::GiveUpFailed,
+        Place::Resends { from, known } => return Action::FollowResend { cause, from, known },
+        Place::Continues => {}
+    }
+    match (facts.left, facts.received, facts.sent) {
+        (false, ..) => Action::Ignore,
+        (true, Received::Whole, Sent::Straight) => Action::FollowPeer { cause },
+        // Some of what it covers was dropped, or belongs elsewhere.
+        (true, ..) => Action::ResetWithFail { at: next },
+    }
+}
