@@ -1,6 +1,6 @@
 //! Whether MPTCP options pass on a subflow, and what follows when they stop passing (RFC 8684 section 3.7).
 //!
-//! Owns the evidence of a subflow. [`decide`] makes the decision. Must never change recorded evidence by guessing.
+//! Owns the evidence of a subflow. `decide` makes the decision. Must never change recorded evidence by guessing.
 
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::table::Subflows;

@@ -80,7 +80,7 @@ impl Paths {
 
 impl Conn {
     /// Lets the controller process its events. Opening a subflow takes the stack, which polls for
-    /// [orders](Conn::poll_order).
+    /// [orders](Paths::poll_order).
     pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
         let due = self
             .paths

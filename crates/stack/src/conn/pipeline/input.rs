@@ -1,7 +1,7 @@
 //! Processes one incoming segment: TCP, then options and payload. Rejected segments change no data.
 
 use manypath_tcp::cc::GroupView;
-use manypath_tcp::machine::{Context, Reject, Verdict};
+use manypath_tcp::machine::{Context, Outcome, Reject, Verdict};
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
@@ -55,7 +55,6 @@ impl Conn {
     }
 
     fn on_admitted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
-        let id = self.subflows[i].id();
         if self.handshake.overtook_keys(&mut self.subflows, i, seg) {
             cx.count.option_unexpected += 1;
             return false;
@@ -102,12 +101,18 @@ impl Conn {
             }
             return why == Reject::Handshake;
         }
+        self.after_tcp(i, seg, &outcome, cx);
+        false
+    }
+
+    /// What a segment that TCP accepted, or had before, means for the connection.
+    fn after_tcp(&mut self, i: SubflowIdx, seg: &Segment<'_>, outcome: &Outcome, cx: &mut Cx<'_>) {
         let tcp = &self.subflows[i].tcp;
         let ssn = tcp.rcv_nxt_ssn() - tcp.rcv_nxt().since(seg.header.seq);
         cx.segment.ssn = Some(ssn).filter(|_| !seg.payload.is_empty());
         self.subflows.probe_answered(i, seg, cx);
         self.fallback
-            .note_repeated(&mut self.subflows, i, seg, &outcome);
+            .note_repeated(&mut self.subflows, i, seg, outcome);
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
@@ -129,7 +134,7 @@ impl Conn {
         cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
         cx.segment.delivered = outcome.in_order.as_ref().map(|part| part.ssn);
         if outcome.acceptable() && self.subflows[i].closing.reset_with.is_none() {
-            self.take_options(i, seg, &outcome, cx);
+            self.take_options(i, seg, outcome, cx);
         }
         if let Some(part) = &outcome.in_order {
             let whole = part.range.len() == seg.payload.len();
@@ -160,7 +165,7 @@ impl Conn {
             if self
                 .fallback
                 .checksum_failure
-                .is_some_and(|checksum_failure| checksum_failure.subflow() == id)
+                .is_some_and(|failure| failure.subflow() == self.subflows[i].id())
             {
                 self.fall_back(i, Event::FinWhileFailing, cx);
             }
@@ -173,7 +178,6 @@ impl Conn {
         self.take_up(i, cx);
         self.subflows.dirty |=
             outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
-        false
     }
 
     fn on_established(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {

@@ -294,51 +294,92 @@ impl Conn {
             return;
         }
         match &sf.handshake.state {
-            HandshakeState::Plain => match (mapping, sf.signals.queue.front()) {
-                (Some(mapping), _) if self.fallback.wants_infinite(self.level, mapping) => {
+            HandshakeState::Plain => self.options_after_fallback(i, plan, mapping, list),
+            HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
+            // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
+            HandshakeState::CapableKeys | HandshakeState::Done
+                if self
+                    .handshake
+                    .sent_caller_nothing(&self.subflows, self.level)
+                    && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
+            HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
+                add(list, self.recv.dss_with(&self.numbers, None, false));
+            }
+            HandshakeState::CapableKeys | HandshakeState::Done => {
+                self.established_options(i, mapping, list)
+            }
+            HandshakeState::CapableSyn
+            | HandshakeState::CapableSynAck
+            | HandshakeState::JoinSyn { .. }
+            | HandshakeState::JoinSynAck { .. }
+            | HandshakeState::JoinAck { .. } => self.handshake_options(i, plan, mapping, list),
+        }
+    }
+
+    /// Options without mappings: an infinite one, the answer to an MP_FAIL, Data ACKs for a peer that may not have fallen back.
+    fn options_after_fallback(
+        &self,
+        i: SubflowIdx,
+        plan: &Plan,
+        mapping: Option<&TxMapping>,
+        list: &mut MptcpOptions,
+    ) {
+        let sf = &self.subflows[i];
+        match (mapping, sf.signals.queue.front()) {
+            (Some(mapping), _) if self.fallback.wants_infinite(self.level, mapping) => {
+                add(
+                    list,
+                    self.subflows.infinite_mapping(
+                        &self.opts,
+                        &self.numbers,
+                        &self.fallback,
+                        mapping,
+                    ),
+                );
+            }
+            (_, fail) => {
+                if self.fallback.unconfirmed.is_some()
+                    && !sf.tcp.reports_holes()
+                    && !sends_final_mapping(plan)
+                {
+                    add(list, self.late_dss());
+                } else if mapping.is_none()
+                    && (self.fallback.announce.without_data
+                        || self
+                            .subflows
+                            .says_end_as_tcp(&self.handshake.keys, self.level, plan))
+                    && !matches!(fail, Some(MptcpOption::Dss(_)))
+                {
+                    // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
                     add(
                         list,
-                        self.subflows.infinite_mapping(
+                        self.subflows.bare_infinite_mapping(
                             &self.opts,
                             &self.numbers,
+                            &self.send,
                             &self.fallback,
-                            mapping,
+                            i,
                         ),
                     );
                 }
-                (_, fail) => {
-                    if self.fallback.unconfirmed.is_some()
-                        && !sf.tcp.reports_holes()
-                        && !sends_final_mapping(plan)
-                    {
-                        add(list, self.late_dss());
-                    } else if mapping.is_none()
-                        && (self.fallback.announce.without_data
-                            || self.subflows.says_end_as_tcp(
-                                &self.handshake.keys,
-                                self.level,
-                                plan,
-                            ))
-                        && !matches!(fail, Some(MptcpOption::Dss(_)))
-                    {
-                        // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
-                        add(
-                            list,
-                            self.subflows.bare_infinite_mapping(
-                                &self.opts,
-                                &self.numbers,
-                                &self.send,
-                                &self.fallback,
-                                i,
-                            ),
-                        );
-                    }
-                    // The answer to an MP_FAIL is the last option. // rfc8684:B10
-                    if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
-                        add(list, *fail);
-                    }
+                // The answer to an MP_FAIL is the last option. // rfc8684:B10
+                if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
+                    add(list, *fail);
                 }
-            },
+            }
+        }
+    }
+
+    /// Options of a subflow's handshake.
+    fn handshake_options(
+        &self,
+        i: SubflowIdx,
+        plan: &Plan,
+        mapping: Option<&TxMapping>,
+        list: &mut MptcpOptions,
+    ) {
+        let sf = &self.subflows[i];
+        match &sf.handshake.state {
             // rfc8684:C1,C4,C16,C17,C20,C28
             HandshakeState::CapableSyn => {
                 if plan.kind == Kind::Syn && !sf.handshake.plain {
@@ -374,7 +415,6 @@ impl Conn {
                     );
                 }
             }
-            HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
             HandshakeState::JoinSyn { nonce } => {
                 if let Some(remote) = &self.handshake.keys.remote {
                     // rfc8684:J1,J2,J3,J5
@@ -409,18 +449,10 @@ impl Conn {
             HandshakeState::JoinAck { proof, .. } => {
                 add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
             }
-            // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
-            HandshakeState::CapableKeys | HandshakeState::Done
-                if self
-                    .handshake
-                    .sent_caller_nothing(&self.subflows, self.level)
-                    && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
-            HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
-                add(list, self.recv.dss_with(&self.numbers, None, false));
-            }
-            HandshakeState::CapableKeys | HandshakeState::Done => {
-                self.established_options(i, mapping, list)
-            }
+            HandshakeState::CapableAck
+            | HandshakeState::CapableKeys
+            | HandshakeState::Done
+            | HandshakeState::Plain => {}
         }
     }
 
