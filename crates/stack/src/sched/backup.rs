@@ -13,18 +13,18 @@ use super::{Choice, Need, PathView, candidates};
 pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
     candidates(paths, &need)
         .min_by_key(|path| !path.home)
-        .filter(|path| path.can_send > 0)
+        .filter(|path| path.room.is_open())
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{backup, closing, full, path, stale};
+    use super::super::fixtures::{backup, closing, full, path, stale, with};
     use super::*;
     use crate::ids::SubflowId;
 
     fn home(view: PathView) -> PathView {
-        PathView { home: true, ..view }
+        with(view, |view| view.home = true)
     }
 
     #[test]

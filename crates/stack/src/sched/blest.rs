@@ -14,9 +14,10 @@ use super::{Choice, Need, PathView, RoundTrips, fast_and_slow, lowest_rtt};
 pub struct Lambda(u16);
 
 impl Lambda {
-    /// Where it starts. The paper starts from one; with a fifth more, the first window does not block before anything
-    /// was learnt.
+    /// Where it starts: `lambda` of the authors' `mptcp_blest.c`. The paper starts from one; with a fifth more, the first window
+    /// does not block before anything was learnt.
     pub const INITIAL: Self = Self(1_200);
+    // `min_lambda`, `max_lambda`, `dyn_lambda_bad` and `dyn_lambda_good` of `mptcp_blest.c`.
     const LEAST: u16 = 1_000;
     const MOST: u16 = 1_300;
     const UP: u16 = 40;
@@ -59,7 +60,7 @@ fn blocks(fast: &PathView, slow: &PathView, rtt: RoundTrips, need: &Need) -> boo
 /// The bytes X that the fast subflow can send during one round trip of the slow one. With both round trips in the
 /// denominator: `rtt_s * (2 * rtt_f * cwnd_f + mss_f * (rtt_s - rtt_f)) / (2 * rtt_f^2)`.
 fn sends_meanwhile(fast: &PathView, rtt: RoundTrips) -> u128 {
-    let windows = 2 * rtt.fast * u128::from(fast.cwnd);
+    let windows = 2 * rtt.fast * u128::from(fast.cwnd.bytes);
     let growth = u128::from(fast.mss) * rtt.slow.saturating_sub(rtt.fast);
     rtt.slow * (windows + growth) / (2 * rtt.fast * rtt.fast)
 }
@@ -67,7 +68,7 @@ fn sends_meanwhile(fast: &PathView, rtt: RoundTrips) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::super::History;
-    use super::super::fixtures::{full, path, unmeasured};
+    use super::super::fixtures::{full, path, unmeasured, with};
     use super::*;
     use crate::ids::SubflowId;
 
@@ -100,10 +101,7 @@ mod tests {
         let send = |id| Choice::Send(SubflowId(id));
         // X = 64,400 and one segment of 1,400 on the slow path.
         let edge = 64_400 + 1_400;
-        let busy = PathView {
-            inflight: 2_800,
-            ..slow
-        };
+        let busy = with(slow, |view| view.inflight = 2_800);
         for (name, paths, need, expected) in [
             (
                 "room for both",
@@ -160,10 +158,7 @@ mod tests {
 
     #[test]
     fn it_waits_for_nobody_who_would_not_wake_it() {
-        let idle = PathView {
-            inflight: 0,
-            ..full(path(0, 20))
-        };
+        let idle = with(full(path(0, 20)), |view| view.inflight = 0);
         let need = with_window(1, ONE);
         assert_eq!(pick(&[idle, path(1, 80)], need), Choice::Send(SubflowId(1)));
         let fresh = unmeasured(path(1, 0));

@@ -9,7 +9,7 @@
 
 use super::{Choice, Need, PathView, RoundTrips, fast_and_slow, lowest_rtt, micros};
 
-/// Numerator and denominator of beta.
+/// Numerator and denominator of beta (section 3 of the paper: 0.25).
 const BETA: (u128, u128) = (1, 4);
 
 /// What the two inequalities say.
@@ -47,9 +47,12 @@ pub(super) fn waits_on(paths: &[PathView], need: Need) -> bool {
 }
 
 fn judge(fast: &PathView, slow: &PathView, rtt: RoundTrips, need: &Need) -> Verdict {
-    let (cwnd_fast, cwnd_slow) = (u128::from(fast.cwnd), u128::from(slow.cwnd.max(1)));
+    let (cwnd_fast, cwnd_slow) = (
+        u128::from(fast.cwnd.bytes),
+        u128::from(slow.cwnd.bytes.max(1)),
+    );
     let queued = u128::from(need.queued);
-    let delta = micros(fast.rttvar.max(slow.rttvar));
+    let delta = micros(fast.rtt.rttvar.max(slow.rtt.rttvar));
     let patience = if need.history.waiting { BETA.0 } else { 0 } + BETA.1;
     // n * RTT_F < (1 + waiting * beta) * (RTT_S + delta), times CWND_F and beta's denominator.
     let fast_needs = (cwnd_fast + queued) * rtt.fast * BETA.1;
@@ -67,7 +70,7 @@ fn judge(fast: &PathView, slow: &PathView, rtt: RoundTrips, need: &Need) -> Verd
 mod tests {
     use manypath_tcp::time::Duration;
 
-    use super::super::fixtures::{full, path};
+    use super::super::fixtures::{full, path, with};
     use super::super::{History, Scheduler};
     use super::*;
     use crate::ids::SubflowId;
@@ -85,10 +88,9 @@ mod tests {
 
     /// F: 20 ms, window 14,000, full. S: 90 ms with a variation of 10 ms.
     fn pair() -> [PathView; 2] {
-        let slow = PathView {
-            rttvar: Duration::from_millis(10),
-            ..path(1, 90)
-        };
+        let slow = with(path(1, 90), |view| {
+            view.rtt.rttvar = Duration::from_millis(10)
+        });
         [full(path(0, 20)), slow]
     }
 
@@ -139,10 +141,7 @@ mod tests {
     #[test]
     fn it_waits_for_nobody_who_would_not_wake_it() {
         let [fast, slow] = pair();
-        let idle = PathView {
-            inflight: 0,
-            ..fast
-        };
+        let idle = with(fast, |view| view.inflight = 0);
         let need = queued(30_000, false);
         assert_eq!(pick(&[fast, slow], need), Choice::Wait);
         assert_eq!(pick(&[idle, slow], need), Choice::Send(SubflowId(1)));

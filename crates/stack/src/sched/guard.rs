@@ -1,74 +1,110 @@
-//! Data that would arrive too late, whatever the scheduler: a window that several paths share must not wait for one.
+//! The guard: keeps new data off subflows on which it would arrive too late for a receive window that all subflows share.
 //!
-//! A byte that leaves on a slow subflow holds the window's trailing edge until its acknowledgement is here. What all subflows
-//! send meanwhile has to fit into the window; where it does not, they stand still, and the connection would be slower than
-//! without the slow subflow (NSDI 2012 section 4.2 repairs such stalls, this keeps out of them; BLEST, Ferlin and others
-//! 2016, has a measure for two subflows).
+//! A byte that leaves on a slow subflow holds the trailing edge of the connection's window until its Data ACK is here. What all
+//! subflows send meanwhile has to fit into the window; where it does not, they stand still, and the connection is slower than
+//! TCP on the best path. NSDI 2012 section 4.2 repairs such stalls, this avoids them (BLEST, Ferlin and others 2016, has a measure
+//! for two subflows). Decision 9 of `docs/decisions` has the measurements that are named here by network.
 //!
-//! So with a window `W`, and subflows that are known to carry `x`, no byte may need longer than `W / sum(x)`. Two questions
-//! follow. Which subflows take part: from the quickest one on, each whose empty path is short enough that those before it do
-//! not fill the window meanwhile. And how long a queue may be on each of them: as long as all of them together do not fill half
-//! of it while a byte needs its way through; an eighth of the path's length is always allowed, and any queue on a path beside
-//! which the others together carry less than an eighth. What counts is what the subflows are known to carry, not what they do
-//! at present, which is little if they stand still.
+//! # The inequality
+//!
+//! With a window of `W` bytes, and `C_q(t)` the bytes that subflow `q` is known to carry in a time `t`
+//! ([`expected_bytes`]), new data may leave on subflow `p` if nothing stalls before it is delivered:
+//!
+//! ```text
+//! admission     sum of C_q(b_p) over all q with b_q < b_p          <=  W        (head-of-line test)
+//! worth         C_p(b)  >=  (2 * sum of C_q(b) - W) / 8                         (where W is scarce)
+//! queue limit   2 * (sum of C_q(d_p) over the others + C_p(d_p))   <=  W
+//! ```
+//!
+//! Here `b_p` is the delay of the empty path, `b` the longest one of those admitted, and `d_p` the expected delivery of a byte sent now,
+//! queue included. Admission decides who takes part, the quickest first: [`admitted`]. The queue limit decides whether one that
+//! takes part may have a queue just now: [`exceeds_queue_limit`]; it does not bind the one that delivers soonest, nor a path without
+//! a queue. [`hold_back`] applies both.
+//!
+//! # Inputs
+//!
+//! | input | of | from |
+//! |---|---|---|
+//! | `W` | the connection | its send window: bytes that may be without Data ACK at one time |
+//! | `b_p`: [`base_delay`](PathView::base_delay) | path | the smallest recent round trip, and the time of a segment |
+//! | `d_p`: [`expected_delivery`](PathView::expected_delivery) | path | the last round trip, what is in flight, the highest rate |
+//! | `C_p`: [`sustained`](super::RatesView::sustained) | path | what it carried for a second, not what it does at present: a path that stands still would stand still for good |
+//! | `C_p` in slow start: [`cwnd`](PathView::cwnd) | path | the window, doubled each round trip |
+//! | [`peer_window`](PathView::peer_window) | path | what a middlebox leaves of the window there |
+//! | [`unproven`](super::CwndView::unproven) | path | nothing has shown yet that it carries no more |
+//!
+//! # Constants
+//!
+//! | constant | value | what it buys |
+//! |---|---|---|
+//! | [`QUEUE_SHARE`] of the window | 1/2 | the other half is for what the sums do not know: a loss, a delayed Data ACK. A share of 1 stalls at the first of them |
+//! | [`FREE_QUEUE`] beyond the empty path | 1/8 | a path without any queue idles whenever its sender is late; more of it is window taken from the others |
+//! | [`RISK`] share of the whole | 1/8 | a loss on any path holds up all: one that brings less than this where the window is scarce costs more than it brings. And a queue for which others wait that bring less than this is left alone (network 1882: 0.90 of TCP on the best path; 1.09) |
+//! | [`FIRST_SEGMENTS`] of an unknown path | 2 | its rate is known after one round trip, at the price of one round trip of slow start; its whole first window takes seconds on some |
+//! | [`FIRST_RATE`] of an unknown path | 2 kB/s | no price is paid where even such a path could not hold up the others (network 1280: 0.931; 0.963) |
+//! | [`DOUBLINGS`] | 32 | bounds the work; any window is full by then |
 
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
 
-use super::PathView;
+use super::view::{HeldBack, PathView, Tier};
 use crate::ids::{SubflowId, SubflowSet};
 
-/// Round trips of slow start that are looked ahead at most: by then any window is full.
-const MOST_ROUNDS: u64 = 32;
+/// Round trips of slow start that are looked ahead at most: a window of one byte has become larger than any by then.
+const DOUBLINGS: u64 = 32;
 
-/// A path may always have a queue of an eighth of its length, or it would not be used to the full.
-const LEAST_QUEUE: (u64, u64) = (9, 8);
+/// The subflows together may fill one part in so many of the window while a byte is in a queue; and there is room to spare in a window
+/// of so many times what the empty paths need.
+const QUEUE_SHARE: u64 = 2;
 
-/// Without room to spare in the window, a path takes part from this fraction of the whole on; and others that together carry less
-/// than this fraction of what a path does are no reason to keep its queue short.
+/// The expected delivery up to which a path counts as one without a queue, over that of the empty path.
+const FREE_QUEUE: (u64, u64) = (9, 8);
+
+/// One part in so many of the whole is worth the risk of a loss, and is worth waiting for.
 const RISK: u64 = 8;
 
-/// Segments that a path may have in flight of which nothing is known. Its first window is ten, which take seconds on some.
-const TRIAL: u32 = 2;
+/// Segments that a path of unknown rate may have in flight.
+const FIRST_SEGMENTS: u32 = 2;
 
-/// Bytes a second that what nothing is known of is held to carry at least.
-const LEAST_RATE: u64 = 2_000;
+/// What a path of unknown rate carries at least, as far as the others are concerned.
+const FIRST_RATE: Rate = Rate::from_bytes_per_sec(2_000);
 
-/// There is a longer queue on it than it needs.
+/// Its queue is longer than a path needs to be used to the full.
 fn is_queued(path: &PathView) -> bool {
-    let (num, den) = LEAST_QUEUE;
-    path.delivery > path.least.ratio(num, den)
+    let (num, den) = FREE_QUEUE;
+    path.expected_delivery > path.base_delay.ratio(num, den)
 }
 
-/// Its window doubles each round trip, and no queue says that it has all it can carry: how much that is nobody knows yet.
+/// Its window doubles each round trip, and no queue shows that this is all it carries: how much that is is not known yet.
 pub(super) fn grows(path: &PathView) -> bool {
-    path.slow_start && !is_queued(path)
+    path.cwnd.slow_start && !is_queued(path)
 }
 
-/// Bytes that `path` can carry within `span` while the window lets at most `window` be under way. Pure.
+/// Bytes that `path` is expected to carry within `span` while the window lets at most `window` be in flight. Pure.
 #[inline]
-pub(super) fn carries(path: &PathView, span: Duration, window: u64) -> u64 {
-    let Some(round_trip) = path.srtt.map(Duration::as_nanos).filter(|ns| *ns > 0) else {
+pub(super) fn expected_bytes(path: &PathView, span: Duration, window: u64) -> u64 {
+    let srtt = path.rtt.srtt.map(Duration::as_nanos);
+    let Some(round_trip) = srtt.filter(|ns| *ns > 0) else {
         return 0;
     };
     // The usual case: several times for each segment.
-    if path.capacity > 0 && !grows(path) {
-        return Rate::from_bytes_per_sec(path.capacity).bytes_in(span);
+    match path.rates.sustained {
+        Some(rate) if !grows(path) => rate.bytes_in(span),
+        _ => bytes_by_window(path, span, window, round_trip),
     }
-    carries_by_window(path, span, window, round_trip)
 }
 
 /// The same, where the congestion window is all that is known of it, or may double.
-fn carries_by_window(path: &PathView, span: Duration, window: u64, round_trip: u64) -> u64 {
-    // A box may leave less of the window on one path than on the others.
-    let window = window.min(u64::from(path.window));
-    let mut flight = u64::from(path.cwnd).min(window);
+fn bytes_by_window(path: &PathView, span: Duration, window: u64, round_trip: u64) -> u64 {
+    // A middlebox may leave less of the window on one path than on the others.
+    let window = window.min(u64::from(path.peer_window));
+    let mut flight = u64::from(path.cwnd.bytes).min(window);
     if !grows(path) {
         return Rate::per(flight, Duration::from_nanos(round_trip)).bytes_in(span);
     }
     let mut left = span.as_nanos();
     let mut sum = 0_u64;
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..DOUBLINGS {
         if left < round_trip || flight == window {
             break;
         }
@@ -80,17 +116,15 @@ fn carries_by_window(path: &PathView, span: Duration, window: u64, round_trip: u
     sum.saturating_add(u64::try_from(rest).unwrap_or(u64::MAX))
 }
 
-/// New data may go there like anywhere else.
-pub(super) fn in_play(path: &PathView) -> bool {
-    path.established
-        && !path.backup
-        && !path.stale
-        && path.srtt.is_some()
-        && (path.can_send > 0 || path.cwnd_room < path.cwnd)
+/// New data may go there like anywhere else, now or when its window has room.
+pub(super) fn is_active(path: &PathView) -> bool {
+    path.tier == Some(Tier::Regular)
+        && path.rtt.srtt.is_some()
+        && (path.room.is_open() || path.cwnd.room < path.cwnd.bytes)
 }
 
-/// What those of `paths` that `counts` chooses carry within `span`.
-fn together(
+/// What those of `paths` that `counts` chooses are expected to carry within `span`.
+fn expected_sum(
     paths: &[PathView],
     span: Duration,
     window: u64,
@@ -98,86 +132,95 @@ fn together(
 ) -> u64 {
     let chosen = paths.iter().filter(|path| counts(path));
     chosen.fold(0_u64, |sum, path| {
-        sum.saturating_add(carries(path, span, window))
+        sum.saturating_add(expected_bytes(path, span, window))
     })
 }
 
-/// `path` does not hold the quicker ones up: they do not fill the window before its data is there.
-fn fits(path: &PathView, paths: &[PathView], window: u64) -> bool {
-    let quicker = |other: &PathView| in_play(other) && other.least < path.least;
-    together(paths, path.least, window, quicker) <= window
+/// The head-of-line test: the quicker subflows do not fill the window before data on `path` is delivered.
+fn passes_head_of_line_test(path: &PathView, paths: &[PathView], window: u64) -> bool {
+    let quicker = |other: &PathView| is_active(other) && other.base_delay < path.base_delay;
+    expected_sum(paths, path.base_delay, window, quicker) <= window
 }
 
-/// The subflows that take part: those that fit, without those that bring less than a narrow window risks for them. A loss on
-/// any of them holds up all. With twice the window that their empty paths need there is room for that; where there is less,
-/// each must carry its part, up to an eighth with none to spare. What a path brings that still grows, or that only a penalty
-/// keeps from growing, says nothing about that: held back, it would never show it. `all_fit` says that they do. Pure.
-fn members(paths: &[PathView], window: u64, all_fit: bool) -> SubflowSet {
-    let (mut fitting, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
-    for path in paths.iter().filter(|path| in_play(path)) {
-        if all_fit || fits(path, paths, window) {
-            fitting.insert(path.subflow);
-            longest = longest.max(path.least);
+/// The subflows that take part: those that pass the head-of-line test, without those that bring less than a narrow window risks
+/// for them. A loss on any of them holds up all. With twice the window that their empty paths need there is room for that;
+/// where there is less, each must carry its part, up to an eighth with none to spare. What a path brings that still grows, or
+/// that only a penalty keeps from growing, says nothing about that: held back, it would never show it. `all_pass`: the test need
+/// not be made. Pure.
+fn admitted(paths: &[PathView], window: u64, all_pass: bool) -> SubflowSet {
+    let (mut passing, mut longest) = (SubflowSet::EMPTY, Duration::ZERO);
+    for path in paths.iter().filter(|path| is_active(path)) {
+        if all_pass || passes_head_of_line_test(path, paths, window) {
+            passing.insert(path.subflow);
+            longest = longest.max(path.base_delay);
         }
     }
-    let brings = |path: &PathView| carries(path, longest, window);
+    let brings = |path: &PathView| expected_bytes(path, longest, window);
     let (mut needed, mut most) = (0_u64, 0);
-    for path in paths.iter().filter(|path| fitting.contains(path.subflow)) {
+    for path in paths.iter().filter(|path| passing.contains(path.subflow)) {
         let bytes = brings(path);
         needed = needed.saturating_add(bytes);
         most = most.max(bytes);
     }
-    let least = (needed.saturating_mul(2).saturating_sub(window) / RISK).min(most);
+    let scarce = needed.saturating_mul(QUEUE_SHARE).saturating_sub(window);
+    let least = (scarce / RISK).min(most);
     if least == 0 {
-        return fitting;
+        return passing;
     }
-    let all = paths.iter().filter(|path| fitting.contains(path.subflow));
-    let enough = all.filter(|path| path.unproven || grows(path) || brings(path) >= least);
+    let all = paths.iter().filter(|path| passing.contains(path.subflow));
+    let enough = all.filter(|path| path.cwnd.unproven || grows(path) || brings(path) >= least);
     enough.map(|path| path.subflow).collect()
 }
 
-/// Nobody knows what `path` carries, and it has enough in flight to tell. To wait for that costs it a round trip of slow start,
-/// which is little where the others carry more meanwhile than its first window is; and it saves nothing where they do not fill
-/// half of the window while that first window is on its way, however slow the path is. Pure.
-fn is_on_trial(path: &PathView, paths: &[PathView], window: u64) -> bool {
-    let known = |other: &PathView| in_play(other) && other.capacity > 0;
-    let first = u64::from(path.cwnd);
-    let on_its_way = || Duration::from_micros(first.saturating_mul(1_000_000) / LEAST_RATE);
-    path.capacity == 0
-        && path.inflight >= path.mss.saturating_mul(TRIAL)
-        && together(paths, path.least, window, known) >= first
-        && together(paths, on_its_way(), window, known) > window / 2
+/// What `path` carries is not known, and it has enough in flight to measure it. To wait for that costs it a round trip of slow
+/// start, which is little where the others carry more meanwhile than its first window is; and it saves nothing where they do not
+/// fill half of the window while that first window is on its way, however slow the path is. Pure.
+fn awaits_first_rate(path: &PathView, paths: &[PathView], window: u64) -> bool {
+    let known = |other: &PathView| is_active(other) && other.rates.sustained.is_some();
+    let first = u64::from(path.cwnd.bytes);
+    let first_window = || first_window_time(first);
+    path.rates.sustained.is_none()
+        && path.inflight >= path.mss.saturating_mul(FIRST_SEGMENTS)
+        && expected_sum(paths, path.base_delay, window, known) >= first
+        && expected_sum(paths, first_window(), window, known) > window / QUEUE_SHARE
+}
+
+/// How long a first window of `bytes` takes on the slowest path.
+fn first_window_time(bytes: u64) -> Duration {
+    let rate = FIRST_RATE.as_bytes_per_sec();
+    Duration::from_micros(bytes.saturating_mul(1_000_000) / rate)
 }
 
 /// What all paths are known to carry until the slowest one delivers fits into half of the window, so that none is held back: the
-/// usual case, asked for each segment, and told in one pass and one division. Pure.
+/// usual case, asked for each segment, and answered in one pass and one division. Pure.
 fn is_ample(paths: &[PathView], window: u64) -> bool {
     let (mut slowest, mut rates) = (Duration::ZERO, 0_u64);
-    for path in paths.iter().filter(|path| in_play(path)) {
-        if path.capacity == 0 || grows(path) {
+    for path in paths.iter().filter(|path| is_active(path)) {
+        let Some(rate) = path.rates.sustained.filter(|_| !grows(path)) else {
             return false;
-        }
-        slowest = slowest.max(path.delivery).max(path.least);
-        rates = rates.saturating_add(path.capacity);
+        };
+        slowest = slowest.max(path.expected_delivery).max(path.base_delay);
+        rates = rates.saturating_add(rate.as_bytes_per_sec());
     }
-    Rate::from_bytes_per_sec(rates).bytes_in(slowest) <= window / 2
+    Rate::from_bytes_per_sec(rates).bytes_in(slowest) <= window / QUEUE_SHARE
 }
 
-/// New data waits in the queue of `path` while the others fill the window: all of them carry more than half of it meanwhile. Where
-/// the others together carry less than an eighth of what it does, that costs little, and a queue kept short costs more: the window
-/// of that path cannot grow, and after a loss there is less of it than TCP would have. But no path carries more than a window
-/// meanwhile: one that has become slow is known by what it carried before, and the longer a byte needs there now, the more
+/// New data would wait in the queue of `path` while the others fill the window: all of them carry more than half of it meanwhile.
+/// Where the others together carry less than an eighth of what it does, that costs little, and a queue kept short costs more: the
+/// window of that path cannot grow, and after a loss there is less of it than TCP would have. But no path carries more than a
+/// window meanwhile: one that has become slow is known by what it carried before, and the longer a byte needs there now, the more
 /// the others could have sent. Pure.
-fn holds_up(
+fn exceeds_queue_limit(
     path: &PathView,
     paths: &[PathView],
     window: u64,
     takes_part: impl Fn(&PathView) -> bool,
 ) -> bool {
     let other = |other: &PathView| takes_part(other) && other.subflow != path.subflow;
-    let others = together(paths, path.delivery, window, other);
-    let own = carries(path, path.delivery, window).min(window);
-    others.saturating_add(own).saturating_mul(2) > window && others.saturating_mul(RISK) >= own
+    let others = expected_sum(paths, path.expected_delivery, window, other);
+    let own = expected_bytes(path, path.expected_delivery, window).min(window);
+    others.saturating_add(own).saturating_mul(QUEUE_SHARE) > window
+        && others.saturating_mul(RISK) >= own
 }
 
 /// Those of `paths` with room that have enough in flight for what fits into the window. One without room has none to lose, and most
@@ -187,56 +230,58 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     if is_ample(paths, window) {
         return late;
     }
-    let in_play = || paths.iter().filter(|path| in_play(path));
-    let asked = || in_play().filter(|path| path.can_send > 0);
-    for path in asked().filter(|path| is_on_trial(path, paths, window)) {
+    let active = || paths.iter().filter(|path| is_active(path));
+    let asked = || active().filter(|path| path.room.is_open());
+    for path in asked().filter(|path| awaits_first_rate(path, paths, window)) {
         late.insert(path.subflow);
     }
-    let slowest = in_play().map(|path| path.delivery.max(path.least)).max();
+    let slowest = active()
+        .map(|path| path.expected_delivery.max(path.base_delay))
+        .max();
     let slowest = slowest.unwrap_or(Duration::ZERO);
-    let all = together(paths, slowest, window, self::in_play);
-    if all.saturating_mul(2) <= window {
+    let all = expected_sum(paths, slowest, window, is_active);
+    if all.saturating_mul(QUEUE_SHARE) <= window {
         return late;
     }
-    // What they carry until the slowest delivers is no less than what the quicker ones carry until any of them does.
-    let members = members(paths, window, all <= window);
-    let takes_part = |path: &PathView| members.contains(path.subflow);
-    // What takes no whole segment at a time has its acknowledgements late.
+    // What all carry until the slowest delivers is no less than what the quicker ones carry until any of them does.
+    let admitted = admitted(paths, window, all <= window);
+    let takes_part = |path: &PathView| admitted.contains(path.subflow);
+    // What takes no whole segment at a time has its acknowledgements delayed.
     let soonest = || {
-        let whole = in_play().filter(|path| takes_part(path) && path.window >= path.mss);
-        let soonest = whole.min_by_key(|path| (path.delivery, path.subflow));
+        let whole = active().filter(|path| takes_part(path) && path.peer_window >= path.mss);
+        let soonest = whole.min_by_key(|path| (path.expected_delivery, path.subflow));
         soonest.map(|path| path.subflow)
     };
     for path in asked() {
         let may_wait = || is_queued(path) && Some(path.subflow) != soonest();
-        if !takes_part(path) || may_wait() && holds_up(path, paths, window, takes_part) {
+        if !takes_part(path) || may_wait() && exceeds_queue_limit(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
     }
     late
 }
 
-/// Takes their room from those subflows on which new data would hold up the others, when `window` bytes may be without
-/// Data ACK at one time. Of those that take part, the one that delivers soonest keeps its room, unless it is being tried; who
-/// is tried will answer. Pure.
+/// Holds back those subflows on which new data would hold up the others, when `window` bytes may be without Data ACK at one time.
+/// Of those that take part, the one that delivers soonest keeps its room, unless its first rate is awaited. Pure.
 pub(crate) fn hold_back(paths: &mut [PathView], window: u64) {
     let late = held_back(paths, window);
     for path in paths.iter_mut().filter(|path| late.contains(path.subflow)) {
-        path.can_send = 0;
+        path.room.hold_back(HeldBack::Window);
     }
 }
 
-/// Takes their room from those subflows that have a queue and need longer with it than the time-out of `silent`: what that one
-/// carried is not rescued by waiting there. Pure.
-pub(crate) fn shun_queues(paths: &mut [PathView], silent: SubflowId) {
-    let timeout = paths.iter().find(|path| path.subflow == silent);
-    let Some(timeout) = timeout.map(|path| path.rto) else {
+/// Holds back those subflows that have a queue and need longer with it than the timeout of `stale`: what that one carried is not
+/// recovered by waiting there. Pure.
+pub(crate) fn shun_queues(paths: &mut [PathView], stale: SubflowId) {
+    let timeout = paths.iter().find(|path| path.subflow == stale);
+    let Some(timeout) = timeout.map(|path| path.rtt.rto) else {
         return;
     };
-    let (num, den) = LEAST_QUEUE;
+    let (num, den) = FREE_QUEUE;
     for path in paths {
-        if path.delivery > path.least.ratio(num, den).max(timeout) {
-            path.can_send = 0;
+        let acceptable = path.base_delay.ratio(num, den).max(timeout);
+        if path.expected_delivery > acceptable {
+            path.room.hold_back(HeldBack::Queue);
         }
     }
 }
@@ -245,36 +290,29 @@ pub(crate) fn shun_queues(paths: &mut [PathView], silent: SubflowId) {
 mod tests {
     use alloc::vec::Vec;
 
-    use super::super::fixtures;
+    use super::super::Room;
+    use super::super::fixtures::{self, backup, rate, stale, unmeasured, with};
     use super::*;
 
     fn path(subflow: u8, srtt_ms: u64, cwnd: u32) -> PathView {
-        PathView {
-            cwnd,
-            cwnd_room: cwnd / 2,
-            inflight: cwnd / 2,
-            can_send: 1_400,
-            ..fixtures::path(subflow, srtt_ms)
-        }
+        with(fixtures::path(subflow, srtt_ms), |view| {
+            view.cwnd.bytes = cwnd;
+            view.cwnd.room = cwnd / 2;
+            view.inflight = cwnd / 2;
+            view.room = Room::of(1_400);
+        })
     }
 
     #[test]
     fn what_a_path_carries_in_a_span() {
-        let growing = PathView {
-            slow_start: true,
-            ..path(0, 10, 10_000)
-        };
+        let growing = with(path(0, 10, 10_000), |view| view.cwnd.slow_start = true);
         // Two segments are all that something on the way lets it have under way.
-        let less = |path| PathView {
-            window: 3_000,
-            ..path
-        };
+        let less = |path| with(path, |view| view.peer_window = 3_000);
         let shrunk = less(growing);
         // At present it sends half of what it is known to carry.
-        let known = PathView {
-            capacity: 2_000_000,
-            ..path(0, 10, 10_000)
-        };
+        let known = with(path(0, 10, 10_000), |view| {
+            view.rates.sustained = rate(2_000_000)
+        });
         for (view, ms, window, bytes) in [
             (path(0, 10, 10_000), 10, 1 << 20, 10_000),
             (path(0, 10, 10_000), 35, 1 << 20, 35_000),
@@ -288,24 +326,19 @@ mod tests {
             (path(0, 0, 10_000), 10, 1 << 20, 0),
         ] {
             let span = Duration::from_millis(ms);
-            assert_eq!(carries(&view, span, window), bytes, "{ms} ms");
+            assert_eq!(expected_bytes(&view, span, window), bytes, "{ms} ms");
         }
     }
 
     #[test]
     fn an_ample_window_is_recognised_at_once() {
-        let known = |subflow, ms, capacity| PathView {
-            capacity,
-            ..path(subflow, ms, 10_000)
+        let known = |subflow, ms, capacity| {
+            with(path(subflow, ms, 10_000), |view| {
+                view.rates.sustained = rate(capacity)
+            })
         };
-        let growing = PathView {
-            slow_start: true,
-            ..known(1, 10, 1_000_000)
-        };
-        let resting = PathView {
-            backup: true,
-            ..known(1, 90, 9_000_000)
-        };
+        let growing = with(known(1, 10, 1_000_000), |view| view.cwnd.slow_start = true);
+        let resting = backup(known(1, 90, 9_000_000));
         let quick = known(0, 10, 1_000_000);
         for (paths, window, ample) in [
             // 50 kB in 40 ms.
@@ -324,51 +357,32 @@ mod tests {
     fn a_path_is_held_back_where_the_others_would_stand_still() {
         // WiFi of 8 Mbit/s and 20 ms sends 20 kB in a round trip, so 150 kB in one of a 3G path of 150 ms.
         let wifi = path(0, 20, 20_000);
-        let backup = |view| PathView {
-            backup: true,
-            ..view
-        };
         let slow = path(1, 150, 40_000);
-        let late = PathView {
-            delivery: Duration::from_millis(300),
-            ..slow
-        };
-        let stale = PathView {
-            stale: true,
-            ..wifi
-        };
-        let idle = PathView {
-            can_send: 0,
-            cwnd_room: 20_000,
-            ..wifi
-        };
-        let unmeasured = PathView { srtt: None, ..slow };
+        let late = with(slow, |view| {
+            view.expected_delivery = Duration::from_millis(300)
+        });
+        let stale = stale(wifi);
+        let idle = with(wifi, |view| {
+            view.room = Room::of(0);
+            view.cwnd.room = 20_000;
+        });
+        let unmeasured = unmeasured(slow);
         // 160 kbit/s.
-        let tiny = PathView {
-            capacity: 20_000,
-            ..path(1, 30, 3_000)
+        let tiny = with(path(1, 30, 3_000), |view| {
+            view.rates.sustained = rate(20_000)
+        });
+        let unproven = with(tiny, |view| view.cwnd.unproven = true);
+        let most = with(path(1, 115, 600_000), |view| {
+            view.rates.sustained = rate(5_000_000);
+            view.expected_delivery = Duration::from_millis(200);
+        });
+        let faded = with(most, |view| view.expected_delivery = Duration::from_secs(2));
+        let beside = |capacity| {
+            with(path(0, 8, 20_000), |view| {
+                view.rates.sustained = rate(capacity)
+            })
         };
-        let unproven = PathView {
-            unproven: true,
-            ..tiny
-        };
-        let most = PathView {
-            capacity: 5_000_000,
-            delivery: Duration::from_millis(200),
-            ..path(1, 115, 600_000)
-        };
-        let faded = PathView {
-            delivery: Duration::from_secs(2),
-            ..most
-        };
-        let beside = |capacity| PathView {
-            capacity,
-            ..path(0, 8, 20_000)
-        };
-        let second = |capacity| PathView {
-            subflow: SubflowId(2),
-            ..beside(capacity)
-        };
+        let second = |capacity| with(beside(capacity), |view| view.subflow = SubflowId(2));
         for (name, paths, window, kept) in [
             ("alone", alloc::vec![slow], 10_000, alloc::vec![1]),
             (
@@ -398,13 +412,7 @@ mod tests {
             // Something leaves it less than a segment of the window.
             (
                 "no whole segment fits where it is sooner",
-                alloc::vec![
-                    PathView {
-                        window: 1_000,
-                        ..wifi
-                    },
-                    late
-                ],
+                alloc::vec![with(wifi, |view| view.peer_window = 1_000), late],
                 10_000,
                 alloc::vec![0, 1],
             ),
@@ -488,7 +496,7 @@ mod tests {
             hold_back(&mut views, window);
             let left: Vec<u8> = views
                 .iter()
-                .filter(|view| view.can_send > 0)
+                .filter(|view| view.room.is_open())
                 .map(|view| view.subflow.0)
                 .collect();
             assert_eq!(left, kept, "{name}");
@@ -498,26 +506,15 @@ mod tests {
     #[test]
     fn a_path_that_still_grows_is_not_held_back_for_a_small_window() {
         // 100 Mbit/s carry 1.25 MB in 100 ms, so 2 MB are less than twice what both need: each has to carry its part.
-        let near = PathView {
-            capacity: 12_500_000,
-            ..path(0, 1, 600_000)
-        };
-        let first_window = PathView {
-            inflight: 1_400,
-            ..path(1, 100, 14_000)
-        };
-        let growing = PathView {
-            slow_start: true,
-            ..first_window
-        };
-        let queued = PathView {
-            delivery: Duration::from_millis(120),
-            ..growing
-        };
-        let grown = PathView {
-            capacity: 12_500_000,
-            ..first_window
-        };
+        let near = with(path(0, 1, 600_000), |view| {
+            view.rates.sustained = rate(12_500_000)
+        });
+        let first_window = with(path(1, 100, 14_000), |view| view.inflight = 1_400);
+        let growing = with(first_window, |view| view.cwnd.slow_start = true);
+        let queued = with(growing, |view| {
+            view.expected_delivery = Duration::from_millis(120)
+        });
+        let grown = with(first_window, |view| view.rates.sustained = rate(12_500_000));
         for (name, far, window, kept) in [
             ("grown", grown, 2_000_000, true),
             ("growing", growing, 2_000_000, true),
@@ -527,24 +524,17 @@ mod tests {
         ] {
             let mut views = [near, far];
             hold_back(&mut views, window);
-            assert_eq!(views[1].can_send > 0, kept, "{name}");
+            assert_eq!(views[1].room.is_open(), kept, "{name}");
         }
     }
 
     #[test]
     fn an_unknown_path_is_tried_with_two_segments() {
-        let known = PathView {
-            capacity: 1_000_000,
-            ..path(0, 20, 20_000)
-        };
-        let unknown = |inflight| PathView {
-            inflight,
-            ..path(1, 14, 14_000)
-        };
-        let slow = PathView {
-            capacity: 900_000,
-            ..known
-        };
+        let known = with(path(0, 20, 20_000), |view| {
+            view.rates.sustained = rate(1_000_000)
+        });
+        let unknown = |inflight| with(path(1, 14, 14_000), |view| view.inflight = inflight);
+        let slow = with(known, |view| view.rates.sustained = rate(900_000));
         // Carrying 900,000 it brings less than the first window while that is tried. And at the least rate a first window of 14,000
         // takes seven seconds.
         for (known, inflight, window, kept) in [
@@ -556,21 +546,19 @@ mod tests {
         ] {
             let mut views = [known, unknown(inflight)];
             hold_back(&mut views, window);
-            assert_eq!(views[1].can_send > 0, kept, "{inflight} {window}");
-            assert!(views[0].can_send > 0);
+            assert_eq!(views[1].room.is_open(), kept, "{inflight} {window}");
+            assert!(views[0].room.is_open());
         }
         let mut alone = [unknown(9_000)];
         hold_back(&mut alone, 100_000);
-        assert!(alone[0].can_send > 0);
+        assert!(alone[0].room.is_open());
     }
 
     #[test]
-    fn nothing_is_rescued_into_a_queue() {
-        let silent = PathView {
-            rto: Duration::from_millis(500),
-            stale: true,
-            ..path(0, 20, 20_000)
-        };
+    fn nothing_is_resent_into_a_long_queue() {
+        let silent = with(stale(path(0, 20, 20_000)), |view| {
+            view.rtt.rto = Duration::from_millis(500)
+        });
         for (least, delivery, kept) in [
             (100, 112, true),
             (100, 500, true),
@@ -578,30 +566,30 @@ mod tests {
             (900, 1_012, true),
             (900, 1_013, false),
         ] {
-            let other = PathView {
-                least: Duration::from_millis(least),
-                delivery: Duration::from_millis(delivery),
-                ..path(1, 100, 20_000)
-            };
+            let other = with(path(1, 100, 20_000), |view| {
+                view.base_delay = Duration::from_millis(least);
+                view.expected_delivery = Duration::from_millis(delivery);
+            });
             let mut views = [silent, other];
             shun_queues(&mut views, SubflowId(0));
-            assert_eq!(views[1].can_send > 0, kept, "{least} {delivery}");
+            assert_eq!(views[1].room.is_open(), kept, "{least} {delivery}");
         }
     }
 
     #[test]
-    fn somebody_may_always_send() {
+    fn one_path_keeps_its_room() {
         let crowd: Vec<PathView> = (0..8)
-            .map(|n| PathView {
-                slow_start: n % 2 == 0,
-                delivery: Duration::from_millis(40 * u64::from(n) + 20),
-                ..path(n, 10 + 30 * u64::from(n), 1 << 20)
+            .map(|n| {
+                with(path(n, 10 + 30 * u64::from(n), 1 << 20), |view| {
+                    view.cwnd.slow_start = n % 2 == 0;
+                    view.expected_delivery = Duration::from_millis(40 * u64::from(n) + 20);
+                })
             })
             .collect();
         for window in [0, 1_000, 100_000, 10_000_000] {
             let mut views = crowd.clone();
             hold_back(&mut views, window);
-            assert!(views.iter().any(|view| view.can_send > 0), "{window}");
+            assert!(views.iter().any(|view| view.room.is_open()), "{window}");
         }
     }
 }

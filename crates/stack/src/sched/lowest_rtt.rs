@@ -14,7 +14,7 @@ pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
 /// seen yet.
 pub(super) fn pick_soonest(paths: &[PathView], need: Need) -> Choice {
     least(candidates(paths, &need), |path, srtt| {
-        srtt.max(path.delivery)
+        srtt.max(path.expected_delivery)
     })
 }
 
@@ -24,10 +24,10 @@ pub(super) fn least<'a>(
     time: impl Fn(&PathView, Duration) -> Duration,
 ) -> Choice {
     paths
-        .filter(|path| path.can_send > 0)
+        .filter(|path| path.room.is_open())
         .min_by_key(|path| {
-            let time = path.srtt.map_or(Duration::MAX, |srtt| time(path, srtt));
-            (time, core::cmp::Reverse(path.can_send), path.subflow)
+            let time = path.rtt.srtt.map_or(Duration::MAX, |srtt| time(path, srtt));
+            (time, core::cmp::Reverse(path.room.bytes()), path.subflow)
         })
         .map_or(Choice::Wait, |path| Choice::Send(path.subflow))
 }
@@ -37,7 +37,8 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    use super::super::fixtures::{backup, closing, full, path, stale, unmeasured};
+    use super::super::Room;
+    use super::super::fixtures::{backup, closing, full, path, stale, unmeasured, with};
     use super::*;
     use crate::ids::{SubflowId, SubflowSet};
 
@@ -149,10 +150,7 @@ mod tests {
 
     #[test]
     fn a_tie_goes_to_more_room() {
-        let little = PathView {
-            can_send: 1_400,
-            ..path(0, 20)
-        };
+        let little = with(path(0, 20), |view| view.room = Room::of(1_400));
         assert_eq!(
             pick(&[little, path(1, 20)], Need::fresh(1)),
             Choice::Send(SubflowId(1))

@@ -14,69 +14,19 @@ mod lowest_rtt;
 mod redundant;
 mod round_robin;
 mod sooner;
+mod view;
 
 use core::fmt;
 use core::str::FromStr;
 
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Duration;
 
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
 pub(crate) use guard::{hold_back, shun_queues};
 pub(crate) use redundant::may_duplicate;
 pub(crate) use sooner::leave_to_quicker;
-
-/// What a scheduler may know about one subflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathView {
-    /// Which one.
-    pub subflow: SubflowId,
-    /// It carries data: handshake done, not pre-established, not closing.
-    pub established: bool,
-    /// It leaves from the address where the connection began.
-    pub home: bool,
-    /// Its receiver asked that it be used only when nothing better is left (flag B of MP_JOIN or MP_PRIO).
-    pub backup: bool,
-    /// A retransmission time-out is pending on it: what is sent there now may not arrive for long.
-    pub stale: bool,
-    /// Smoothed round trip; `None` before the first measurement.
-    pub srtt: Option<Duration>,
-    /// Variation of the round trip (RFC 6298 section 2); zero before the first measurement.
-    pub rttvar: Duration,
-    /// Current retransmission time-out, back-off included.
-    pub rto: Duration,
-    /// How long what is sent now needs until it is acknowledged: the round trip and the queue that is being built.
-    pub delivery: Duration,
-    /// How long it would need on the empty path.
-    pub least: Duration,
-    /// Bytes a second that the path carries for a second, as far as is known; zero before data was delivered. A burst may pass
-    /// faster: `delivery` goes by the highest rate.
-    pub capacity: u64,
-    /// Bytes a second at which the queue that round trips tell of becomes shorter; zero while they tell of none.
-    pub drain: u64,
-    /// The congestion window doubles each round trip.
-    pub slow_start: bool,
-    /// Nothing of the path has ended its slow start yet, and no round trip is twice that of the empty path: it may carry more than
-    /// it ever did.
-    pub unproven: bool,
-    /// Congestion window in bytes.
-    pub cwnd: u32,
-    /// Bytes that the congestion window leaves free.
-    pub cwnd_room: u32,
-    /// Bytes held to be in the network.
-    pub inflight: u32,
-    /// When the oldest of these left; `None` where there are none, or losses are being repaired.
-    pub oldest: Option<Instant>,
-    /// Of these, duplicates of what another subflow carries.
-    pub duplicates: u32,
-    /// Bytes that the peer's last segment lets be under way on this subflow. It says the same on all of them, unless something on
-    /// this path says less.
-    pub window: u32,
-    /// Bytes of new data that congestion window, peer window and pacing permit right now.
-    pub can_send: u32,
-    /// Payload bytes of a full segment.
-    pub mss: u32,
-}
+pub use view::{CwndView, HeldBack, PathView, RatesView, Room, RttView, Tier};
 
 /// What is waiting to be sent, and where the connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,36 +242,13 @@ impl FromStr for Scheduler {
     }
 }
 
-/// How good a class of subflows is; only the best class that exists is used.
-///
-/// A stale regular subflow ranks below a fresh backup: after a time-out it is not "available" in the sense of flag B,
-/// and a backup that waits for the last retransmission would be no backup. // rfc8684:P1
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Tier {
-    Regular,
-    Backup,
-    StaleRegular,
-    StaleBackup,
-}
-
-impl Tier {
-    fn of(path: &PathView) -> Self {
-        match (path.stale, path.backup) {
-            (false, false) => Self::Regular,
-            (false, true) => Self::Backup,
-            (true, false) => Self::StaleRegular,
-            (true, true) => Self::StaleBackup,
-        }
-    }
-}
-
 /// The subflows among which a policy may choose: those of the best class that exists, without those that carried the
 /// data before. Every policy goes through here, so that none can forget what flag B means. // rfc8684:P1 rfc8684:J6
 fn candidates<'a>(paths: &'a [PathView], need: &Need) -> impl Iterator<Item = &'a PathView> {
     let need = *need;
-    let usable = paths.iter().filter(|path| path.established);
-    let best = usable.clone().map(Tier::of).min();
-    usable.filter(move |path| Some(Tier::of(path)) == best && !need.avoids(path.subflow))
+    let best = paths.iter().filter_map(|path| path.tier).min();
+    let usable = paths.iter().filter(|path| path.tier.is_some());
+    usable.filter(move |path| path.tier == best && !need.avoids(path.subflow))
 }
 
 /// The fastest candidate, which cannot send at this moment, and the fastest that can: what BLEST and ECF compare. `None`
@@ -331,17 +258,17 @@ fn fast_and_slow<'a>(
     paths: &'a [PathView],
     need: &Need,
 ) -> Option<(&'a PathView, &'a PathView, RoundTrips)> {
-    let measured = || candidates(paths, need).filter_map(|path| Some((path, path.srtt?)));
+    let measured = || candidates(paths, need).filter_map(|path| Some((path, path.rtt.srtt?)));
     let by_round_trip = |&(path, srtt): &(&PathView, Duration)| (srtt, path.subflow);
     let (fast, fast_rtt) = measured().min_by_key(by_round_trip)?;
-    let can_send = |(path, _): &(&PathView, Duration)| path.can_send > 0;
+    let can_send = |(path, _): &(&PathView, Duration)| path.room.is_open();
     let (slow, slow_rtt) = measured().filter(can_send).min_by_key(by_round_trip)?;
-    let wakes = fast.inflight > 0 && fast.can_send == 0;
+    let wakes = fast.inflight > 0 && !fast.room.is_open();
     let round_trips = RoundTrips {
         fast: micros(fast_rtt),
         slow: micros(slow_rtt),
     };
-    (wakes && fast.cwnd > 0).then_some((fast, slow, round_trips))
+    (wakes && fast.cwnd.bytes > 0).then_some((fast, slow, round_trips))
 }
 
 /// Two smoothed round trips in microseconds, at least one each.
@@ -360,7 +287,7 @@ fn micros(span: Duration) -> u128 {
 mod tests {
     use alloc::string::ToString as _;
 
-    use super::fixtures::{backup, closing, full, path, stale};
+    use super::fixtures::{backup, closing, full, path, stale, with};
     use super::*;
 
     #[test]
@@ -407,10 +334,9 @@ mod tests {
             assert_eq!(scheduler.remember(&paths, need), need.history);
         }
         // The queue of one with a short round trip counts.
-        let queued = PathView {
-            delivery: Duration::from_millis(91),
-            ..path(2, 50)
-        };
+        let queued = with(path(2, 50), |view| {
+            view.expected_delivery = Duration::from_millis(91)
+        });
         for scheduler in Scheduler::ALL {
             let paths = [path(0, 10), path(1, 90), queued];
             assert_eq!(scheduler.pick(&paths, need), Choice::Send(SubflowId(1)));

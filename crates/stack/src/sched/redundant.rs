@@ -8,28 +8,26 @@ use super::{Choice, Need, PathView, candidates, lowest_rtt};
 
 /// Chooses the fastest of the subflows that have something to copy and room for it.
 pub(super) fn pick_copy(paths: &[PathView], need: Need) -> Choice {
-    let may = |path: &&PathView| may_duplicate(path.duplicates, path.cwnd);
+    let may = |path: &&PathView| may_duplicate(path.duplicates, path.cwnd.bytes);
     lowest_rtt::least(candidates(paths, &need).filter(may), |_, srtt| srtt)
 }
 
-/// So many bytes of duplicates in flight leave room for one more. Pure.
+/// So many bytes of duplicates in flight leave room for one more: less than half of the window. A trade: more duplicates save more
+/// late segments, and leave less of the window for new data when it comes. Pure.
 pub(crate) fn may_duplicate(duplicates: u32, cwnd: u32) -> bool {
     duplicates < cwnd / 2
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{backup, full, path, stale};
+    use super::super::fixtures::{backup, full, path, stale, with};
     use super::super::{Purpose, Scheduler};
     use super::*;
     use crate::ids::{SubflowId, SubflowSet};
 
     #[test]
     fn a_copy_needs_room_and_its_share() {
-        let with_duplicates = |duplicates| PathView {
-            duplicates,
-            ..path(1, 50)
-        };
+        let with_duplicates = |duplicates| with(path(1, 50), |view| view.duplicates = duplicates);
         let send = Choice::Send(SubflowId(1));
         let carrier = path(0, 10);
         for (name, paths, expected) in [

@@ -7,7 +7,7 @@ use super::{Choice, Need, PathView, candidates};
 /// Chooses the next subflow with room after the one that took the last data, by number, and round again.
 pub(super) fn pick(paths: &[PathView], need: Need) -> Choice {
     candidates(paths, &need)
-        .filter(|path| path.can_send > 0)
+        .filter(|path| path.room.is_open())
         .min_by_key(|path| {
             let after = need.history.last.is_none_or(|last| path.subflow > last);
             (Reverse(after), path.subflow)

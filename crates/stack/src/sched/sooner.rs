@@ -9,8 +9,8 @@
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
-use super::PathView;
-use super::guard::{carries, grows, in_play};
+use super::guard::{expected_bytes, grows, is_active};
+use super::view::{HeldBack, PathView};
 
 /// What `bytes` of the window of `path` carry within `span` from when they are free again.
 fn again(path: &PathView, bytes: u32, span: Duration, window: u64) -> u64 {
@@ -18,12 +18,10 @@ fn again(path: &PathView, bytes: u32, span: Duration, window: u64) -> u64 {
         true => bytes.saturating_mul(2),
         false => bytes,
     };
-    let part = PathView {
-        capacity: 0,
-        cwnd,
-        ..*path
-    };
-    carries(&part, span, window)
+    let mut part = *path;
+    part.rates.sustained = None;
+    part.cwnd.bytes = cwnd;
+    expected_bytes(&part, span, window)
 }
 
 /// Bytes beside those in flight that `path` surely has delivered within `span`: what its window has room for now, and what the
@@ -37,36 +35,41 @@ fn surely_delivers(path: &PathView, span: Duration, window: u64, now: Instant) -
     let passed = path.oldest.map_or(Duration::ZERO, |sent| now.since(sent));
     let earlier = (span + passed.min(round)).excess_over(round.times(2));
     let repeats = |bytes, span| again(path, bytes, span, window);
-    let open = u64::from(path.window).min(window);
+    let open = u64::from(path.peer_window).min(window);
     let open = open.saturating_sub(u64::from(path.inflight));
-    let room = path.cwnd_room.min(u32::try_from(open).unwrap_or(u32::MAX));
+    let room = path.cwnd.room.min(u32::try_from(open).unwrap_or(u32::MAX));
     let later = repeats(path.inflight, earlier).saturating_add(repeats(room, after));
     let sent = u64::from(room).saturating_add(later);
-    if path.drain == 0 {
+    let Some(drain) = path.rates.drain else {
         return sent;
-    }
-    let drain = Rate::from_bytes_per_sec(path.drain);
+    };
     let queue = u64::from(path.inflight);
     let drained = drain.bytes_in(span).saturating_sub(queue);
     // A queue is acknowledged without a pause, and what leaves for that has as long a way as what leaves now.
-    let rate = drain.min(Rate::per(u64::from(path.cwnd), path.delivery));
-    let steady = rate.bytes_in(span.excess_over(path.delivery));
+    let rate = drain.min(Rate::per(
+        u64::from(path.cwnd.bytes),
+        path.expected_delivery,
+    ));
+    let steady = rate.bytes_in(span.excess_over(path.expected_delivery));
     sent.min(drained).max(steady)
 }
 
 /// What speaks for a path: how soon its first byte may be there. Behind a whole segment it waits for that one.
 fn soonest(path: &PathView) -> Duration {
     let behind = path.inflight >= path.mss;
-    match path.srtt.filter(|_| !behind) {
-        Some(srtt) => srtt.min(path.delivery),
-        None => path.delivery,
+    match path.rtt.srtt.filter(|_| !behind) {
+        Some(srtt) => srtt.min(path.expected_delivery),
+        None => path.expected_delivery,
     }
 }
 
 /// What speaks against it: how long a round trip may take. Where little is sent, single measurements tell little, and neither
 /// does the rate.
 fn longest(path: &PathView) -> Duration {
-    path.srtt.unwrap_or(path.least).max(path.least)
+    path.rtt
+        .srtt
+        .unwrap_or(path.base_delay)
+        .max(path.base_delay)
 }
 
 /// The quicker of `paths` deliver `queued` bytes, and what they have in flight, sooner than `path` its first. Pure.
@@ -80,7 +83,7 @@ fn come_sooner(
     let arrives = soonest(path);
     let others = paths.iter().filter(|other| other.subflow != path.subflow);
     let quicker =
-        |other: &&PathView| in_play(other) && soonest(other).max(longest(other)) < arrives;
+        |other: &&PathView| is_active(other) && soonest(other).max(longest(other)) < arrives;
     let mut delivered = 0_u64;
     for other in others.filter(quicker) {
         delivered = delivered.saturating_add(surely_delivers(other, arrives, window, now));
@@ -88,20 +91,21 @@ fn come_sooner(
     delivered > 0 && delivered >= queued
 }
 
-/// Takes their room from those subflows that would deliver later than the quicker ones do with all of the `queued` bytes.
+/// Holds back those subflows that would deliver later than the quicker ones do with all of the `queued` bytes.
 /// Pure.
 pub(crate) fn leave_to_quicker(paths: &mut [PathView], queued: u64, window: u64, now: Instant) {
     for i in 0..paths.len() {
         let path = paths[i];
-        if path.can_send > 0 && in_play(&path) && come_sooner(&path, paths, queued, window, now) {
-            paths[i].can_send = 0;
+        if path.room.is_open() && is_active(&path) && come_sooner(&path, paths, queued, window, now)
+        {
+            paths[i].room.hold_back(HeldBack::Quicker);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{full, path, stale, unmeasured};
+    use super::super::fixtures::{full, path, rate, stale, unmeasured, with};
     use super::*;
     use crate::ids::SubflowId;
 
@@ -109,7 +113,7 @@ mod tests {
 
     fn left(mut paths: [PathView; 2], queued: u64) -> [u32; 2] {
         leave_to_quicker(&mut paths, queued, u64::MAX, NOW);
-        paths.map(|path| path.can_send.min(1_400))
+        paths.map(|path| path.room.bytes().min(1_400))
     }
 
     #[test]
@@ -117,32 +121,23 @@ mod tests {
         // Its window of 14,000 bytes is in flight; when it is back, there are 60 ms in which what leaves is in time.
         let (quick, slow) = (full(path(0, 20)), path(1, 100));
         // With room it need not wait.
-        let half = PathView {
-            cwnd_room: 7_000,
-            inflight: 7_000,
-            ..quick
-        };
+        let half = with(quick, |view| {
+            view.cwnd.room = 7_000;
+            view.inflight = 7_000;
+        });
         // Its window doubles.
-        let growing = PathView {
-            slow_start: true,
-            ..quick
-        };
+        let growing = with(quick, |view| view.cwnd.slow_start = true);
         // What its window lets go stands in a queue, of which 30,000 bytes go in 100 ms.
-        let queued = PathView {
-            drain: 300_000,
-            delivery: Duration::from_millis(47),
-            ..quick
-        };
+        let queued = with(quick, |view| {
+            view.rates.drain = rate(300_000);
+            view.expected_delivery = Duration::from_millis(47);
+        });
         // Half of the round trip has passed for it.
-        let half_back = PathView {
-            oldest: Some(Instant::from_millis(990)),
-            ..quick
-        };
+        let half_back = with(quick, |view| view.oldest = Some(Instant::from_millis(990)));
         // It stands in a queue that is acknowledged without a pause. By round trips alone nothing more would be there in 100 ms.
-        let steady = PathView {
-            srtt: Some(Duration::from_millis(60)),
-            ..queued
-        };
+        let steady = with(queued, |view| {
+            view.rtt.srtt = Some(Duration::from_millis(60))
+        });
         for (quick, most) in [
             (quick, 42_000),
             (half, 49_000),
@@ -165,22 +160,21 @@ mod tests {
 
     #[test]
     fn behind_others_a_segment_is_as_late_as_the_queue() {
-        let (quick, loaded) = (full(path(0, 20)), |inflight| PathView {
-            inflight,
-            delivery: Duration::from_millis(100),
-            ..path(1, 30)
+        let (quick, loaded) = (full(path(0, 20)), |inflight| {
+            with(path(1, 30), |view| {
+                view.inflight = inflight;
+                view.expected_delivery = Duration::from_millis(100);
+            })
         });
         assert_eq!(left([quick, loaded(1_399)], 14_000), [0, 1_400]);
         assert_eq!(left([quick, loaded(1_400)], 14_000), [0, 0]);
         // Two do not wait for each other, and nobody for itself.
-        let queued = |inflight, delivery| PathView {
-            delivery: Duration::from_millis(delivery),
-            ..loaded(inflight)
+        let queued = |inflight, delivery| {
+            with(loaded(inflight), |view| {
+                view.expected_delivery = Duration::from_millis(delivery)
+            })
         };
-        let other = PathView {
-            subflow: SubflowId(2),
-            ..queued(9_800, 99)
-        };
+        let other = with(queued(9_800, 99), |view| view.subflow = SubflowId(2));
         assert_eq!(left([queued(9_800, 100), other], 200), [0, 1_400]);
         let mut alone = [loaded(5_600)];
         leave_to_quicker(&mut alone, 1_400, u64::MAX, NOW);
@@ -190,10 +184,9 @@ mod tests {
     #[test]
     fn one_late_answer_does_not_make_a_path_slow() {
         // What was sent before a path was cut came back after 700 ms; its round trips are of 100.
-        let once_late = PathView {
-            srtt: Some(Duration::from_millis(100)),
-            ..path(0, 700)
-        };
+        let once_late = with(path(0, 700), |view| {
+            view.rtt.srtt = Some(Duration::from_millis(100))
+        });
         assert_eq!(left([once_late, path(1, 200)], 14), [1_400, 1_400]);
     }
 

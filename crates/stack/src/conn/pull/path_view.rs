@@ -17,8 +17,8 @@ use crate::conn::types::SubflowIdx;
 use crate::conn::{Conn, Cx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, History, Need, PathView, Purpose, Scheduler, hold_back, leave_to_quicker,
-    may_duplicate, shun_queues,
+    Choice, CwndView, History, Need, PathView, Purpose, RatesView, Room, RttView, Scheduler, Tier,
+    hold_back, leave_to_quicker, may_duplicate, shun_queues,
 };
 
 /// Scheduler state of a connection.
@@ -240,42 +240,46 @@ impl Conn {
         }
         let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i.0]);
         view.duplicates = sf.maps.duplicates.bytes();
-        view.can_send = can_send;
-        view.backup = sf.is_backup();
-        view.stale = sf.is_potentially_failed();
-        view.established = sf.carries_data();
+        view.room = Room::of(can_send);
+        let tier = Tier::of(sf.is_potentially_failed(), sf.is_backup());
+        view.tier = sf.carries_data().then_some(tier);
     }
 
-    /// The cached part of a subflow's view; the other fields are zero.
+    /// The cached part of a subflow's view; the other fields are those of a full subflow.
     fn measure(&self, i: SubflowIdx) -> PathView {
         let sf = &self.subflows[i];
         let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
         let pace = self.subflows.pace(i);
         let delivery = delivery(&pace, inflight);
         let data_ack_delay = sf.reinjection.data_ack_delay.get();
+        let known = |rate: &Rate| *rate > Rate::ZERO;
         PathView {
             subflow: sf.id(),
-            srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
-            rttvar: sf.tcp.rttvar(),
-            rto: sf.tcp.rto(),
-            cwnd,
-            mss: sf.tcp.data_mss(self.schedule.option_space),
+            tier: None,
+            home: sf.endpoint.tuple.local.ip() == self.handshake.first.local.ip(),
+            rtt: RttView {
+                srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
+                rttvar: sf.tcp.rttvar(),
+                rto: sf.tcp.rto(),
+            },
+            expected_delivery: delivery.queued + data_ack_delay,
+            base_delay: delivery.empty + data_ack_delay,
+            rates: RatesView {
+                sustained: sf.tcp.sustained_rate().filter(known),
+                drain: pace.drain().filter(known),
+            },
+            cwnd: CwndView {
+                bytes: cwnd,
+                room: cwnd.saturating_sub(inflight),
+                slow_start: pace.slow_start,
+                unproven: sf.tcp.is_unproven() && !pace.is_full(),
+            },
             inflight,
             oldest: sf.tcp.head_sent_at().filter(|_| !sf.tcp.in_recovery()),
             duplicates: 0,
-            cwnd_room: cwnd.saturating_sub(inflight),
-            window: sf.tcp.peer_window_field_scaled(),
-            can_send: 0,
-            delivery: delivery.queued + data_ack_delay,
-            least: delivery.empty + data_ack_delay,
-            capacity: sf.tcp.sustained_rate().map_or(0, Rate::as_bytes_per_sec),
-            drain: pace.drain().map_or(0, Rate::as_bytes_per_sec),
-            slow_start: pace.slow_start,
-            unproven: sf.tcp.is_unproven() && !pace.is_full(),
-            home: sf.endpoint.tuple.local.ip() == self.handshake.first.local.ip(),
-            backup: false,
-            stale: false,
-            established: false,
+            peer_window: sf.tcp.peer_window_field_scaled(),
+            room: Room::Full,
+            mss: sf.tcp.data_mss(self.schedule.option_space),
         }
     }
 
@@ -310,7 +314,7 @@ impl Conn {
         let scheduler = self.opts.scheduler;
         let views = self.schedule.seen();
         let choice = scheduler.pick(views, need);
-        let held_back = choice == Choice::Wait && views.iter().any(|view| view.can_send > 0);
+        let held_back = choice == Choice::Wait && views.iter().any(|view| view.room.is_open());
         self.schedule.history = scheduler.remember(views, need);
         cx.count.scheduler_waited += u64::from(held_back);
         choice
