@@ -81,7 +81,7 @@ fn the_c_library_passes_its_tests() {
 
 /// The two that open all they can.
 #[test]
-fn controllers_in_c_steer_connections_to_the_kernel() {
+fn controllers_in_c_command_connections_to_the_kernel() {
     let Some(net) = Net::bridged(2) else { return };
     let out = tempfile::tempdir().expect("a folder");
     if make(out.path(), "all").is_none() {
@@ -136,7 +136,7 @@ fn serve(net: &Net) -> (Process, PathBuf) {
 }
 
 #[test]
-fn controllers_in_c_steer_the_kernels_own_connections() {
+fn controllers_in_c_command_the_kernels_own_connections() {
     let out = tempfile::tempdir().expect("a folder");
     if make(out.path(), "all").is_none() {
         return;

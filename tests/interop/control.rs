@@ -246,7 +246,7 @@ fn the_python_library_passes_its_tests() {
 
 /// Examples of the Python library steer a connection to the kernel: a full mesh, and subflows on one path that are refreshed.
 #[test]
-fn controllers_in_python_steer_connections_to_the_kernel() {
+fn controllers_in_python_command_connections_to_the_kernel() {
     let Some(net) = Net::new(2) else { return };
     for (example, count) in [("examples/full_mesh.py", 2), ("examples/refresh.py", 5)] {
         let mut route = led(&net);
@@ -268,7 +268,7 @@ fn controllers_in_python_steer_connections_to_the_kernel() {
 /// The same examples over the kernel's netlink steer connections between two kernels: full mesh, refresh, and a backup and a second
 /// subflow that are made when the first path dies.
 #[test]
-fn controllers_in_python_steer_the_kernels_own_connections() {
+fn controllers_in_python_command_the_kernels_own_connections() {
     for (example, joins) in [
         ("full_mesh.py", 1),
         ("refresh.py", 4),

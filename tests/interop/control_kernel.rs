@@ -206,18 +206,18 @@ fn policy(words: &str) -> Command {
 }
 
 #[test]
-fn policies_of_the_stack_steer_the_kernel() {
+fn policies_of_the_stack_command_the_kernel() {
     steered("fullmesh", policy("fullmesh"), 1, false);
     steered("refresh", policy("refresh"), 4, false);
 }
 
 #[test]
-fn a_smart_backup_steers_the_kernel() {
+fn a_smart_backup_commands_the_kernel() {
     steered("smart-backup", policy("smart-backup"), 1, true);
 }
 
 #[test]
-fn smart_streaming_steers_the_kernel() {
+fn smart_streaming_commands_the_kernel() {
     steered("streaming", policy("streaming"), 1, true);
     steered("smart_streaming", example("smart_streaming"), 1, true);
 }
@@ -242,7 +242,7 @@ fn example(name: &str) -> Command {
 }
 
 #[test]
-fn examples_of_the_library_steer_the_kernel() {
+fn examples_of_the_library_command_the_kernel() {
     steered("full_mesh", example("full_mesh"), 1, false);
     steered("refresh", example("refresh"), 4, false);
     steered("smart_backup", example("smart_backup"), 1, true);

@@ -93,7 +93,7 @@ impl Drop for Follower {
 
 /// Events are followed and a subflow is made, without a line of ours on that side.
 #[test]
-fn nc_and_jq_are_enough_to_steer() {
+fn nc_and_jq_are_enough_to_control_connections() {
     for program in ["nc", "jq"] {
         if Command::new(program).arg("-h").output().is_err() {
             eprintln!("skipped: there is no {program}");

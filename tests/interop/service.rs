@@ -191,7 +191,7 @@ fn a_full_pipe_of_the_log_does_not_stop_the_service() {
 }
 
 #[test]
-fn a_peer_that_has_gone_without_a_word_is_noticed() {
+fn a_peer_that_vanished_is_detected_by_keepalive() {
     let Some(net) = Net::new(1) else { return };
     let _echo = echo(&net.ours, local(7001), Speaks::Tcp);
     let args = ["--keepalive", "1s", "--path", "v1"];

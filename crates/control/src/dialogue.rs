@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_nobody_reads_are_bounded_and_those_that_are_read_are_not() {
+    fn unread_events_are_bounded_and_read_ones_are_not() {
         let line = b"{\"event\":\"timeout\",\"seq\":1,\"at_us\":2}\n";
         let mut dialogue = Dialogue::new(Purse::new(10_000));
         for _ in 0..1_000 {

@@ -271,7 +271,7 @@ fn silent(folder: &std::path::Path, pid: u32) -> std::os::unix::net::UnixListene
 }
 
 #[tokio::test]
-async fn those_who_do_not_answer_cost_one_second_together() {
+async fn unresponsive_processes_cost_one_second_together() {
     let bench = bench(Fake::new(&["1.1"]));
     let _silent: Vec<_> = (100..150).map(|pid| silent(&bench.folder, pid)).collect();
     let begun = std::time::Instant::now();
@@ -318,7 +318,7 @@ async fn a_link_in_the_folder_is_not_followed_and_said() {
 }
 
 #[tokio::test]
-async fn half_lines_and_idle_sessions_shut_nobody_out() {
+async fn half_lines_and_idle_sessions_do_not_block_others() {
     let bench = bench(Fake::new(&["1.1"]));
     let mut held = Vec::new();
     for _ in 0..400 {
@@ -731,7 +731,7 @@ async fn an_owner_that_reads_slowly_stays_one() {
 }
 
 #[tokio::test]
-async fn by_force_a_connection_changes_its_owner_who_is_named() {
+async fn by_force_a_connection_changes_its_owner_which_is_named() {
     let bench = bench(Fake::new(&["1.1", "2.1"]));
     let (mut owner, mut other) = (bench.client().await, bench.client().await);
     let by_force = |connection: Option<&str>| Request::Claim {
@@ -771,7 +771,7 @@ async fn by_force_a_connection_changes_its_owner_who_is_named() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_events_of_what_is_not_there() {
+async fn waiting_for_events_of_an_absent_connection_ends_at_once() {
     let bench = bench(Fake::new(&["1.1"]));
     let mut client = bench.client().await;
     let of = |connection: &str| {
@@ -897,7 +897,7 @@ async fn ten_thousand_connections_and_a_hundred_controllers() {
 }
 
 #[tokio::test]
-async fn an_event_brings_its_connection_to_those_who_want_it() {
+async fn an_event_includes_its_connection_on_request() {
     let bench = bench(Fake::new(&["1.1"]));
     let (mut curious, mut plain) = (bench.client().await, bench.client().await);
     let filter = Filter::default();
@@ -1097,7 +1097,7 @@ fn the_schema_names_every_word() {
 }
 
 #[tokio::test]
-async fn decisions_are_told_to_those_who_name_them() {
+async fn decisions_are_sent_to_sessions_that_subscribe_to_them() {
     let fake = Fake::new(&["1.1"]);
     let bench = bench(fake);
     let (mut named, mut all) = (bench.client().await, bench.client().await);

@@ -46,7 +46,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_held_port_is_nobody_elses() {
+    fn a_held_port_is_refused_to_others() {
         let held = hold_port(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let addr = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap();
         let kind = |result: io::Result<OwnedFd>| result.err().map(|e| e.kind());

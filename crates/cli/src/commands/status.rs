@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_process_hears_that_it_is_not_there_or_does_not_answer() {
+    fn a_named_process_that_is_absent_or_unresponsive_is_reported() {
         let mut found = Collected::default();
         assert!(judge(None, &found).is_ok(), "nothing runs, and that is so");
         assert!(judge(Some(7), &found).is_err());

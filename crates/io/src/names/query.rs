@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_family_that_is_silent_does_not_hold_the_other_up() {
+    async fn an_unresponsive_address_family_does_not_delay_the_other() {
         let none = || Err(io::ErrorKind::NotFound.into());
         let (six, four) = (ip("fd00::1"), ip("192.0.2.1"));
         let began = Instant::now();

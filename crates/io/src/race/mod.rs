@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_refused_is_refused_and_all_silent_is_timed_out() {
+    async fn all_refused_is_refused_and_all_unanswered_is_timed_out() {
         let timed_out = || Err(io::ErrorKind::TimedOut.into());
         let kind = |outcome: Outcome<usize>| outcome.result.expect_err("none answered").kind();
         let delays = [ATTEMPT_DELAY; 2];

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_waits_for_who_can_still_gain_by_it() {
+    fn a_close_waits_while_the_other_side_can_still_receive() {
         let new = Progress::default();
         let unacknowledged = Progress {
             unacknowledged: true,
