@@ -46,6 +46,19 @@ impl Sum {
         self.add_words(sum_words(bytes), bytes.len() % 2 == 1);
     }
 
+    /// The sum of a header whose length is known beforehand: whole words of four bytes.
+    #[must_use]
+    #[inline]
+    pub(crate) fn of_words<const N: usize>(bytes: &[u8; N]) -> Self {
+        const { assert!(N.is_multiple_of(4), "headers are whole words of four bytes") };
+        let words = bytes.as_chunks::<4>().0.iter();
+        let words = words.map(|word| u64::from(u32::from_ne_bytes(*word)));
+        Self {
+            total: words.sum(),
+            odd: false,
+        }
+    }
+
     /// Adds two bytes, most significant first.
     pub const fn add_u16(&mut self, value: u16) {
         self.add_words(value.to_be() as u64, false);

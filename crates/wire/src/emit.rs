@@ -131,21 +131,21 @@ pub fn finish(buf: &mut [u8], payload_sum: Sum, checksum: Checksum) -> Result<()
 
 /// Length of the IP header at the front of `buf` and the sum of the pseudo-header it implies.
 fn pseudo_of(buf: &[u8]) -> Option<(usize, Sum)> {
-    let mut sum = Sum::ZERO;
-    let (ip_len, addresses, tcp_len) = match buf.first()? >> 4 {
+    let (ip_len, mut sum, tcp_len) = match buf.first()? >> 4 {
         4 => {
             let total = u16::from_be_bytes([*buf.get(2)?, *buf.get(3)?]);
             let len = total.checked_sub(v4::HEADER_LEN as u16)?;
-            (v4::HEADER_LEN, buf.get(12..v4::HEADER_LEN)?, len)
+            let addresses = buf.get(12..)?.first_chunk::<8>()?;
+            (v4::HEADER_LEN, Sum::of_words(addresses), len)
         }
         6 => {
             let len = u16::from_be_bytes([*buf.get(4)?, *buf.get(5)?]);
-            (v6::HEADER_LEN, buf.get(8..v6::HEADER_LEN)?, len)
+            let addresses = buf.get(8..)?.first_chunk::<32>()?;
+            (v6::HEADER_LEN, Sum::of_words(addresses), len)
         }
         _ => return None,
     };
     // Both pseudo-headers are the addresses, the protocol and the length; only the order differs.
-    sum.add_bytes(addresses);
     sum.add_u16(u16::from(tcp::PROTOCOL));
     sum.add_u16(tcp_len);
     Some((ip_len, sum))

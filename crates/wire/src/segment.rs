@@ -114,7 +114,7 @@ impl<'a> Segment<'a> {
             Verify::Trusted => None,
         };
         let header = parts.header;
-        self.options = Options::EMPTY;
+        self.options.clear();
         self.options.read(parts.options, header.flags)?;
         self.tuple = FourTuple::of(ip.dst, header.dst_port, ip.src, header.src_port);
         (self.ip, self.header, self.payload_sum) = (ip, header, payload_sum);

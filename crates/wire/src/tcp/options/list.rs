@@ -18,6 +18,13 @@ impl MptcpOptions {
         list: [None; Self::CAPACITY],
     };
 
+    /// Takes all options out.
+    pub(crate) fn clear(&mut self) {
+        for place in &mut self.list {
+            *place = None;
+        }
+    }
+
     /// Appends an option; false when the list is full.
     #[must_use]
     pub fn push(&mut self, option: MptcpOption) -> bool {

@@ -79,6 +79,18 @@ impl Options {
         Ok(options)
     }
 
+    /// Takes all options out, without writing over what they were: that is large.
+    pub(crate) fn clear(&mut self) {
+        self.mss = None;
+        self.window_scale = None;
+        self.sack_permitted = false;
+        self.sack = SackBlocks::EMPTY;
+        self.timestamps = None;
+        self.fastopen = None;
+        self.mptcp.clear();
+        self.ignored = 0;
+    }
+
     /// Reads option bytes into `self`, which has none so far: in place, because the value is large to move.
     pub(crate) fn read(&mut self, bytes: &[u8], flags: Flags) -> Result<(), OptionsError> {
         let mut rest = bytes;
