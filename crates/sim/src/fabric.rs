@@ -351,8 +351,15 @@ impl Fabric {
 
     fn onto_line(&mut self, now: Instant, port: Port, packet: Box<Packet>) {
         let link = &mut self.links[port.link.0 as usize];
-        link.lines[port.side.index()].offer(now, packet, &mut self.pool);
-        self.schedule_arrival(port.peer());
+        let line = &mut link.lines[port.side.index()];
+        line.offer(now, packet, &mut self.pool);
+        // An event is due before all that wait, and mostly they arrive in order.
+        let scheduled = link.scheduled[port.side.other().index()];
+        let both = line.last_arrival().zip(scheduled);
+        let comes_behind = both.is_some_and(|(last, due)| due <= last);
+        if !comes_behind {
+            self.schedule_arrival(port.peer());
+        }
     }
 
     /// Makes sure that an event is due when the next packet arrives at `port`.

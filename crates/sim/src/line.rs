@@ -237,6 +237,13 @@ impl Line {
         }
     }
 
+    /// When the last packet arrives, where all arrive in order.
+    #[must_use]
+    pub fn last_arrival(&self) -> Option<Instant> {
+        let last = self.line.back().filter(|_| self.late.is_empty());
+        last.map(|last| last.arrives)
+    }
+
     /// When the next packet arrives.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Instant> {
@@ -267,6 +274,10 @@ impl Line {
 
     /// The next packet that has arrived by `now`.
     pub fn arrival(&mut self, now: Instant) -> Option<Box<Packet>> {
+        let front = self.line.front();
+        if self.late.is_empty() && front.is_none_or(|front| front.arrives > now) {
+            return None;
+        }
         self.depart(now);
         let packet = match self.line.front_mut() {
             Some(entry) if entry.arrives <= now && self.departed > 0 => {
