@@ -7,6 +7,7 @@
 
 mod conn;
 mod flow;
+mod flows;
 
 use core::fmt;
 use core::net::IpAddr;
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::summary::Summary;
 use conn::ConnWatch;
 use flow::FlowWatch;
+use flows::Flows;
 
 /// What kind of rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ pub(crate) type Verdict = Result<(), String>;
 /// Watches one host.
 #[derive(Debug, Default)]
 pub struct Watch {
-    flows: FxHashMap<FourTuple, FlowWatch>,
+    flows: Flows,
     conns: Connections,
     packets: u64,
 }
@@ -142,10 +144,11 @@ impl Watch {
     /// A packet reaches the host.
     pub fn received(&mut self, packet: &Summary) {
         let tuple = packet.tuple;
-        let answers_another = |flow: &FlowWatch| flow.isn.is_some_and(|isn| packet.ack != isn + 1);
+        let answers_another =
+            |flow: &mut FlowWatch| flow.isn.is_some_and(|isn| packet.ack != isn + 1);
         if packet.flags.syn()
             && packet.flags.ack()
-            && self.flows.get(&tuple).is_some_and(answers_another)
+            && self.flows.get_mut(&tuple).is_some_and(answers_another)
         {
             return; // An answer to an older SYN with the same addresses and ports; the host must refuse it.
         }
@@ -177,8 +180,7 @@ impl Watch {
 
     /// The host lost an address. It may know what it had there when the address is back.
     pub(crate) fn address_gone(&mut self, address: IpAddr) {
-        let there = |tuple: &FourTuple| tuple.local.ip() == address;
-        for (_, flow) in self.flows.iter_mut().filter(|(tuple, _)| there(tuple)) {
+        for flow in self.flows.at(address) {
             flow.unsure = true;
         }
     }
