@@ -274,7 +274,7 @@ impl World<'_> {
         };
         let out = self.machine.on_segment(self.now, seg, &context);
         let mut bytes = 0;
-        if let Some(part) = &out.in_order {
+        if let Some(part) = out.arrival.in_order() {
             assert_eq!(u64::from(part.ssn.get()), self.delivered + 1);
             bytes += part.range.len() as u64;
         }
@@ -283,11 +283,11 @@ impl World<'_> {
             bytes += chunk.bytes.len() as u64;
         }
         self.delivered += bytes;
-        if !opening && !out.reset && !out.reopen {
+        if !opening && out.ended.is_none() {
             let grown = self.machine.rcv_nxt().since(before);
             assert_eq!(
                 u64::from(grown),
-                bytes + u64::from(out.fin),
+                bytes + u64::from(out.arrival.fin),
                 "what is acknowledged was handed over"
             );
         }

@@ -80,7 +80,10 @@ fn transfer(count: u64, max_burst: u32, lose: u64) -> u64 {
                 continue;
             };
             let out = peer.on_segment(now, &arrived, &CONTEXT);
-            bytes += out.in_order.map_or(0, |part| part.range.len() as u64);
+            bytes += out
+                .arrival
+                .in_order()
+                .map_or(0, |part| part.range.len() as u64);
             while let Some(chunk) = peer.take_ready() {
                 bytes += chunk.bytes.len() as u64;
             }

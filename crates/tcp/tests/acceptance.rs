@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, FA, IRS, R, S, Script};
-use manypath_tcp::machine::{Config, Kind, Outcome, Reject, State, Verdict};
+use manypath_tcp::machine::{Config, Ended, Kind, Outcome, Placed, Reject, State, Verdict};
 use manypath_wire::tcp::header::Flags;
 
 fn rejected(out: &Outcome, why: Reject) {
@@ -25,7 +25,7 @@ fn the_window_decides() {
     rejected(&s.inject(2_000_000_000, A, 1, b"x"), Reject::Sequence);
     s.expect(Kind::Ack);
     let out = s.inject(30_000, A, 1, b"xyz");
-    assert!(out.out_of_order && out.acceptable());
+    assert!(out.arrival.placed == Placed::OutOfOrder && out.acceptable());
     assert_eq!(
         s.expect(Kind::Ack).sack(),
         [(30_000, 30_001)],
@@ -41,16 +41,18 @@ fn delivered_payload_is_acknowledged_again_and_reported() {
     s.drain();
     let out = s.inject(1, A, 1, &[7; 500]);
     assert_eq!(out.verdict, Verdict::OldDuplicate);
-    assert!(out.duplicate_data && out.in_order.is_none());
+    assert!(out.arrival.duplicate && out.arrival.in_order().is_none());
     let ack = s.expect(Kind::Ack);
     assert_eq!((ack.ack(), ack.sack()), (501, vec![(1, 501)]));
     // Partly new: only the rest is delivered.
     let out = s.inject(251, A, 1, &[8; 500]);
     assert_eq!(
-        out.in_order.map(|i| (i.ssn.get(), i.range)),
+        out.arrival
+            .in_order()
+            .map(|i| (i.ssn.get(), i.range.clone())),
         Some((501, 250..500))
     );
-    assert!(out.duplicate_data);
+    assert!(out.arrival.duplicate);
     assert_eq!(s.expect(Kind::Ack).sack(), [(251, 501)]);
     // The report is made once.
     s.inject(2000, A, 1, &[9; 10]);
@@ -70,7 +72,7 @@ fn only_the_exact_number_resets() {
     s.expect_none();
     assert_eq!(s.m.state(), State::Established);
     let out = s.inject(1, R, 0, &[]);
-    assert!(out.reset && out.acceptable());
+    assert!(out.ended == Some(Ended::Reset) && out.acceptable());
     assert_eq!(s.m.state(), State::Closed);
     rejected(&s.inject(1, A, 1, &[]), Reject::Closed);
     s.expect_none();
@@ -117,7 +119,7 @@ fn acknowledgements_have_bounds_on_both_sides() {
     assert_eq!(s.m.counters().bytes_acked, 5000);
     // Old by less than the largest window: fine, the payload counts.
     let out = s.inject(1, A, 1, b"good");
-    assert!(out.in_order.is_some());
+    assert!(out.arrival.in_order().is_some());
     s.drain();
     rejected(
         &s.inject_with(5, A, 0, b"evil", |p| p.header.ack -= 70_000),
@@ -150,7 +152,7 @@ fn old_timestamps_are_refused() {
     assert_eq!(ack.options.timestamps.map(|t| t.ecr), Some(2000));
     assert_eq!(s.m.counters().rejected_paws, 1);
     // RST is exempt: it carries no timestamp that has to grow.
-    assert!(s.inject(11, R, 0, &[]).reset);
+    assert!(s.inject(11, R, 0, &[]).ended == Some(Ended::Reset));
 }
 
 #[test]
@@ -183,26 +185,26 @@ fn segments_of_a_peer_that_stops_sending_timestamps_are_accepted() {
         ..Script::config()
     });
     s.stamps = false;
-    assert!(s.inject(1, A, 1, &[1; 10]).in_order.is_some());
+    assert!(s.inject(1, A, 1, &[1; 10]).arrival.in_order().is_some());
 }
 
 #[test]
 fn nothing_comes_after_the_end() {
     let mut s = Script::established(Script::config());
     let out = s.inject(1, FA, 1, b"bye");
-    assert!(out.fin);
+    assert!(out.arrival.fin);
     assert_eq!(s.m.state(), State::CloseWait);
     assert_eq!(s.expect(Kind::Ack).ack(), 5);
     let out = s.inject(5, A, 1, b"ghost");
-    assert!(out.in_order.is_none());
+    assert!(out.arrival.in_order().is_none());
     assert_eq!(s.m.rcv_nxt(), IRS + 5);
     // A FIN that is still out of order fixes the end too.
     let mut s = Script::established(Script::config());
-    assert!(s.inject(11, FA, 1, b"0123456789").out_of_order);
+    assert!(s.inject(11, FA, 1, b"0123456789").arrival.placed == Placed::OutOfOrder);
     rejected(&s.inject(21, A, 1, b"ghost"), Reject::AfterFin);
     rejected(&s.inject(11, FA, 1, b"01234"), Reject::AfterFin);
     let out = s.inject(1, A, 1, b"0123456789");
-    assert!(out.fin && out.more_ready);
+    assert!(out.arrival.fin && out.arrival.more_ready());
     assert_eq!(
         s.m.take_ready().map(|c| c.bytes.to_vec()),
         Some(b"0123456789".to_vec())

@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, FA, R, S, Script};
-use manypath_tcp::machine::{Config, Kind, State};
+use manypath_tcp::machine::{Config, Ended, Kind, State};
 use manypath_tcp::time::Duration;
 
 fn closing(cfg: Config) -> Script {
@@ -28,10 +28,10 @@ fn we_close_first() {
     assert_eq!(s.m.counters().bytes_acked, 1500, "the FIN is no byte");
     assert_eq!(s.m.state(), State::FinWait2);
     let out = s.inject(1, A, 1502, b"still");
-    assert!(out.in_order.is_some());
+    assert!(out.arrival.in_order().is_some());
     s.expect(Kind::Ack);
     let out = s.inject(6, FA, 1502, &[]);
-    assert!(out.fin);
+    assert!(out.arrival.fin);
     assert_eq!(s.m.state(), State::TimeWait);
     assert_eq!(s.expect(Kind::Ack).ack(), 7);
     // A FIN sent again is acknowledged again and the wait begins anew.
@@ -47,7 +47,7 @@ fn we_close_first() {
 #[test]
 fn the_peer_closes_first() {
     let mut s = Script::established(Script::config());
-    assert!(s.inject(1, FA, 1, &[]).fin);
+    assert!(s.inject(1, FA, 1, &[]).arrival.fin);
     assert_eq!(s.m.state(), State::CloseWait);
     s.expect(Kind::Ack);
     s.write(100);
@@ -77,7 +77,7 @@ fn fin_and_its_acknowledgement_in_one_segment() {
     let mut s = closing(Script::config());
     s.expect(Kind::Fin);
     let out = s.inject(1, FA, 2, &[]);
-    assert!(out.fin && out.fin_acked);
+    assert!(out.arrival.fin && out.fin_acked);
     assert_eq!(s.m.state(), State::TimeWait);
 }
 
@@ -134,13 +134,13 @@ fn a_new_connection_may_end_time_wait() {
         s
     };
     let mut s = waiting(false);
-    assert!(!s.inject(1, S, 0, &[]).reopen);
+    assert!(s.inject(1, S, 0, &[]).ended.is_none());
     assert_eq!(s.m.state(), State::TimeWait);
-    assert!(s.inject(100, S, 0, &[]).reopen);
+    assert!(s.inject(100, S, 0, &[]).ended == Some(Ended::Reopen));
     assert_eq!(s.m.state(), State::Closed);
     let mut s = waiting(true);
     s.tsval += 1;
-    assert!(s.inject_with(0, S, 0, &[], |p| p.header.seq -= 500).reopen);
+    assert!(s.inject_with(0, S, 0, &[], |p| p.header.seq -= 500).ended == Some(Ended::Reopen));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, IRS, ISN, R, RA, S, SA, Script};
-use manypath_tcp::machine::{Config, DeadCause, IcmpOutcome, Kind, Reject, State, Verdict};
+use manypath_tcp::machine::{Config, DeadCause, Ended, IcmpOutcome, Kind, Reject, State, Verdict};
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
@@ -193,7 +193,7 @@ fn only_an_answer_to_our_syn_counts() {
     rejected(&s.inject(0, A, 1, &[]), Reject::NoSyn);
     assert_eq!(s.m.state(), State::SynSent);
     let out = s.inject(0, RA, 1, &[]);
-    assert!(out.reset);
+    assert!(out.ended == Some(Ended::Reset));
     assert_eq!(s.m.state(), State::Closed);
 }
 
@@ -218,7 +218,9 @@ fn a_passive_open_answers_what_was_offered() {
     let out = s.inject(1, A, 1, b"first");
     assert!(out.established && out.acceptable());
     assert_eq!(
-        out.in_order.map(|i| (i.ssn.get(), i.range)),
+        out.arrival
+            .in_order()
+            .map(|i| (i.ssn.get(), i.range.clone())),
         Some((1, 0..5))
     );
     assert_eq!(s.m.state(), State::Established);
@@ -254,7 +256,7 @@ fn a_wrong_acknowledgement_opens_nothing() {
     rejected(&s.inject(1, A, 0, &[]), Reject::Handshake);
     rejected(&s.inject(5_000_000, A, 1, &[]), Reject::Sequence);
     assert_eq!(s.m.state(), State::SynReceived);
-    assert!(s.inject(1, RA, 1, &[]).reset);
+    assert!(s.inject(1, RA, 1, &[]).ended == Some(Ended::Reset));
 }
 
 #[test]
@@ -280,7 +282,9 @@ fn payload_on_a_syn_ack_is_taken() {
     let out = s.inject(0, SA, 1, b"early");
     assert!(out.established);
     assert_eq!(
-        out.in_order.map(|i| (i.ssn.get(), i.range)),
+        out.arrival
+            .in_order()
+            .map(|i| (i.ssn.get(), i.range.clone())),
         Some((1, 0..5))
     );
     assert_eq!(s.expect(Kind::Ack).ack(), 6);

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::num::NonZeroU32;
+
 use common::script::{IRS, ISN, Script};
 use common::{PLAIN, Packet};
 use manypath_tcp::machine::{Config, Decision, Kind, Machine, Offer, State};
@@ -151,7 +153,7 @@ impl World {
         let before = self.m.rcv_nxt();
         let out = self.m.on_segment(self.now, &packet.view(), &PLAIN);
         let mut bytes = 0;
-        if let Some(part) = &out.in_order {
+        if let Some(part) = out.arrival.in_order() {
             assert_eq!(u64::from(part.ssn.get()), self.delivered + 1);
             bytes += packet.payload[part.range.clone()].len() as u64;
         }
@@ -160,11 +162,11 @@ impl World {
             bytes += chunk.bytes.len() as u64;
         }
         self.delivered += bytes;
-        if held && !out.reset && !out.reopen {
+        if held && out.ended.is_none() {
             let grown = self.m.rcv_nxt().since(before);
             assert_eq!(
                 u64::from(grown),
-                bytes + u64::from(out.fin),
+                bytes + u64::from(out.arrival.fin),
                 "what is acknowledged was handed over"
             );
         }
@@ -438,7 +440,7 @@ impl Hoarder {
         let stop = (at + u64::from(len)).min(self.farthest);
         let payload = vec![7; stop.saturating_sub(at) as usize];
         let out = self.s.inject(1 + at as u32, Flags::ACK, 1, &payload);
-        if let Some(part) = &out.in_order {
+        if let Some(part) = out.arrival.in_order() {
             self.delivered += part.range.len() as u64;
         }
         while let Some(chunk) = self.s.m.take_ready() {
@@ -479,7 +481,7 @@ impl Hoarder {
                 self.read = (self.read + u64::from(n)).min(self.delivered);
             }
             Arrival::Grow(n) => self.buffer = self.buffer.max(n.min(self.most)),
-            Arrival::Withhold(n) => self.s.m.withhold(u32::from(n)),
+            Arrival::Withhold(n) => self.s.m.withhold(NonZeroU32::new(u32::from(n))),
             Arrival::Send => self.send(),
         }
         let kept = self.farthest - self.read;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, FA, Script};
-use manypath_tcp::machine::{Config, Kind};
+use manypath_tcp::machine::{Config, Kind, Placed};
 use manypath_tcp::time::Duration;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Flags;
@@ -74,7 +74,7 @@ fn holes_are_sacked_at_once_with_the_newest_block_first() {
     // RFC 5681 4.2, RFC 2018 section 4
     let (mut s, n) = warmed(Script::config());
     let out = s.inject(n + 1000, A, 1, &[0; 1000]);
-    assert!(out.out_of_order);
+    assert!(out.arrival.placed == Placed::OutOfOrder);
     let ack = s.expect(Kind::Ack);
     assert_eq!((ack.ack(), ack.sack()), (n, vec![(n + 1000, n + 2000)]));
     s.inject(n + 3000, A, 1, &[0; 1000]);
@@ -92,7 +92,7 @@ fn holes_are_sacked_at_once_with_the_newest_block_first() {
     assert_eq!(blocks[0], (n + 9000, n + 10_000));
     // Filling a hole is told at once too.
     let out = s.inject(n, A, 1, &[0; 1000]);
-    assert!(out.more_ready);
+    assert!(out.arrival.more_ready());
     assert_eq!(s.m.take_ready().map(|c| c.bytes.len()), Some(1000));
     assert_eq!(s.m.take_ready(), None);
     assert_eq!(s.expect(Kind::Ack).ack(), n + 2000);
@@ -156,7 +156,11 @@ fn hostile_overlaps_keep_the_first_bytes() {
     s.inject(3, A, 1, b"evilevil");
     s.drain();
     let out = s.inject(1, A, 1, b"abcdEVIL");
-    let first = out.in_order.map(|i| i.range).expect("the stream goes on");
+    let first = out
+        .arrival
+        .in_order()
+        .map(|i| i.range.clone())
+        .expect("the stream goes on");
     let mut got = b"abcdEVIL"[first].to_vec();
     while let Some(chunk) = s.m.take_ready() {
         got.extend_from_slice(&chunk.bytes);
@@ -175,7 +179,7 @@ fn what_was_offered_is_not_taken_back() {
     assert_eq!(s.expect(Kind::Ack).header.window, 0);
     // A probe is answered.
     let out = s.inject(n + 30_000, A, 1, &[0; 1]);
-    assert!(out.in_order.is_none());
+    assert!(out.arrival.in_order().is_none());
     let ack = s.expect(Kind::Ack);
     assert_eq!((ack.ack(), ack.header.window), (n + 30_000, 0));
     // Less than a segment is not told; a useful window is, at once.
@@ -212,7 +216,7 @@ fn congestion_marks_are_echoed_until_answered() {
 fn a_fin_is_acknowledged_at_once() {
     let (mut s, n) = warmed(Script::config());
     let out = s.inject(n, FA, 1, &[0; 10]);
-    assert!(out.fin);
+    assert!(out.arrival.fin);
     assert_eq!(s.expect(Kind::Ack).ack(), n + 11);
 }
 

@@ -411,6 +411,6 @@ fn only_new_data_may_be_marked_and_a_reduction_is_announced() {
             .all(|o| !o.header.flags.contains(Flags::CWR))
     );
     let out = s.inject(1, A, 9001, &[7; 10]);
-    assert!(out.in_order.is_some());
+    assert!(out.arrival.in_order().is_some());
     assert_eq!(s.expect(Kind::Ack).ecn, Ecn::NotEct);
 }

@@ -3,7 +3,7 @@
 use manypath_wire::segment::Segment;
 
 use super::Machine;
-use super::outcome::{Outcome, Verdict};
+use super::outcome::{Ended, Outcome};
 use super::state::{Change, State};
 use crate::time::Instant;
 
@@ -53,9 +53,7 @@ impl Machine {
 
     pub(super) fn reset_by_peer(&mut self) -> Outcome {
         self.change(Change::Abort);
-        let mut out = Outcome::new(Verdict::Acceptable);
-        out.reset = true;
-        out
+        Outcome::ended(Ended::Reset)
     }
 
     /// RFC 9293 3.10.7.4: every FIN that arrives again starts the time anew.
@@ -82,9 +80,7 @@ impl Machine {
             return None;
         }
         self.change(Change::Abort);
-        let mut out = Outcome::new(Verdict::Acceptable);
-        out.reopen = true;
-        Some(out)
+        Some(Outcome::ended(Ended::Reopen))
     }
 
     /// Asks for a challenge acknowledgement, if the limit allows one (RFC 5961 section 7).

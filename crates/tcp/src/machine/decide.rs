@@ -6,7 +6,7 @@ use super::Machine;
 use super::plan::{Decision, Kind, Offer, Plan};
 use super::state::State;
 use crate::send::loss::{BEHIND_MTU_PROBE, Retransmit};
-use crate::send::{Snapshot, Wait, choose};
+use crate::send::{Follows, Snapshot, Wait, choose};
 use crate::time::Instant;
 
 /// What a caller offers that has nothing to send.
@@ -255,15 +255,17 @@ impl Machine {
         let mss = self.data_mss(offer.option_space);
         choose(&Snapshot {
             available: offer.available,
-            fin: offer.fin,
-            push: offer.push || offer.no_nagle,
+            follows: match (offer.fin, offer.push || offer.no_nagle) {
+                (true, _) => Follows::Fin,
+                (false, true) => Follows::Nothing,
+                (false, false) => Follows::More,
+            },
             mss,
             max_burst: self.burst(offer, mss),
             cwnd_room: self.send.loss.allowance(),
             window_room: self.send.window_room(),
             window_largest: self.send.window.largest(),
-            unacked: self.send.loss.outstanding(),
-            small_unacked: self.send.small_unacked(),
+            unacked: self.send.unacked(),
             nagle: self.cfg.nagle && !offer.no_nagle,
             forced: self.send.persist.due(),
             cwnd: self.send.loss.cc().cwnd(),

@@ -60,7 +60,7 @@ impl Machine {
     /// Takes the peer's SYN: its numbers, its options, its window.
     pub(super) fn learn_peer(&mut self, now: Instant, seg: &Segment<'_>) {
         self.agreed = Agreed::with_peer(&self.cfg, seg);
-        self.recv.begin(seg.header.seq, self.agreed.recv_scale);
+        self.recv.begin(seg.header.seq, self.agreed.recv_scale());
         if self.agreed.timestamps {
             self.recv.recent = seg.options.timestamps.map(|t| Recent::new(t.val, now));
         }
@@ -73,7 +73,7 @@ impl Machine {
             seg.header.window,
             seg.header.seq,
             ack,
-            self.agreed.send_scale,
+            self.agreed.send_scale(),
         );
         self.heard(now);
         self.adopt_agreed();

@@ -162,8 +162,8 @@ impl super::Machine {
             timestamps: self.agreed.timestamps,
             sack: self.agreed.sack,
             ecn: self.agreed.ecn,
-            recv_scale: self.agreed.recv_scale.shift(),
-            send_scale: self.agreed.send_scale.shift(),
+            recv_scale: self.agreed.recv_scale().shift(),
+            send_scale: self.agreed.send_scale().shift(),
             reassembly: self.recv.held(),
             counters: self.counters,
         }

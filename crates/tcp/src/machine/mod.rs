@@ -26,12 +26,12 @@ mod view;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
 
-pub use crate::recv::{Chunk, reassembly_grant};
+pub use crate::recv::{Arrival, Chunk, InOrder, Placed, reassembly_grant};
 pub use config::{Config, Keepalive};
 pub use icmp::IcmpOutcome;
 pub use info::{Counters, Info};
 pub use negotiate::SMALLEST_MSS;
-pub use outcome::{Context, DeadCause, InOrder, Outcome, Reject, TimeoutOutcome, Verdict};
+pub use outcome::{Context, DeadCause, Ended, Outcome, Reject, TimeoutOutcome, Verdict};
 pub use plan::{Decision, Kind, Offer, Plan};
 pub use state::State;
 

@@ -1,6 +1,8 @@
 //! What a connection of several subflows asks of one: a shared receive window, acknowledgements held back, probes of a path that
 //! another one stands in for, penalties and caps of the window. A TCP connection alone calls none of it.
 
+use core::num::NonZeroU32;
+
 use manypath_wire::segment::Segment;
 
 use super::Machine;
@@ -35,11 +37,8 @@ impl Machine {
 
     /// Leaves the last `bytes` of what the peer sends unacknowledged, though they are delivered. The peer goes on sending,
     /// and repeats those bytes by its timer, which is told apart from whatever else it might send for want of an answer
-    /// above TCP. What was acknowledged stays so; zero ends it.
-    pub fn withhold(&mut self, bytes: u32) {
-        if bytes < self.recv.withheld() {
-            self.recv.ack.force();
-        }
+    /// above TCP. What was acknowledged stays so; `None` ends it.
+    pub fn withhold(&mut self, bytes: Option<NonZeroU32>) {
         self.recv.withhold(bytes);
     }
 

@@ -19,31 +19,36 @@ pub const SMALLEST_MSS: u16 = 88;
 /// What a data segment spends on timestamps: ten bytes and two of padding (RFC 7323 appendix A).
 pub(super) const TIMESTAMPS_LEN: u32 = 12;
 
+/// Shifts of the windows, where both SYNs carry (or will carry) the window scale option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scaling {
+    /// Of the windows we send.
+    recv: WindowScale,
+    /// Of the windows the peer sends.
+    send: WindowScale,
+}
+
 /// What holds for the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) timestamps: bool,
     pub(super) sack: bool,
     pub(super) ecn: bool,
-    /// Both SYNs carry (or will carry) the window scale option.
-    pub(super) scaling: bool,
-    /// Shift of the windows we send.
-    pub(super) recv_scale: WindowScale,
-    /// Shift of the windows the peer sends.
-    pub(super) send_scale: WindowScale,
+    scaling: Option<Scaling>,
     pub(super) peer_mss: u16,
 }
 
 impl Agreed {
-    /// Before the peer was heard: what we shall offer.
+    /// Before the peer's SYN: what we shall offer.
     pub(super) fn hoped(cfg: &Config) -> Agreed {
         Agreed {
             timestamps: cfg.timestamps,
             sack: cfg.sack,
             ecn: cfg.ecn,
-            scaling: cfg.window_scaling,
-            recv_scale: WindowScale::NONE,
-            send_scale: WindowScale::NONE,
+            scaling: cfg.window_scaling.then_some(Scaling {
+                recv: WindowScale::NONE,
+                send: WindowScale::NONE,
+            }),
             peer_mss: cfg.mss,
         }
     }
@@ -52,14 +57,7 @@ impl Agreed {
     pub(super) fn with_peer(cfg: &Config, seg: &Segment<'_>) -> Agreed {
         let o = &seg.options;
         // RFC 7323 2.2: scaling takes effect only when both SYNs carry the option.
-        let (scaling, recv_scale, send_scale) = match (cfg.window_scaling, o.window_scale) {
-            (true, Some(shift)) => (
-                true,
-                WindowScale::for_window(cfg.recv_window),
-                WindowScale::new(shift),
-            ),
-            _ => (false, WindowScale::NONE, WindowScale::NONE),
-        };
+        let shift = o.window_scale.filter(|_| cfg.window_scaling);
         let default = if seg.tuple.is_ipv6() {
             DEFAULT_MSS_V6
         } else {
@@ -69,11 +67,24 @@ impl Agreed {
             timestamps: cfg.timestamps && o.timestamps.is_some(),
             sack: cfg.sack && o.sack_permitted,
             ecn: cfg.ecn && asks_for_ecn(seg.header.flags),
-            scaling,
-            recv_scale,
-            send_scale,
+            scaling: shift.map(|shift| Scaling {
+                recv: WindowScale::for_window(cfg.recv_window),
+                send: WindowScale::new(shift),
+            }),
             peer_mss: o.mss.map_or(default, |Mss(mss)| mss).max(SMALLEST_MSS),
         }
+    }
+
+    /// Shift of the windows we send.
+    pub(super) fn recv_scale(&self) -> WindowScale {
+        self.scaling
+            .map_or(WindowScale::NONE, |scaling| scaling.recv)
+    }
+
+    /// Shift of the windows the peer sends.
+    pub(super) fn send_scale(&self) -> WindowScale {
+        self.scaling
+            .map_or(WindowScale::NONE, |scaling| scaling.send)
     }
 }
 
@@ -93,7 +104,7 @@ pub(super) fn syn_options(cfg: &Config, agreed: &Agreed) -> Options {
         sack_permitted: agreed.sack,
         window_scale: agreed
             .scaling
-            .then(|| WindowScale::for_window(cfg.recv_window).shift()),
+            .map(|_| WindowScale::for_window(cfg.recv_window).shift()),
         ..Options::default()
     }
 }

@@ -1,10 +1,7 @@
 //! What one input did to the machine, as a plain value for the caller.
 
-use core::ops::Range;
-
-use manypath_wire::seq::Ssn;
-
 use crate::cc::GroupView;
+use crate::recv::Arrival;
 
 /// What the caller knows about a segment that the subflow does not.
 #[derive(Clone, Copy, Debug)]
@@ -55,13 +52,14 @@ pub enum Verdict {
     Rejected(Reject),
 }
 
-/// Payload that is next in the stream, as a part of the segment's payload. The caller copies it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InOrder {
-    /// Subflow sequence number (relative to the peer's ISN) of the first byte.
-    pub ssn: Ssn,
-    /// The bytes, as a range of the segment's payload.
-    pub range: Range<usize>,
+/// How a segment ended the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer reset it; the state is closed.
+    Reset,
+    /// The TIME-WAIT connection may be replaced by the new one that this SYN asks for (RFC 6191): the caller drops this
+    /// machine and treats the segment as one for a listener.
+    Reopen,
 }
 
 /// What a segment did.
@@ -73,27 +71,14 @@ pub struct Outcome {
     pub acked: u32,
     /// This segment completed the handshake.
     pub established: bool,
-    /// In-order payload of this segment.
-    pub in_order: Option<InOrder>,
-    /// Payload that waited for this one is ready: call [`Machine::take_ready`](super::Machine::take_ready).
-    pub more_ready: bool,
-    /// The segment's payload left a hole before it and was kept.
-    pub out_of_order: bool,
-    /// Payload bytes dropped because out-of-order payload takes all the memory that it may.
-    pub refused: u32,
-    /// The peer's FIN is now in order: no payload follows.
-    pub fin: bool,
-    /// The peer reset the connection; the state is closed.
-    pub reset: bool,
-    /// The peer's window grew.
-    pub window_grew: bool,
-    /// The segment repeated payload that had arrived before.
-    pub duplicate_data: bool,
     /// Our FIN is acknowledged.
     pub fin_acked: bool,
-    /// The TIME-WAIT connection may be replaced by the new one that this SYN asks for (RFC 6191): the caller drops this
-    /// machine and treats the segment as one for a listener.
-    pub reopen: bool,
+    /// The peer's window grew.
+    pub window_grew: bool,
+    /// What became of its payload and FIN.
+    pub arrival: Arrival,
+    /// It ended the connection.
+    pub ended: Option<Ended>,
 }
 
 impl Outcome {
@@ -102,16 +87,17 @@ impl Outcome {
             verdict,
             acked: 0,
             established: false,
-            in_order: None,
-            more_ready: false,
-            out_of_order: false,
-            refused: 0,
-            fin: false,
-            reset: false,
-            window_grew: false,
-            duplicate_data: false,
             fin_acked: false,
-            reopen: false,
+            window_grew: false,
+            arrival: Arrival::default(),
+            ended: None,
+        }
+    }
+
+    pub(crate) fn ended(how: Ended) -> Outcome {
+        Outcome {
+            ended: Some(how),
+            ..Outcome::new(Verdict::Acceptable)
         }
     }
 

@@ -7,8 +7,9 @@ use manypath_wire::seq::SeqNum;
 use manypath_wire::tcp::header::Flags;
 
 use super::Machine;
-use super::outcome::{Context, InOrder, Outcome, Reject, Verdict};
+use super::outcome::{Context, Outcome, Reject, Verdict};
 use super::state::{Change, State};
+use crate::recv::{Arrival, Placed};
 use crate::time::Instant;
 
 /// What lies so little behind the next byte may be a retransmission, however small our window is now: the largest window without
@@ -122,7 +123,7 @@ impl Machine {
                 self.restart_time_wait(now);
             }
             let mut out = Outcome::new(Verdict::OldDuplicate);
-            out.duplicate_data = !seg.payload.is_empty();
+            out.arrival = Arrival::repeated(!seg.payload.is_empty());
             return Some(out);
         }
         if !starts_in_reach && !seg.payload.is_empty() {
@@ -208,33 +209,26 @@ impl Machine {
         }
         // A SYN takes the number before the first byte.
         let seq = seg.header.seq + u32::from(seg.header.flags.syn());
-        let had_hole = self.recv.is_repaired();
-        let got = self.recv.payload(seq, seg.payload, fin);
-        if got.after_fin {
+        let step = self.recv_step();
+        let what = (seq, seg.payload, fin);
+        let Some((got, advanced)) = self.recv.accept(now, what, step, self.cfg.delayed_ack) else {
             self.counters.rejected_other += 1;
             out.verdict = Verdict::Rejected(Reject::AfterFin);
             self.challenge(now);
             return;
-        }
+        };
         if let (Some(t), true) = (seg.options.timestamps, self.agreed.timestamps) {
             if let Some(echo) = self.stamps.echo(now, t.ecr) {
                 self.recv.note_echo(t.ecr, echo.rtt);
             }
         }
-        let step = self.recv_step();
-        self.recv
-            .owe(now, &got, had_hole, step, self.cfg.delayed_ack);
-        self.counters.bytes_received += u64::from(got.advanced);
+        self.counters.bytes_received += u64::from(advanced);
         self.counters.duplicates_in += u64::from(got.duplicate);
-        self.counters.out_of_order_in += u64::from(got.out_of_order);
+        self.counters.out_of_order_in += u64::from(got.placed == Placed::OutOfOrder);
         self.counters.reassembly_dropped += u64::from(got.refused);
-        out.in_order = got.in_order.map(|(ssn, range)| InOrder { ssn, range });
-        out.more_ready = got.more_ready;
-        out.out_of_order = got.out_of_order;
-        out.refused = got.refused;
-        out.duplicate_data = got.duplicate;
-        if got.fin {
-            out.fin = true;
+        let fin = got.fin;
+        out.arrival = got;
+        if fin {
             self.change(Change::FinReceived);
             if self.state == State::TimeWait {
                 self.restart_time_wait(now);

@@ -177,12 +177,12 @@ impl Machine {
     /// after it may be the same rounded down (RFC 7323 section 2.4).
     pub fn peer_window_in_units(&self) -> u32 {
         let bytes = self.peer_window();
-        bytes - bytes % self.agreed.send_scale.unit()
+        bytes - bytes % self.agreed.send_scale().unit()
     }
 
     /// What a window field of the peer's means in bytes, outside of the handshake.
     pub fn peer_window_of(&self, field: u16) -> u32 {
-        self.agreed.send_scale.expand(field)
+        self.agreed.send_scale().expand(field)
     }
 
     /// Payload bytes of a full data segment on which the caller puts `option_space` bytes of options.

@@ -2,10 +2,14 @@
 
 mod ack;
 mod assembler;
+mod reassembly;
 mod stamps;
+mod stream;
 mod window;
+mod withheld;
 
 use alloc::boxed::Box;
+use core::num::NonZeroU32;
 use core::ops::Range;
 
 use manypath_wire::seq::{SeqNum, Ssn};
@@ -16,7 +20,10 @@ pub(crate) use stamps::{EchoRtt, Recent};
 pub(crate) use window::RecvWindow;
 
 use crate::time::{Duration, Instant};
-use assembler::{Assembler, grant};
+use assembler::grant;
+use reassembly::Reassembly;
+use stream::{AfterFin, Stream};
+use withheld::Acked;
 
 /// Payload that had arrived out of order and is now next in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,23 +34,63 @@ pub struct Chunk {
     pub bytes: Box<[u8]>,
 }
 
-/// Data that is as far ahead is noise: no window is as large (RFC 7323 section 2.3).
-const FAR_BEYOND: u32 = 1 << 30;
+/// Payload that is next in the stream, as a part of the segment's payload. The caller copies it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InOrder {
+    /// Subflow sequence number (relative to the peer's ISN) of the first byte.
+    pub ssn: Ssn,
+    /// The bytes, as a range of the segment's payload.
+    pub range: Range<usize>,
+    /// Payload that waited for this one is ready: call [`Machine::take_ready`](crate::machine::Machine::take_ready).
+    pub more_ready: bool,
+}
+
+/// Where new payload of a segment went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Placed {
+    /// There was none, or no room for it.
+    #[default]
+    Nowhere,
+    /// It is next in the stream.
+    InOrder(InOrder),
+    /// It left a hole before it and was kept.
+    OutOfOrder,
+}
 
 /// What became of a segment's payload and FIN.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Received {
-    pub(crate) in_order: Option<(Ssn, Range<usize>)>,
-    pub(crate) more_ready: bool,
-    pub(crate) out_of_order: bool,
-    pub(crate) duplicate: bool,
-    pub(crate) fin: bool,
-    /// Bytes the stream grew by.
-    pub(crate) advanced: u32,
-    /// Bytes refused for lack of memory.
-    pub(crate) refused: u32,
-    /// Payload beyond the peer's own FIN, which no sane peer sends.
-    pub(crate) after_fin: bool,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The payload that had not arrived before.
+    pub placed: Placed,
+    /// Some of it had.
+    pub duplicate: bool,
+    /// The peer's FIN is now in order: no payload follows.
+    pub fin: bool,
+    /// Payload bytes dropped because out-of-order payload takes all the memory that it may.
+    pub refused: u32,
+}
+
+impl Arrival {
+    /// The payload that is next in the stream.
+    pub fn in_order(&self) -> Option<&InOrder> {
+        match &self.placed {
+            Placed::InOrder(part) => Some(part),
+            Placed::Nowhere | Placed::OutOfOrder => None,
+        }
+    }
+
+    /// Payload that waited for this one is ready.
+    pub fn more_ready(&self) -> bool {
+        self.in_order().is_some_and(|part| part.more_ready)
+    }
+
+    /// A segment that repeats what had arrived before.
+    pub(crate) fn repeated(duplicate: bool) -> Arrival {
+        Arrival {
+            duplicate,
+            ..Arrival::default()
+        }
+    }
 }
 
 /// Bytes of memory that out-of-order payload may take where the receive window is `window` bytes: as much again for what
@@ -55,27 +102,9 @@ pub const fn reassembly_grant(window: u32) -> usize {
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    irs: SeqNum,
-    /// What relative numbers of the peer's stream count from: its SYN, or the last byte that was taken with it.
-    base: SeqNum,
-    next: SeqNum,
-    /// In-order payload bytes since the SYN.
-    offset: u64,
-    /// Where the peer's stream ends, once its FIN was seen.
-    fin_at: Option<u64>,
-    fin_done: bool,
-    assembler: Assembler,
-    /// The duplicate to report in the next acknowledgement (RFC 2883).
-    dsack: Option<(SeqNum, SeqNum)>,
-    last_ack_sent: SeqNum,
-    /// What the newest acknowledgement said. It stays behind `last_ack_sent` while something is withheld.
-    told: SeqNum,
-    /// Of what arrived last, so many bytes are not acknowledged.
-    withheld: u32,
-    /// The end of data that came from beyond the window: the peer has it to send again.
-    beyond: Option<SeqNum>,
-    /// Memory granted for out-of-order payload.
-    memory: usize,
+    stream: Stream,
+    reassembly: Reassembly,
+    acked: Acked,
     pub(crate) window: RecvWindow,
     pub(crate) ack: AckPolicy,
     /// Present once timestamps are agreed on.
@@ -90,19 +119,9 @@ impl Receiver {
     pub(crate) fn new(largest_window: u32) -> Self {
         let zero = SeqNum::new(0);
         Receiver {
-            irs: zero,
-            base: zero,
-            next: zero,
-            offset: 0,
-            fin_at: None,
-            fin_done: false,
-            assembler: Assembler::default(),
-            dsack: None,
-            last_ack_sent: zero,
-            told: zero,
-            withheld: 0,
-            beyond: None,
-            memory: grant(largest_window),
+            stream: Stream::new(),
+            reassembly: Reassembly::new(largest_window),
+            acked: Acked::new(),
             window: RecvWindow::new(zero, largest_window, WindowScale::NONE),
             ack: AckPolicy::new(),
             recent: None,
@@ -123,261 +142,210 @@ impl Receiver {
 
     /// The peer's SYN fixes where its stream begins.
     pub(crate) fn begin(&mut self, irs: SeqNum, scale: WindowScale) {
-        self.irs = irs;
-        self.base = irs;
-        self.next = irs + 1;
-        self.last_ack_sent = self.next;
-        self.told = self.next;
-        self.window.restart(self.next, scale);
-    }
-
-    pub(crate) fn irs(&self) -> SeqNum {
-        self.irs
-    }
-
-    /// What relative numbers of the peer's stream count from.
-    pub(crate) fn base(&self) -> SeqNum {
-        self.base
+        self.begin_behind(irs, 0, scale);
     }
 
     /// The peer's SYN carried `len` bytes of payload that the caller takes.
     pub(crate) fn payload_of_syn(&mut self, len: u32) {
-        self.base = self.irs + len;
-        self.next = self.base + 1;
-        self.last_ack_sent = self.next;
-        self.told = self.next;
-        self.window.restart(self.next, self.window.scale());
+        self.begin_behind(self.irs(), len, self.window.scale());
+    }
+
+    fn begin_behind(&mut self, irs: SeqNum, len: u32, scale: WindowScale) {
+        self.stream.begin(irs, len);
+        self.acked.begin(self.next());
+        self.window.restart(self.next(), scale);
+    }
+
+    pub(crate) fn irs(&self) -> SeqNum {
+        self.stream.irs()
+    }
+
+    /// What relative numbers of the peer's stream count from.
+    pub(crate) fn base(&self) -> SeqNum {
+        self.stream.base()
     }
 
     /// The next number expected.
     pub(crate) fn next(&self) -> SeqNum {
-        self.next
+        self.stream.next()
     }
 
-    /// What acknowledgements say: the next number expected, less what is withheld. It never goes back. In front of a hole nothing
-    /// is: who waits for the acknowledgement of what comes before would not fill it.
+    /// What acknowledgements say.
     pub(crate) fn acknowledges(&self) -> SeqNum {
-        let withheld = if self.held() == 0 { self.withheld } else { 0 };
-        self.told.max(self.next - withheld)
+        self.acked.number(self.next(), self.held() > 0)
     }
 
-    pub(crate) fn withheld(&self) -> u32 {
-        self.withheld
-    }
-
-    /// From now on the last `bytes` of what arrives stay unacknowledged.
-    pub(crate) fn withhold(&mut self, bytes: u32) {
-        self.withheld = bytes;
+    /// From now on the last `bytes` of what arrives stay unacknowledged; more than that is acknowledged at once.
+    pub(crate) fn withhold(&mut self, bytes: Option<NonZeroU32>) {
+        if self.acked.withhold(bytes) {
+            self.ack.force();
+        }
     }
 
     pub(crate) fn fin_done(&self) -> bool {
-        self.fin_done
+        self.stream.is_over()
     }
 
     pub(crate) fn held(&self) -> u32 {
-        self.assembler.bytes() as u32
+        self.reassembly.store.bytes() as u32
     }
 
     /// Bytes of memory that out-of-order payload takes.
     pub(crate) fn memory(&self) -> usize {
-        self.assembler.cost()
+        self.reassembly.store.cost()
     }
 
     /// Grants memory to out-of-order payload; what is held stays.
     pub(crate) fn grant(&mut self, bytes: usize) {
-        self.memory = bytes;
+        self.reassembly.grant(bytes);
     }
 
     pub(crate) fn last_ack_sent(&self) -> SeqNum {
-        self.last_ack_sent
+        self.acked.last_sent()
     }
 
-    /// Position of a number in the peer's stream; numbers before its first byte give `None`.
-    fn position(&self, seq: SeqNum) -> Option<u64> {
-        let at = self.offset as i64 + i64::from(seq.diff(self.next));
-        u64::try_from(at).ok()
-    }
-
-    fn seq_at(&self, position: u64) -> SeqNum {
-        // Truncation is the meaning: sequence numbers are the low 32 bits.
-        self.base + 1 + (position as u32)
-    }
-
-    fn ssn_at(&self, position: u64) -> Ssn {
-        Ssn::of(self.seq_at(position), self.base)
-    }
-
-    /// Takes payload (and FIN) that starts at `seq`. The segment passed the acceptance test.
-    pub(crate) fn payload(&mut self, seq: SeqNum, data: &[u8], fin: bool) -> Received {
-        let mut got = Received::default();
-        if self.fin_done {
-            got.duplicate = true;
-            return got;
+    /// Takes payload (and FIN) that starts at `seq`, and returns by how many bytes the stream grew. The segment passed the
+    /// acceptance test.
+    fn payload(&mut self, seq: SeqNum, data: &[u8], fin: bool) -> Result<(Arrival, u32), AfterFin> {
+        if self.fin_done() {
+            return Ok((Arrival::repeated(true), 0));
         }
-        let Some(end) = self.position(seq + data.len() as u32) else {
-            got.duplicate = !data.is_empty();
-            return got;
+        let Some(end) = self.stream.position(seq + data.len() as u32) else {
+            return Ok((Arrival::repeated(!data.is_empty()), 0));
         };
-        let limit = self.offset + u64::from(self.window.open(self.next));
-        let known_end = self.fin_at;
-        if known_end.is_some_and(|last| end > last || (fin && end != last)) {
-            got.after_fin = true;
-            return got;
-        }
+        let limit = self.stream.offset() + u64::from(self.window.open(self.next()));
+        self.stream.check_end(end, fin)?;
         let stop = end.min(limit);
-        if fin && stop == end && end >= self.offset {
-            self.fin_at = Some(end);
+        if fin && stop == end && end >= self.stream.offset() {
+            self.stream.note_fin(end);
         }
-        self.take(seq, data, end, stop, &mut got);
-        if self.fin_at == Some(self.offset) {
-            self.fin_done = true;
-            self.next += 1;
-            got.fin = true;
-        }
-        got
+        let mut got = Arrival::default();
+        let advanced = self.take(seq, data, end, stop, &mut got);
+        got.fin = self.stream.take_fin();
+        Ok((got, advanced))
     }
 
-    fn take(&mut self, seq: SeqNum, data: &[u8], end: u64, stop: u64, got: &mut Received) {
+    /// Takes the payload up to position `stop`, of a segment that ends at `end`. Returns by how many bytes the stream grew.
+    fn take(&mut self, seq: SeqNum, data: &[u8], end: u64, stop: u64, got: &mut Arrival) -> u32 {
         let len = data.len() as u64;
         if len == 0 {
-            return;
+            return 0;
         }
-        let old = (self.offset + len).saturating_sub(end).min(len);
+        let offset = self.stream.offset();
+        let old = (offset + len).saturating_sub(end).min(len);
         if old > 0 {
             got.duplicate = true;
-            self.dsack = Some((seq, seq + old as u32));
+            self.reassembly.note_duplicate(seq, old as u32);
         }
         let start = end - (len - old);
         if start >= stop {
-            return;
+            return 0;
         }
         let skip = old as usize;
         let fresh = &data[skip..skip + (stop - start) as usize];
-        if start > self.offset {
-            got.out_of_order = true;
+        if start > offset {
+            got.placed = Placed::OutOfOrder;
             self.keep(start, fresh, got);
-            return;
+            return 0;
         }
         // Bytes that are held already stay as they are; only what comes before them is taken from the segment.
-        let direct_end = self.assembler.first().map_or(stop, |first| first.min(stop));
+        let store = &mut self.reassembly.store;
+        let direct_end = store.first().map_or(stop, |first| first.min(stop));
         let direct = (direct_end - start) as usize;
-        if direct > 0 {
-            got.in_order = Some((self.ssn_at(start), skip..skip + direct));
-        }
         if direct_end < stop {
             self.keep(direct_end, &fresh[direct..], got);
         }
-        let reached = self.assembler.advance(direct_end);
-        got.more_ready = reached > direct_end;
-        got.advanced = (reached - self.offset) as u32;
-        self.next += got.advanced;
-        self.offset = reached;
-        self.beyond = self.beyond.filter(|beyond| beyond.after(self.next));
+        let reached = self.reassembly.store.advance(direct_end);
+        if direct > 0 {
+            got.placed = Placed::InOrder(InOrder {
+                ssn: self.stream.ssn_at(start),
+                range: skip..skip + direct,
+                more_ready: reached > direct_end,
+            });
+        }
+        let advanced = self.stream.advance(reached);
+        self.reassembly.on_advance(self.stream.next());
+        advanced
     }
 
-    fn keep(&mut self, at: u64, data: &[u8], got: &mut Received) {
-        let inserted = self.assembler.insert(at, data, self.memory);
-        got.refused = inserted.refused;
-        if let Some((from, to)) = inserted.duplicate {
-            got.duplicate = true;
-            if self.dsack.is_none() {
-                self.dsack = Some((self.seq_at(from), self.seq_at(to)));
-            }
-        }
+    fn keep(&mut self, at: u64, data: &[u8], got: &mut Arrival) {
+        let (refused, duplicate) = self.reassembly.keep(&self.stream, at, data);
+        got.refused = refused;
+        got.duplicate |= duplicate;
     }
 
     /// The next chunk that is in order.
     pub(crate) fn take_ready(&mut self) -> Option<Chunk> {
-        let (at, bytes) = self.assembler.pop(self.offset)?;
+        let (at, bytes) = self.reassembly.pop(&self.stream)?;
         Some(Chunk {
-            ssn: self.ssn_at(at),
+            ssn: self.stream.ssn_at(at),
             bytes,
         })
     }
 
     /// Notes a wholly old segment, to be reported by DSACK.
     pub(crate) fn note_duplicate(&mut self, seq: SeqNum, len: u32) {
-        if len > 0 {
-            self.dsack = Some((seq, seq + len));
-        }
+        self.reassembly.note_duplicate(seq, len);
     }
 
-    /// SACK blocks for the next acknowledgement, at most `max`: the duplicate first, then the most recent runs.
+    /// SACK blocks for the next acknowledgement, at most `max`.
     pub(crate) fn sack_blocks(&self, max: usize) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
-        let max = max.min(4);
-        // A block beyond the acknowledged number would not be read as a duplicate, but as an acknowledgement (RFC 2883
-        // section 4).
-        let said = self.acknowledges();
-        self.dsack
-            .filter(|(_, end)| end.before_eq(said))
-            .into_iter()
-            .chain(
-                self.assembler
-                    .recent(max)
-                    .map(|(a, b)| (self.seq_at(a), self.seq_at(b))),
-            )
-            .take(max)
+        self.reassembly
+            .blocks(&self.stream, self.acknowledges(), max)
     }
 
-    /// True when there is a hole in what arrived.
-    pub(crate) fn has_hole(&self) -> bool {
-        self.assembler.first().is_some()
-    }
-
-    /// Data that ends at `end` came from beyond the window and is dropped. What is very far ahead is no honest peer's.
+    /// Data that ends at `end` came from beyond the window and is dropped.
     pub(crate) fn note_beyond(&mut self, end: SeqNum) {
-        if end.after(self.next) && end.since(self.next) < FAR_BEYOND {
-            self.beyond = Some(self.beyond.map_or(end, |beyond| beyond.max(end)));
-        }
-    }
-
-    /// What comes next fills a hole, below what is kept or below what came too early to be kept: the peer waits for the answer
-    /// to send the next piece.
-    pub(crate) fn is_repaired(&self) -> bool {
-        self.has_hole() || self.beyond.is_some()
+        self.reassembly.note_beyond(end, self.next());
     }
 
     /// There is something to report by SACK.
     pub(crate) fn has_blocks(&self) -> bool {
-        self.dsack.is_some() || self.has_hole()
+        self.reassembly.has_blocks()
     }
 
     /// The window field of a segment that is not a SYN; `step` is the smallest gain worth telling. It counts from what the
     /// segment acknowledges.
     pub(crate) fn window_field(&self, step: u32) -> u16 {
-        self.window.field(self.acknowledges(), self.next, step)
+        self.window.field(self.acknowledges(), self.next(), step)
     }
 
     /// An acknowledgement left, offering `window` bytes.
     pub(crate) fn acknowledged(&mut self, window: u32) {
-        self.last_ack_sent = self.next;
-        self.told = self.acknowledges();
-        self.dsack = None;
-        self.window.offered(self.told, window);
+        let said = self.acknowledges();
+        self.acked.sent(self.next(), said);
+        self.reassembly.on_acknowledged();
+        self.window.offered(said, window);
         self.ack.sent();
     }
 
     /// Frees the out-of-order store.
     pub(crate) fn clear(&mut self) {
-        self.assembler.clear();
+        self.reassembly.store.clear();
     }
 
-    /// Applies the acknowledgement policy to what arrived.
-    pub(crate) fn owe(
+    /// Takes payload (and FIN) that starts at `seq`, and applies the acknowledgement policy to it: `mss` and `delay` as in
+    /// [`AckPolicy::arrived`]. Returns by how many bytes the stream grew.
+    pub(crate) fn accept(
         &mut self,
         now: Instant,
-        got: &Received,
-        had_hole: bool,
+        (seq, data, fin): (SeqNum, &[u8], bool),
         mss: u32,
         delay: Duration,
-    ) {
-        let plain =
-            got.advanced > 0 && !had_hole && !got.out_of_order && !got.duplicate && !got.fin;
+    ) -> Option<(Arrival, u32)> {
+        let repairs = self.reassembly.is_repaired();
+        let (got, advanced) = self.payload(seq, data, fin).ok()?;
+        let plain = advanced > 0
+            && !repairs
+            && got.placed != Placed::OutOfOrder
+            && !got.duplicate
+            && !got.fin;
         let urgency = if plain && got.refused == 0 {
-            Urgency::InOrder(got.advanced)
+            Urgency::InOrder(advanced)
         } else {
             Urgency::Now
         };
         self.ack.arrived(now, urgency, mss, delay);
+        Some((got, advanced))
     }
 }

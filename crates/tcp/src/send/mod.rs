@@ -13,7 +13,7 @@ pub use keepalive::Keepalive;
 pub(crate) use keepalive::{Alarm, Prober};
 pub(crate) use loss::LossRecovery;
 pub(crate) use persist::Persist;
-pub(crate) use sws::{Snapshot, Wait, choose};
+pub(crate) use sws::{Follows, Snapshot, Unacked, Wait, choose};
 pub(crate) use window::SendWindow;
 
 use crate::time::Instant;
@@ -62,9 +62,13 @@ impl Sender {
         if edge.after(nxt) { edge.since(nxt) } else { 0 }
     }
 
-    /// A segment smaller than a full one is unacknowledged.
-    pub(crate) fn small_unacked(&self) -> bool {
-        self.small_end.is_some_and(|end| end.after(self.una()))
+    /// What is unacknowledged, as Nagle's rule asks.
+    pub(crate) fn unacked(&self) -> Unacked {
+        match self.small_end {
+            Some(end) if end.after(self.una()) => Unacked::Small,
+            _ if self.loss.outstanding() => Unacked::Full,
+            _ => Unacked::Nothing,
+        }
     }
 
     /// New payload left; `full` says that it ended with a full segment.

@@ -1,15 +1,35 @@
 //! How much new payload to send at once: sender silly-window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle's rule
 //! (section 3.7.4) in Minshall's refinement: only one small segment may be unacknowledged.
 
+/// What follows the bytes that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// More bytes are about to.
+    More,
+    /// Nothing for now.
+    Nothing,
+    /// FIN.
+    Fin,
+}
+
+/// Segments sent and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unacked {
+    /// None.
+    Nothing,
+    /// All of full size.
+    Full,
+    /// One is smaller.
+    Small,
+}
+
 /// Everything the rule looks at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     /// Bytes waiting.
     pub(crate) available: u32,
-    /// FIN follows them.
-    pub(crate) fin: bool,
-    /// No more bytes are about to follow.
-    pub(crate) push: bool,
+    /// What follows them.
+    pub(crate) follows: Follows,
     /// Payload of a full segment; not zero.
     pub(crate) mss: u32,
     /// Payload of the largest burst.
@@ -20,10 +40,8 @@ pub(crate) struct Snapshot {
     pub(crate) window_room: u32,
     /// The largest window the peer ever offered.
     pub(crate) window_largest: u32,
-    /// Something is unacknowledged.
-    pub(crate) unacked: bool,
-    /// A segment smaller than a full one is unacknowledged.
-    pub(crate) small_unacked: bool,
+    /// What is unacknowledged.
+    pub(crate) unacked: Unacked,
     /// Nagle's rule applies.
     pub(crate) nagle: bool,
     /// The override timer fired: send whatever fits.
@@ -78,7 +96,7 @@ pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
         return Err(Wait::PeerWindow);
     }
     // A connection whose whole congestion window is less than a segment must still make progress.
-    if !s.unacked && s.window_room > 0 {
+    if s.unacked == Unacked::Nothing && s.window_room > 0 {
         return Ok(s.mss.min(s.window_room).min(s.available));
     }
     Err(Wait::Congestion)
@@ -87,10 +105,14 @@ pub(crate) fn choose(s: &Snapshot) -> Result<u32, Wait> {
 /// Everything available fits: send all of it, or only its full segments if the rest is to wait.
 fn tail(s: &Snapshot) -> Result<u32, Wait> {
     let full = whole(s.available, s.mss);
-    if full == s.available || s.fin || s.forced {
+    if full == s.available || s.follows == Follows::Fin || s.forced {
         return Ok(s.available);
     }
-    let hold = if s.nagle { s.small_unacked } else { false } || (!s.push && s.unacked);
+    let hold = match s.unacked {
+        Unacked::Nothing => false,
+        Unacked::Full => s.follows == Follows::More,
+        Unacked::Small => s.nagle || s.follows == Follows::More,
+    };
     match (hold, full) {
         (false, _) => Ok(s.available),
         (true, 0) => Err(Wait::Small),
@@ -116,15 +138,13 @@ mod tests {
     fn plenty() -> Snapshot {
         Snapshot {
             available: 100_000,
-            fin: false,
-            push: true,
+            follows: Follows::Nothing,
             mss: 1000,
             max_burst: 1000,
             cwnd_room: 50_000,
             window_room: 50_000,
             window_largest: 50_000,
-            unacked: true,
-            small_unacked: false,
+            unacked: Unacked::Full,
             nagle: true,
             forced: false,
             cwnd: 50_000,
@@ -169,14 +189,14 @@ mod tests {
         assert_eq!(choose(&s), Ok(10));
         assert_eq!(
             choose(&Snapshot {
-                small_unacked: true,
+                unacked: Unacked::Small,
                 ..s
             }),
             Err(Wait::Small)
         );
         assert_eq!(
             choose(&Snapshot {
-                small_unacked: true,
+                unacked: Unacked::Small,
                 nagle: false,
                 ..s
             }),
@@ -184,26 +204,32 @@ mod tests {
         );
         assert_eq!(
             choose(&Snapshot {
-                small_unacked: true,
-                fin: true,
+                unacked: Unacked::Small,
+                follows: Follows::Fin,
                 ..s
             }),
             Ok(10)
         );
         assert_eq!(
             choose(&Snapshot {
-                small_unacked: true,
+                unacked: Unacked::Small,
                 available: 2_010,
                 max_burst: 9_000,
                 ..s
             }),
             Ok(2_000)
         );
-        assert_eq!(choose(&Snapshot { push: false, ..s }), Err(Wait::Small));
         assert_eq!(
             choose(&Snapshot {
-                push: false,
-                unacked: false,
+                follows: Follows::More,
+                ..s
+            }),
+            Err(Wait::Small)
+        );
+        assert_eq!(
+            choose(&Snapshot {
+                follows: Follows::More,
+                unacked: Unacked::Nothing,
                 ..s
             }),
             Ok(10)
@@ -245,7 +271,7 @@ mod tests {
         assert_eq!(
             choose(&Snapshot {
                 available: 600,
-                unacked: false,
+                unacked: Unacked::Nothing,
                 ..s
             }),
             Ok(600)
@@ -265,7 +291,7 @@ mod tests {
             choose(&Snapshot {
                 cwnd_room: 0,
                 cwnd: 400,
-                unacked: false,
+                unacked: Unacked::Nothing,
                 ..plenty()
             }),
             Ok(1000)

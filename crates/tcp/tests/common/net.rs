@@ -311,7 +311,7 @@ impl Net {
             "the stream only grows"
         );
         let old_len = end.rx.len();
-        if let Some(part) = &out.in_order {
+        if let Some(part) = out.arrival.in_order() {
             assert_eq!(
                 part.ssn.get() as usize,
                 end.rx.len() + 1,
@@ -321,7 +321,7 @@ impl Net {
                 .extend_from_slice(&packet.payload[part.range.clone()]);
         }
         while let Some(chunk) = machine.take_ready() {
-            assert!(out.more_ready);
+            assert!(out.arrival.more_ready());
             assert_eq!(
                 chunk.ssn.get() as usize,
                 end.rx.len() + 1,
@@ -337,7 +337,7 @@ impl Net {
             end.unread <= end.buffer + 256,
             "no more than was offered arrives"
         );
-        end.peer_fin |= out.fin;
+        end.peer_fin |= out.arrival.fin;
         end.fin_acked |= out.fin_acked;
     }
 

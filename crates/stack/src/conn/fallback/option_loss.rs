@@ -109,10 +109,10 @@ impl Fallback {
         seg: &Segment<'_>,
         outcome: &Outcome,
     ) {
-        if outcome.in_order.is_none() {
+        if outcome.arrival.in_order().is_none() {
             self.withheld_again(subflows, i, seg);
         }
-        if outcome.duplicate_data && seg.options.mptcp.is_empty() {
+        if outcome.arrival.duplicate && seg.options.mptcp.is_empty() {
             subflows[i].evidence.option_loss.note_before();
         }
     }

@@ -9,6 +9,8 @@
 //!
 //! Owns when that begins and ends. Must never withhold an acknowledgement so long that the peer gives up.
 
+use core::num::NonZeroU32;
+
 use crate::conn::fallback::Fallback;
 use crate::conn::subflow::table::Subflows;
 use manypath_wire::segment::Segment;
@@ -105,7 +107,7 @@ impl Fallback {
         if let Some(held) = held.filter(|held| held.subflow == sf.id() && len > 0) {
             held.bytes = fewer_than(len, BYTES);
             (held.repeats, held.given) = (0, 0);
-            sf.tcp.withhold(held.bytes);
+            sf.tcp.withhold(NonZeroU32::new(held.bytes));
         }
     }
 
@@ -113,7 +115,7 @@ impl Fallback {
     pub(crate) fn withhold_no_more(&mut self, subflows: &mut Subflows) {
         let held = self.withheld.take();
         if let Some(i) = held.and_then(|held| subflows.find(held.subflow)) {
-            subflows[i].tcp.withhold(0);
+            subflows[i].tcp.withhold(None);
         }
     }
 
@@ -172,7 +174,7 @@ impl Fallback {
         let fewer = fewer_than(seg.payload.len(), held.bytes);
         if fewer < held.bytes {
             held.bytes = fewer;
-            sf.tcp.withhold(fewer);
+            sf.tcp.withhold(NonZeroU32::new(fewer));
             return;
         }
         held.repeats += 1;
@@ -180,7 +182,7 @@ impl Fallback {
             held.repeats = 0;
             held.bytes = after_giving(held.bytes, held.given);
             held.given += 1;
-            sf.tcp.withhold(held.bytes);
+            sf.tcp.withhold(NonZeroU32::new(held.bytes));
             if held.bytes == 1 && held.given > GIVEN_BEFORE_ALL {
                 self.withhold_no_more(subflows);
             }

@@ -277,14 +277,18 @@ impl Conn {
             sf.handshake.state,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
         );
-        let gone = outcome.fin && keys_only;
-        let bare = (gone || outcome.in_order.is_some() && unknown) && !sf.evidence.data_came_mapped;
+        let gone = outcome.arrival.fin && keys_only;
+        let bare = (gone || outcome.arrival.in_order().is_some() && unknown)
+            && !sf.evidence.data_came_mapped;
         if outcome.verdict != Verdict::Acceptable {
             return;
         }
         let bare_before = self.subflows[i].evidence.option_loss.was_seen();
         self.subflows.on_segment_without_options(&mut self.send, i);
-        if outcome.fin && bare_before && self.subflows.ends_as_tcp(&self.send, &self.recv, i) {
+        if outcome.arrival.fin
+            && bare_before
+            && self.subflows.ends_as_tcp(&self.send, &self.recv, i)
+        {
             let cause = FallbackCause::OptionsLost;
             self.fall_back(i, Event::OnlyWithout { cause }, cx);
             return;

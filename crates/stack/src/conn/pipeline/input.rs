@@ -1,7 +1,7 @@
 //! Processes one incoming segment: TCP, then options and payload. Rejected segments change no data.
 
 use manypath_tcp::cc::GroupView;
-use manypath_tcp::machine::{Context, Outcome, Reject, Verdict};
+use manypath_tcp::machine::{Context, Ended, Outcome, Reject, Verdict};
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
@@ -88,7 +88,7 @@ impl Conn {
         let after = tcp.challenges();
         cx.count.challenge_ack += after.0 - before.0;
         cx.count.reply_limited += after.1 - before.1;
-        if outcome.reset {
+        if outcome.ended == Some(Ended::Reset) {
             self.subflows.dirty = true;
             self.on_reset(i, seg, cx);
             return false;
@@ -126,17 +126,17 @@ impl Conn {
         if outcome.verdict == Verdict::OldDuplicate {
             self.take_repeated_infinite(i, seg, cx);
         }
-        self.on_received(i, outcome.in_order.is_some(), cx);
+        self.on_received(i, outcome.arrival.in_order().is_some(), cx);
         self.subflows.on_plain_probe_answer(i, seg);
-        let again = outcome.verdict == Verdict::OldDuplicate && outcome.duplicate_data;
+        let again = outcome.verdict == Verdict::OldDuplicate && outcome.arrival.duplicate;
         self.fallback
             .received_while_failing(&self.subflows, i, again, cx.now);
-        cx.count.reassembly_refused_bytes += u64::from(outcome.refused);
-        cx.segment.delivered = outcome.in_order.as_ref().map(|part| part.ssn);
+        cx.count.reassembly_refused_bytes += u64::from(outcome.arrival.refused);
+        cx.segment.delivered = outcome.arrival.in_order().map(|part| part.ssn);
         if outcome.acceptable() && self.subflows[i].closing.reset_with.is_none() {
             self.take_options(i, seg, outcome, cx);
         }
-        if let Some(part) = &outcome.in_order {
+        if let Some(part) = outcome.arrival.in_order() {
             let whole = part.range.len() == seg.payload.len();
             self.take_payload(
                 i,
@@ -147,13 +147,13 @@ impl Conn {
             );
         }
         cx.segment.delivered = None;
-        if outcome.more_ready {
+        if outcome.arrival.more_ready() {
             while let Some(chunk) = self.subflows[i].tcp.take_ready() {
                 self.take_payload(i, chunk.ssn, &chunk.bytes, None, cx);
             }
         }
         self.match_unmapped(i, cx);
-        if outcome.fin {
+        if outcome.arrival.fin {
             let bare = !seg.header.flags.fin() || seg.options.mptcp.is_empty();
             self.on_subflow_fin(i, bare, cx);
             self.fallback.withhold_no_more(&mut self.subflows);
@@ -171,13 +171,13 @@ impl Conn {
             }
         }
         // In-order data or an ACK that advances allows signals again. // rfc8684:G2
-        if outcome.in_order.is_some() || outcome.acked > 0 {
+        if outcome.arrival.in_order().is_some() || outcome.acked > 0 {
             self.subflows[i].signals.on_advance();
         }
         self.subflows.refresh_sample(i);
         self.take_up(i, cx);
         self.subflows.dirty |=
-            outcome.acked > 0 || outcome.fin_acked || outcome.fin || outcome.established;
+            outcome.acked > 0 || outcome.fin_acked || outcome.arrival.fin || outcome.established;
     }
 
     fn on_established(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
