@@ -64,8 +64,8 @@ pub struct Plan {
 /// The first bytes of a client's stream where an application has several connections: the connection's number.
 pub const HEADER: u64 = 8;
 
-/// Bytes that are prepared at a time.
-const PREPARED: usize = 16 << 10;
+/// Bytes that are offered to the stack at a time.
+const BLOCK: u64 = 16 << 10;
 
 /// Where an end stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +98,8 @@ pub struct Endpoint {
     /// What the network may do to it.
     alterations: Arc<Alterations>,
     reader: Reader,
-    /// Bytes made ahead, and the position of the next one among them.
-    prepared: Vec<u8>,
-    used: usize,
+    /// Bytes of the block at hand that have not been taken: it offers the stack no more at one time.
+    block: u64,
     next_piece: Instant,
     /// When reading may go on, for a slow reader.
     next_read: Instant,
@@ -182,8 +181,7 @@ impl Endpoint {
             read: 0,
             alterations: Arc::default(),
             reader: Reader::default(),
-            prepared: Vec::new(),
-            used: 0,
+            block: 0,
             next_piece: now,
             next_read: now,
             closed_writing: false,
@@ -274,16 +272,15 @@ impl Endpoint {
     fn over(&mut self, now: Instant) {
         self.phase = Phase::Over;
         self.record.over = Some(now);
-        self.prepared = Vec::new();
     }
 
     /// Reads and writes what it can and may.
-    pub fn turn(&mut self, now: Instant, stack: &mut Stack, scratch: &mut [u8]) -> Turn {
+    pub fn turn(&mut self, now: Instant, stack: &mut Stack, room: usize) -> Turn {
         let mut turn = Turn::default();
         if self.phase == Phase::Over {
             return turn;
         }
-        let ended = self.read_all(now, stack, scratch, &mut turn);
+        let ended = self.read_all(now, stack, room, &mut turn);
         if self.record.whole.is_none() && self.read == self.plan.expect {
             let aborts = matches!(self.plan.closing, Closing::Abort | Closing::PeerAborts);
             self.record.whole = (ended || aborts).then_some(now);
@@ -298,15 +295,9 @@ impl Endpoint {
     }
 
     /// Reads until there is nothing; says whether the stream has ended.
-    fn read_all(
-        &mut self,
-        now: Instant,
-        stack: &mut Stack,
-        scratch: &mut [u8],
-        turn: &mut Turn,
-    ) -> bool {
+    fn read_all(&mut self, now: Instant, stack: &mut Stack, room: usize, turn: &mut Turn) -> bool {
         loop {
-            let mut room = scratch.len();
+            let mut room = room;
             if let Some(rate) = self.plan.read_rate {
                 if now < self.next_read {
                     wake_at(turn, self.next_read);
@@ -318,14 +309,19 @@ impl Endpoint {
             if self.number.is_none() {
                 room = room.min((HEADER - self.read) as usize);
             }
-            match stack.read(now, self.conn, &mut scratch[..room]) {
-                Ok(ReadOutcome::Data(count)) => {
+            let (before, mut checked) = (self.read, Ok(()));
+            let read = stack.read_with(now, self.conn, room, |part| {
+                if !self.alterations.are_none() {
+                    self.heard_all.0.write(part);
+                }
+                if checked.is_ok() {
+                    checked = self.check(part);
+                }
+            });
+            match read {
+                Ok(ReadOutcome::Data(_)) => {
                     turn.acted = true;
-                    let before = self.read;
-                    if !self.alterations.are_none() {
-                        self.heard_all.0.write(&scratch[..count]);
-                    }
-                    if let Err(wrong) = self.check(&scratch[..count]) {
+                    if let Err(wrong) = checked {
                         turn.wrong = Some(wrong);
                         return false;
                     }
@@ -431,19 +427,22 @@ impl Endpoint {
             if count == 0 {
                 return;
             }
-            self.prepare();
-            let ready = &self.prepared[self.used..];
-            let offer = &ready[..ready
-                .len()
-                .min(usize::try_from(count).unwrap_or(usize::MAX))];
-            let offered = offer.len();
-            let taken = match stack.write(now, self.conn, offer) {
+            if self.block == 0 {
+                self.block = (self.plan.send - self.sent).min(BLOCK);
+            }
+            let offered = self.block.min(count) as usize;
+            let mut at = self.sent;
+            let taken = stack.write_with(now, self.conn, offered, |place| {
+                self.fill(at, place);
+                at += place.len() as u64;
+            });
+            let taken = match taken {
                 Ok(taken) => taken,
                 // The event that explains it follows.
                 Err(StackError::NotConnected | _) => return,
             };
             turn.acted |= taken > 0;
-            self.used += taken;
+            self.block -= taken as u64;
             self.sent += taken as u64;
             let body = self.sent - self.own_header().min(self.sent);
             if taken > 0 && body % self.plan.piece == 0 {
@@ -457,25 +456,16 @@ impl Endpoint {
         }
     }
 
-    /// Makes sure that the next bytes of the stream are ready. They are made in blocks, and kept while the stack is
-    /// full.
-    fn prepare(&mut self) {
-        if self.used < self.prepared.len() {
-            return;
-        }
+    /// Writes the bytes of our stream from `at` on.
+    fn fill(&self, at: u64, place: &mut [u8]) {
         let number = self.number.unwrap_or(0);
-        let left = (self.plan.send - self.sent).min(PREPARED as u64) as usize;
-        let pattern = self.pattern(self.is_client, number);
-        let mut prepared = std::mem::take(&mut self.prepared);
-        prepared.resize(left, 0);
-        pattern.fill(self.sent, &mut prepared);
+        self.pattern(self.is_client, number).fill(at, place);
         if self.is_client {
             let header = number.to_be_bytes();
-            for (position, place) in (self.sent..self.header).zip(&mut prepared) {
+            for (position, place) in (at..self.header).zip(place) {
                 *place = header[position as usize];
             }
         }
-        (self.prepared, self.used) = (prepared, 0);
     }
 
     fn close_if_due(&mut self, now: Instant, stack: &mut Stack, ended: bool, turn: &mut Turn) {

@@ -24,6 +24,9 @@ use crate::packet::Packet;
 use crate::reading::Alterations;
 use crate::scenario::OptionsSpec;
 
+/// Bytes that an application reads at a time.
+const READ: usize = 64 << 10;
+
 /// A network card and its addresses.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -105,8 +108,6 @@ pub struct Host {
     batch: Vec<Box<Packet>>,
     /// A run of segments as one packet.
     joined: Vec<u8>,
-    /// What applications read into.
-    scratch: Vec<u8>,
 }
 
 impl Host {
@@ -133,7 +134,6 @@ impl Host {
             others: Vec::new(),
             batch: Vec::new(),
             joined: Vec::new(),
-            scratch: vec![0; 64 << 10],
         }
     }
 
@@ -474,7 +474,7 @@ impl Host {
             EventKind::Established => endpoint.established(now),
             EventKind::Closed(cause) => {
                 // What arrived before the end can still be read.
-                let turn = endpoint.turn(now, &mut self.stack, &mut self.scratch);
+                let turn = endpoint.turn(now, &mut self.stack, READ);
                 if let Some(what) = turn.wrong {
                     note(
                         found,
@@ -546,7 +546,7 @@ impl Host {
         eager.dedup();
         for index in eager.drain(..) {
             let endpoint = &mut self.endpoints[index];
-            let turn = endpoint.turn(now, &mut self.stack, &mut self.scratch);
+            let turn = endpoint.turn(now, &mut self.stack, READ);
             acted |= turn.acted;
             if let Some(what) = turn.wrong {
                 note(

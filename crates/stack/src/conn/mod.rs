@@ -309,8 +309,14 @@ impl Conn {
         }
     }
 
-    /// Takes bytes of the application; where memory is short, not many more than what is in flight.
-    pub(crate) fn write(&mut self, bytes: &[u8], tight: bool) -> Result<usize, StackError> {
+    /// Has the application write at most `most` bytes where they will lie; where memory is short, not many more than what is in
+    /// flight.
+    pub(crate) fn write_with(
+        &mut self,
+        most: usize,
+        tight: bool,
+        fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, StackError> {
         self.send.set_frugal(tight);
         if let Some(cause) = self.life.closed {
             return Err(error_of(cause));
@@ -318,8 +324,8 @@ impl Conn {
         if self.send.fin.state != FinState::Open {
             return Err(StackError::InvalidState);
         }
-        let n = self.send.write(bytes);
-        self.send.writer_has_more = n < bytes.len();
+        let n = self.send.write_with(most, fill);
+        self.send.writer_has_more = n < most;
         self.events.write_blocked |= self.send.writer_has_more;
         Ok(n)
     }
@@ -330,9 +336,13 @@ impl Conn {
         !self.opts.nodelay && self.send.may_gather()
     }
 
-    /// Gives bytes to the application; `None` at the end of the stream.
-    pub(crate) fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, StackError> {
-        let n = self.recv.read(out);
+    /// Shows the application at most `most` bytes, in parts where they lie; `None` at the end of the stream.
+    pub(crate) fn read_with(
+        &mut self,
+        most: usize,
+        see: impl FnMut(&[u8]),
+    ) -> Result<Option<usize>, StackError> {
+        let n = self.recv.read_with(most, see);
         if n > 0 {
             if self.recv.readable() == 0 {
                 self.events.readable_reported = false;

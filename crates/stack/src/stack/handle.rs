@@ -40,11 +40,28 @@ impl Stack {
     /// Queues bytes for the peer and says how many; zero means that the send buffer is full and a `Writable` event
     /// follows.
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, StackError> {
+        let mut rest = bytes;
+        self.write_with(now, id, bytes.len(), |place| {
+            let (part, behind) = rest.split_at(place.len());
+            place.copy_from_slice(part);
+            rest = behind;
+        })
+    }
+
+    /// As [`write`](Self::write), of bytes that do not exist yet: at most `most` are queued, and `fill` writes them where they lie, in
+    /// order and in one or two parts.
+    pub fn write_with(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        most: usize,
+        fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, StackError> {
         let tight = !self.permits().roomy;
         self.on_conn(now, id, |conn, cx| {
             // Until now it may have been idle.
             conn.note_advance(cx.now);
-            conn.write(bytes, tight)
+            conn.write_with(most, tight, fill)
         })?
     }
 
@@ -64,11 +81,27 @@ impl Stack {
         id: ConnId,
         out: &mut [u8],
     ) -> Result<ReadOutcome, StackError> {
+        let (most, mut read) = (out.len(), 0);
+        self.read_with(now, id, most, |part| {
+            out[read..read + part.len()].copy_from_slice(part);
+            read += part.len();
+        })
+    }
+
+    /// As [`read`](Self::read), without a copy: `see` is shown at most `most` bytes where they lie, in order and in parts, and they count
+    /// as read.
+    pub fn read_with(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        most: usize,
+        see: impl FnMut(&[u8]),
+    ) -> Result<ReadOutcome, StackError> {
         self.tick(now);
         let entry = self.conns.get_mut(id.0);
         let entry = entry.filter(|entry| !entry.conn.life.is_released());
         let conn = &mut entry.ok_or(StackError::NoSuchHandle)?.conn;
-        let read = match conn.read(out)? {
+        let read = match conn.read_with(most, see)? {
             Some(0) => return Ok(ReadOutcome::Empty),
             Some(n) => ReadOutcome::Data(n),
             None => return Ok(ReadOutcome::End),

@@ -147,10 +147,10 @@ impl PageStore {
         page.and_then(Option::as_deref).unwrap_or(&NOTHING)
     }
 
-    /// Copies bytes out.
-    pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
-        for Piece { page, here, there } in pieces(at, out.len()) {
-            out[there].copy_from_slice(&self.written(page)[here]);
+    /// Shows bytes where they lie, in order, in as many parts as there are pages.
+    pub(crate) fn show(&self, at: u64, len: usize, mut see: impl FnMut(&[u8])) {
+        for Piece { page, here, .. } in pieces(at, len) {
+            see(&self.written(page)[here]);
         }
     }
 
@@ -165,6 +165,17 @@ impl PageStore {
 mod tests {
     use super::*;
     use crate::conn::send::ring::tests::pattern;
+
+    impl PageStore {
+        fn read(&self, at: u64, out: &mut [u8]) {
+            let mut rest = out;
+            self.show(at, rest.len(), |part| {
+                let (place, behind) = core::mem::take(&mut rest).split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            });
+        }
+    }
 
     #[test]
     fn stored_bytes_are_read_back_at_their_offset() {

@@ -395,11 +395,11 @@ impl ReceiveQueue {
         self.next - before
     }
 
-    /// Copies to the application and frees.
-    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
-        let n = (out.len() as u64).min(self.readable()) as usize;
+    /// Shows the application at most `most` bytes, in parts where they lie, and frees them.
+    pub(crate) fn read_with(&mut self, most: usize, see: impl FnMut(&[u8])) -> usize {
+        let n = (most as u64).min(self.readable()) as usize;
         if n > 0 {
-            self.store.read(self.read.0, &mut out[..n]);
+            self.store.show(self.read.0, n, see);
             self.read += n as u64;
             self.store.free_before(self.read.0);
         }
@@ -455,6 +455,17 @@ mod tests {
         let n = q.read(&mut out);
         out.truncate(n);
         out
+    }
+
+    impl ReceiveQueue {
+        fn read(&mut self, out: &mut [u8]) -> usize {
+            let (most, mut rest) = (out.len(), out);
+            self.read_with(most, |part| {
+                let (place, behind) = core::mem::take(&mut rest).split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            })
+        }
     }
 
     #[test]

@@ -207,13 +207,13 @@ impl SendQueue {
         self.end - self.una
     }
 
-    /// Takes the application's bytes that fit and returns how many.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.room());
+    /// Has the application write as many of `most` bytes as fit, in parts where they lie, and returns how many.
+    pub(crate) fn write_with(&mut self, most: usize, fill: impl FnMut(&mut [u8])) -> usize {
+        let n = most.min(self.room());
         if n > 0 {
             self.ring
                 .reserve(self.base.0..self.end.0, self.end.0 + n as u64);
-            self.ring.write(self.end.0, &bytes[..n]);
+            self.ring.write_with(self.end.0, n, fill);
             self.end += n as u64;
         }
         n
@@ -571,6 +571,17 @@ mod tests {
         q.data_ack(Offset::ZERO, 10_000);
         assert_eq!(q.write(&alloc::vec![7; bytes]), bytes.min(1000));
         q
+    }
+
+    impl SendQueue {
+        fn write(&mut self, bytes: &[u8]) -> usize {
+            let mut rest = bytes;
+            self.write_with(bytes.len(), |place| {
+                let (part, behind) = rest.split_at(place.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            })
+        }
     }
 
     #[test]

@@ -111,6 +111,15 @@ impl ByteRing {
         (&mut tail[..first], &mut head[..len - first])
     }
 
+    /// Has bytes written at an offset, in parts where they lie.
+    pub(crate) fn write_with(&mut self, at: u64, len: usize, mut fill: impl FnMut(&mut [u8])) {
+        let (a, b) = self.slices_mut(at, len);
+        fill(a);
+        if !b.is_empty() {
+            fill(b);
+        }
+    }
+
     /// Stores bytes at an offset.
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
         let (a, b) = self.slices_mut(at, bytes.len());
