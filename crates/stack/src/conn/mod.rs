@@ -4,6 +4,7 @@
 //! siblings must never call each other.
 
 mod close;
+mod data_timeout;
 mod dss;
 mod events;
 mod failover;

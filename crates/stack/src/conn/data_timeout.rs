@@ -1,0 +1,255 @@
+//! What follows from the data-level retransmission timer (RFC 8684 section 3.3.6): when it is started, and what is done when it expires.
+
+use crate::api::ConnOptions;
+use crate::conn::level::Level;
+use crate::conn::send::data_rto::DataTimer;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
+use manypath_tcp::machine::{Machine, State};
+use manypath_tcp::time::{Duration, Instant};
+
+use crate::api::SubflowEnd;
+use crate::conn::send::data_rto::Outstanding;
+use crate::conn::send::queue::FinState;
+use crate::conn::send::retransmit::REPEATED_AT_ONCE;
+use crate::conn::subflow::Subflow;
+use crate::conn::subflow::probe::PATIENCE;
+use crate::conn::types::SubflowIdx;
+use crate::conn::{Conn, Cx};
+
+/// How much longer than a time-out a peer with this stack may hold unmapped data.
+const HELD_BY_PEER: Duration = Duration::from_millis(250);
+
+/// How long a Data ACK may take where the subflow's time-out is `rto`. Pure.
+pub(in crate::conn) fn data_rto(rto: Option<Duration>) -> Duration {
+    let rto = rto.unwrap_or(Duration::from_secs(1));
+    // A peer may hold unmapped data for a time-out and wait for its mapping.
+    rto.times(2).max(rto + HELD_BY_PEER)
+}
+
+impl Subflows {
+    /// How long Data ACKs may take on any path: the slowest usable one decides.
+    pub(crate) fn data_rto(&self) -> Duration {
+        data_rto(self.paths_for_data().map(|sf| sf.tcp.rto()).max())
+    }
+
+    /// How long they may take for what is in flight.
+    fn awaited_data_rto(&self) -> Duration {
+        let fastest = || self.fastest_rto();
+        data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
+    }
+
+    /// How long they may take where the subflows have acknowledged everything. Slow paths do not count: nothing is in flight that
+    /// the Data ACK could wait for. And beside another subflow a peer does not wait for a mapping for so long, nor does it delay the
+    /// Data ACK of a DATA_FIN; TCP would retransmit a FIN as soon. (Where acknowledgements came without options, the longer time
+    /// applies.)
+    fn subflow_acked_data_rto(&self, send: &SendQueue) -> Duration {
+        let rto = self.fastest_rto();
+        let carrying = || self.iter().filter(|sf| sf.carries_data());
+        let at_once = carrying().nth(1).is_some() || send.lacks_fin_only();
+        let sure = at_once && !carrying().any(|sf| sf.evidence.option_loss.is_ongoing());
+        rto.filter(|_| sure).unwrap_or(data_rto(rto))
+    }
+
+    fn fastest_rto(&self) -> Option<Duration> {
+        self.paths_for_data().map(|sf| sf.tcp.rto()).min()
+    }
+
+    /// The longest time-out, by `rto`, of those subflows that wait for an acknowledgement.
+    pub(in crate::conn) fn slowest_on_the_way(
+        &self,
+        rto: impl Fn(&Machine) -> Duration,
+    ) -> Option<Duration> {
+        let on_the_way = self.paths_for_data().filter(|sf| sf.tcp.awaits_ack());
+        on_the_way.map(|sf| rto(&sf.tcp)).max()
+    }
+
+    fn paths_for_data(&self) -> impl Iterator<Item = &Subflow> {
+        let usable = |sf: &&Subflow| sf.carries_data() && !sf.is_stale();
+        self.iter().filter(usable)
+    }
+
+    /// A segment arrived on a subflow that carries data since the data-level timer was started.
+    fn was_heard_meanwhile(&self, data_timer: &DataTimer, i: SubflowIdx) -> bool {
+        let sf = &self[i];
+        let since = sf.liveness.receiver_probe.last_received();
+        sf.carries_data() && data_timer.began().is_some_and(|began| since > began)
+    }
+
+    /// All subflows advertise one window (RFC 8684 section 3.3.1). But the update that opened it may have been lost with its path, and
+    /// a path with nothing outstanding may have died unnoticed: all are probed, for as long as it takes, and one that did not
+    /// answer the last probe has to answer the next ones, or is replaced.
+    fn ask_all(&mut self, data_timer: &DataTimer, now: Instant) {
+        let silent_too = !self.has_responsive();
+        let again = data_timer.repeats();
+        let began = data_timer.began().unwrap_or(now);
+        let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
+        for sf in self.iter_mut().filter(asked) {
+            sf.tcp.probe_liveness(now);
+            if again && sf.liveness.receiver_probe.last_received() < began {
+                sf.liveness.receiver_probe.probe_now(now);
+            }
+        }
+    }
+}
+
+impl Subflows {
+    /// A bare DATA_FIN is no subflow data, whose time-outs would end the subflow. A subflow on which nothing arrived for as long as
+    /// data is retransmitted ends, as one with a TCP FIN does: its NAT binding may have expired for good. From half that time
+    /// on it is probed, which a peer answers that the DATA_FIN's option does not reach.
+    // rfc8684:F2; RFC 9293 section 3.8.3; RFC 5482
+    fn give_up_unanswered_fin(
+        &mut self,
+        opts: &ConnOptions,
+        send: &mut SendQueue,
+        data_timer: &DataTimer,
+        level: Level,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(since) = data_timer.unanswered_since() else {
+            return;
+        };
+        let patience = opts.user_timeout.unwrap_or(PATIENCE);
+        for i in self.indices() {
+            let sf = &mut self[i];
+            let silent = cx
+                .now
+                .since(since.max(sf.liveness.receiver_probe.last_received()));
+            if !(sf.carries_data() && send.lacks_fin_only()) {
+                continue;
+            }
+            if silent >= patience {
+                cx.count.subflow_timed_out += 1;
+                self.reset_subflow(send, level, i, SubflowEnd::TimedOut, None, cx);
+            } else if silent >= patience.over(2) {
+                sf.tcp.probe_liveness(cx.now);
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// Runs the data-level timer exactly while something is outstanding.
+    pub(crate) fn arm_data_timer(&mut self, now: Instant) {
+        let outstanding = self.data_outstanding();
+        let idle = || !self.subflows.paths_for_data().any(|sf| sf.tcp.awaits_ack());
+        let subflow_acked_only = outstanding == Outstanding::Data && idle();
+        if self.data_timer.follow(outstanding) {
+            let rto = match subflow_acked_only {
+                true => self.subflows.subflow_acked_data_rto(&self.send),
+                false => self.subflows.awaited_data_rto(),
+            };
+            self.data_timer.start(now, rto);
+        } else if subflow_acked_only {
+            self.data_timer
+                .start_at_latest(now, self.subflows.subflow_acked_data_rto(&self.send));
+        }
+    }
+
+    /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
+    /// last subflow serves for it. Nothing would be sent after it. // rfc8684:F4,B13
+    pub(in crate::conn) fn finish_with_data_fin(&mut self) {
+        let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
+        let alone = self.subflows.indices().find(|i| self.subflows.is_alone(*i));
+        let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
+        // While the peer's data arrives, the Data ACK may be queued behind it, and the peer would continue without this subflow
+        // as soon as it has another.
+        let last_payload = self
+            .data_timer
+            .began()
+            .is_some_and(|began| self.subflows.watch.last_payload > began);
+        let last = last.filter(|_| self.recv.finished() || !last_payload);
+        // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
+        // could follow it: neither data, nor our answer if the peer falls back.
+        let sent = self.send.end() > self.numbers.tx_start;
+        let others = self.subflows.joined || self.subflows.is_proving();
+        let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
+        // A peer that may lack our keys would take it for the end of a TCP connection.
+        let known = |i: &SubflowIdx| {
+            self.subflows[*i].evidence.data_was_acked || self.subflows[*i].evidence.data_came_mapped
+        };
+        if let Some(i) = last
+            .filter(known)
+            .filter(|_| self.fallback.checksum_failure.is_none())
+        {
+            self.subflows[i].closing.finish = true;
+        }
+    }
+
+    /// The peer responds and lacks only the DATA_FIN, which was sent for two time-outs. Each subflow on which it responds ends
+    /// by a FIN, which makes a peer act on a DATA_FIN that it recorded and did not act on, as Linux (6.18) may. The DATA_FIN is
+    /// repeated by itself as well. // rfc8684:F2,F4
+    fn finish_for_unanswered_fin(&mut self) {
+        let last_payload = || {
+            self.data_timer
+                .began()
+                .is_some_and(|at| self.subflows.watch.last_payload > at)
+        };
+        let due = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
+        let settled = self.fallback.checksum_failure.is_none()
+            && !self.fallback.fallback_undecided(&self.subflows)
+            && !self.subflows.is_proving();
+        // The other direction continues while the peer's data arrives.
+        let receiving = !self.recv.finished() && last_payload();
+        if !due || !settled || receiving {
+            return;
+        }
+        for i in self.subflows.indices() {
+            // A peer that may lack our keys would take it for the end of a TCP connection.
+            let known = self.subflows[i].evidence.data_was_acked
+                || self.subflows[i].evidence.data_came_mapped;
+            self.subflows[i].closing.finish |= (known || self.subflows.joined)
+                && self.subflows.was_heard_meanwhile(&self.data_timer, i);
+        }
+    }
+
+    /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
+    /// shows on which ones the peer responds. // rfc8684:F2
+    fn probe_where_fin_is_unanswered(&mut self, now: Instant) {
+        let others = self.subflows.joined && !self.fallback.fallback_undecided(&self.subflows);
+        if others && self.send.end() > self.numbers.tx_start && self.send.lacks_fin_only() {
+            self.subflows.ask_all(&self.data_timer, now);
+        }
+    }
+
+    /// No Data ACK advanced for a data-level time-out. // rfc8684:R3
+    pub(in crate::conn) fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
+        cx.count.conn_rto += 1;
+        self.send.note_fin_unanswered();
+        if self.fall_back_without_data_acks(cx) {
+            return;
+        }
+        // Where a middlebox joins segments and loses mappings, a single one gets through.
+        let most = match self.data_timer.repeats() {
+            true => u64::from(self.subflows.window_step() / 2),
+            false => REPEATED_AT_ONCE,
+        };
+        self.send
+            .repeat_missing(&mut self.data_timer, &self.subflows, most);
+        if matches!(self.send.fin.state, FinState::Queued | FinState::Sent) && self.send.all_sent()
+        {
+            // A bare DATA_FIN is no subflow data, so a subflow cannot detect that its path is dead: it is sent on all.
+            // rfc8684:F2
+            let half_closed = |sf: &Subflow| {
+                let sent = matches!(sf.tcp.state(), State::FinWait1 | State::FinWait2);
+                sent && sf.closing.reset_with.is_none()
+            };
+            let told = |sf: &&mut Subflow| sf.carries_data() || half_closed(sf);
+            for sf in self.subflows.iter_mut().filter(told) {
+                sf.tcp.force_ack();
+            }
+            self.probe_where_fin_is_unanswered(cx.now);
+            self.subflows.give_up_unanswered_fin(
+                &self.opts,
+                &mut self.send,
+                &self.data_timer,
+                self.level,
+                cx,
+            );
+            self.finish_for_unanswered_fin();
+            self.finish_with_data_fin();
+        } else if self.data_outstanding() == Outstanding::Window {
+            self.subflows.ask_all(&self.data_timer, cx.now);
+        }
+    }
+}
