@@ -375,3 +375,563 @@ fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
         (true, ..) => Action::ResetWithFail { at: next },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const NEXT: Offset = Offset(9_000);
+    const STOPPED: Event = Event::OptionsStopped {
+        cause: FallbackCause::OptionsLost,
+        time: Time::Enough,
+    };
+
+    /// The only subflow there ever was, with nothing wrong on it.
+    const ALONE: Facts = Facts {
+        others: Others::None,
+        sent: Sent::Straight,
+        received: Received::Whole,
+        held: Held::None,
+        failing: Failing::No,
+        left: true,
+        joined: false,
+        proving: false,
+    };
+
+    /// One of two.
+    const BESIDE: Facts = Facts {
+        others: Others::Proven,
+        left: false,
+        joined: true,
+        ..ALONE
+    };
+
+    fn continues(cause: FallbackCause, report: Report) -> Action {
+        Action::Continue { cause, report }
+    }
+
+    fn resends(cause: FallbackCause, report: Report) -> Action {
+        Action::Resend { cause, report }
+    }
+
+    #[track_caller]
+    fn check(rows: &[(&str, Facts, Event, Action)]) {
+        for (name, facts, event, action) in rows {
+            assert_eq!(decide(facts, *event), *action, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subflow_that_loses_options_is_reset_beside_others_and_continues_alone() {
+        // rfc8684:B3,B4,B9
+        let cause = FallbackCause::OptionsLost;
+        let early = Event::OptionsStopped {
+            cause,
+            time: Time::Short,
+        };
+        let unproven = Facts {
+            others: Others::Unproven,
+            ..BESIDE
+        };
+        let mixed = Facts {
+            sent: Sent::Scattered,
+            joined: true,
+            ..ALONE
+        };
+        check(&[
+            (
+                "strips options on one of two paths",
+                BESIDE,
+                STOPPED,
+                Action::Reset,
+            ),
+            ("the same at once", BESIDE, early, Action::Reset),
+            (
+                "strips, and the other path is new",
+                unproven,
+                early,
+                Action::TryOthers,
+            ),
+            (
+                "strips on both paths",
+                unproven,
+                STOPPED,
+                continues(cause, Report::None),
+            ),
+            (
+                "strips on the only path",
+                ALONE,
+                STOPPED,
+                continues(cause, Report::None),
+            ),
+            (
+                "strips on the last path, which carries a reinjection",
+                mixed,
+                STOPPED,
+                resends(cause, Report::None),
+            ),
+            (
+                "the same, and the peer's data has gaps, too",
+                Facts {
+                    received: Received::Gaps,
+                    ..mixed
+                },
+                STOPPED,
+                Action::Reset,
+            ),
+            (
+                "strips after a mapping was dropped",
+                Facts {
+                    received: Received::Dropped,
+                    ..ALONE
+                },
+                STOPPED,
+                Action::Reset,
+            ),
+            (
+                "the peer was queried",
+                Facts {
+                    held: Held::Queried,
+                    ..ALONE
+                },
+                STOPPED,
+                Action::Keep,
+            ),
+        ]);
+    }
+
+    #[test]
+    fn held_bytes_are_the_stream_only_where_there_never_was_another_subflow() {
+        // rfc8684:B4,B5,D12
+        let due = |content, first, time| Event::HeldDue {
+            content,
+            first,
+            time,
+        };
+        let held = |held, facts| Facts { held, ..facts };
+        let (mapped, new) = (First::Mapped, Content::Unknown);
+        let unproven = Facts {
+            others: Others::Unproven,
+            ..BESIDE
+        };
+        check(&[
+            (
+                "cuts options from the first data on",
+                held(Held::Stream, ALONE),
+                due(new, First::Unmapped, Time::Short),
+                continues(FallbackCause::FirstDataWithout, Report::Unconfirmed),
+            ),
+            (
+                "cuts options in mid-connection",
+                held(Held::Stream, ALONE),
+                due(new, mapped, Time::Short),
+                continues(FallbackCause::OptionsLost, Report::Unconfirmed),
+            ),
+            (
+                "a peer that restarts from an old Data ACK",
+                held(Held::Stream, ALONE),
+                due(Content::Repeated, mapped, Time::Enough),
+                Action::ResetHeld,
+            ),
+            (
+                "splits segments and leaves the option on the last piece",
+                held(Held::Stream, ALONE),
+                due(Content::Contradicted, mapped, Time::Short),
+                Action::TakeHeld,
+            ),
+            (
+                "loses a mapping beside a path that works",
+                held(Held::Elsewhere, BESIDE),
+                due(new, mapped, Time::Enough),
+                Action::DropHeld { reset: false },
+            ),
+            (
+                "strips on one path from its first data on",
+                held(Held::Elsewhere, BESIDE),
+                due(new, First::Unmapped, Time::Short),
+                Action::DropHeld { reset: true },
+            ),
+            (
+                "strips data and acknowledgements of a join",
+                held(Held::Elsewhere, BESIDE),
+                due(new, First::UnmappedAnswer, Time::Short),
+                Action::ResetHeld,
+            ),
+            (
+                "strips on one path while the other is silent",
+                held(Held::Elsewhere, BESIDE),
+                due(new, mapped, Time::Stale),
+                Action::HoldOn { probe: true },
+            ),
+            (
+                "strips on both paths, so far",
+                held(Held::Elsewhere, unproven),
+                due(new, mapped, Time::Short),
+                Action::HoldOn { probe: false },
+            ),
+            (
+                "strips on both paths",
+                held(Held::Elsewhere, unproven),
+                due(new, mapped, Time::Enough),
+                Action::Query,
+            ),
+            (
+                "strips even the answer to the query",
+                held(Held::Queried, unproven),
+                due(new, mapped, Time::Enough),
+                Action::ResetHeld,
+            ),
+            (
+                "a mapping came",
+                ALONE,
+                due(new, mapped, Time::Enough),
+                Action::Keep,
+            ),
+        ]);
+    }
+
+    #[test]
+    fn a_checksum_failure_resets_the_subflow_beside_others_and_awaits_an_answer_alone() {
+        // rfc8684:B6,B8,B9,B11
+        let failed = Failed {
+            at: NEXT,
+            ssn: Ssn::new(77),
+            len: 1_400,
+        };
+        let event = |contiguous| Event::ChecksumFailed { failed, contiguous };
+        let reset = Action::ResetWithFail { at: NEXT };
+        let proving = Facts {
+            proving: true,
+            ..ALONE
+        };
+        check(&[
+            (
+                "rewrites on the only path",
+                ALONE,
+                event(true),
+                Action::AwaitAnswer(failed),
+            ),
+            ("rewrites on one of two paths", BESIDE, event(true), reset),
+            (
+                "rewrites while something is missing",
+                ALONE,
+                event(false),
+                reset,
+            ),
+            (
+                "rewrites while a join is being accepted",
+                proving,
+                event(true),
+                reset,
+            ),
+        ]);
+        let due = |sent, alive, lost| Event::FailDue { sent, alive, lost };
+        let failing = Facts {
+            failing: Failing::Unanswered,
+            ..ALONE
+        };
+        let answered = Facts {
+            failing: Failing::Answered,
+            joined: true,
+            ..ALONE
+        };
+        let plain = continues(FallbackCause::Checksum, Report::None);
+        check(&[
+            ("at once", failing, due(0, false, false), Action::RepeatFail),
+            ("rewrites and strips", failing, due(1, true, true), plain),
+            (
+                "the peer is silent",
+                failing,
+                due(UNANSWERED_FAILS, false, false),
+                plain,
+            ),
+            (
+                "the peer sends",
+                failing,
+                due(UNANSWERED_FAILS, true, false),
+                Action::RepeatFail,
+            ),
+            (
+                "the peer never answers",
+                failing,
+                due(MOST_FAILS, true, false),
+                Action::GiveUpFailed,
+            ),
+            (
+                "its infinite mapping is lost",
+                answered,
+                due(1, true, false),
+                plain,
+            ),
+            (
+                "another path works",
+                failing,
+                Event::OtherWorks,
+                Action::GiveUpFailed,
+            ),
+            ("the peer closes", failing, Event::FinWhileFailing, plain),
+        ]);
+    }
+
+    #[test]
+    fn mp_fail_is_answered_where_the_subflow_is_the_stream() {
+        // rfc8684:B7,B10,B11
+        let fail = |known| Event::Fail { known, next: NEXT };
+        let cause = FallbackCause::PeerFailed;
+        let failing = |facts| Facts {
+            failing: Failing::Unanswered,
+            ..facts
+        };
+        let last = Facts {
+            joined: true,
+            ..ALONE
+        };
+        let scattered = |facts| Facts {
+            sent: Sent::Scattered,
+            ..facts
+        };
+        let reset = Action::ResetWithFail { at: NEXT };
+        check(&[
+            (
+                "rewrites our data",
+                ALONE,
+                fail(true),
+                continues(cause, Report::Answer),
+            ),
+            (
+                "data that was never sent",
+                ALONE,
+                fail(false),
+                Action::Ignore,
+            ),
+            ("beside another path", BESIDE, fail(true), Action::Ignore),
+            ("not in stream order", scattered(ALONE), fail(true), reset),
+            (
+                "the last of several",
+                scattered(last),
+                fail(true),
+                resends(cause, Report::Answer),
+            ),
+            (
+                "the peer's data has gaps",
+                Facts {
+                    received: Received::Gaps,
+                    ..last
+                },
+                fail(true),
+                reset,
+            ),
+            (
+                "rewrites both directions",
+                failing(ALONE),
+                fail(true),
+                continues(FallbackCause::Checksum, Report::None),
+            ),
+            (
+                "the same on the last of several",
+                failing(last),
+                fail(true),
+                Action::NoteAnswer,
+            ),
+            (
+                "our join may have been accepted",
+                Facts {
+                    proving: true,
+                    ..failing(ALONE)
+                },
+                fail(true),
+                Action::Keep,
+            ),
+            (
+                "we queried",
+                Facts {
+                    held: Held::Queried,
+                    ..last
+                },
+                fail(true),
+                Action::AnswerQuery,
+            ),
+        ]);
+    }
+
+    #[test]
+    fn an_infinite_mapping_is_followed_where_nothing_is_missing() {
+        // rfc8684:B14,B15,D18
+        let infinite = |place| Event::Infinite { place, next: NEXT };
+        let cause = FallbackCause::PeerInfinite;
+        let resends = Place::Resends {
+            from: Ssn::new(5),
+            known: 3,
+        };
+        let failing = Facts {
+            failing: Failing::Answered,
+            joined: true,
+            ..ALONE
+        };
+        check(&[
+            (
+                "the peer fell back",
+                ALONE,
+                infinite(Place::Continues),
+                Action::FollowPeer { cause },
+            ),
+            (
+                "another path works",
+                BESIDE,
+                infinite(Place::Continues),
+                Action::Ignore,
+            ),
+            (
+                "a mapping was dropped",
+                Facts {
+                    received: Received::Dropped,
+                    ..ALONE
+                },
+                infinite(Place::Continues),
+                Action::ResetWithFail { at: NEXT },
+            ),
+            (
+                "the peer resends",
+                ALONE,
+                infinite(resends),
+                Action::FollowResend {
+                    cause,
+                    from: Ssn::new(5),
+                    known: 3,
+                },
+            ),
+            (
+                "without data",
+                failing,
+                infinite(Place::WithoutData),
+                Action::NoteAnswer,
+            ),
+            (
+                "rewritten to another length",
+                failing,
+                infinite(Place::Unknown),
+                Action::GiveUpFailed,
+            ),
+        ]);
+    }
+
+    /// Over all that can be known, and all that can happen.
+    fn each(mut visit: impl FnMut(Facts, Event)) {
+        let bools = [false, true];
+        let cause = FallbackCause::OptionsLost;
+        let mut events = Vec::from([
+            Event::OnlyWithout { cause },
+            Event::FinWhileFailing,
+            Event::OtherWorks,
+        ]);
+        for time in [Time::Short, Time::Enough, Time::Stale] {
+            events.push(Event::OptionsStopped { cause, time });
+            for content in [Content::Contradicted, Content::Repeated, Content::Unknown] {
+                for first in [First::Mapped, First::Unmapped, First::UnmappedAnswer] {
+                    events.push(Event::HeldDue {
+                        content,
+                        first,
+                        time,
+                    });
+                }
+            }
+        }
+        let failed = Failed {
+            at: NEXT,
+            ssn: Ssn::new(1),
+            len: 1,
+        };
+        for known in bools {
+            events.push(Event::ChecksumFailed {
+                failed,
+                contiguous: known,
+            });
+            events.push(Event::Fail { known, next: NEXT });
+            for (sent, lost) in (0..=MOST_FAILS).flat_map(|sent| bools.map(|lost| (sent, lost))) {
+                events.push(Event::FailDue {
+                    sent,
+                    alive: known,
+                    lost,
+                });
+            }
+        }
+        let resends = Place::Resends {
+            from: Ssn::new(1),
+            known: 1,
+        };
+        for place in [
+            Place::Continues,
+            Place::WithoutData,
+            Place::Unknown,
+            resends,
+        ] {
+            events.push(Event::Infinite { place, next: NEXT });
+        }
+        for others in [Others::None, Others::Unproven, Others::Proven] {
+            for (sent, received) in [Sent::Straight, Sent::Scattered]
+                .into_iter()
+                .flat_map(|sent| {
+                    [Received::Whole, Received::Dropped, Received::Gaps]
+                        .map(|received| (sent, received))
+                })
+            {
+                for held in [Held::None, Held::Stream, Held::Elsewhere, Held::Queried] {
+                    for failing in [Failing::No, Failing::Unanswered, Failing::Answered] {
+                        for flags in 0..8 {
+                            let facts = Facts {
+                                others,
+                                sent,
+                                received,
+                                held,
+                                failing,
+                                left: flags & 1 > 0,
+                                joined: flags & 2 > 0,
+                                proving: flags & 4 > 0,
+                            };
+                            for event in &events {
+                                visit(facts, *event);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_fact_lets_a_subflow_continue_whose_order_is_not_the_streams() {
+        let mut seen = 0_u32;
+        each(|facts, event| {
+            seen += 1;
+            match decide(&facts, event) {
+                Action::Continue { .. } => {
+                    assert_eq!(facts.sent, Sent::Straight, "{facts:?} {event:?}");
+                    assert_eq!(facts.received, Received::Whole, "{facts:?} {event:?}");
+                }
+                Action::FollowPeer { .. } => {
+                    assert!(facts.left, "{facts:?} {event:?}");
+                    assert_eq!(facts.received, Received::Whole, "{facts:?} {event:?}");
+                }
+                Action::Resend { .. } => {
+                    assert_ne!(facts.received, Received::Gaps, "{facts:?} {event:?}");
+                }
+                _ => {}
+            }
+        });
+        assert_eq!(seen, 3 * 6 * 4 * 3 * 8 * 65);
+    }
+
+    #[test]
+    fn options_that_pass_elsewhere_never_end_multipath_tcp() {
+        each(|facts, event| {
+            let lost = matches!(event, Event::OptionsStopped { .. } | Event::HeldDue { .. });
+            if lost && facts.others == Others::Proven && facts.held != Held::Stream {
+                let action = decide(&facts, event);
+                let stays = !matches!(action, Action::Continue { .. } | Action::Resend { .. });
+                assert!(stays, "{facts:?} {event:?} {action:?}");
+            }
+        });
+    }
+}
