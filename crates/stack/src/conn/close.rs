@@ -1,26 +1,23 @@
 //! Close of a connection and of its subflows (RFC 8684 sections 3.3.3, 3.5 and 3.6, appendix D). Owns DATA_FIN, MP_FASTCLOSE and
 //! orphans. Must never let the peer's reader take an abort for the end of the stream.
 
-use crate::conn::level::Level;
-use crate::conn::life::Life;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::Key;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{CloseCause, ConnState, EventKind, StackError, SubflowEnd, SubflowPhase};
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::interference;
-use crate::conn::life::FastCloseWait;
+use crate::conn::level::Level;
+use crate::conn::life::{FastCloseWait, Life};
+use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::data_rto::Outstanding;
-use crate::conn::send::queue::FinState;
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::subflow::table::RemovedSubflow;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::{RemovedSubflow, Subflows};
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
 use crate::pm;
@@ -93,9 +90,7 @@ impl Subflows {
             .filter(usable)
             .min_by_key(|&i| (!self[i].answers(), self[i].tcp.srtt()))
     }
-}
 
-impl Subflows {
     /// Another subflow carries data.
     pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
         self.indices().any(|j| j != i && self[j].carries_data())
@@ -107,9 +102,7 @@ impl Subflows {
         let plain = !level.is_multipath() && send.fin.state != FinState::Open;
         send.fin.state == FinState::Acked || plain && self.iter().any(fin_acked)
     }
-}
 
-impl Subflows {
     /// Resets one subflow; what it carried is reinjected on the others.
     pub(crate) fn reset_subflow(
         &mut self,

@@ -1,21 +1,18 @@
 //! What follows from the data-level retransmission timer (RFC 8684 section 3.3.6): when it is started, and what is done when it expires.
 
-use crate::api::ConnOptions;
-use crate::conn::level::Level;
-use crate::conn::send::data_rto::DataTimer;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Machine, State};
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::api::SubflowEnd;
-use crate::conn::send::data_rto::Outstanding;
-use crate::conn::send::queue::FinState;
+use crate::api::{ConnOptions, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::level::Level;
+use crate::conn::send::data_rto::{DataTimer, Outstanding};
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::PATIENCE;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// How much longer than a time-out a peer with this stack may hold unmapped data.
 const HELD_BY_PEER: Duration = Duration::from_millis(250);
@@ -91,9 +88,7 @@ impl Subflows {
             }
         }
     }
-}
 
-impl Subflows {
     /// A bare DATA_FIN is no subflow data, whose time-outs would end the subflow. A subflow on which nothing arrived for as long as
     /// data is retransmitted ends, as one with a TCP FIN does: its NAT binding may have expired for good. From half that time
     /// on it is probed, which a peer answers that the DATA_FIN's option does not reach.

@@ -1,7 +1,6 @@
 //! Events that wait for the application, and what it was told last.
 
 use alloc::collections::VecDeque;
-
 use alloc::vec::Vec;
 
 use crate::api::EventKind;

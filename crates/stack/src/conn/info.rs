@@ -1,15 +1,15 @@
 //! Snapshots of a connection for status, and options that change while it is open. Must never copy stream data.
 
-use crate::conn::paths::Paths;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 
 use manypath_tcp::time::Instant;
 
 use crate::api::{ConnInfo, ConnOptions, LocalAddress, Mechanisms, PeerAddress};
 use crate::conn::Conn;
+use crate::conn::paths::Paths;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
+use crate::conn::subflow::table::Subflows;
 use crate::ids::SubflowId;
 use crate::pm::ledger::{Announced, Local, Remote, Source};
 

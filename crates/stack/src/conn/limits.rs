@@ -3,19 +3,18 @@
 //! Owns the bounds of the connection as a whole: out-of-order payload and mappings are granted to all
 //! subflows together, so that a peer must never gain anything by opening more of them.
 
-use crate::api::ConnOptions;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 
-use crate::api::{CloseCause, SubflowEnd};
+use crate::api::{CloseCause, ConnOptions, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::dss::mapping::RxMaps;
 use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::recv::autotune::Arrivals;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 
 /// The least rate that counts as progress, in bytes a second: half of what a modem of 1998 carried. One tiny acknowledgement
@@ -110,6 +109,21 @@ impl Limits {
             window_permitted: u32::MAX,
         }
     }
+
+    /// Bytes a second that the application reads and the peer acknowledges for the first time.
+    pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
+        self.advance.rate_at(now)
+    }
+
+    /// It keeps the least rate that counts as progress.
+    pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
+        self.advance.keeps_rate(now)
+    }
+
+    /// Sets the limit of the receive window in bytes.
+    pub(crate) fn permit_window(&mut self, bytes: u32) {
+        self.window_permitted = bytes;
+    }
 }
 
 impl Subflows {
@@ -141,23 +155,6 @@ impl Subflows {
         }
         let waiting: usize = self.iter().map(|sf| sf.maps.rx.len()).sum();
         RxMaps::MOST.saturating_sub(waiting)
-    }
-}
-
-impl Limits {
-    /// Bytes a second that the application reads and the peer acknowledges for the first time.
-    pub(crate) fn rate_of_advance(&self, now: Instant) -> u64 {
-        self.advance.rate_at(now)
-    }
-
-    /// It keeps the least rate that counts as progress.
-    pub(crate) fn keeps_rate(&self, now: Instant) -> bool {
-        self.advance.keeps_rate(now)
-    }
-
-    /// Sets the limit of the receive window in bytes.
-    pub(crate) fn permit_window(&mut self, bytes: u32) {
-        self.window_permitted = bytes;
     }
 }
 

@@ -35,24 +35,20 @@ use crate::api::{
     SubflowEnd,
 };
 use crate::crypto::keys::KeyMaterial;
-use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, SubflowId};
 use crate::pm;
-use crate::stats::Counters;
 
 use dss::Numbers;
 use events::Events;
 use fallback::Fallback;
-pub(crate) use handshake::fast_open::Learnt;
+pub(crate) use handshake::Learnt;
 pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
 use handshake::{Handshake, Keys};
 use level::Level;
 use life::Life;
 use limits::Limits;
-use paths::Paths;
-use paths::addresses::Announcements;
-use paths::controller::PathController;
+use paths::{Announcements, PathController, Paths};
 pub(crate) use pipeline::packet::HOP_LIMIT;
 pub(crate) use pull::source::Progress;
 use recv::queue::ReceiveQueue;
@@ -63,30 +59,10 @@ use subflow::Subflow;
 pub(crate) use subflow::admission::JoinVerdict;
 pub(crate) use subflow::handshake::HandshakeState;
 use subflow::table::Subflows;
-use types::SegmentCx;
+pub(crate) use types::Cx;
 
 /// How long idle queues keep their memory.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// Context of every call into a connection.
-pub(crate) struct Cx<'a> {
-    pub(crate) now: Instant,
-    pub(crate) count: &'a mut Counters,
-    pub(crate) rng: &'a mut Rng,
-    /// The segment that is being processed.
-    pub(crate) segment: SegmentCx,
-}
-
-impl<'a> Cx<'a> {
-    pub(crate) fn new(now: Instant, count: &'a mut Counters, rng: &'a mut Rng) -> Self {
-        Self {
-            now,
-            count,
-            rng,
-            segment: SegmentCx::default(),
-        }
-    }
-}
 
 /// Initial parameters of a connection.
 pub(crate) struct Birth {

@@ -5,12 +5,12 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 
 use crate::api::{CloseCause, EventKind, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::data_timeout::data_rto;
 use crate::conn::failover::stale::REPLACED_AFTER;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::pm;
 
 /// A timer of the connection, or the earliest one of its kind of all subflows.

@@ -4,16 +4,15 @@
 //! unresponsive one is not kept for a quarter of an hour: each is probed every second, and each pause adds one more. Must never end a
 //! subflow whose path is not known to work.
 
-use crate::conn::level::Level;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
-use crate::conn::Cx;
 use crate::conn::dss::reset_reason::unacceptable_performance;
+use crate::conn::level::Level;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
-use crate::conn::types::SubflowIdx;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// How long a subflow is probed without an answer. A path that recovers answers the next probe, so within a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,9 +30,7 @@ impl Subflows {
         };
         now.since(since) >= PATIENCE && self.iter().any(proves)
     }
-}
 
-impl Subflows {
     /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
     pub(crate) fn nat_expired(
         &mut self,

@@ -9,11 +9,11 @@
 //! Owns the proxy state of joined subflows. Must never judge the first subflow, which falls back to TCP or waits first.
 
 use crate::api::{FallbackCause, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::table::Subflows;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::{Cx, SubflowIdx};
 
 impl Subflows {
     /// First data of a joined subflow was acknowledged without a Data ACK.

@@ -3,16 +3,15 @@
 //! A pure receiver has no retransmission timer to detect a dead path, and cannot make the sender retry sooner. So it probes, and asks
 //! the path manager for a replacement. Owns a subflow's probe state. Must never probe an answering subflow without limit.
 
-use crate::api::ConnOptions;
-use crate::conn::events::Events;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Instant;
 
-use crate::api::{EventKind, PathManager, SubflowEnd};
+use crate::api::{ConnOptions, EventKind, PathManager, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::events::Events;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::{Reason, Step};
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Time-outs from a handshake to the probe for the first Data ACK, where neither end sends data.
 const UNSPOKEN: u64 = 2;
@@ -78,9 +77,7 @@ impl Subflows {
         let is_behind = |j: SubflowIdx| (heard(j), i) < (heard(i), j);
         self[i].answers() && others.all(|j| self[i].has_same_addresses(&self[j]) && is_behind(j))
     }
-}
 
-impl Subflows {
     /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
     /// unnoticed.
     pub(crate) fn probe_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {

@@ -4,19 +4,17 @@
 //! the oldest first, and it gets no new data. It is probed until it answers, and the first answer restores it. Must never
 //! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
-use crate::api::ConnOptions;
-use crate::conn::level::Level;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Duration;
 
-use crate::api::SubflowEnd;
+use crate::api::{ConnOptions, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::unacceptable_performance;
-use crate::conn::send::queue::FinState;
+use crate::conn::level::Level;
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::PathProbe;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::pm;
 
@@ -135,9 +133,7 @@ impl Subflows {
         self.indices()
             .filter(move |&j| j != i && self[i].has_same_addresses(&self[j]))
     }
-}
 
-impl Subflows {
     /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
     /// all are cancelled. // rfc8684:R4

@@ -3,16 +3,16 @@
 use manypath_wire::seq::Ssn;
 
 use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Action, Event, Report, decide};
-use crate::conn::fallback::infinite::ChecksumFailure;
-use crate::conn::fallback::unmapped::{SHORT_WAIT, UnconfirmedFallback};
+use crate::conn::fallback::unmapped::SHORT_WAIT;
+use crate::conn::fallback::{ChecksumFailure, UnconfirmedFallback};
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::{Cx, SubflowIdx};
 
 impl Conn {
     /// Something happened on a subflow that may end in fallback: decides what follows, and does it.

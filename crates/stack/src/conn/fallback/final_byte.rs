@@ -9,9 +9,10 @@
 //! Owns when that is due. Must never send a byte that the peer could take for a new one.
 
 use crate::api::FallbackCause;
+use crate::conn::Conn;
 use crate::conn::level::Level;
 use crate::conn::send::queue::FinState;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::Cx;
 
 /// The peer may not know of the fallback: else it signalled it itself.
 pub(in crate::conn) fn alone_knows(level: Level) -> bool {

@@ -4,123 +4,30 @@
 //! answers with MP_FAIL or an infinite mapping. From then on the subflow's order is the stream's order, and the held bytes are part of it.
 //! Owns the failure and the switch to raw bytes. Must never count held bytes before the answer or a time-out.
 
-use crate::api::ConnOptions;
-use crate::conn::dss::Numbers;
-use crate::conn::fallback::Fallback;
-use crate::conn::fallback::decide::{Event, Failed, MOST_FAILS, Place, UNANSWERED_FAILS};
-use crate::conn::level::Level;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Instant;
 use manypath_wire::dsn::Dsn;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
 
-use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::api::{ConnOptions, FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
-use crate::conn::recv::queue::Placed;
+use crate::conn::fallback::decide::{Event, Failed, Place};
+use crate::conn::fallback::{ChecksumFailure, Fallback};
+use crate::conn::level::Level;
+use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SegmentCx;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
-use crate::ids::SubflowId;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SegmentCx, SubflowIdx};
 
 /// How often a join's third ACK is repeated before nothing waits for its answer.
 const PROOFS_IN_VAIN: u8 = 2;
-
-/// A DSS checksum failure on the only subflow, unanswered by the peer. // rfc8684:B9
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChecksumFailure {
-    subflow: SubflowId,
-    /// Where the failed mapping starts: no byte from here on has a Data ACK.
-    at: Offset,
-    /// The SSN at which that mapping began, as the peer counts.
-    ssn: Ssn,
-    /// Subflow bytes from there on, stored and not counted yet.
-    held: u64,
-    /// The last of them came in order, on a segment without a mapping.
-    bare: bool,
-    /// SSN of the last segment with a mapping.
-    mapped_at: Option<Ssn>,
-    pub(in crate::conn) since: Instant,
-    again_at: Instant,
-    sent: u8,
-    /// The peer has since sent something that was not in flight then and does not suggest that our segments are lost.
-    peer_alive: bool,
-    /// The peer, which once had other subflows, sent MP_FAIL. Its infinite mapping decides whether it continues or restarts.
-    answered: bool,
-}
-
-impl ChecksumFailure {
-    /// MP_FAIL is to be sent at once.
-    pub(in crate::conn) fn new(subflow: SubflowId, failed: Failed, now: Instant) -> Self {
-        Self {
-            subflow,
-            at: failed.at,
-            ssn: failed.ssn,
-            held: u64::from(failed.len),
-            bare: false,
-            mapped_at: None,
-            since: now,
-            again_at: now,
-            sent: 0,
-            peer_alive: false,
-            answered: false,
-        }
-    }
-
-    pub(in crate::conn) fn at(&self) -> Offset {
-        self.at
-    }
-
-    /// MP_FAIL is sent now. Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
-    pub(in crate::conn) fn sent_again(self, now: Instant, rto: Duration) -> Self {
-        let pause = rto.times(1 << self.sent.saturating_sub(UNANSWERED_FAILS - 1));
-        Self {
-            again_at: now + pause,
-            sent: (self.sent + 1).min(MOST_FAILS),
-            ..self
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Instant {
-        self.again_at
-    }
-
-    pub(crate) fn subflow(&self) -> SubflowId {
-        self.subflow
-    }
-
-    /// The peer fell back; its next data shows where its stream continues. It takes what we send without mappings.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.answered
-    }
-
-    fn end(&self) -> Offset {
-        self.at + self.held
-    }
-
-    /// Adds held bytes, which began at SSN `began` if they came in order.
-    fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
-        let bare = began.is_some_and(|_| began != self.mapped_at);
-        Self {
-            held: self.held + bytes,
-            bare,
-            ..self
-        }
-    }
-
-    /// Whether an infinite mapping with SSN `said` on a segment with SSN `here` begins with that segment. Not known where the pieces
-    /// before it came without a mapping and may belong to it. Pure.
-    pub(in crate::conn) fn begins_here(&self, said: Ssn, here: Ssn) -> bool {
-        !self.bare || said == here
-    }
-}
 
 impl Numbers {
     /// MP_FAIL always has 64 bits. // rfc8684:B6
@@ -168,6 +75,23 @@ impl Fallback {
     /// Where our infinite mapping starts: at the first byte that the peer may not have. // rfc8684:B9
     pub(crate) fn infinite_start(&self, ssn: Ssn, at: Offset) -> (Ssn, Offset) {
         self.resend.infinite_from.unwrap_or((ssn, at))
+    }
+
+    /// Sends the infinite mapping on a segment of its own, as data may lose it.
+    pub(in crate::conn) fn send_infinite_mapping(
+        &mut self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+    ) {
+        let option = subflows.bare_infinite_mapping(opts, numbers, send, self, i);
+        let sf = &mut subflows[i];
+        sf.signals.queue.retain(|waiting| *waiting != option);
+        sf.signals.queue.push_back(option);
+        sf.signals.on_advance();
+        sf.tcp.force_ack();
     }
 }
 
@@ -275,9 +199,7 @@ impl Subflows {
         let ahead = |m: &RxMapping| m.at > recv.next() || m.lost || m.incomplete;
         recv.has_holes() || self[i].maps.rx.partial().is_some_and(ahead)
     }
-}
 
-impl Subflows {
     /// The peer restarts on the subflow that failed, and it is unknown at which of the received bytes; or it restarts with data that
     /// arrived on other subflows: what is rewritten may have another length, so nobody can count which bytes to skip.
     fn is_unplaced(
@@ -297,28 +219,7 @@ impl Subflows {
         let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
         again && (known || segment.ssn.is_some_and(unknown))
     }
-}
 
-impl Fallback {
-    /// Sends the infinite mapping on a segment of its own, as data may lose it.
-    pub(in crate::conn) fn send_infinite_mapping(
-        &mut self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-        subflows: &mut Subflows,
-        i: SubflowIdx,
-    ) {
-        let option = subflows.bare_infinite_mapping(opts, numbers, send, self, i);
-        let sf = &mut subflows[i];
-        sf.signals.queue.retain(|waiting| *waiting != option);
-        sf.signals.queue.push_back(option);
-        sf.signals.on_advance();
-        sf.tcp.force_ack();
-    }
-}
-
-impl Subflows {
     /// Resets all subflows but this one.
     pub(in crate::conn) fn leave_others(
         &mut self,

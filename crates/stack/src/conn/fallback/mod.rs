@@ -12,12 +12,12 @@ pub(in crate::conn) mod resend;
 pub(in crate::conn) mod unmapped;
 pub(in crate::conn) mod withhold;
 
+use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::seq::Ssn;
 
 use crate::conn::dss::offset::Offset;
-use crate::conn::fallback::infinite::ChecksumFailure;
-use crate::conn::fallback::unmapped::{RecentAcks, UnconfirmedFallback};
-use crate::conn::fallback::withhold::Withheld;
+use crate::conn::fallback::decide::{Failed, MOST_FAILS, UNANSWERED_FAILS};
+use crate::ids::SubflowId;
 
 /// What is under way towards a lower protocol level, or below Multipath TCP.
 #[derive(Debug, Default)]
@@ -59,4 +59,165 @@ pub(crate) struct Announce {
     pub(in crate::conn) infinite_sent: bool,
     /// The infinite mapping is sent without data, too, until data has carried it.
     pub(in crate::conn) without_data: bool,
+}
+
+/// We fell back, and the peer may not know: it gets Data ACKs for what arrived, and MP_FAIL where mappings stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnconfirmedFallback {
+    pub(in crate::conn) at: Offset,
+    pub(in crate::conn) again_at: Instant,
+}
+
+/// Bytes withheld, and how often the peer retransmitted them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Withheld {
+    subflow: SubflowId,
+    bytes: u32,
+    repeats: u8,
+    /// How often some was acknowledged after such retransmissions.
+    given: usize,
+    /// Our first SSN after fallback, acknowledged only by a peer that fell back.
+    fell: Option<Ssn>,
+}
+
+/// A DSS checksum failure on the only subflow, unanswered by the peer. // rfc8684:B9
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChecksumFailure {
+    subflow: SubflowId,
+    /// Where the failed mapping starts: no byte from here on has a Data ACK.
+    at: Offset,
+    /// The SSN at which that mapping began, as the peer counts.
+    ssn: Ssn,
+    /// Subflow bytes from there on, stored and not counted yet.
+    held: u64,
+    /// The last of them came in order, on a segment without a mapping.
+    bare: bool,
+    /// SSN of the last segment with a mapping.
+    mapped_at: Option<Ssn>,
+    pub(in crate::conn) since: Instant,
+    again_at: Instant,
+    sent: u8,
+    /// The peer has since sent something that was not in flight then and does not suggest that our segments are lost.
+    peer_alive: bool,
+    /// The peer, which once had other subflows, sent MP_FAIL. Its infinite mapping decides whether it continues or restarts.
+    answered: bool,
+}
+
+impl ChecksumFailure {
+    /// MP_FAIL is to be sent at once.
+    pub(in crate::conn) fn new(subflow: SubflowId, failed: Failed, now: Instant) -> Self {
+        Self {
+            subflow,
+            at: failed.at,
+            ssn: failed.ssn,
+            held: u64::from(failed.len),
+            bare: false,
+            mapped_at: None,
+            since: now,
+            again_at: now,
+            sent: 0,
+            peer_alive: false,
+            answered: false,
+        }
+    }
+
+    pub(in crate::conn) fn at(&self) -> Offset {
+        self.at
+    }
+
+    /// MP_FAIL is sent now. Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
+    pub(in crate::conn) fn sent_again(self, now: Instant, rto: Duration) -> Self {
+        let pause = rto.times(1 << self.sent.saturating_sub(UNANSWERED_FAILS - 1));
+        Self {
+            again_at: now + pause,
+            sent: (self.sent + 1).min(MOST_FAILS),
+            ..self
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.again_at
+    }
+
+    pub(crate) fn subflow(&self) -> SubflowId {
+        self.subflow
+    }
+
+    /// The peer fell back; its next data shows where its stream continues. It takes what we send without mappings.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    pub(in crate::conn) fn end(&self) -> Offset {
+        self.at + self.held
+    }
+
+    /// Adds held bytes, which began at SSN `began` if they came in order.
+    pub(in crate::conn) fn with(self, bytes: u64, began: Option<Ssn>) -> Self {
+        let bare = began.is_some_and(|_| began != self.mapped_at);
+        Self {
+            held: self.held + bytes,
+            bare,
+            ..self
+        }
+    }
+
+    /// Whether an infinite mapping with SSN `said` on a segment with SSN `here` begins with that segment. Not known where the pieces
+    /// before it came without a mapping and may belong to it. Pure.
+    pub(in crate::conn) fn begins_here(&self, said: Ssn, here: Ssn) -> bool {
+        !self.bare || said == here
+    }
+}
+
+/// Data ACKs remembered.
+const RECENT: usize = 16;
+
+/// The latest Data ACKs: a peer that misses some restarts at one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecentAcks {
+    ring: [Offset; RECENT],
+    next: usize,
+}
+
+impl Default for RecentAcks {
+    fn default() -> Self {
+        Self {
+            ring: [Offset::ZERO; RECENT],
+            next: 0,
+        }
+    }
+}
+
+impl RecentAcks {
+    pub(crate) fn note(&mut self, at: Offset) {
+        let last = self.ring[(self.next + RECENT - 1) % RECENT];
+        if last != at {
+            self.ring[self.next] = at;
+            self.next = (self.next + 1) % RECENT;
+        }
+    }
+
+    /// It was the last one.
+    pub(crate) fn contains(&self, at: Offset) -> bool {
+        self.ring[(self.next + RECENT - 1) % RECENT] == at
+    }
+
+    pub(in crate::conn) fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
+        self.ring.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recent_acks_forget_the_oldest() {
+        let mut acks = RecentAcks::default();
+        for n in 0..100 {
+            acks.note(Offset(n));
+            acks.note(Offset(n));
+        }
+        assert_eq!(acks.iter().map(|at| at.0).min(), Some(84));
+    }
 }

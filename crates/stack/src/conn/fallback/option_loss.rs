@@ -2,18 +2,18 @@
 //!
 //! Owns the evidence of a subflow. `decide` makes the decision. Must never change recorded evidence by guessing.
 
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 
 use crate::api::FallbackCause;
+use crate::conn::Conn;
 use crate::conn::fallback::Fallback;
 use crate::conn::fallback::decide::{Event, Held, Others, Time};
+use crate::conn::send::queue::SendQueue;
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Limit of the wait for other subflows to show that options pass: so many round trips or, where those are short, this time.
 const PATIENCE: u64 = 8;

@@ -2,21 +2,20 @@
 //!
 //! The infinite mapping shows where that begins. Owns both sides of it. Must never deliver a byte twice.
 
-use crate::conn::dss::Numbers;
-use crate::conn::fallback::Fallback;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::offset::Offset;
+use crate::conn::fallback::Fallback;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::held_unmapped::HeldUnmapped;
-use crate::conn::types::SegmentCx;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SegmentCx, SubflowIdx};
 
 /// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.
 fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
@@ -79,6 +78,23 @@ impl Subflows {
         sf.unmapped.retransmitted_after_fallback = None;
         (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
     }
+
+    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
+    pub(in crate::conn) fn skips_something(
+        &self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        mapping: &Mapping,
+    ) -> bool {
+        let held = self[i].unmapped.held.as_ref();
+        let Some((held, numbers)) = held.zip(numbers.rx) else {
+            return false;
+        };
+        let at = numbers.place(mapping.dsn, recv.next());
+        let before = u64::from(held.ssn().since(mapping.ssn));
+        at.is_none_or(|at| at + before > recv.next())
+    }
 }
 
 impl ReceiveQueue {
@@ -114,9 +130,7 @@ impl Fallback {
         }
         &bytes[again..]
     }
-}
 
-impl Fallback {
     pub(in crate::conn) fn rewinds_to_data_ack(
         &mut self,
         send: &mut SendQueue,
@@ -128,28 +142,7 @@ impl Fallback {
         self.resend.infinite_from = Some((from, send.una()));
         send.rewind();
     }
-}
 
-impl Subflows {
-    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
-    pub(in crate::conn) fn skips_something(
-        &self,
-        numbers: &Numbers,
-        recv: &ReceiveQueue,
-        i: SubflowIdx,
-        mapping: &Mapping,
-    ) -> bool {
-        let held = self[i].unmapped.held.as_ref();
-        let Some((held, numbers)) = held.zip(numbers.rx) else {
-            return false;
-        };
-        let at = numbers.place(mapping.dsn, recv.next());
-        let before = u64::from(held.ssn().since(mapping.ssn));
-        at.is_none_or(|at| at + before > recv.next())
-    }
-}
-
-impl Fallback {
     /// From the SSN of an infinite mapping on, the subflow is the stream from its position on. Some of that may be here, and what precedes
     /// the SSN may not be the stream: data of another subflow that was reinjected here, or what was in flight when the peer began to
     /// resend everything. Then from this SSN on, and so many bytes of it are here. // rfc8684:B9,D18

@@ -10,9 +10,6 @@
 //! A peer that does not notice the fallback and misses Data ACKs would send old bytes again as new ones. So Data ACKs continue after such a
 //! fallback, MP_FAIL reports it, and bytes that repeat held ones are detected.
 
-use crate::conn::fallback::Fallback;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
@@ -21,13 +18,15 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
 use crate::api::SubflowEnd;
-use crate::conn::dss::offset::Offset;
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::interference;
+use crate::conn::fallback::Fallback;
 use crate::conn::fallback::decide::{Content, Event, First, Others, Time};
+use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::held_unmapped::{HeldUnmapped, STARTS};
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Minimum time that the peer's answer to an MP_FAIL may take.
 const LEAST_TO_ARRIVE: Duration = Duration::from_secs(2);
@@ -44,54 +43,10 @@ const MOST_HELD: usize = 512 * 1024;
 const MOST_BESIDE_OTHERS: usize = 32 * 1024;
 /// Bytes held, with options proven on no other subflow, before the peer is queried.
 const MUCH: usize = 64 * 1024;
-/// Data ACKs remembered.
-const RECENT: usize = 16;
 /// Losses of single mappings that are repaired before the connection gives up on them.
 const GAPS: u8 = 3;
 /// Mappings received for each lost one, where losses are repaired. Each loss costs a data-level time-out.
 const MAPPINGS_A_GAP: u64 = 8;
-
-/// We fell back, and the peer may not know: it gets Data ACKs for what arrived, and MP_FAIL where mappings stopped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UnconfirmedFallback {
-    pub(in crate::conn) at: Offset,
-    pub(in crate::conn) again_at: Instant,
-}
-
-/// The latest Data ACKs: a peer that misses some restarts at one of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecentAcks {
-    ring: [Offset; RECENT],
-    next: usize,
-}
-
-impl Default for RecentAcks {
-    fn default() -> Self {
-        Self {
-            ring: [Offset::ZERO; RECENT],
-            next: 0,
-        }
-    }
-}
-
-impl RecentAcks {
-    pub(crate) fn note(&mut self, at: Offset) {
-        let last = self.ring[(self.next + RECENT - 1) % RECENT];
-        if last != at {
-            self.ring[self.next] = at;
-            self.next = (self.next + 1) % RECENT;
-        }
-    }
-
-    /// It was the last one.
-    pub(crate) fn contains(&self, at: Offset) -> bool {
-        self.ring[(self.next + RECENT - 1) % RECENT] == at
-    }
-
-    pub(in crate::conn) fn iter(&self) -> impl Iterator<Item = Offset> + Clone + '_ {
-        self.ring.iter().copied()
-    }
-}
 
 /// The fewest equal bytes that count as a repetition.
 const FEWEST: usize = 16;
@@ -150,6 +105,19 @@ impl Subflows {
         let next = self[i].maps.rx.first();
         next.is_some_and(|m| m.at == recv.next() + u64::from(m.ssn.since(ssn)))
     }
+
+    /// MP_FAIL reported to the peer that the order of the only subflow is the stream's. On receipt it continues there as TCP and resets all
+    /// others, by RSTs that may not get through there: with another one up, we could not know any more that nothing of the stream went that
+    /// way. So none comes up. But a peer that has not fallen back so long after did not receive it.
+    pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
+        let lately = |sf: &Subflow| {
+            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_ARRIVE);
+            sf.evidence
+                .mp_fail_sent_at
+                .is_some_and(|told| now < heard_by(told))
+        };
+        self.iter().any(lately)
+    }
 }
 
 impl Fallback {
@@ -163,9 +131,7 @@ impl Fallback {
         self.unconfirmed = None;
         self.withhold_no_more(subflows);
     }
-}
 
-impl Fallback {
     /// Unmapped payload may be held. After some was dropped it is no part of the stream, but where nothing else has come for long, it shows
     /// that no options pass. And where a complete mapping was discarded, the next one may come on the last piece of its segment like that
     /// one: without the pieces before it, it could not count either, nor any after it.
@@ -180,21 +146,6 @@ impl Fallback {
         let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
         let stopped = subflows.mappings_stopped(i, now) && !only;
         self.checksum_failure.is_none() && (nothing_lost || stopped)
-    }
-}
-
-impl Subflows {
-    /// MP_FAIL reported to the peer that the order of the only subflow is the stream's. On receipt it continues there as TCP and resets all
-    /// others, by RSTs that may not get through there: with another one up, we could not know any more that nothing of the stream went that
-    /// way. So none comes up. But a peer that has not fallen back so long after did not receive it.
-    pub(crate) fn awaits_fallback_of_peer(&self, now: Instant) -> bool {
-        let lately = |sf: &Subflow| {
-            let heard_by = |told: Instant| told + sf.tcp.base_rto().times(4).max(LEAST_TO_ARRIVE);
-            sf.evidence
-                .mp_fail_sent_at
-                .is_some_and(|told| now < heard_by(told))
-        };
-        self.iter().any(lately)
     }
 }
 
@@ -538,15 +489,5 @@ mod tests {
                 "{lost_mappings} of {came}"
             );
         }
-    }
-
-    #[test]
-    fn recent_acks_forget_the_oldest() {
-        let mut acks = RecentAcks::default();
-        for n in 0..100 {
-            acks.note(Offset(n));
-            acks.note(Offset(n));
-        }
-        assert_eq!(acks.iter().map(|at| at.0).min(), Some(84));
     }
 }

@@ -11,14 +11,11 @@
 
 use core::num::NonZeroU32;
 
-use crate::conn::fallback::Fallback;
-use crate::conn::subflow::table::Subflows;
 use manypath_wire::segment::Segment;
-use manypath_wire::seq::Ssn;
 
-use crate::conn::Cx;
-use crate::conn::types::SubflowIdx;
-use crate::ids::SubflowId;
+use crate::conn::fallback::{Fallback, Withheld};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Bytes withheld: less than one segment, because the peer retransmits them while it has nothing new, and after an RTO sends what follows
 /// only when part of a segment is acknowledged.
@@ -59,18 +56,6 @@ const GIVEN_BEFORE_ALL: usize = 2;
 
 /// Consecutive RTOs of ours that the peer answers without acknowledging the data, after which it is known to withhold as well.
 const ANSWERED_TIMEOUTS: u8 = 2;
-
-/// Bytes withheld, and how often the peer retransmitted them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Withheld {
-    subflow: SubflowId,
-    bytes: u32,
-    repeats: u8,
-    /// How often some was acknowledged after such retransmissions.
-    given: usize,
-    /// Our first SSN after fallback, acknowledged only by a peer that fell back.
-    fell: Option<Ssn>,
-}
 
 impl Fallback {
     /// The peer may not know that its mappings are lost; `len` bytes came without.

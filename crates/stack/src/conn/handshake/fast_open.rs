@@ -6,33 +6,21 @@
 //!
 //! Owns what a handshake revealed about Fast Open. Must never map payload of a SYN.
 
-use crate::conn::dss::Numbers;
-use crate::conn::handshake::Handshake;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
+use manypath_tcp::machine::State;
 use manypath_wire::ids::Mss;
 use manypath_wire::segment::Segment;
-use manypath_wire::tcp::options::FastOpen;
 
 use crate::api::{Role, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::offset::{Numbering, Offset};
+use crate::conn::handshake::{Handshake, Learnt};
 use crate::conn::recv::queue::Placed;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
-use manypath_tcp::machine::State;
-
-/// What our handshake revealed about Fast Open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Learnt {
-    /// A cookie for the next time, and the peer's maximum segment size.
-    Cookie { cookie: FastOpen, mss: u16 },
-    /// The SYN with the option went unanswered, whether or not one without got through.
-    Silence,
-    /// The cookie that was sent was not accepted.
-    Refusal,
-}
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Whether a connection attempt ended because its SYNs went unanswered (RFC 7413 section 4.1.3): not if there was an answer or our own
 /// address went. The application may give up at any time; that counts only if a SYN without the option (`repeated`) went unanswered, too.
@@ -59,6 +47,11 @@ impl Subflows {
             0
         }
     }
+
+    /// The peer's third packet is still to come.
+    pub(crate) fn is_early(&self) -> bool {
+        self.iter().any(|sf| sf.tcp.is_open_early())
+    }
 }
 
 impl Handshake {
@@ -71,31 +64,12 @@ impl Handshake {
             self.learnt = Some(Learnt::Silence);
         }
     }
-}
 
-impl Numbers {
-    /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
-    /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
-    pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
-        has_data_ack || self.tx_start == Offset::ZERO
-    }
-}
-
-impl Handshake {
     /// What the last handshake revealed about Fast Open, once.
     pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
         self.learnt.take()
     }
-}
 
-impl Subflows {
-    /// The peer's third packet is still to come.
-    pub(crate) fn is_early(&self) -> bool {
-        self.iter().any(|sf| sf.tcp.is_open_early())
-    }
-}
-
-impl Handshake {
     /// The peer answered our SYN: payload that it took is delivered, the rest was never sent. // rfc8684:O3,O4
     pub(crate) fn early_answered(
         &mut self,
@@ -135,6 +109,14 @@ impl Handshake {
         if let Some(local) = &self.keys.local {
             numbers.tx = Some(Numbering::behind(local.idsn, numbers.tx_start)); // rfc8684:O3
         }
+    }
+}
+
+impl Numbers {
+    /// A DSS of the peer proves that it has our keys, unless it may have been sent before they could arrive: a host that took payload of
+    /// our SYN answers that early, with mappings without a Data ACK (erratum 6609). // rfc8684:C13,O5
+    pub(crate) fn proves_keys(&self, has_data_ack: bool) -> bool {
+        has_data_ack || self.tx_start == Offset::ZERO
     }
 }
 

@@ -7,12 +7,12 @@
 //!
 //! Owns the probe and what follows from the answer. Must never probe where data was ever acknowledged.
 
-use crate::conn::subflow::table::Subflows;
 use manypath_wire::segment::Segment;
 
+use crate::conn::Conn;
 use crate::conn::subflow::evidence::PlainProbe;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// RTOs without any acknowledgement of first data, after which a probe without options is sent.
 const SILENT_TIMEOUTS: u8 = 3;

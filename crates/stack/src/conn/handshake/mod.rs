@@ -8,9 +8,9 @@ pub(in crate::conn) mod option_retry;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
+use manypath_wire::tcp::options::FastOpen;
 
 use crate::api::Role;
-use crate::conn::handshake::fast_open::Learnt;
 use crate::crypto::keys::KeyMaterial;
 
 /// How far a connection has come up.
@@ -89,4 +89,15 @@ impl Keys {
     pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
         self.local.as_ref().map(|local| local.token)
     }
+}
+
+/// What our handshake revealed about Fast Open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learnt {
+    /// A cookie for the next time, and the peer's maximum segment size.
+    Cookie { cookie: FastOpen, mss: u16 },
+    /// The SYN with the option went unanswered, whether or not one without got through.
+    Silence,
+    /// The cookie that was sent was not accepted.
+    Refusal,
 }

@@ -3,21 +3,19 @@
 //! Owns the decision whether a connection uses Multipath TCP. The rules are pure functions; the connection acts on their results. Must
 //! never allow joins before the keys are exchanged.
 
-use crate::conn::dss::Numbers;
-use crate::conn::handshake::Handshake;
-use crate::conn::handshake::Keys;
-use crate::conn::subflow::table::Subflows;
 use manypath_wire::ids::Key;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Capable, CapableKeys, MptcpOption, VERSION};
 
 use crate::api::{EventKind, FallbackCause};
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
-use crate::conn::handshake::Stage;
+use crate::conn::handshake::{Handshake, Keys, Stage};
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
 
@@ -116,31 +114,7 @@ impl Handshake {
             subflows.dirty = true;
         }
     }
-}
 
-impl Numbers {
-    fn learn_key(&mut self, keys: &mut Keys, key: Key) {
-        let remote = KeyMaterial::derive(key);
-        self.rx = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
-        keys.remote = Some(remote);
-    }
-
-    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
-    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
-        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
-            return None;
-        };
-        Some(RxMapping::new(
-            manypath_wire::seq::Ssn::new(1),
-            self.rx_start,
-            len,
-            len,
-            checksum,
-        ))
-    }
-}
-
-impl Handshake {
     /// A segment for a half-open connection that has overtaken the keys: it is not processed yet. If a peer retransmits its first data
     /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
     /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
@@ -168,6 +142,28 @@ impl Handshake {
         let mapped = seg.options.mptcp.dss().is_some_and(|d| d.mapping.is_some());
         let repeated = core::mem::replace(&mut self.keyless_data, true);
         mapped && !repeated
+    }
+}
+
+impl Numbers {
+    fn learn_key(&mut self, keys: &mut Keys, key: Key) {
+        let remote = KeyMaterial::derive(key);
+        self.rx = Some(Numbering::behind(remote.idsn, self.rx_start)); // rfc8684:C23
+        keys.remote = Some(remote);
+    }
+
+    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
+    pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
+        let CapableKeys::Data { len, checksum, .. } = capable.keys else {
+            return None;
+        };
+        Some(RxMapping::new(
+            manypath_wire::seq::Ssn::new(1),
+            self.rx_start,
+            len,
+            len,
+            checksum,
+        ))
     }
 }
 

@@ -2,11 +2,6 @@
 //!
 //! Owns the HMAC checks. Must never let a subflow carry data before the peer's HMAC is verified.
 
-use crate::conn::handshake::Handshake;
-use crate::conn::level::Level;
-use crate::conn::life::Life;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use core::net::SocketAddr;
 
 use manypath_tcp::machine::Machine;
@@ -16,13 +11,16 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption};
 
 use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
-use crate::conn::dss::reset_reason::interference;
-use crate::conn::dss::reset_reason::mptcp_specific;
-use crate::conn::handshake::Keys;
+use crate::conn::Conn;
+use crate::conn::dss::reset_reason::{interference, mptcp_specific};
+use crate::conn::handshake::{Handshake, Keys};
+use crate::conn::level::Level;
+use crate::conn::life::Life;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::subflow::table::Subflows;
 use crate::conn::subflow::{Endpoint, Subflow};
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac::{self, JoinMac, equal};
 use crate::ids::SubflowId;
 use crate::pm;
@@ -58,19 +56,7 @@ impl Handshake {
     pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
         self.keys.no_joins_to_first && remote == self.first.remote
     }
-}
 
-impl Subflows {
-    /// A free ID, whatever the limit. There is none beside 256 others.
-    pub(crate) fn free_name(&self) -> Option<SubflowId> {
-        // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
-        (0..=u8::MAX)
-            .map(|step| SubflowId(self.next_id.wrapping_add(step)))
-            .find(|id| self.find(*id).is_none())
-    }
-}
-
-impl Handshake {
     fn takes_joins(&self, level: Level, life: &Life) -> bool {
         level.may_join()
             && self.is_established()
@@ -140,6 +126,14 @@ impl Handshake {
 }
 
 impl Subflows {
+    /// A free ID, whatever the limit. There is none beside 256 others.
+    pub(crate) fn free_name(&self) -> Option<SubflowId> {
+        // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
+        (0..=u8::MAX)
+            .map(|step| SubflowId(self.next_id.wrapping_add(step)))
+            .find(|id| self.find(*id).is_none())
+    }
+
     /// Repeats the third ACK until it is answered. // rfc8684:J11
     pub(crate) fn repeat_proofs(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
         for i in self.indices() {

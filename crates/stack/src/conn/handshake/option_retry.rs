@@ -4,19 +4,18 @@
 //! options goes first and has a chance to be answered, so that a packet lost by chance costs no Multipath TCP. Must never touch a
 //! connection on which options were seen to pass.
 
-use crate::conn::handshake::Handshake;
-use crate::conn::level::Level;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::Duration;
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 
 use crate::api::Role;
-use crate::conn::Cx;
+use crate::conn::handshake::Handshake;
 use crate::conn::handshake::mp_capable::capable_of;
+use crate::conn::level::Level;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Time that the repeated version with options has to be answered. A SYN with the offer goes at each time-out, a SYN without so long after
 /// each but the first: at 0, 1, 3, 7 s and 1.3, 3.3, 7.3 s, so the pauses double among those with the offer and among those without

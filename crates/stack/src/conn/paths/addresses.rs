@@ -2,22 +2,22 @@
 //!
 //! Owns announcements until they are echoed. Which subflows there should be is the path manager's decision, never one of this file.
 
-use crate::conn::events::Events;
-use crate::conn::level::Level;
-use crate::conn::paths::Paths;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Duration;
 use manypath_wire::ids::AddrId;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
 use crate::api::{EventKind, Path, Role, StackError};
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::Conn;
+use crate::conn::events::Events;
+use crate::conn::level::Level;
+use crate::conn::paths::{Announcement, Paths};
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac;
 use crate::pm;
 
@@ -27,26 +27,6 @@ const ANNOUNCEMENTS: u8 = 5;
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
 /// Options that may wait on one subflow.
 const MOST_SIGNALS: usize = 16;
-
-/// An address that the peer has not echoed yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Announcement {
-    id: AddrId,
-    addr: IpAddr,
-    port: Option<u16>,
-    again_at: Instant,
-    sent: u8,
-}
-
-/// The pending announcements.
-#[derive(Debug, Default)]
-pub(crate) struct Announcements(Vec<Announcement>);
-
-impl Announcements {
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|a| a.again_at).min()
-    }
-}
 
 impl Subflows {
     /// A keepalive decides whether a subflow whose address the peer withdrew still works. // rfc8684:A17
@@ -86,19 +66,7 @@ impl Subflows {
             sf.signals.sent_alone(cx.now, sf.tcp.rto());
         }
     }
-}
 
-impl Paths {
-    /// Reports an event to the path manager.
-    pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
-        match &mut self.manager {
-            Some(manager) => manager.handle(cx.now, event, cx.rng),
-            None => pm::Noted::Ignored,
-        }
-    }
-}
-
-impl Subflows {
     /// Unanswered probes end their subflows. // rfc8684:A17,A19
     pub(crate) fn probes_due(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
         for i in self.indices() {
@@ -139,6 +107,14 @@ impl Subflows {
 }
 
 impl Paths {
+    /// Reports an event to the path manager.
+    pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
+        match &mut self.manager {
+            Some(manager) => manager.handle(cx.now, event, cx.rng),
+            None => pm::Noted::Ignored,
+        }
+    }
+
     fn withdraw(&mut self, subflows: &mut Subflows, level: Level, id: AddrId, cx: &mut Cx<'_>) {
         self.announcements.0.retain(|a| a.id != id);
         let mut ids = AddrIds::EMPTY;

@@ -1,51 +1,19 @@
 //! Commands of controllers, inside the connection or in another process. Owns the events and commands that wait. A controller
 //! must never do what the limits of the connection or the peer (RFC 8684 section 3.1, flag C) forbid.
 
-use crate::conn::paths::Paths;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use manypath_tcp::time::Instant;
 use manypath_wire::ids::AddrId;
 
 use crate::api::{EventKind, IfaceId, NewSubflow, PathManager, StackError, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::unacceptable_performance;
-use crate::conn::{Conn, Cx};
+use crate::conn::paths::{PathController, Paths};
+use crate::conn::types::Cx;
 use crate::ids::SubflowId;
-use crate::pm::controllers::{Controller, View};
+use crate::pm::controllers::View;
 use crate::pm::{self, Policy, Reason, Verdict};
-
-/// A controller inside the connection, and its commands.
-#[derive(Debug, Default)]
-pub(crate) struct PathController {
-    controller: Option<Box<Controller>>,
-    orders: VecDeque<crate::api::Command>,
-    /// Subflows requested before the connection could have any.
-    early: Vec<NewSubflow>,
-}
-
-impl PathController {
-    pub(crate) fn new(policy: PathManager) -> Self {
-        Self {
-            controller: Controller::of(policy).map(Box::new),
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn is_present(&self) -> bool {
-        self.controller.is_some()
-    }
-
-    pub(crate) fn has_orders(&self) -> bool {
-        !self.orders.is_empty()
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.controller.as_ref()?.deadline()
-    }
-}
 
 impl Paths {
     /// The connection is fully established: subflows requested before are made now.
@@ -54,9 +22,7 @@ impl Paths {
         let orders = early.into_iter().map(crate::api::Command::Create);
         self.controller.orders.extend(orders);
     }
-}
 
-impl Paths {
     /// The next command of the controller.
     pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
         self.controller.orders.pop_front()

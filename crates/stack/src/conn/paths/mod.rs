@@ -4,13 +4,17 @@ pub(in crate::conn) mod addresses;
 pub(in crate::conn) mod controller;
 pub(in crate::conn) mod uplink;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::conn::paths::addresses::Announcements;
-use crate::conn::paths::controller::PathController;
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::AddrId;
+
+use crate::api::{NewSubflow, PathManager};
 use crate::pm;
+use crate::pm::controllers::Controller;
 
 /// What decides about the paths of a connection, and what it decided.
 #[derive(Debug)]
@@ -29,5 +33,55 @@ impl Paths {
     /// A subflow that the path manager wants opened.
     pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
         self.wanted.pop_front()
+    }
+}
+
+/// A controller inside the connection, and its commands.
+#[derive(Debug, Default)]
+pub(crate) struct PathController {
+    controller: Option<Box<Controller>>,
+    orders: VecDeque<crate::api::Command>,
+    /// Subflows requested before the connection could have any.
+    early: Vec<NewSubflow>,
+}
+
+impl PathController {
+    pub(crate) fn new(policy: PathManager) -> Self {
+        Self {
+            controller: Controller::of(policy).map(Box::new),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_present(&self) -> bool {
+        self.controller.is_some()
+    }
+
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.controller.as_ref()?.deadline()
+    }
+}
+
+/// An address that the peer has not echoed yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announcement {
+    id: AddrId,
+    addr: IpAddr,
+    port: Option<u16>,
+    again_at: Instant,
+    sent: u8,
+}
+
+/// The pending announcements.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements(Vec<Announcement>);
+
+impl Announcements {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|a| a.again_at).min()
     }
 }

@@ -7,14 +7,14 @@
 //!
 //! Owns the reaction of subflows to changes of their uplink. Must never end the only one that there is.
 
-use crate::conn::paths::Paths;
-use crate::conn::subflow::table::Subflows;
 use core::net::IpAddr;
 
 use crate::api::{EventKind, IfaceId, Path};
+use crate::conn::Conn;
+use crate::conn::paths::Paths;
 use crate::conn::subflow::liveness::Uplink;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::pm;
 
 impl Paths {
@@ -24,16 +24,7 @@ impl Paths {
         let translated = path.outside.map(|outside| (path.addr, outside));
         self.outside.extend(translated);
     }
-}
 
-impl Subflows {
-    fn is_at(&self, i: SubflowIdx, iface: IfaceId, addr: IpAddr) -> bool {
-        let endpoint = &self[i].endpoint;
-        endpoint.iface == iface && endpoint.tuple.local.ip() == addr
-    }
-}
-
-impl Paths {
     /// An address that was gone is back, on whatever interface: the subflows that waited for it send on that one.
     pub(in crate::conn) fn follow_address(
         &mut self,
@@ -56,6 +47,11 @@ impl Paths {
 }
 
 impl Subflows {
+    fn is_at(&self, i: SubflowIdx, iface: IfaceId, addr: IpAddr) -> bool {
+        let endpoint = &self[i].endpoint;
+        endpoint.iface == iface && endpoint.tuple.local.ip() == addr
+    }
+
     /// The neighbours of an interface answer again: its stale subflows retransmit.
     pub(crate) fn retransmit_interface_now(&mut self, iface: IfaceId, cx: &mut Cx<'_>) {
         for i in self.indices() {

@@ -2,12 +2,6 @@
 //!
 //! The subflow's TCP was first; nothing here changes TCP state except by forcing an ACK or a reset.
 
-use crate::api::ConnOptions;
-use crate::conn::dss::Numbers;
-use crate::conn::level::Level;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::checksum::{self, Sum};
@@ -15,16 +9,20 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption};
 
-use crate::api::{EventKind, FallbackCause, SubflowEnd};
+use crate::api::{ConnOptions, EventKind, FallbackCause, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Event, Others};
 use crate::conn::handshake::mp_capable::capable_of;
-use crate::conn::recv::queue::Placed;
+use crate::conn::level::Level;
+use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 
 /// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
 const MOST_UNMAPPED: u64 = 64 * 1024;
@@ -110,27 +108,14 @@ impl Subflows {
     fn was_dropped(&mut self, recv: &ReceiveQueue, i: SubflowIdx, m: &RxMapping) {
         self[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > recv.next();
     }
-}
 
-impl Numbers {
-    /// The mapping's checksum matches its bytes. // rfc8684:D9
-    fn is_intact(&self, m: &RxMapping) -> bool {
-        self.rx.is_some_and(|numbers| {
-            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
-        })
-    }
-}
-
-impl Subflows {
     /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
         let sf = &self[i];
         self.goes_on_with_stream(recv, i) && sf.unmapped.held.is_none() && self.is_straight(send, i)
     }
-}
 
-impl Subflows {
     /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
     fn checksum_as_agreed(
         &mut self,
@@ -174,6 +159,15 @@ impl Subflows {
         if many || self.mappings_stopped(i, cx.now) && proven {
             self.reset_subflow(send, level, i, SubflowEnd::OptionsLost, interference(), cx);
         }
+    }
+}
+
+impl Numbers {
+    /// The mapping's checksum matches its bytes. // rfc8684:D9
+    fn is_intact(&self, m: &RxMapping) -> bool {
+        self.rx.is_some_and(|numbers| {
+            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
+        })
     }
 }
 

@@ -7,12 +7,12 @@ use manypath_wire::tcp::header::Flags;
 use manypath_wire::tcp::mptcp::MptcpOption;
 
 use crate::api::{CloseCause, Role, SubflowEnd};
+use crate::conn::Conn;
 use crate::conn::fallback::decide::Event;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 
 /// The segment carries a Data ACK.

@@ -3,17 +3,6 @@
 //! Pure: reads the connection and lists what a segment of a given kind has to carry. Whether it fits is the layout's business; what was
 //! left out is sent later.
 
-use crate::api::ConnOptions;
-use crate::conn::dss::Numbers;
-use crate::conn::fallback::Fallback;
-use crate::conn::fallback::final_byte::alone_knows;
-use crate::conn::handshake::Keys;
-use crate::conn::level::Level;
-use crate::conn::life::Life;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::data_rto::DataTimer;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Kind, Plan};
 use manypath_wire::checksum::Sum;
 use manypath_wire::seq::Ssn;
@@ -22,12 +11,22 @@ use manypath_wire::tcp::mptcp::{
 };
 use manypath_wire::tcp::options::MptcpOptions;
 
+use crate::api::ConnOptions;
 use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::TxMapping;
-use crate::conn::send::queue::FinState;
+use crate::conn::fallback::Fallback;
+use crate::conn::fallback::final_byte::alone_knows;
+use crate::conn::handshake::Keys;
+use crate::conn::level::Level;
+use crate::conn::life::Life;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::data_rto::DataTimer;
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::closing::Explanation;
 use crate::conn::subflow::handshake::HandshakeState;
+use crate::conn::subflow::table::Subflows;
 use crate::conn::types::SubflowIdx;
 
 /// Bytes per second at which half of a 32-bit sequence space lasts for a maximum segment lifetime of two minutes.
@@ -91,6 +90,105 @@ impl Subflows {
             len: m.wire_len(),
             checksum: m.checksum,
         })
+    }
+
+    /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
+    /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
+    fn fin_yields_to_holes(&self, send: &SendQueue, data_timer: &DataTimer, i: SubflowIdx) -> bool {
+        send.fin.state == FinState::Sent
+            && !send.fin.lost
+            && !data_timer.has_expired()
+            && self[i].tcp.reports_holes()
+    }
+
+    /// A DATA_FIN without payload. // rfc8684:F1,F2
+    fn bare_data_fin(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+    ) -> Option<Mapping> {
+        let dsn = numbers.tx?.dsn(send.end());
+        let ssn = Ssn::new(0);
+        let checksum = numbers
+            .checksum
+            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping {
+            dsn: self.map_dsn(opts, dsn),
+            ssn,
+            len: 1,
+            checksum,
+        })
+    }
+
+    /// No new data is left to carry the infinite mapping, and this segment ends the stream.
+    fn says_end_as_tcp(&self, keys: &Keys, level: Level, plan: &Plan) -> bool {
+        // The final byte may be lost, and the FIN is retransmitted.
+        let alone_knows = alone_knows(level) && keys.remote.is_some();
+        let fin = plan.fin && (self.joined || alone_knows);
+        (fin || sends_final_mapping(plan)) && level.infinite_due()
+    }
+
+    /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
+    fn infinite_mapping(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        fallback: &Fallback,
+        m: &TxMapping,
+    ) -> MptcpOption {
+        let (ssn, at) = fallback.infinite_start(m.ssn, m.at);
+        let mapping = numbers.tx.map(|tx| Mapping {
+            dsn: self.map_dsn(opts, tx.dsn(at)),
+            ssn,
+            len: 0,
+            checksum: numbers.checksum.then_some(0),
+        });
+        MptcpOption::Dss(Dss {
+            data_ack: None,
+            mapping,
+            data_fin: false,
+        })
+    }
+
+    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
+    fn dss(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        recv: &ReceiveQueue,
+        mapping: Option<&TxMapping>,
+    ) -> MptcpOption {
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(opts, numbers, m), m.fin),
+            None if send.data_fin_due() => (self.bare_data_fin(opts, numbers, send), true),
+            None => (None, false),
+        };
+        recv.dss_with(numbers, mapping, data_fin)
+    }
+
+    /// The infinite mapping on a segment without data.
+    pub(in crate::conn) fn bare_infinite_mapping(
+        &self,
+        opts: &ConnOptions,
+        numbers: &Numbers,
+        send: &SendQueue,
+        fallback: &Fallback,
+        i: SubflowIdx,
+    ) -> MptcpOption {
+        self.infinite_mapping(
+            opts,
+            numbers,
+            fallback,
+            &TxMapping {
+                ssn: self[i].tcp.snd_nxt_ssn(),
+                at: send.next(),
+                len: 0,
+                checksum: None,
+                fin: false,
+            },
+        )
     }
 }
 
@@ -160,109 +258,6 @@ impl Keys {
         Some(MptcpOption::FastClose(FastClose {
             key: self.remote.as_ref()?.key(),
         }))
-    }
-}
-
-impl Subflows {
-    /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
-    /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
-    fn fin_yields_to_holes(&self, send: &SendQueue, data_timer: &DataTimer, i: SubflowIdx) -> bool {
-        send.fin.state == FinState::Sent
-            && !send.fin.lost
-            && !data_timer.has_expired()
-            && self[i].tcp.reports_holes()
-    }
-
-    /// A DATA_FIN without payload. // rfc8684:F1,F2
-    fn bare_data_fin(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-    ) -> Option<Mapping> {
-        let dsn = numbers.tx?.dsn(send.end());
-        let ssn = Ssn::new(0);
-        let checksum = numbers
-            .checksum
-            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
-        Some(Mapping {
-            dsn: self.map_dsn(opts, dsn),
-            ssn,
-            len: 1,
-            checksum,
-        })
-    }
-
-    /// No new data is left to carry the infinite mapping, and this segment ends the stream.
-    fn says_end_as_tcp(&self, keys: &Keys, level: Level, plan: &Plan) -> bool {
-        // The final byte may be lost, and the FIN is retransmitted.
-        let alone_knows = alone_knows(level) && keys.remote.is_some();
-        let fin = plan.fin && (self.joined || alone_knows);
-        (fin || sends_final_mapping(plan)) && level.infinite_due()
-    }
-
-    /// From this byte on the subflow's sequence is the data sequence. // rfc8684:B4,B9,D18
-    fn infinite_mapping(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        fallback: &Fallback,
-        m: &TxMapping,
-    ) -> MptcpOption {
-        let (ssn, at) = fallback.infinite_start(m.ssn, m.at);
-        let mapping = numbers.tx.map(|tx| Mapping {
-            dsn: self.map_dsn(opts, tx.dsn(at)),
-            ssn,
-            len: 0,
-            checksum: numbers.checksum.then_some(0),
-        });
-        MptcpOption::Dss(Dss {
-            data_ack: None,
-            mapping,
-            data_fin: false,
-        })
-    }
-}
-
-impl Subflows {
-    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
-    fn dss(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-        recv: &ReceiveQueue,
-        mapping: Option<&TxMapping>,
-    ) -> MptcpOption {
-        let (mapping, data_fin) = match mapping {
-            Some(m) => (self.wire_mapping(opts, numbers, m), m.fin),
-            None if send.data_fin_due() => (self.bare_data_fin(opts, numbers, send), true),
-            None => (None, false),
-        };
-        recv.dss_with(numbers, mapping, data_fin)
-    }
-
-    /// The infinite mapping on a segment without data.
-    pub(in crate::conn) fn bare_infinite_mapping(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-        fallback: &Fallback,
-        i: SubflowIdx,
-    ) -> MptcpOption {
-        self.infinite_mapping(
-            opts,
-            numbers,
-            fallback,
-            &TxMapping {
-                ssn: self[i].tcp.snd_nxt_ssn(),
-                at: send.next(),
-                len: 0,
-                checksum: None,
-                fin: false,
-            },
-        )
     }
 }
 

@@ -3,29 +3,26 @@
 //! A slot is obtained before any state changes; the same `decide` that plans here computes the deadline. The scheduler is queried when a
 //! segment can leave, never earlier.
 
-use crate::api::ConnOptions;
-use crate::conn::dss::Numbers;
-use crate::conn::handshake::Handshake;
-use crate::conn::level::Level;
-use crate::conn::pull::path_view::Schedule;
-use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::mptcp::MptcpOption;
 use manypath_wire::tcp::options::MptcpOptions;
 
-use crate::api::{Gather, Slots, SubflowEnd};
+use crate::api::{ConnOptions, Gather, Slots, SubflowEnd};
+use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::dss::offset::Offset;
+use crate::conn::handshake::Handshake;
+use crate::conn::level::Level;
 use crate::conn::pipeline::packet;
-use crate::conn::pull::path_view::Duplicate;
+use crate::conn::pull::path_view::{Duplicate, Schedule};
 use crate::conn::pull::source::{Progress, Source};
-use crate::conn::send::queue::FinState;
+use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
 
@@ -71,50 +68,7 @@ impl Subflows {
         );
         kept.unwrap_or(Sum::ZERO)
     }
-}
 
-impl SendQueue {
-    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
-    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
-    fn pushes(&self, opts: &ConnOptions) -> bool {
-        opts.nodelay || self.fin.state != FinState::Open || !self.writer_has_more
-    }
-
-    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
-    fn as_repeated(&self, m: TxMapping) -> TxMapping {
-        let old = m.fin && self.may_be_old(m.at + u64::from(m.len));
-        match old {
-            true => m.without_fin(),
-            false => m,
-        }
-    }
-
-    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
-        self.note_fin_sent(cx.now);
-        cx.count.data_fin_sent += 1;
-    }
-}
-
-impl Numbers {
-    /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
-    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
-        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx) else {
-            return;
-        };
-        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
-        m.checksum = Some(checksum);
-        draft.set_checksum(checksum);
-    }
-}
-
-impl Schedule {
-    /// What was sent in this poll may allow more to be sent.
-    pub(crate) fn moved_in_turn(&self) -> bool {
-        self.moved()
-    }
-}
-
-impl Subflows {
     /// Lets the device gather large payload from the send queue itself, where it can.
     fn lend(
         &self,
@@ -140,9 +94,7 @@ impl Subflows {
         let meta = draft.finish(headers, sum);
         slots.gather(iface, meta, headers, payload)
     }
-}
 
-impl Subflows {
     /// Lets every subflow advertise what the connection can take. // rfc8684:W2
     pub(crate) fn advertise_window(
         &mut self,
@@ -206,6 +158,47 @@ impl Subflows {
             && at + u64::from(len) == send.end()
             && at > numbers.tx_start
             && !others.any(|other| other.carries_data() && other.answers())
+    }
+}
+
+impl SendQueue {
+    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
+    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
+    fn pushes(&self, opts: &ConnOptions) -> bool {
+        opts.nodelay || self.fin.state != FinState::Open || !self.writer_has_more
+    }
+
+    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
+    fn as_repeated(&self, m: TxMapping) -> TxMapping {
+        let old = m.fin && self.may_be_old(m.at + u64::from(m.len));
+        match old {
+            true => m.without_fin(),
+            false => m,
+        }
+    }
+
+    fn data_fin_sent(&mut self, cx: &mut Cx<'_>) {
+        self.note_fin_sent(cx.now);
+        cx.count.data_fin_sent += 1;
+    }
+}
+
+impl Numbers {
+    /// Fills in the checksum of a new mapping. One pass over the bytes serves both checksums. // rfc8684:D9
+    fn seal(&self, parcel: &mut Parcel, draft: &mut packet::Draft, sum: Sum) {
+        let (true, Some(m), Some(numbers)) = (parcel.seals, &mut parcel.mapping, self.tx) else {
+            return;
+        };
+        let checksum = checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len(), sum);
+        m.checksum = Some(checksum);
+        draft.set_checksum(checksum);
+    }
+}
+
+impl Schedule {
+    /// What was sent in this poll may allow more to be sent.
+    pub(crate) fn moved_in_turn(&self) -> bool {
+        self.moved()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Data ACKs advance: each subflow learns how much later they come than its own acknowledgements.
 
-use crate::conn::Cx;
 use crate::conn::dss::offset::Offset;
 use crate::conn::pull::path_view::Schedule;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::table::Subflows;
+use crate::conn::types::Cx;
 
 impl Subflows {
     /// The Data ACK advanced from `before`.

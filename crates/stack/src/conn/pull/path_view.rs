@@ -1,7 +1,5 @@
 //! Queries the scheduler: builds the path views it sees and keeps its state. Never sends.
 
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -9,12 +7,13 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
 use crate::api::IfaceId;
+use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
 use crate::conn::pull::reinject::delivery;
-use crate::conn::send::queue::Reinjection;
+use crate::conn::send::queue::{Reinjection, SendQueue};
 use crate::conn::subflow::Subflow;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
     Choice, CwndView, History, Need, PathView, Purpose, RatesView, Room, RttView, Scheduler, Tier,

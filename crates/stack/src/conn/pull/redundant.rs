@@ -3,11 +3,11 @@
 //! Owns how far duplication of the stream has proceeded on a subflow, and which of its bytes in flight are duplicates. Whether a duplicate
 //! is sent is the scheduler's choice.
 
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
 use crate::conn::dss::offset::Offset;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 use crate::conn::types::SubflowIdx;
 
 impl Subflows {

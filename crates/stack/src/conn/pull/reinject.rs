@@ -4,9 +4,6 @@
 //! A subflow with room and nothing new to send reinjects what a slower one carries and would deliver later, the oldest first, no byte
 //! twice. The slower one is penalised, so that it does not block again in the next round trip.
 
-use crate::conn::events::Events;
-use crate::conn::send::queue::SendQueue;
-use crate::conn::subflow::table::Subflows;
 use core::ops::Range;
 
 use manypath_tcp::time::Duration;
@@ -14,13 +11,15 @@ use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
 
 use crate::api::Slots;
+use crate::conn::Conn;
 use crate::conn::dss::mapping::{TxMapping, TxMaps};
 use crate::conn::dss::offset::Offset;
+use crate::conn::events::Events;
 use crate::conn::pull::source::{Progress, Source};
-use crate::conn::send::queue::FinState;
+use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 
 /// Mappings of one subflow searched for the next one to reinject.
@@ -286,9 +285,7 @@ impl Subflows {
             self.refresh_sample(i);
         }
     }
-}
 
-impl Subflows {
     fn standing(&self, send: &SendQueue, events: &Events) -> Standing {
         let window_full = send.blocked_by_window() || self.leaves_a_scrap(send);
         let limit = match (window_full, send.all_sent()) {

@@ -7,9 +7,10 @@
 
 use manypath_tcp::time::{Duration, Instant};
 
+use crate::conn::Conn;
 use crate::conn::pull::path_view::Duplicate;
 use crate::conn::subflow::Subflow;
-use crate::conn::{Conn, Cx};
+use crate::conn::types::Cx;
 
 /// The longest time for which a path's rate is remembered.
 const RESTED: Duration = Duration::from_secs(10);

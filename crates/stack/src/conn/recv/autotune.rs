@@ -6,11 +6,12 @@
 //! right-sizing counts what is read, which is bursty with several subflows), and takes RTTs from the echoes of its timestamps. The sender
 //! knows the windows of its subflows. The receive window must never shrink.
 
-use crate::conn::subflow::table::Subflows;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
-use crate::conn::{Conn, Cx};
+use crate::conn::Conn;
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::Cx;
 
 /// Initial window and buffer: room for the first round trips of several subflows, and enough for the rate to double for some rounds before
 /// anything is measured.

@@ -22,9 +22,7 @@ impl SendQueue {
         let mut others = subflows.iter().filter(|sf| !subflow_acked_only(sf));
         others.any(takes).then(|| found.id())
     }
-}
 
-impl SendQueue {
     /// Resends at most this many bytes from the first one without Data ACK on. // rfc8684:R3
     pub(in crate::conn) fn repeat_missing(
         &mut self,

@@ -4,11 +4,12 @@
 //! Owns growing and shrinking. Must never know what the bytes mean or which of them are valid: its user keeps the bounds and passes the
 //! live range when it has to grow.
 
-use crate::conn::types::{KEEP, PAGE};
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use manypath_wire::checksum::{Sum, copy_and_sum};
+
+use crate::conn::types::{KEEP, PAGE};
 
 /// The first allocation: an idle connection owns nothing, a short one little.
 const FIRST: usize = 4 * 1024;

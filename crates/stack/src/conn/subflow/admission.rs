@@ -6,17 +6,19 @@
 //! and an outage may end in a moment. A responsive subflow must never be evicted, save a backup: a join of our own
 //! is begun beyond the limit where one is unresponsive, or only a backup.
 
-use crate::conn::subflow::table::Subflows;
 use alloc::vec::Vec;
+
 use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
+use crate::conn::Conn;
 use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::subflow::Subflow;
+use crate::conn::subflow::admission_round::Round;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::liveness::Uplink;
-use crate::conn::types::SubflowIdx;
-use crate::conn::{Conn, Cx};
+use crate::conn::subflow::table::Subflows;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 
 /// When our SYN/ACK is repeated (RFC 6298 section 2): a genuine peer has authenticated by then. A subflow received on
@@ -24,51 +26,12 @@ use crate::ids::{SubflowId, SubflowSet};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Subflows that one SYN can have probed.
 const MOST_ASKED: usize = 8;
-/// Probes to each, since one may get lost.
-const QUESTIONS: u8 = 3;
 /// Least time between them. The SYN is repeated after three of these.
 const LEAST_PAUSE: Duration = Duration::from_millis(300);
 /// How long the result counts after the last probe: the first repetitions of a SYN arrive within it.
 const COUNTS: Duration = Duration::from_secs(10);
 /// Where all have answered, none is probed sooner: joins are refused meanwhile.
 const ASKED_AGAIN: Duration = Duration::from_secs(4);
-
-/// Subflows probed before one is evicted, all of them at the same time.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    began: Instant,
-    asked: SubflowSet,
-    pause: Duration,
-    /// Probes to each so far.
-    questions: u8,
-}
-
-impl Round {
-    /// When the time to answer the last probe is over.
-    fn ends(&self) -> Instant {
-        self.began + self.pause.times(u64::from(QUESTIONS))
-    }
-
-    fn asks_at(&self) -> Option<Instant> {
-        let next = self.began + self.pause.times(u64::from(self.questions));
-        (self.questions < QUESTIONS).then_some(next)
-    }
-
-    /// It was probed, and nothing arrived on it since.
-    fn has_not_heard(&self, sf: &Subflow) -> bool {
-        self.asked.contains(sf.id()) && sf.liveness.receiver_probe.last_received() <= self.began
-    }
-}
-
-/// The last round of probes for admission.
-#[derive(Debug, Default)]
-pub(crate) struct Admission(Option<Round>);
-
-impl Admission {
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.and_then(|round| round.asks_at())
-    }
-}
 
 /// How a join is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

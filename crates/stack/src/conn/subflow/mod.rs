@@ -6,6 +6,7 @@
 pub(in crate::conn) mod acked_below;
 pub(in crate::conn) mod acked_by;
 pub(in crate::conn) mod admission;
+pub(in crate::conn) mod admission_round;
 pub(in crate::conn) mod closing;
 pub(in crate::conn) mod data_ack_delay;
 pub(in crate::conn) mod dirty;

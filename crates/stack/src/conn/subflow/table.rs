@@ -9,7 +9,7 @@ use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
 
 use crate::api::EndedSubflow;
-use crate::conn::subflow::admission::Admission;
+use crate::conn::subflow::admission_round::Admission;
 use crate::conn::subflow::{LastAck, Subflow};
 use crate::conn::types::SubflowIdx;
 use crate::ids::SubflowId;

@@ -13,11 +13,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use links::{JoinVerdict, Links};
+use manypath_tcp::ranges::Ranges;
+
 use crate::api::{ReceiveAlgorithm, ReceiveSearches};
 use crate::conn::dss::offset::Offset;
 use crate::ids::SubflowId;
-use links::{JoinVerdict, Links};
-use manypath_tcp::ranges::Ranges;
 
 /// A half-open range of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

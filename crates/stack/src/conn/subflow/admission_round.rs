@@ -1,0 +1,46 @@
+//! A round of probes that finds out which subflow a join may replace.
+
+use manypath_tcp::time::{Duration, Instant};
+
+use crate::conn::subflow::Subflow;
+use crate::ids::SubflowSet;
+
+/// Probes to each, since one may get lost.
+const QUESTIONS: u8 = 3;
+
+/// Subflows probed before one is evicted, all of them at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(super) began: Instant,
+    pub(super) asked: SubflowSet,
+    pub(super) pause: Duration,
+    /// Probes to each so far.
+    pub(super) questions: u8,
+}
+
+impl Round {
+    /// When the time to answer the last probe is over.
+    pub(super) fn ends(&self) -> Instant {
+        self.began + self.pause.times(u64::from(QUESTIONS))
+    }
+
+    pub(super) fn asks_at(&self) -> Option<Instant> {
+        let next = self.began + self.pause.times(u64::from(self.questions));
+        (self.questions < QUESTIONS).then_some(next)
+    }
+
+    /// It was probed, and nothing arrived on it since.
+    pub(super) fn has_not_heard(&self, sf: &Subflow) -> bool {
+        self.asked.contains(sf.id()) && sf.liveness.receiver_probe.last_received() <= self.began
+    }
+}
+
+/// The last round of probes for admission.
+#[derive(Debug, Default)]
+pub(crate) struct Admission(pub(super) Option<Round>);
+
+impl Admission {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.0.and_then(|round| round.asks_at())
+    }
+}
