@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::source::Source;
 use crate::workspace::{self, root};
-use crate::{arch, compliance, hosts, licences, limits, results, source};
+use crate::{arch, compliance, hosts, licences, limits, parts, results, source};
 
 /// What one step found.
 #[derive(Debug, Default)]
@@ -122,6 +122,11 @@ const STEPS: &[Step] = &[
         name: "modules",
         what: "modules of tcp and stack, and parts of a connection, look only downwards",
         work: Work::Sources(arch::modules),
+    },
+    Step {
+        name: "parts",
+        what: "parts of a connection are small, and no file imports what imports it",
+        work: Work::Sources(parts::check),
     },
     Step {
         name: "core",

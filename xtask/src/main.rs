@@ -7,6 +7,7 @@ mod compliance;
 mod hosts;
 mod licences;
 mod limits;
+mod parts;
 mod results;
 mod source;
 mod workspace;
