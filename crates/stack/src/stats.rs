@@ -130,7 +130,7 @@ counters! {
         /// Joins given up for a new one: the connection had as many subflows as it may, and their peers had not answered.
         join_evicted,
         /// Questions to silent subflows whether they need their places, of which a join found none.
-        place_asked,
+        admission_probed,
         /// Subflows given up for a join that proved itself: they had not answered.
         subflow_evicted,
         /// Fast Open: SYNs of ours that carried payload.
@@ -220,11 +220,11 @@ counters! {
         /// Subflows given up after too many time-outs.
         subflow_timed_out,
         /// Subflows given up because they were silent where another one worked that was made since.
-        subflow_outlived,
+        subflow_nat_expired,
         /// Subflows declared stale after a time-out.
         subflow_stale,
         /// Subflows on which nothing was acknowledged for two round trips.
-        subflow_suspect,
+        subflow_potentially_failed,
         /// Times that the last segment in flight was late, and given to another subflow as well.
         subflow_late,
         /// Joined subflows whose data a proxy acknowledges, kept as backups.
@@ -234,9 +234,9 @@ counters! {
         /// Silent subflows whose place a new one took.
         subflow_replaced,
         /// Questions to subflows on which nothing arrives any more.
-        subflow_asked,
+        subflow_probed,
         /// Subflows that did not answer them.
-        subflow_deaf,
+        subflow_unresponsive,
         /// Silent subflows tried at once because of a sign that their path works again.
         subflow_hinted,
         /// DSS mappings noted.

@@ -61,7 +61,7 @@ impl SendQueue {
 
 impl Subflows {
     /// From here on every acknowledgement carries the option until the peer answers with a RST.
-    fn say_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    fn send_fast_close(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.fastclose_sent += 1;
         let sf = &mut self[i];
         sf.signals.queue.clear();
@@ -178,19 +178,19 @@ impl Conn {
     /// so far ends, whatever was written (RFC 9293 section 3.10.4, SYN-SENT).
     pub(crate) fn release(&mut self, cx: &mut Cx<'_>) {
         self.shutdown_write();
-        self.let_go(cx.now);
-        if self.is_calling() {
-            self.stop_calling(cx);
+        self.skip_unread(cx.now);
+        if self.is_connecting() {
+            self.stop_connecting(cx);
         }
     }
 
     /// The application closes by an abort: its stream has no end that the peer could take for one.
     pub(crate) fn release_and_abort(&mut self, cx: &mut Cx<'_>) {
-        self.let_go(cx.now);
+        self.skip_unread(cx.now);
         self.abort(cx);
     }
 
-    pub(in crate::conn) fn let_go(&mut self, now: Instant) {
+    pub(in crate::conn) fn skip_unread(&mut self, now: Instant) {
         self.life.released = true;
         self.send.watch_orphan(&mut self.life, now);
         self.life.bytes_at_release = self.recv.next();
@@ -198,7 +198,7 @@ impl Conn {
     }
 
     /// Our SYN has not been answered.
-    fn is_calling(&self) -> bool {
+    fn is_connecting(&self) -> bool {
         let unanswered = |sf: &Subflow| sf.tcp.state() == State::SynSent;
         self.life.closed.is_none()
             && !self.handshake.is_established()
@@ -206,7 +206,7 @@ impl Conn {
     }
 
     /// Nothing is sent: the peer knows of no connection, and an answer that comes late gets a RST.
-    fn stop_calling(&mut self, cx: &mut Cx<'_>) {
+    fn stop_connecting(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_aborted += 1;
         for sf in &mut self.subflows {
             sf.closing.end.get_or_insert(SubflowEnd::ConnectionClosed);
@@ -268,7 +268,7 @@ impl Conn {
                     at: cx.now + rto,
                     repeats: 0,
                 });
-                self.subflows.say_fast_close(i, cx);
+                self.subflows.send_fast_close(i, cx);
                 self.finish(CloseCause::Aborted, cx);
             }
             _ => self.finish(CloseCause::Aborted, cx),
@@ -295,7 +295,7 @@ impl Conn {
                 at: cx.now + rto.times(1 << repeats),
                 repeats,
             });
-            self.subflows.say_fast_close(i, cx);
+            self.subflows.send_fast_close(i, cx);
         } else {
             self.reset_for_fast_close(i, cx);
         }
@@ -394,7 +394,7 @@ impl Conn {
             tuple: sf.endpoint.tuple,
             end,
         });
-        self.paths.tell_manager(
+        self.paths.notify_manager(
             pm::Event::Ended {
                 subflow: sf.id(),
                 end,

@@ -33,7 +33,7 @@ impl Subflows {
     /// How long they may take for what is in flight.
     fn awaited_data_rto(&self) -> Duration {
         let fastest = || self.fastest_rto();
-        data_rto(self.slowest_on_the_way(Machine::rto).or_else(fastest))
+        data_rto(self.slowest_in_flight(Machine::rto).or_else(fastest))
     }
 
     /// How long they may take where the subflows have acknowledged everything. Slow paths do not count: nothing is in flight that
@@ -43,7 +43,7 @@ impl Subflows {
     fn subflow_acked_data_rto(&self, send: &SendQueue) -> Duration {
         let rto = self.fastest_rto();
         let carrying = || self.iter().filter(|sf| sf.carries_data());
-        let at_once = carrying().nth(1).is_some() || send.lacks_fin_only();
+        let at_once = carrying().nth(1).is_some() || send.lacks_data_fin_only();
         let sure = at_once && !carrying().any(|sf| sf.evidence.option_loss.is_ongoing());
         rto.filter(|_| sure).unwrap_or(data_rto(rto))
     }
@@ -53,7 +53,7 @@ impl Subflows {
     }
 
     /// The longest time-out, by `rto`, of those subflows that wait for an acknowledgement.
-    pub(in crate::conn) fn slowest_on_the_way(
+    pub(in crate::conn) fn slowest_in_flight(
         &self,
         rto: impl Fn(&Machine) -> Duration,
     ) -> Option<Duration> {
@@ -67,7 +67,7 @@ impl Subflows {
     }
 
     /// A segment arrived on a subflow that carries data since the data-level timer was started.
-    fn was_heard_meanwhile(&self, data_timer: &DataTimer, i: SubflowIdx) -> bool {
+    fn was_received_meanwhile(&self, data_timer: &DataTimer, i: SubflowIdx) -> bool {
         let sf = &self[i];
         let since = sf.liveness.receiver_probe.last_received();
         sf.carries_data() && data_timer.began().is_some_and(|began| since > began)
@@ -76,7 +76,7 @@ impl Subflows {
     /// All subflows advertise one window (RFC 8684 section 3.3.1). But the update that opened it may have been lost with its path, and
     /// a path with nothing outstanding may have died unnoticed: all are probed, for as long as it takes, and one that did not
     /// answer the last probe has to answer the next ones, or is replaced.
-    fn ask_all(&mut self, data_timer: &DataTimer, now: Instant) {
+    fn probe_all(&mut self, data_timer: &DataTimer, now: Instant) {
         let silent_too = !self.has_responsive();
         let again = data_timer.repeats();
         let began = data_timer.began().unwrap_or(now);
@@ -110,7 +110,7 @@ impl Subflows {
             let silent = cx
                 .now
                 .since(since.max(sf.liveness.receiver_probe.last_received()));
-            if !(sf.carries_data() && send.lacks_fin_only()) {
+            if !(sf.carries_data() && send.lacks_data_fin_only()) {
                 continue;
             }
             if silent >= patience {
@@ -180,7 +180,7 @@ impl Conn {
                 .began()
                 .is_some_and(|at| self.subflows.watch.last_payload > at)
         };
-        let due = self.send.lacks_fin_only() && self.send.fin_is_unanswered();
+        let due = self.send.lacks_data_fin_only() && self.send.fin_is_unanswered();
         let settled = self.fallback.checksum_failure.is_none()
             && !self.fallback.fallback_undecided(&self.subflows)
             && !self.subflows.is_proving();
@@ -194,7 +194,7 @@ impl Conn {
             let known = self.subflows[i].evidence.data_was_acked
                 || self.subflows[i].evidence.data_came_mapped;
             self.subflows[i].closing.finish |= (known || self.subflows.joined)
-                && self.subflows.was_heard_meanwhile(&self.data_timer, i);
+                && self.subflows.was_received_meanwhile(&self.data_timer, i);
         }
     }
 
@@ -202,8 +202,8 @@ impl Conn {
     /// shows on which ones the peer responds. // rfc8684:F2
     fn probe_where_fin_is_unanswered(&mut self, now: Instant) {
         let others = self.subflows.joined && !self.fallback.fallback_undecided(&self.subflows);
-        if others && self.send.end() > self.numbers.tx_start && self.send.lacks_fin_only() {
-            self.subflows.ask_all(&self.data_timer, now);
+        if others && self.send.end() > self.numbers.tx_start && self.send.lacks_data_fin_only() {
+            self.subflows.probe_all(&self.data_timer, now);
         }
     }
 
@@ -244,7 +244,7 @@ impl Conn {
             self.finish_for_unanswered_fin();
             self.finish_with_data_fin();
         } else if self.data_outstanding() == Outstanding::Window {
-            self.subflows.ask_all(&self.data_timer, cx.now);
+            self.subflows.probe_all(&self.data_timer, cx.now);
         }
     }
 }

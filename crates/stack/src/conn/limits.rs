@@ -243,7 +243,7 @@ impl Conn {
     /// Its peer does not finish the handshake, and others need the place. Nothing is sent: to a client whose SYN/ACK was
     /// lost a RST is a refusal, while it would repeat its SYN and be accepted (RFC 4987 section 3.4).
     pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
-        self.let_go(cx.now);
+        self.skip_unread(cx.now);
         for sf in &mut self.subflows {
             sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
             sf.tcp.forget();

@@ -41,7 +41,7 @@ use crate::pm;
 use dss::Numbers;
 use events::Events;
 use fallback::Fallback;
-pub(crate) use handshake::Learnt;
+pub(crate) use handshake::FastOpenOutcome;
 pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
 use handshake::{Handshake, Keys};
@@ -183,8 +183,8 @@ impl Conn {
         self.events.outbox.is_empty()
             && self.subflows.removed.is_empty()
             && self.paths.wanted.is_empty()
-            && self.handshake.learnt.is_none()
-            && !self.paths.controller.has_orders()
+            && self.handshake.fast_open_outcome.is_none()
+            && !self.paths.controller.has_commands()
     }
 
     /// It ended and has no subflow any more.
@@ -243,7 +243,7 @@ impl Conn {
             FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
             FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
         }
-        self.paths.tell_manager(pm::Event::Stop, cx);
+        self.paths.notify_manager(pm::Event::Stop, cx);
         self.events.push(EventKind::FellBack(cause));
     }
 
@@ -267,7 +267,7 @@ impl Conn {
         debug_assert!(!self.subflows.has_closed(cx.now), "a subflow ended by data");
         self.send.free_acked(&mut self.subflows);
         self.follow_manager(cx);
-        self.steer(cx);
+        self.run_controller(cx);
         if self.events.write_blocked
             && (self.send.room_is_worth_telling() || self.send.is_short_of_data(&self.subflows))
         {

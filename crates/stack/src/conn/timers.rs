@@ -174,7 +174,7 @@ impl Conn {
             Timer::Data => {
                 // Data may have been sent on a slower path since it was started. The RTOs are taken without back-off, which would
                 // postpone it for as long as a path is unresponsive.
-                let slowest = self.subflows.slowest_on_the_way(Machine::base_rto);
+                let slowest = self.subflows.slowest_in_flight(Machine::base_rto);
                 let rto = slowest.map_or(Duration::ZERO, |rto| data_rto(Some(rto)));
                 if self.data_timer.fire(cx.now, rto) {
                     self.on_data_timeout(cx);

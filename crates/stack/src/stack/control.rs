@@ -46,17 +46,17 @@ impl Stack {
         while let Some(command) = self
             .conns
             .at_mut(slot)
-            .and_then(|e| e.conn.paths.poll_order())
+            .and_then(|e| e.conn.paths.poll_command())
         {
             let done = self.obey(slot, command);
-            self.stir(slot);
+            self.reconcile_later(slot);
             if let (Command::Create(wanted), Err(error)) = (command, done) {
                 let why = match error {
                     StackError::NoPorts | StackError::NoPath => pm::NotCreated::NoPort,
                     _ => pm::NotCreated::NoSlot,
                 };
                 self.on_slot(slot, |conn, cx| {
-                    conn.paths.order_refused(&wanted, why, cx);
+                    conn.paths.command_refused(&wanted, why, cx);
                     Ok(())
                 })
                 .unwrap_or_default();
@@ -116,7 +116,7 @@ impl Stack {
     fn create(&mut self, slot: u32, wanted: &NewSubflow) -> Result<Done, StackError> {
         let entry = self.conns.at_mut(slot).ok_or(StackError::NoSuchHandle)?;
         if entry.conn.joins_follow() {
-            return entry.conn.order_early(wanted).map(|()| Done::Done);
+            return entry.conn.request_early(wanted).map(|()| Done::Done);
         }
         let wanted = &NewSubflow {
             local: wanted.local.map(|addr| addr.to_canonical()),

@@ -8,7 +8,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::tcp::options::FastOpen;
 
 use super::Stack;
-use crate::conn::{Cx, Learnt};
+use crate::conn::{Cx, FastOpenOutcome};
 use crate::ids::ConnId;
 
 /// A cookie longer than this leaves no room for MP_CAPABLE beside what every SYN carries.
@@ -66,9 +66,9 @@ impl Stack {
             self.early -= 1;
         }
         let first = entry.conn.handshake.first_tuple();
-        if let Some(learnt) = entry.conn.handshake.take_learnt() {
+        if let Some(fast_open_outcome) = entry.conn.handshake.take_fast_open() {
             let between = (first.local.ip(), first.remote.ip());
-            self.jar.learn(self.now, between, learnt);
+            self.jar.learn(self.now, between, fast_open_outcome);
         }
     }
 
@@ -80,7 +80,7 @@ impl Stack {
 
     /// Tells of a cookie that a peer gave to one of our addresses earlier.
     pub fn remember_cookie(&mut self, local: IpAddr, peer: IpAddr, cookie: FastOpen, mss: u16) {
-        let learnt = Learnt::Cookie { cookie, mss };
-        self.jar.learn(self.now, (local, peer), learnt);
+        let fast_open_outcome = FastOpenOutcome::Cookie { cookie, mss };
+        self.jar.learn(self.now, (local, peer), fast_open_outcome);
     }
 }

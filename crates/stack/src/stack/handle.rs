@@ -108,7 +108,7 @@ impl Stack {
         };
         // Most reads change nothing that anybody else has to know.
         if conn.reading_marks_dirty(self.now) {
-            self.stir(id.0.index());
+            self.reconcile_later(id.0.index());
         }
         Ok(read)
     }

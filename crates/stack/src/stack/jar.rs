@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::tcp::options::FastOpen;
 
-use crate::conn::Learnt;
+use crate::conn::FastOpenOutcome;
 
 /// Peers remembered at one time.
 const MOST: usize = 1024;
@@ -42,11 +42,16 @@ impl CookieJar {
     }
 
     /// A handshake told something.
-    pub(super) fn learn(&mut self, now: Instant, between: Between, learnt: Learnt) {
-        let known = match learnt {
-            Learnt::Cookie { cookie, mss } => Known::Cookie { cookie, mss },
-            Learnt::Silence => Known::AvoidUntil(now + AVOID),
-            Learnt::Refusal => {
+    pub(super) fn learn(
+        &mut self,
+        now: Instant,
+        between: Between,
+        fast_open_outcome: FastOpenOutcome,
+    ) {
+        let known = match fast_open_outcome {
+            FastOpenOutcome::Cookie { cookie, mss } => Known::Cookie { cookie, mss },
+            FastOpenOutcome::Silence => Known::AvoidUntil(now + AVOID),
+            FastOpenOutcome::Refusal => {
                 self.known.remove(&between);
                 self.order.retain(|other| *other != between);
                 return;
@@ -85,9 +90,9 @@ mod tests {
         )
     }
 
-    fn cookie(n: u8) -> Learnt {
+    fn cookie(n: u8) -> FastOpenOutcome {
         let cookie = FastOpen::new(&[n; 8]).expect("eight bytes");
-        Learnt::Cookie { cookie, mss: 1400 }
+        FastOpenOutcome::Cookie { cookie, mss: 1400 }
     }
 
     #[test]
@@ -97,14 +102,14 @@ mod tests {
         jar.learn(now, between(1), cookie(7));
         assert_eq!(jar.ask(now, between(1)).map(|(_, mss)| mss), Some(1400));
         assert_eq!(jar.ask(now, between(2)), Some((FastOpen::REQUEST, 0)));
-        jar.learn(now, between(1), Learnt::Refusal);
+        jar.learn(now, between(1), FastOpenOutcome::Refusal);
         assert_eq!(jar.ask(now, between(1)), Some((FastOpen::REQUEST, 0)));
     }
 
     #[test]
     fn a_path_that_drops_fast_open_is_not_tried_for_an_hour() {
         let (mut jar, now) = (CookieJar::default(), Instant::from_secs(5));
-        jar.learn(now, between(1), Learnt::Silence);
+        jar.learn(now, between(1), FastOpenOutcome::Silence);
         assert_eq!(jar.ask(now + Duration::from_secs(3599), between(1)), None);
         assert!(
             jar.ask(now + Duration::from_secs(3600), between(1))

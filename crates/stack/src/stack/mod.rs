@@ -137,7 +137,7 @@ struct Entry {
     /// In the queue of those that may have something to send.
     ready: bool,
     /// It was changed since [`Conn::after_input`].
-    stirred: bool,
+    to_reconcile: bool,
     /// The race of which it is an attempt that is not decided.
     race: Option<RaceId>,
 }
@@ -286,7 +286,7 @@ impl Stack {
         self.with_entry(slot, |entry, cx| {
             let result = f(&mut entry.conn, cx);
             entry.conn.after_input(cx);
-            entry.stirred = false;
+            entry.to_reconcile = false;
             result
         })
     }
@@ -298,7 +298,7 @@ impl Stack {
         f: impl FnOnce(&mut Conn, &mut Cx<'_>) -> R,
     ) -> Option<R> {
         self.with_entry(slot, |entry, cx| {
-            entry.stirred = true;
+            entry.to_reconcile = true;
             f(&mut entry.conn, cx)
         })
     }
@@ -316,9 +316,9 @@ impl Stack {
     }
 
     /// A connection was changed, and what follows from that is left to its next turn.
-    fn stir(&mut self, slot: u32) {
+    fn reconcile_later(&mut self, slot: u32) {
         if let Some(entry) = self.conns.at_mut(slot) {
-            entry.stirred = true;
+            entry.to_reconcile = true;
             entry.conn.subflows.mark_dirty();
             self.enqueue(slot);
         }
@@ -377,7 +377,7 @@ impl Stack {
     fn assess_touched(&mut self) {
         while let Some(slot) = self.touched.pop() {
             // Where no device takes anything, nobody has turns.
-            if self.conns.at(slot).is_some_and(|entry| entry.stirred) {
+            if self.conns.at(slot).is_some_and(|entry| entry.to_reconcile) {
                 self.with_conn(slot, |_, _| ());
             }
             let Some(entry) = self.conns.at_mut(slot).filter(|entry| !entry.assessed) else {
@@ -459,7 +459,7 @@ impl Stack {
                 // The listener was closed in the meantime: nobody will ever accept it.
                 let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
                 entry.conn.release_and_abort(&mut cx);
-                entry.stirred = true;
+                entry.to_reconcile = true;
                 entry.conn.subflows.mark_dirty();
             }
         }

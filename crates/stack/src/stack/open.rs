@@ -74,7 +74,7 @@ impl Stack {
         if let Some(entry) = self.conns.get_mut(conn.0) {
             entry.listener = None;
             entry.conn.lift_restriction();
-            self.stir(conn.0.index());
+            self.reconcile_later(conn.0.index());
         }
         Some(conn)
     }
@@ -219,7 +219,7 @@ impl Stack {
                 source: None,
                 early: false,
                 ready: false,
-                stirred: false,
+                to_reconcile: false,
                 race: None,
             }
         });
@@ -247,7 +247,7 @@ impl Stack {
                 Some(bytes) => conn.restrict_window(bytes),
                 None => conn.heed_permitted_window(),
             }
-            conn.tell_opening(&endpoint, cx);
+            conn.notify_opening(&endpoint, cx);
             for path in &paths {
                 conn.local_up(path, cx);
             }
@@ -374,13 +374,13 @@ impl Stack {
     fn admit_join(&mut self, slot: u32) -> JoinVerdict {
         let mut place = self.look_for_place(slot);
         if let JoinVerdict::Of(_) = place {
-            self.with_conn(slot, Conn::make_room);
+            self.with_conn(slot, Conn::room_for_join);
             // It may have been the one beyond the limit.
             place = self.look_for_place(slot);
         }
         match place {
             JoinVerdict::Ask => {
-                self.with_conn(slot, Conn::make_room);
+                self.with_conn(slot, Conn::room_for_join);
                 JoinVerdict::Waits
             }
             // One for each SYN.
@@ -411,14 +411,14 @@ impl Stack {
                 return;
             };
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-            entry.conn.paths.tell_manager(
+            entry.conn.paths.notify_manager(
                 pm::Event::CreateFailed {
                     create: *create,
                     why,
                 },
                 &mut cx,
             );
-            self.stir(slot);
+            self.reconcile_later(slot);
         }
     }
 
@@ -508,7 +508,7 @@ impl Stack {
         if let Some(entry) = self.conns.at_mut(slot) {
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
             entry.conn.add_subflow(endpoint, tcp, handshake, &mut cx);
-            self.stir(slot);
+            self.reconcile_later(slot);
         }
     }
 }

@@ -95,8 +95,8 @@ impl Stack {
                 return Turn::Done;
             };
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-            let stirred = core::mem::take(&mut entry.stirred);
-            if stirred {
+            let to_reconcile = core::mem::take(&mut entry.to_reconcile);
+            if to_reconcile {
                 entry.conn.after_data(&mut cx);
             }
             entry.conn.begin_poll();
@@ -113,7 +113,7 @@ impl Stack {
                     }
                 }
             }
-            if *sent == before && !stirred {
+            if *sent == before && !to_reconcile {
                 return turn;
             }
             if entry.conn.schedule.moved_in_turn() {
@@ -125,9 +125,9 @@ impl Stack {
             }
         }
         self.settle(slot);
-        let stirred = self.conns.at(slot).is_some_and(|entry| entry.stirred);
+        let to_reconcile = self.conns.at(slot).is_some_and(|entry| entry.to_reconcile);
         match turn {
-            Turn::Done if stirred => Turn::Again,
+            Turn::Done if to_reconcile => Turn::Again,
             other => other,
         }
     }

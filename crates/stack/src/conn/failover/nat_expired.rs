@@ -43,7 +43,7 @@ impl Subflows {
             return;
         }
         let why = unacceptable_performance();
-        cx.count.subflow_outlived += 1;
+        cx.count.subflow_nat_expired += 1;
         self.reset_subflow(send, level, i, SubflowEnd::Replaced, why, cx);
     }
 }

@@ -51,8 +51,9 @@ impl Subflows {
         now: Instant,
     ) {
         for sf in self.iter_mut() {
-            let unheard = sf.liveness.receiver_probe.last_received < since && sf.answers();
-            if unheard || sf.liveness.receiver_probe.unresponsive {
+            let not_received_lately =
+                sf.liveness.receiver_probe.last_received < since && sf.answers();
+            if not_received_lately || sf.liveness.receiver_probe.unresponsive {
                 sf.liveness.receiver_probe.token_unknown |= token_unknown;
                 sf.liveness.receiver_probe.probe_now(now);
             }
@@ -204,17 +205,17 @@ impl Conn {
                 Step::Ask => {
                     sf.liveness.receiver_probe.unanswered =
                         sf.liveness.receiver_probe.unanswered.saturating_add(1);
-                    sf.liveness.receiver_probe.asked_at = cx.now;
+                    sf.liveness.receiver_probe.probed_at = cx.now;
                     sf.liveness.receiver_probe.probe_wanted &=
                         !sf.liveness.receiver_probe.unresponsive;
                     sf.liveness.receiver_probe.look_at = Some(cx.now + rto);
                     sf.tcp.probe_liveness(cx.now);
-                    cx.count.subflow_asked += 1;
+                    cx.count.subflow_probed += 1;
                 }
                 Step::GiveUp => {
                     sf.liveness.receiver_probe.becomes_unresponsive(cx.now);
                     sf.liveness.potentially_failed = true;
-                    cx.count.subflow_deaf += 1;
+                    cx.count.subflow_unresponsive += 1;
                     self.subflows.refresh_sample(i);
                     self.wants_replacement(i, cx);
                     self.subflows.reports_unresponsive(&mut self.events, i, cx);

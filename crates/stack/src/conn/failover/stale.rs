@@ -39,11 +39,11 @@ const JOIN_ROUND_TRIPS: u32 = 2;
 /// small, and stands for the SYNs of new attempts, which could be as frequent. Where only the peer sends and nothing arrived for
 /// `reads_since`, SYNs are spaced by the length of the silence. Pure.
 pub(crate) fn probe_interval(
-    question: PathProbe,
+    path_probe: PathProbe,
     another_answers: bool,
     reads_since: Option<Duration>,
 ) -> Option<Duration> {
-    match question {
+    match path_probe {
         PathProbe::None => None,
         PathProbe::Stale => another_answers.then_some(PROBE_INTERVAL),
         PathProbe::Rejoin => Some(match reads_since {
@@ -149,7 +149,7 @@ impl Subflows {
             return;
         }
         sf.liveness.potentially_failed = true;
-        cx.count.subflow_suspect += 1;
+        cx.count.subflow_potentially_failed += 1;
         self.refresh_sample(i);
         if self.has_responsive() {
             self.reinject_all(send, level, i);
@@ -221,7 +221,7 @@ impl Subflows {
         let tcp = &self[i].tcp;
         let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
         let stays = is_quicker_than_join(backlog, tcp.cwnd());
-        let joining = |&j: &SubflowIdx| self[j].question() == PathProbe::Rejoin;
+        let joining = |&j: &SubflowIdx| self[j].path_probe() == PathProbe::Rejoin;
         let rival = self.same_addresses(i).find(joining);
         match rival {
             Some(j) if stays => self.reset_subflow(send, level, j, SubflowEnd::Replaced, None, cx),
@@ -355,7 +355,7 @@ impl Conn {
         if told {
             let silent = false;
             self.paths
-                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
+                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
             self.subflows
                 .keeps_subflow_or_join(&mut self.send, self.level, i, cx);
         }
@@ -371,11 +371,11 @@ impl Conn {
     /// Updates the probe intervals of unresponsive paths.
     pub(crate) fn update_probe_intervals(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
-            let question = self.subflows[i].question();
-            if question != PathProbe::None {
+            let path_probe = self.subflows[i].path_probe();
+            if path_probe != PathProbe::None {
                 let reads_since = self.subflows.reads_since(&self.send, i, cx);
                 let interval =
-                    probe_interval(question, self.subflows.has_responsive(), reads_since);
+                    probe_interval(path_probe, self.subflows.has_responsive(), reads_since);
                 self.subflows[i].tcp.set_probe_interval(cx.now, interval);
             }
             if self.subflows[i].liveness.reported_unresponsive {
@@ -387,7 +387,7 @@ impl Conn {
     /// A subflow that is responsive again needs no replacement, unless one is being made already.
     fn watch_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let sf = &self.subflows[i];
-        let joining = |j: SubflowIdx| self.subflows[j].question() == PathProbe::Rejoin;
+        let joining = |j: SubflowIdx| self.subflows[j].path_probe() == PathProbe::Rejoin;
         if !sf.is_stale()
             && !sf.liveness.receiver_probe.unresponsive
             && !self.subflows.same_addresses(i).any(joining)
@@ -395,7 +395,7 @@ impl Conn {
             self.subflows[i].liveness.reported_unresponsive = false;
             let (subflow, silent) = (self.subflows[i].id(), false);
             self.paths
-                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
+                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 
@@ -407,7 +407,7 @@ impl Conn {
             sf.liveness.reported_unresponsive = true;
             let (subflow, silent) = (sf.id(), true);
             self.paths
-                .tell_manager(pm::Event::Silence { subflow, silent }, cx);
+                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 }
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_stale_path_has_a_probe_interval_only_beside_a_responsive_one() {
         let often = Some(PROBE_INTERVAL);
-        for (question, another, expected) in [
+        for (path_probe, another, expected) in [
             (PathProbe::None, false, None),
             (PathProbe::None, true, None),
             (PathProbe::Stale, false, None),
@@ -427,8 +427,8 @@ mod tests {
             (PathProbe::Rejoin, false, often),
             (PathProbe::Rejoin, true, often),
         ] {
-            let interval = probe_interval(question, another, None);
-            assert_eq!(interval, expected, "{question:?} {another}");
+            let interval = probe_interval(path_probe, another, None);
+            assert_eq!(interval, expected, "{path_probe:?} {another}");
         }
     }
 

@@ -36,7 +36,7 @@ impl Conn {
         match &self.subflows[i].unmapped.held {
             None => Held::None,
             Some(held) if held.was_queried() => Held::Queried,
-            Some(_) if self.subflows.goes_on_with_stream(&self.recv, i) => Held::Stream,
+            Some(_) if self.subflows.is_whole_stream(&self.recv, i) => Held::Stream,
             Some(_) => Held::Elsewhere,
         }
     }

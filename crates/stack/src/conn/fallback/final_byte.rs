@@ -15,7 +15,7 @@ use crate::conn::send::queue::FinState;
 use crate::conn::types::Cx;
 
 /// The peer may not know of the fallback: else it signalled it itself.
-pub(in crate::conn) fn alone_knows(level: Level) -> bool {
+pub(in crate::conn) fn peer_may_not_know(level: Level) -> bool {
     matches!(
         level.cause(),
         Some(FallbackCause::FirstDataWithout | FallbackCause::OptionsLost)
@@ -37,7 +37,7 @@ impl Conn {
         let unsaid = self.level.infinite_due()
             && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);
         let known = self.handshake.keys.remote.is_some() && !self.subflows.joined;
-        alone_knows(self.level) && known && unsaid && last && arrived
+        peer_may_not_know(self.level) && known && unsaid && last && arrived
     }
 
     /// Requests its transmission. True: the FIN waits for it.

@@ -86,7 +86,7 @@ impl Fallback {
         subflows: &mut Subflows,
         i: SubflowIdx,
     ) {
-        let option = subflows.bare_infinite_mapping(opts, numbers, send, self, i);
+        let option = subflows.infinite_mapping_without_data(opts, numbers, send, self, i);
         let sf = &mut subflows[i];
         sf.signals.queue.retain(|waiting| *waiting != option);
         sf.signals.queue.push_back(option);

@@ -76,7 +76,7 @@ fn are_too_many(lost_mappings: u8, came: u64) -> bool {
 
 impl Subflows {
     /// The subflow is the only one and continues the stream.
-    pub(in crate::conn) fn goes_on_with_stream(&self, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
+    pub(in crate::conn) fn is_whole_stream(&self, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
         self.is_certainly_alone(i) && self[i].is_first() && !recv.has_holes()
     }
 
@@ -142,7 +142,7 @@ impl Fallback {
         i: SubflowIdx,
         now: Instant,
     ) -> bool {
-        let (sf, only) = (&subflows[i], subflows.goes_on_with_stream(recv, i));
+        let (sf, only) = (&subflows[i], subflows.is_whole_stream(recv, i));
         let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
         let stopped = subflows.mappings_stopped(i, now) && !only;
         self.checksum_failure.is_none() && (nothing_lost || stopped)
@@ -152,7 +152,7 @@ impl Fallback {
 impl Conn {
     /// Holds bytes that no mapping covers. // rfc8684:D11
     pub(crate) fn hold_unmapped(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let only = self.subflows.goes_on_with_stream(&self.recv, i);
+        let only = self.subflows.is_whole_stream(&self.recv, i);
         let others = self.subflows.others(i);
         let most = match others == Others::Proven && !self.subflows.proof_is_old(i, others, cx.now)
         {
@@ -234,7 +234,7 @@ impl Conn {
             return false;
         }
         if !covered
-            && self.subflows.goes_on_with_stream(&self.recv, i)
+            && self.subflows.is_whole_stream(&self.recv, i)
             && self.subflows.continues_behind(&self.recv, i, ssn)
         {
             if !self.numbers.checksum {
@@ -301,7 +301,7 @@ impl Conn {
             }
             if over {
                 self.settle_unmapped(i, cx);
-            } else if tell && (queried || self.subflows.goes_on_with_stream(&self.recv, i)) {
+            } else if tell && (queried || self.subflows.is_whole_stream(&self.recv, i)) {
                 // A peer that receives this falls back and resends nothing.
                 self.subflows
                     .send_mp_fail(&self.numbers, i, self.recv.next(), cx);
@@ -325,7 +325,7 @@ impl Conn {
         let others = self.subflows.others(i);
         let back = self.fallback.recent_acks.iter().map(|ack| next.since(ack));
         // Queried bytes are placed by the peer's answer alone.
-        let only = !held.queried && self.subflows.goes_on_with_stream(&self.recv, i);
+        let only = !held.queried && self.subflows.is_whole_stream(&self.recv, i);
         let content = if self.subflows.is_contradicted(&self.recv, i, held.ssn) {
             Content::Contradicted
         } else if only && mapped && are_repeated(&held.bytes, &held.starts, back) {
@@ -371,9 +371,9 @@ impl Conn {
                 self.fallback.announce.without_data = true;
                 self.subflows[i].tcp.force_ack();
             }
-            Some(unheard) if unheard.again_at <= cx.now => {
-                unheard.again_at = cx.now + self.subflows[i].tcp.rto();
-                let at = unheard.at;
+            Some(not_received_lately) if not_received_lately.again_at <= cx.now => {
+                not_received_lately.again_at = cx.now + self.subflows[i].tcp.rto();
+                let at = not_received_lately.at;
                 self.subflows.send_mp_fail(&self.numbers, i, at, cx);
             }
             Some(_) => {}

@@ -14,7 +14,7 @@ use crate::api::{Role, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::offset::{Numbering, Offset};
-use crate::conn::handshake::{Handshake, Learnt};
+use crate::conn::handshake::{FastOpenOutcome, Handshake};
 use crate::conn::recv::queue::Placed;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
@@ -61,13 +61,13 @@ impl Handshake {
         let opening = self.role == Role::Initiator && !self.is_established() && sf.is_first();
         let repeated = sf.tcp.counters().segs_retrans > 0;
         if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
-            self.learnt = Some(Learnt::Silence);
+            self.fast_open_outcome = Some(FastOpenOutcome::Silence);
         }
     }
 
     /// What the last handshake revealed about Fast Open, once.
-    pub(crate) fn take_learnt(&mut self) -> Option<Learnt> {
-        self.learnt.take()
+    pub(crate) fn take_fast_open(&mut self) -> Option<FastOpenOutcome> {
+        self.fast_open_outcome.take()
     }
 
     /// The peer answered our SYN: payload that it took is delivered, the rest was never sent. // rfc8684:O3,O4
@@ -87,17 +87,20 @@ impl Handshake {
         let taken = tcp.early_taken();
         let carried = tcp.early_sent();
         let repeated = tcp.counters().segs_retrans > 0;
-        self.learnt = match seg.options.fastopen {
-            Some(cookie) if !cookie.cookie().is_empty() => Some(Learnt::Cookie {
+        self.fast_open_outcome = match seg.options.fastopen {
+            Some(cookie) if !cookie.cookie().is_empty() => Some(FastOpenOutcome::Cookie {
                 cookie,
                 mss: seg.options.mss.map_or(536, |Mss(mss)| mss),
             }),
             _ if taken > 0 => None,
-            _ if repeated => Some(Learnt::Silence),
-            _ if carried > 0 => Some(Learnt::Refusal),
+            _ if repeated => Some(FastOpenOutcome::Silence),
+            _ if carried > 0 => Some(FastOpenOutcome::Refusal),
             _ => None,
         };
-        cx.count.fast_open_cookie += u64::from(matches!(self.learnt, Some(Learnt::Cookie { .. })));
+        cx.count.fast_open_cookie += u64::from(matches!(
+            self.fast_open_outcome,
+            Some(FastOpenOutcome::Cookie { .. })
+        ));
         if taken == 0 {
             return;
         }
@@ -129,8 +132,8 @@ impl Conn {
         self.numbers.rx_start = self.recv.next();
         self.subflows[SubflowIdx::FIRST].stats.bytes_received += payload.len() as u64;
         cx.count.bytes_in += payload.len() as u64;
-        self.opened_for_use(SubflowIdx::FIRST, cx);
+        self.on_established_for_data(SubflowIdx::FIRST, cx);
         self.advanced(advanced, cx);
-        self.take_up(SubflowIdx::FIRST, cx);
+        self.on_came_up(SubflowIdx::FIRST, cx);
     }
 }

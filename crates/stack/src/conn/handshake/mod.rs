@@ -33,7 +33,7 @@ pub(crate) struct Handshake {
     pub(in crate::conn) first: FourTuple,
     pub(in crate::conn) stage: Stage,
     /// What the handshake showed about Fast Open.
-    pub(in crate::conn) learnt: Option<Learnt>,
+    pub(in crate::conn) fast_open_outcome: Option<FastOpenOutcome>,
     /// How long an initiator that has sent its keys may take to send more before joins are allowed.
     pub(in crate::conn) proof_until: Option<Instant>,
     /// The initiator's first data came before its keys.
@@ -51,7 +51,7 @@ impl Handshake {
             keys,
             first,
             stage: Stage::Opening,
-            learnt: None,
+            fast_open_outcome: None,
             proof_until: None,
             keyless_data: false,
             keys_asked: false,
@@ -93,7 +93,7 @@ impl Keys {
 
 /// What our handshake revealed about Fast Open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Learnt {
+pub(crate) enum FastOpenOutcome {
     /// A cookie for the next time, and the peer's maximum segment size.
     Cookie { cookie: FastOpen, mss: u16 },
     /// The SYN with the option went unanswered, whether or not one without got through.

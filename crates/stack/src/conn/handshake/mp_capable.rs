@@ -169,7 +169,7 @@ impl Numbers {
 
 impl Conn {
     /// The initiator's handshake of the first subflow is complete: Multipath TCP or not?
-    pub(crate) fn called_back(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn on_syn_ack(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         self.handshake.early_answered(
             &mut self.numbers,
             &mut self.send,
@@ -207,12 +207,12 @@ impl Conn {
             // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
         }
-        self.opened_for_use(i, cx);
+        self.on_established_for_data(i, cx);
         self.events.push(EventKind::Established);
     }
 
     /// The responder's handshake of the first subflow is complete: Multipath TCP or not?
-    pub(crate) fn call_accepted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn on_third_ack(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
         if self.subflows[i].handshake.state == HandshakeState::CapableSynAck {
             let own = self.handshake.keys.local.as_ref().map(|local| local.key());
             match own.map_or(Third::Plain, |own| third(seg, own)) {
@@ -234,12 +234,12 @@ impl Conn {
                 Third::Early | Third::Plain => self.go_plain(i, FallbackCause::ThirdAckWithout, cx),
             }
         }
-        self.opened_for_use(i, cx);
+        self.on_established_for_data(i, cx);
     }
 
     /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
     /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
-    pub(crate) fn opened_for_use(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(crate) fn on_established_for_data(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.conn_established += u64::from(!self.handshake.is_established());
         if !self.handshake.is_established() {
             self.events.push(EventKind::Created {
@@ -290,12 +290,12 @@ impl Conn {
         self.handshake.proof_until = None;
         if self.handshake.keys.no_joins_to_first {
             self.paths
-                .tell_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
+                .notify_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
-        self.paths.tell_manager(pm::Event::Ready, cx);
+        self.paths.notify_manager(pm::Event::Ready, cx);
         self.watch_what_came_before(cx.now);
         self.events.push(EventKind::JoinsAllowed);
-        self.paths.release_early_orders();
+        self.paths.release_early_commands();
     }
 
     /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
@@ -321,7 +321,7 @@ impl Conn {
             if !self.subflows.is_empty() {
                 self.proof_overdue(SubflowIdx::FIRST, cx);
                 self.handshake
-                    .probe_caller(&mut self.subflows, self.level, cx);
+                    .probe_initiator(&mut self.subflows, self.level, cx);
             }
         }
     }

@@ -206,7 +206,7 @@ impl Conn {
     }
 
     /// Notifies the path manager of a subflow as soon as its SYN exists.
-    pub(crate) fn tell_opening(&mut self, endpoint: &Endpoint, cx: &mut Cx<'_>) {
+    pub(crate) fn notify_opening(&mut self, endpoint: &Endpoint, cx: &mut Cx<'_>) {
         let opening = pm::Event::Opening {
             subflow: endpoint.id,
             local_id: endpoint.local_id,
@@ -215,7 +215,7 @@ impl Conn {
             remote: endpoint.tuple.remote,
             origin: endpoint.origin,
         };
-        self.paths.tell_manager(opening, cx);
+        self.paths.notify_manager(opening, cx);
     }
 
     /// Adds a subflow; its TCP machine decides what is sent next.
@@ -227,7 +227,7 @@ impl Conn {
         cx: &mut Cx<'_>,
     ) {
         self.subflows.next_id = endpoint.id.0.wrapping_add(1);
-        self.tell_opening(&endpoint, cx);
+        self.notify_opening(&endpoint, cx);
         match handshake {
             HandshakeState::JoinSyn { .. } => cx.count.join_sent += 1,
             HandshakeState::JoinSynAck { .. } => cx.count.join_received += 1,
@@ -252,7 +252,7 @@ impl Conn {
                     hmac,
                 ) =>
             {
-                if !self.takes_over_place(i, cx) {
+                if !self.evicts_for(i, cx) {
                     return;
                 }
                 self.subflows[i].handshake.state = HandshakeState::Done;
@@ -290,7 +290,7 @@ impl Conn {
     /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. // rfc8684:J11
     pub(crate) fn join_confirmed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake.state {
-            if !self.takes_over_place(i, cx) {
+            if !self.evicts_for(i, cx) {
                 return;
             }
             let sf = &mut self.subflows[i];
@@ -306,8 +306,8 @@ impl Conn {
     }
 
     /// Reports once that a subflow carries data, also to the path manager.
-    pub(crate) fn take_up(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if !self.subflows[i].take_up(cx.now) {
+    pub(crate) fn on_came_up(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        if !self.subflows[i].on_came_up(cx.now) {
             return;
         }
         self.life.lonely_until = None;
@@ -321,7 +321,7 @@ impl Conn {
             origin: endpoint.origin,
             backup: endpoint.backup_here || endpoint.backup_there,
         });
-        self.paths.tell_manager(
+        self.paths.notify_manager(
             pm::Event::Up {
                 subflow: endpoint.id,
             },

@@ -108,7 +108,7 @@ impl Subflows {
 
 impl Paths {
     /// Reports an event to the path manager.
-    pub(crate) fn tell_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
+    pub(crate) fn notify_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
         match &mut self.manager {
             Some(manager) => manager.handle(cx.now, event, cx.rng),
             None => pm::Noted::Ignored,
@@ -136,7 +136,7 @@ impl Paths {
         cx: &mut Cx<'_>,
     ) {
         for &id in remove.ids.as_slice() {
-            match self.tell_manager(pm::Event::Withdrawn { id }, cx) {
+            match self.notify_manager(pm::Event::Withdrawn { id }, cx) {
                 pm::Noted::Accepted => {
                     cx.count.remove_addr_accepted += 1;
                     events.push(EventKind::AddressWithdrawn { id });
@@ -152,7 +152,7 @@ impl Conn {
     pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
         self.paths.note_outside(path);
         self.paths.follow_address(&mut self.subflows, path, cx);
-        self.paths.tell_manager(
+        self.paths.notify_manager(
             pm::Event::LocalUp {
                 iface: path.iface,
                 addr: path.addr,
@@ -300,7 +300,7 @@ impl Conn {
             cx.count.add_addr_echo_received += 1;
             self.paths.announcements.0.retain(|a| a.id != add.addr_id);
             self.paths
-                .tell_manager(pm::Event::Echoed { id: add.addr_id }, cx);
+                .notify_manager(pm::Event::Echoed { id: add.addr_id }, cx);
             return;
         }
         let expected = self
@@ -322,7 +322,7 @@ impl Conn {
             port: add.port,
             carried_port,
         };
-        let known = self.paths.tell_manager(event, cx);
+        let known = self.paths.notify_manager(event, cx);
         match known {
             pm::Noted::Accepted => cx.count.add_addr_accepted += 1,
             pm::Noted::Ignored => cx.count.add_addr_ignored += 1,

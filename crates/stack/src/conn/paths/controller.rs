@@ -17,14 +17,14 @@ use crate::pm::{self, Policy, Reason, Verdict};
 
 impl Paths {
     /// The connection is fully established: subflows requested before are made now.
-    pub(crate) fn release_early_orders(&mut self) {
+    pub(crate) fn release_early_commands(&mut self) {
         let early = core::mem::take(&mut self.controller.early);
         let orders = early.into_iter().map(crate::api::Command::Create);
         self.controller.orders.extend(orders);
     }
 
     /// The next command of the controller.
-    pub(crate) fn poll_order(&mut self) -> Option<crate::api::Command> {
+    pub(crate) fn poll_command(&mut self) -> Option<crate::api::Command> {
         self.controller.orders.pop_front()
     }
 
@@ -36,7 +36,12 @@ impl Paths {
     }
 
     /// A subflow that the controller requested could not be made.
-    pub(crate) fn order_refused(&mut self, wanted: &NewSubflow, why: pm::NotCreated, cx: &Cx<'_>) {
+    pub(crate) fn command_refused(
+        &mut self,
+        wanted: &NewSubflow,
+        why: pm::NotCreated,
+        cx: &Cx<'_>,
+    ) {
         if let Some(controller) = &mut self.controller.controller {
             controller.refused(cx.now, wanted);
         }
@@ -46,8 +51,8 @@ impl Paths {
 
 impl Conn {
     /// Lets the controller process its events. Opening a subflow takes the stack, which polls for
-    /// [orders](Paths::poll_order).
-    pub(crate) fn steer(&mut self, cx: &mut Cx<'_>) {
+    /// [orders](Paths::poll_command).
+    pub(crate) fn run_controller(&mut self, cx: &mut Cx<'_>) {
         let due = self
             .paths
             .controller
@@ -84,7 +89,7 @@ impl Conn {
 
     /// Requests a subflow that cannot be made yet. It is made when the connection is fully established, so that a
     /// controller outside need not be waited for then.
-    pub(crate) fn order_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
+    pub(crate) fn request_early(&mut self, wanted: &NewSubflow) -> Result<(), StackError> {
         self.remote_of(wanted)?;
         let most = usize::from(self.opts.max_subflows);
         if self.subflows.len() + self.paths.controller.early.len() >= most {

@@ -57,7 +57,7 @@ impl PathController {
         self.controller.is_some()
     }
 
-    pub(crate) fn has_orders(&self) -> bool {
+    pub(crate) fn has_commands(&self) -> bool {
         !self.orders.is_empty()
     }
 

@@ -40,7 +40,7 @@ impl Paths {
             if waits && sf.endpoint.iface != to {
                 let from = core::mem::replace(&mut sf.endpoint.iface, to);
                 sf.endpoint.offload = path.offload;
-                self.tell_manager(pm::Event::LocalMoved { from, to, addr }, cx);
+                self.notify_manager(pm::Event::LocalMoved { from, to, addr }, cx);
             }
         }
     }
@@ -69,14 +69,14 @@ impl Conn {
         self.paths.follow_address(&mut self.subflows, path, cx);
         let (iface, addr) = (path.iface, path.addr);
         self.paths
-            .tell_manager(pm::Event::LocalPassive { iface, addr }, cx);
+            .notify_manager(pm::Event::LocalPassive { iface, addr }, cx);
         self.uplink_works(path, cx);
     }
 
     /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
     pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.paths
-            .tell_manager(pm::Event::LocalStalled { iface, addr }, cx);
+            .notify_manager(pm::Event::LocalStalled { iface, addr }, cx);
         self.events
             .push_to_controller(&EventKind::LocalDown { iface, addr });
         for i in self.subflows.indices() {
@@ -90,7 +90,7 @@ impl Conn {
     pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.paths.outside.retain(|(inside, _)| *inside != addr);
         self.paths
-            .tell_manager(pm::Event::LocalDown { iface, addr }, cx);
+            .notify_manager(pm::Event::LocalDown { iface, addr }, cx);
         self.events
             .push_to_controller(&EventKind::LocalDown { iface, addr });
         for i in self.subflows.indices() {
@@ -127,7 +127,7 @@ impl Conn {
             sf.tcp.set_mss(cx.now, path.mss());
             match core::mem::replace(&mut sf.liveness.uplink, Uplink::Works) {
                 Uplink::Works => self.subflows.retransmit_now(i, cx),
-                Uplink::Stalled | Uplink::NoAddress => self.goes_on(i, cx),
+                Uplink::Stalled | Uplink::NoAddress => self.uplink_recovers(i, cx),
             }
         }
     }
@@ -135,7 +135,7 @@ impl Conn {
     /// What was in flight is considered lost and retransmitted now. With nothing in flight, the subflow is restored. A peer that
     /// has been sending is informed by an ACK, which also reports what arrived (a keepalive, whose sequence number is old, does
     /// neither for it); the keepalive probes whether the peer is there.
-    fn goes_on(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    fn uplink_recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.subflows.dirty = true;
         self.schedule.forget();
         let sf = &mut self.subflows[i];

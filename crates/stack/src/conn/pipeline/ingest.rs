@@ -113,7 +113,7 @@ impl Subflows {
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
         let sf = &self[i];
-        self.goes_on_with_stream(recv, i) && sf.unmapped.held.is_none() && self.is_straight(send, i)
+        self.is_whole_stream(recv, i) && sf.unmapped.held.is_none() && self.is_straight(send, i)
     }
 
     /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
@@ -416,7 +416,7 @@ impl Conn {
         };
         let fin = u16::from(data_fin);
         if data_fin && mapping.ssn == Ssn::new(0) && mapping.len == 1 {
-            self.on_bare_data_fin(i, at, mapping, cx); // rfc8684:F2
+            self.on_data_fin_without_data(i, at, mapping, cx); // rfc8684:F2
             return;
         }
         let len = mapping.len - fin.min(mapping.len);
@@ -435,7 +435,13 @@ impl Conn {
         }
     }
 
-    fn on_bare_data_fin(&mut self, i: SubflowIdx, at: Offset, mapping: &Mapping, cx: &mut Cx<'_>) {
+    fn on_data_fin_without_data(
+        &mut self,
+        i: SubflowIdx,
+        at: Offset,
+        mapping: &Mapping,
+        cx: &mut Cx<'_>,
+    ) {
         let Some(numbers) = self.numbers.rx else {
             return;
         };

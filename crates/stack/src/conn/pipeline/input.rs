@@ -59,11 +59,11 @@ impl Conn {
             cx.count.option_unexpected += 1;
             return false;
         }
-        let greeted = matches!(
+        let handshake_is_done = matches!(
             self.subflows[i].handshake.state,
             HandshakeState::Done | HandshakeState::Plain
         );
-        self.subflows.dirty |= !(greeted && self.handshake.is_established());
+        self.subflows.dirty |= !(handshake_is_done && self.handshake.is_established());
         let tcp = &self.subflows[i].tcp;
         if !seg.payload.is_empty()
             && (seg.header.seq != tcp.rcv_nxt() || tcp.reassembly_memory() > 0)
@@ -175,7 +175,7 @@ impl Conn {
             self.subflows[i].signals.on_advance();
         }
         self.subflows.refresh_sample(i);
-        self.take_up(i, cx);
+        self.on_came_up(i, cx);
         self.subflows.dirty |=
             outcome.acked > 0 || outcome.fin_acked || outcome.arrival.fin || outcome.established;
     }
@@ -186,10 +186,10 @@ impl Conn {
             self.handshake.role,
         ) {
             (HandshakeState::CapableSyn, _) | (HandshakeState::Plain, Role::Initiator) => {
-                self.called_back(i, seg, cx)
+                self.on_syn_ack(i, seg, cx)
             }
             (HandshakeState::CapableSynAck, _) | (HandshakeState::Plain, Role::Responder) => {
-                self.call_accepted(i, seg, cx)
+                self.on_third_ack(i, seg, cx)
             }
             (HandshakeState::JoinSyn { .. }, _) => self.handshake.join_answered(
                 &mut self.send,
@@ -310,7 +310,7 @@ impl Conn {
             self.ends_with_subflow(i);
         } else if self.life.fast_close.is_some() {
             // We abort, which is no orderly close.
-        } else if self.recv.finished() && self.send.lacks_fin_only() {
+        } else if self.recv.finished() && self.send.lacks_data_fin_only() {
             // The peer has nothing left to send, not even a Data ACK of our DATA_FIN.
             self.finish_with_data_fin();
         } else if !self.recv.finished() {

@@ -16,7 +16,7 @@ use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::TxMapping;
 use crate::conn::fallback::Fallback;
-use crate::conn::fallback::final_byte::alone_knows;
+use crate::conn::fallback::final_byte::peer_may_not_know;
 use crate::conn::handshake::Keys;
 use crate::conn::level::Level;
 use crate::conn::life::Life;
@@ -102,7 +102,7 @@ impl Subflows {
     }
 
     /// A DATA_FIN without payload. // rfc8684:F1,F2
-    fn bare_data_fin(
+    fn data_fin_without_data(
         &self,
         opts: &ConnOptions,
         numbers: &Numbers,
@@ -122,10 +122,10 @@ impl Subflows {
     }
 
     /// No new data is left to carry the infinite mapping, and this segment ends the stream.
-    fn says_end_as_tcp(&self, keys: &Keys, level: Level, plan: &Plan) -> bool {
+    fn carries_final_mapping(&self, keys: &Keys, level: Level, plan: &Plan) -> bool {
         // The final byte may be lost, and the FIN is retransmitted.
-        let alone_knows = alone_knows(level) && keys.remote.is_some();
-        let fin = plan.fin && (self.joined || alone_knows);
+        let peer_may_not_know = peer_may_not_know(level) && keys.remote.is_some();
+        let fin = plan.fin && (self.joined || peer_may_not_know);
         (fin || sends_final_mapping(plan)) && level.infinite_due()
     }
 
@@ -162,14 +162,14 @@ impl Subflows {
     ) -> MptcpOption {
         let (mapping, data_fin) = match mapping {
             Some(m) => (self.wire_mapping(opts, numbers, m), m.fin),
-            None if send.data_fin_due() => (self.bare_data_fin(opts, numbers, send), true),
+            None if send.data_fin_due() => (self.data_fin_without_data(opts, numbers, send), true),
             None => (None, false),
         };
         recv.dss_with(numbers, mapping, data_fin)
     }
 
     /// The infinite mapping on a segment without data.
-    pub(in crate::conn) fn bare_infinite_mapping(
+    pub(in crate::conn) fn infinite_mapping_without_data(
         &self,
         opts: &ConnOptions,
         numbers: &Numbers,
@@ -196,8 +196,8 @@ impl SendQueue {
     /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
     /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
     fn is_plain_fin(&self, plan: &Plan) -> bool {
-        let unheard = self.lacks_fin_only() && self.fin_is_unanswered();
-        plan.fin && plan.len == 0 && unheard
+        let not_received_lately = self.lacks_data_fin_only() && self.fin_is_unanswered();
+        plan.fin && plan.len == 0 && not_received_lately
     }
 
     /// Our DATA_FIN has to be sent, or may have to be resent.
@@ -243,7 +243,7 @@ impl Fallback {
 
 impl Life {
     /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
-    fn says_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
+    fn carries_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
         let introduced = matches!(
             sf.handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
@@ -280,7 +280,7 @@ impl Conn {
         if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.handshake.plain_probe.is_asked() {
             return;
         }
-        if self.life.says_fast_close(sf, plan) {
+        if self.life.carries_fast_close(sf, plan) {
             // Replaces what the connection would send about its streams: these are over. // rfc8684:Z1,Z2,Z5
             if let Some(close) = self.handshake.keys.fast_close_option() {
                 add(list, close);
@@ -295,7 +295,7 @@ impl Conn {
             HandshakeState::CapableKeys | HandshakeState::Done
                 if self
                     .handshake
-                    .sent_caller_nothing(&self.subflows, self.level)
+                    .sent_initiator_nothing(&self.subflows, self.level)
                     && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
             HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
                 add(list, self.recv.dss_with(&self.numbers, None, false));
@@ -340,15 +340,17 @@ impl Conn {
                     add(list, self.late_dss());
                 } else if mapping.is_none()
                     && (self.fallback.announce.without_data
-                        || self
-                            .subflows
-                            .says_end_as_tcp(&self.handshake.keys, self.level, plan))
+                        || self.subflows.carries_final_mapping(
+                            &self.handshake.keys,
+                            self.level,
+                            plan,
+                        ))
                     && !matches!(fail, Some(MptcpOption::Dss(_)))
                 {
                     // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
                     add(
                         list,
-                        self.subflows.bare_infinite_mapping(
+                        self.subflows.infinite_mapping_without_data(
                             &self.opts,
                             &self.numbers,
                             &self.send,
@@ -534,7 +536,7 @@ impl Conn {
         let last = self.send.fin.state != FinState::Open && self.send.all_sent();
         let mapping = self
             .subflows
-            .bare_data_fin(&self.opts, &self.numbers, &self.send)
+            .data_fin_without_data(&self.opts, &self.numbers, &self.send)
             .filter(|_| last && self.level.infinite_due() && !self.fallback.announce.infinite_sent);
         let at = self.recv.next() + u64::from(self.fallback.data_fin_after_fallback);
         MptcpOption::Dss(Dss {

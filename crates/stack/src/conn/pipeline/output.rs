@@ -134,7 +134,7 @@ impl Subflows {
         let first = self.first();
         first.is_some_and(|sf| match sf.handshake.state {
             HandshakeState::CapableKeys => true,
-            HandshakeState::Done => handshake.sent_caller_nothing(self, level),
+            HandshakeState::Done => handshake.sent_initiator_nothing(self, level),
             _ => false,
         })
     }
@@ -226,7 +226,7 @@ impl Conn {
             }
             match self.transmit_control(i, slots, cx) {
                 Progress::Sent => {
-                    self.schedule.note_said(i);
+                    self.schedule.note_control_sent(i);
                     return Progress::Sent;
                 }
                 Progress::Nothing => {}
@@ -601,8 +601,8 @@ impl Conn {
             _ => false,
         };
         // The last ACK of a subflow is its end.
-        let goes_on = self.subflows[i].tcp.state() == State::Established;
-        if plan.kind != Kind::Ack || !goes_on || !gone.iter().all(acknowledges) {
+        let uplink_recovers = self.subflows[i].tcp.state() == State::Established;
+        if plan.kind != Kind::Ack || !uplink_recovers || !gone.iter().all(acknowledges) {
             self.schedule.note_moved();
         }
         self.handshake.dss_sent |= gone.dss().is_some();

@@ -88,7 +88,7 @@ impl Schedule {
     }
 
     /// The subflow at this position sent something besides data.
-    pub(crate) fn note_said(&mut self, position: SubflowIdx) {
+    pub(crate) fn note_control_sent(&mut self, position: SubflowIdx) {
         self.said = position;
     }
 

@@ -333,7 +333,7 @@ impl SendQueue {
     }
 
     /// Everything except the DATA_FIN has its Data ACK.
-    pub(crate) fn lacks_fin_only(&self) -> bool {
+    pub(crate) fn lacks_data_fin_only(&self) -> bool {
         let said = matches!(self.fin.state, FinState::Queued | FinState::Sent);
         said && self.all_sent() && self.una == self.end
     }
@@ -366,7 +366,8 @@ impl SendQueue {
             .fin
             .sent_at
             .filter(|_| self.fin.state == FinState::Sent);
-        self.fin.lost |= self.lacks_fin_only() && said.is_some_and(|said| said + round_trip < now);
+        self.fin.lost |=
+            self.lacks_data_fin_only() && said.is_some_and(|said| said + round_trip < now);
     }
 
     /// The final byte can be resent.

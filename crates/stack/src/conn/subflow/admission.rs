@@ -25,13 +25,13 @@ use crate::ids::{SubflowId, SubflowSet};
 /// so lately is not probed.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Subflows that one SYN can have probed.
-const MOST_ASKED: usize = 8;
+const MOST_PROBED: usize = 8;
 /// Least time between them. The SYN is repeated after three of these.
 const LEAST_PAUSE: Duration = Duration::from_millis(300);
 /// How long the result counts after the last probe: the first repetitions of a SYN arrive within it.
 const COUNTS: Duration = Duration::from_secs(10);
 /// Where all have answered, none is probed sooner: joins are refused meanwhile.
-const ASKED_AGAIN: Duration = Duration::from_secs(4);
+const PROBED_AGAIN: Duration = Duration::from_secs(4);
 
 /// How a join is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +80,14 @@ fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
             since,
             silent: false,
             ..
-        }) if since < ASKED_AGAIN => JoinVerdict::None,
+        }) if since < PROBED_AGAIN => JoinVerdict::None,
         _ => again,
     }
 }
 
 impl Subflows {
     /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
-    fn gives_way(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
+    fn to_evict(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
         if let Some(silent) = self.silent_subflow() {
             return Some((silent, SubflowEnd::TimedOut));
         }
@@ -108,7 +108,7 @@ impl Subflows {
         let was_queried = |sf: &Subflow| {
             self.admission
                 .0
-                .is_some_and(|round| round.has_not_heard(sf))
+                .is_some_and(|round| round.was_not_received(sf))
         };
         let silent = |(_, sf): &(SubflowIdx, &Subflow)| {
             let is_silent = sf.liveness.reported_unresponsive
@@ -134,7 +134,7 @@ impl Subflows {
     }
 
     /// Subflows that were up and not received on lately.
-    fn unheard(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
+    fn not_received_lately(&self, now: Instant) -> impl Iterator<Item = &Subflow> {
         let joining = |sf: &Subflow| {
             matches!(
                 sf.handshake.state,
@@ -149,12 +149,12 @@ impl Subflows {
     }
 
     fn probe_for_admission(&mut self, cx: &mut Cx<'_>) {
-        let mut unheard: Vec<&Subflow> = self.unheard(cx.now).collect();
-        unheard.sort_by_key(|sf| sf.liveness.receiver_probe.last_received());
-        unheard.truncate(MOST_ASKED);
+        let mut not_received_lately: Vec<&Subflow> = self.not_received_lately(cx.now).collect();
+        not_received_lately.sort_by_key(|sf| sf.liveness.receiver_probe.last_received());
+        not_received_lately.truncate(MOST_PROBED);
         let mut asked = SubflowSet::EMPTY;
         let mut pause = LEAST_PAUSE;
-        for sf in unheard {
+        for sf in not_received_lately {
             asked.insert(sf.id());
             // What an answer takes at most, however often its timer has backed off by now.
             pause = pause.max(sf.tcp.base_rto());
@@ -163,7 +163,7 @@ impl Subflows {
             began: cx.now,
             asked,
             pause,
-            questions: 0,
+            probes_sent: 0,
         });
         self.admission_due(cx);
     }
@@ -173,14 +173,15 @@ impl Subflows {
         let Some(round) = &mut self.admission.0 else {
             return;
         };
-        if round.asks_at().is_none_or(|at| at > cx.now) {
+        if round.probes_at().is_none_or(|at| at > cx.now) {
             return;
         }
-        round.questions += 1;
+        round.probes_sent += 1;
         let round = *round;
-        let silent = |sf: &&mut Subflow| round.has_not_heard(sf) && sf.closing.reset_with.is_none();
+        let silent =
+            |sf: &&mut Subflow| round.was_not_received(sf) && sf.closing.reset_with.is_none();
         for sf in self.iter_mut().filter(silent) {
-            cx.count.place_asked += 1;
+            cx.count.admission_probed += 1;
             sf.tcp.probe(cx.now);
         }
     }
@@ -209,14 +210,17 @@ impl Conn {
             ends: round.ends().since(round.began),
             silent: self.subflows.silent_subflow().is_some(),
         });
-        decide(answers, self.subflows.unheard(now).next().is_some())
+        decide(
+            answers,
+            self.subflows.not_received_lately(now).next().is_some(),
+        )
     }
 
     /// An id for a join of our own: within the limit, or one beyond it where a subflow is unresponsive, or only a backup, which is
     /// evicted when the join is up.
     pub(crate) fn name_for_own_join(&self, backup: bool) -> Option<SubflowId> {
         let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
-        match one_beyond && self.subflows.gives_way(backup).is_some() {
+        match one_beyond && self.subflows.to_evict(backup).is_some() {
             true => self.subflows.free_name(),
             false => self.free_subflow(),
         }
@@ -224,7 +228,7 @@ impl Conn {
 
     /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
     /// moment, or a backup. `false` if there is none: then the join is refused for now.
-    pub(crate) fn takes_over_place(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn evicts_for(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
         if taken <= usize::from(self.opts.max_subflows) {
@@ -232,7 +236,7 @@ impl Conn {
         }
         match self
             .subflows
-            .gives_way(self.subflows[i].endpoint.backup_here)
+            .to_evict(self.subflows[i].endpoint.backup_here)
         {
             Some((other, end)) => {
                 cx.count.subflow_evicted += 1;
@@ -264,7 +268,7 @@ impl Conn {
     }
 
     /// Drops the join that has to make room, or probes the subflows that may have to.
-    pub(crate) fn make_room(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn room_for_join(&mut self, cx: &mut Cx<'_>) {
         match self.admit_join(cx.now) {
             JoinVerdict::Of(i) => {
                 cx.count.join_evicted += 1;

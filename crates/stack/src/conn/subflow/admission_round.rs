@@ -6,7 +6,7 @@ use crate::conn::subflow::Subflow;
 use crate::ids::SubflowSet;
 
 /// Probes to each, since one may get lost.
-const QUESTIONS: u8 = 3;
+const PROBES_OF_EACH: u8 = 3;
 
 /// Subflows probed before one is evicted, all of them at the same time.
 #[derive(Clone, Copy, Debug)]
@@ -15,22 +15,22 @@ pub(crate) struct Round {
     pub(super) asked: SubflowSet,
     pub(super) pause: Duration,
     /// Probes to each so far.
-    pub(super) questions: u8,
+    pub(super) probes_sent: u8,
 }
 
 impl Round {
     /// When the time to answer the last probe is over.
     pub(super) fn ends(&self) -> Instant {
-        self.began + self.pause.times(u64::from(QUESTIONS))
+        self.began + self.pause.times(u64::from(PROBES_OF_EACH))
     }
 
-    pub(super) fn asks_at(&self) -> Option<Instant> {
-        let next = self.began + self.pause.times(u64::from(self.questions));
-        (self.questions < QUESTIONS).then_some(next)
+    pub(super) fn probes_at(&self) -> Option<Instant> {
+        let next = self.began + self.pause.times(u64::from(self.probes_sent));
+        (self.probes_sent < PROBES_OF_EACH).then_some(next)
     }
 
     /// It was probed, and nothing arrived on it since.
-    pub(super) fn has_not_heard(&self, sf: &Subflow) -> bool {
+    pub(super) fn was_not_received(&self, sf: &Subflow) -> bool {
         self.asked.contains(sf.id()) && sf.liveness.receiver_probe.last_received() <= self.began
     }
 }
@@ -41,6 +41,6 @@ pub(crate) struct Admission(pub(super) Option<Round>);
 
 impl Admission {
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.and_then(|round| round.asks_at())
+        self.0.and_then(|round| round.probes_at())
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct Stats {
 }
 
 /// Whether data is acknowledged so much sooner than the handshake was that something nearer than the peer must do it. Pure.
-fn answered_on_the_way(handshake: Option<Duration>, data: Option<Duration>) -> bool {
+fn acked_by_proxy(handshake: Option<Duration>, data: Option<Duration>) -> bool {
     let both = handshake.zip(data);
     both.is_some_and(|(handshake, data)| data.times(MUCH_SOONER) < handshake)
 }
@@ -190,7 +190,7 @@ impl Subflow {
     }
 
     /// How it probes its path at present.
-    pub(crate) fn question(&self) -> PathProbe {
+    pub(crate) fn path_probe(&self) -> PathProbe {
         let joining = matches!(
             self.handshake.state,
             HandshakeState::JoinSyn { .. } | HandshakeState::JoinAck { .. }
@@ -260,7 +260,7 @@ impl Subflow {
         let answered = match self.evidence.acked_by {
             AckedBy::Peer => false,
             AckedBy::Unknown { .. } => true,
-            AckedBy::Proxy => self.handshake.rtt.is_none() || self.is_answered_on_the_way(),
+            AckedBy::Proxy => self.handshake.rtt.is_none() || self.is_acked_by_proxy(),
         };
         flagged || answered
     }
@@ -271,13 +271,13 @@ impl Subflow {
     }
 
     /// A proxy acknowledges its data, which need not reach the peer.
-    pub(crate) fn is_answered_on_the_way(&self) -> bool {
-        answered_on_the_way(self.handshake.rtt, self.tcp.min_rtt())
+    pub(crate) fn is_acked_by_proxy(&self) -> bool {
+        acked_by_proxy(self.handshake.rtt, self.tcp.min_rtt())
     }
 
     /// A proxy near by acknowledges its data, and the peer is behind it.
     pub(crate) fn is_behind_a_proxy(&self) -> bool {
-        self.evidence.acked_by == AckedBy::Proxy && self.is_answered_on_the_way()
+        self.evidence.acked_by == AckedBy::Proxy && self.is_acked_by_proxy()
     }
 
     /// Bytes a second that a congestion window would allow.
@@ -295,7 +295,7 @@ impl Subflow {
     }
 
     /// True on the first call after the subflow became able to carry data.
-    pub(crate) fn take_up(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_came_up(&mut self, now: Instant) -> bool {
         let up = !self.handshake.was_up() && self.carries_data();
         if up {
             self.handshake.ends(now, self.tcp.srtt());
@@ -414,7 +414,7 @@ mod tests {
             (ms(45), None, false),
             (None, ms(0), false),
         ] {
-            let is = answered_on_the_way(handshake, data);
+            let is = acked_by_proxy(handshake, data);
             assert_eq!(is, proxied, "{handshake:?} {data:?}");
         }
     }

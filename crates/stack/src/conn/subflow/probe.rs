@@ -32,7 +32,7 @@ pub(crate) struct ReceiverProbe {
     /// When it is checked next; `None` until payload arrives.
     pub(in crate::conn) look_at: Option<Instant>,
     /// When it was last probed.
-    pub(in crate::conn) asked_at: Instant,
+    pub(in crate::conn) probed_at: Instant,
     /// Probes since the last segment arrived.
     pub(in crate::conn) unanswered: u8,
     /// Answered probes since the last payload.
@@ -78,7 +78,7 @@ impl ReceiverProbe {
         Self {
             last_received: now,
             look_at: None,
-            asked_at: now,
+            probed_at: now,
             unanswered: 0,
             answered: 0,
             probe_wanted: false,
@@ -138,7 +138,7 @@ impl ReceiverProbe {
             Reason::Elsewhere(_) | Reason::LastResort => 1,
         };
         let due = if self.unanswered > 0 {
-            self.asked_at + rto
+            self.probed_at + rto
         } else if self.probe_wanted {
             now
         } else {
@@ -156,9 +156,9 @@ impl ReceiverProbe {
     /// What to do about an unresponsive subflow: its path may be dead for a while only, and a join need not take the same path.
     /// The time since the last segment doubles from probe to probe. Pure.
     pub(in crate::conn) fn step_unresponsive(&self, now: Instant, rto: Duration) -> Step {
-        let asked_after = self.asked_at.since(self.last_received);
+        let asked_after = self.probed_at.since(self.last_received);
         let (due, then) = if asked_after >= PATIENCE {
-            (self.asked_at + rto, Step::End)
+            (self.probed_at + rto, Step::End)
         } else {
             let next = asked_after.max(rto).times(2).min(PATIENCE);
             (self.last_received + next, Step::Ask)
@@ -208,13 +208,13 @@ mod tests {
             Step::Wait(at(1_400))
         );
         assert_eq!(receiver_probe.step(at(1_400), elsewhere, RTO), Step::Ask);
-        (receiver_probe.unanswered, receiver_probe.asked_at) = (1, at(1_400));
+        (receiver_probe.unanswered, receiver_probe.probed_at) = (1, at(1_400));
         assert_eq!(
             receiver_probe.step(at(1_599), elsewhere, RTO),
             Step::Wait(at(1_600))
         );
         assert_eq!(receiver_probe.step(at(1_600), elsewhere, RTO), Step::Ask);
-        (receiver_probe.unanswered, receiver_probe.asked_at) = (2, at(1_600));
+        (receiver_probe.unanswered, receiver_probe.probed_at) = (2, at(1_600));
         assert_eq!(receiver_probe.step(at(1_800), elsewhere, RTO), Step::GiveUp);
         receiver_probe.becomes_unresponsive(at(1_800));
         assert!(receiver_probe.on_received(at(3_000)) && !receiver_probe.on_received(at(3_001)));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn an_unresponsive_subflow_is_probed_with_backoff_and_ends_after_900_s() {
         let mut receiver_probe = ReceiverProbe::new(at(0));
-        (receiver_probe.unanswered, receiver_probe.asked_at) = (2, at(600));
+        (receiver_probe.unanswered, receiver_probe.probed_at) = (2, at(600));
         receiver_probe.becomes_unresponsive(at(800));
         let (mut now, mut asked) = (at(800), alloc::vec::Vec::new());
         loop {
@@ -231,7 +231,7 @@ mod tests {
                 Step::Wait(until) => now = until,
                 Step::Ask => {
                     asked.push(now.since(at(0)).as_millis() / 100);
-                    receiver_probe.asked_at = now;
+                    receiver_probe.probed_at = now;
                 }
                 Step::End => break,
                 step => panic!("{step:?}"),
@@ -243,7 +243,7 @@ mod tests {
         );
         assert_eq!(now, at(900_200));
         // A join was refused: it is probed at once, and then when its time comes.
-        (receiver_probe.asked_at, receiver_probe.look_at) = (at(4_800), Some(at(9_600)));
+        (receiver_probe.probed_at, receiver_probe.look_at) = (at(4_800), Some(at(9_600)));
         receiver_probe.probe_now(at(5_000));
         assert_eq!(receiver_probe.deadline(), Some(at(5_000)));
         assert_eq!(receiver_probe.step(at(5_000), Reason::Lone, RTO), Step::Ask);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(receiver_probe.step(at(1_100), elsewhere, RTO), Step::Ask);
         (
             receiver_probe.unanswered,
-            receiver_probe.asked_at,
+            receiver_probe.probed_at,
             receiver_probe.look_at,
         ) = (1, at(1_100), Some(at(1_300)));
         receiver_probe.probe_now(at(1_200));
@@ -285,7 +285,7 @@ mod tests {
                         now = until;
                     }
                     Step::Ask => {
-                        (receiver_probe.unanswered, receiver_probe.asked_at) = (1, now);
+                        (receiver_probe.unanswered, receiver_probe.probed_at) = (1, now);
                         assert!(!receiver_probe.on_received(now));
                     }
                     Step::Rest => return pauses,
