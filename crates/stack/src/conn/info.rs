@@ -144,6 +144,10 @@ impl Conn {
                 sf.tcp.set_keepalive(now, opts.keepalive);
             }
         }
+        // Nobody read them before, if the algorithm was not coupled.
+        for i in self.subflows.indices() {
+            self.subflows.refresh_sample(i);
+        }
         self.opts.keepalive = opts.keepalive;
         self.opts.user_timeout = opts.user_timeout;
     }

@@ -247,9 +247,22 @@ impl Conn {
         self.events.push(EventKind::FellBack(cause));
     }
 
+    /// A segment was sent or arrived on a subflow. Algorithms that are not coupled never read the samples.
+    pub(in crate::conn) fn refresh_sample_if_coupled(&mut self, i: types::SubflowIdx) {
+        if self.opts.congestion.is_coupled() {
+            self.subflows.refresh_sample(i);
+        }
+    }
+
     /// Reconciles everything that an input may have affected.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
         self.subflows.dirty = true;
+        self.after_data(cx);
+    }
+
+    /// The same for what was sent in a turn. New data ends no subflow and changes no path.
+    pub(crate) fn after_sending(&mut self, cx: &mut Cx<'_>) {
+        self.subflows.dirty |= self.schedule.moved_more();
         self.after_data(cx);
     }
 

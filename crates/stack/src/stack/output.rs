@@ -117,7 +117,7 @@ impl Stack {
                 return turn;
             }
             if entry.conn.schedule.moved_in_turn() {
-                entry.conn.after_input(&mut cx);
+                entry.conn.after_sending(&mut cx);
                 // What was just settled may have made something due; it keeps its place in the queue.
                 if matches!(turn, Turn::Done) && entry.conn.wants_poll(cx.now) {
                     turn = Turn::More;

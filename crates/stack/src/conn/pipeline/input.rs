@@ -174,7 +174,7 @@ impl Conn {
         if outcome.arrival.in_order().is_some() || outcome.acked > 0 {
             self.subflows[i].signals.on_advance();
         }
-        self.subflows.refresh_sample(i);
+        self.refresh_sample_if_coupled(i);
         self.on_came_up(i, cx);
         self.subflows.dirty |=
             outcome.acked > 0 || outcome.fin_acked || outcome.arrival.fin || outcome.established;

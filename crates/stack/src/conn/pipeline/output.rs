@@ -244,7 +244,21 @@ impl Conn {
 
     /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
     pub(in crate::conn) fn offer(&self, i: SubflowIdx, available: u64, again: bool) -> Offer {
+        self.offer_on(i, &self.offer_anywhere(available, again))
+    }
+
+    /// What is offered to this subflow of what is offered to any.
+    pub(in crate::conn) fn offer_on(&self, i: SubflowIdx, any: &Offer) -> Offer {
         let sf = &self.subflows[i];
+        Offer {
+            fin: any.fin || sf.closing.finish && !self.owes_final_byte(),
+            max_burst: sf.endpoint.offload.max_burst.min(any.max_burst),
+            ..*any
+        }
+    }
+
+    /// What any subflow may send now of `available` bytes of the stream; `again`: they were sent before.
+    pub(in crate::conn) fn offer_anywhere(&self, available: u64, again: bool) -> Offer {
         let plain = !self.level.is_multipath();
         let closing =
             plain && self.send.fin.state != FinState::Open && self.send.sendable() == available;
@@ -252,11 +266,11 @@ impl Conn {
         let idle = self.send.una() == self.send.next();
         Offer {
             available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: (sf.closing.finish || closing) && !self.owes_final_byte(),
+            fin: closing && !self.owes_final_byte(),
             option_space: self
                 .subflows
                 .option_space(&self.opts, self.level, &self.fallback),
-            max_burst: sf.endpoint.offload.max_burst.min(LONGEST_MAPPING),
+            max_burst: LONGEST_MAPPING,
             push: self.send.pushes(&self.opts),
             // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
             // leave at once with a FIN as well.
@@ -601,9 +615,11 @@ impl Conn {
             _ => false,
         };
         // The last ACK of a subflow is its end.
-        let uplink_recovers = self.subflows[i].tcp.state() == State::Established;
-        if plan.kind != Kind::Ack || !uplink_recovers || !gone.iter().all(acknowledges) {
-            self.schedule.note_moved();
+        let is_open = self.subflows[i].tcp.state() == State::Established;
+        if plan.kind != Kind::Ack || !is_open || !gone.iter().all(acknowledges) {
+            let new_data = matches!(source, Source::New(_)) && !plan.fin && is_open;
+            let ends = gone.dss().is_some_and(|dss| dss.data_fin);
+            self.schedule.note_moved(!new_data || ends);
         }
         self.handshake.dss_sent |= gone.dss().is_some();
         if gone.dss().is_some_and(|dss| dss.data_ack.is_some()) {
@@ -617,7 +633,6 @@ impl Conn {
         if data_fin && self.level.is_multipath() {
             self.send.data_fin_sent(cx);
         }
-        self.subflows.refresh_sample(i);
-        self.arm_data_timer(cx.now);
+        self.refresh_sample_if_coupled(i);
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+use manypath_tcp::machine::Offer;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
@@ -34,6 +35,8 @@ pub(crate) struct Schedule {
     said: SubflowIdx,
     /// Something other than acknowledgements was sent in this poll.
     moved: bool,
+    /// Something besides new data was among it.
+    moved_more: bool,
     /// When to look for an idle subflow.
     look_at: Instant,
     /// Path views of the subflows, in their order. What comes from the TCP state machine is cached between queries.
@@ -49,7 +52,7 @@ impl Schedule {
     pub(crate) fn begin_poll(&mut self) {
         self.full.clear();
         self.said = SubflowIdx::FIRST;
-        self.moved = false;
+        (self.moved, self.moved_more) = (false, false);
     }
 
     /// Something other than acknowledgements was sent in this poll: more may follow from it.
@@ -57,9 +60,15 @@ impl Schedule {
         self.moved
     }
 
-    /// Something other than an acknowledgement was sent.
-    pub(crate) fn note_moved(&mut self) {
+    /// Something besides acknowledgements and new data was sent in this poll: any subflow may be affected.
+    pub(crate) fn moved_more(&self) -> bool {
+        self.moved_more
+    }
+
+    /// Something other than an acknowledgement was sent: new data, or `more`.
+    pub(crate) fn note_moved(&mut self, more: bool) {
         self.moved = true;
+        self.moved_more |= more;
     }
 
     /// True once per `span`: it is time to look for an idle subflow.
@@ -162,14 +171,14 @@ impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
     pub(in crate::conn) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
-        let reinjected = again.is_some();
-        let first =
-            self.subflows
-                .indices()
-                .find_map(|i| match self.room(i, bytes, reinjected, cx) {
-                    0 => None,
-                    some => Some((i, some)),
-                });
+        let offer = self.offer_anywhere(bytes, again.is_some());
+        let first = self
+            .subflows
+            .indices()
+            .find_map(|i| match self.room(i, &offer, cx) {
+                0 => None,
+                some => Some((i, some)),
+            });
         self.schedule.in_view = 0;
         let Some((first, some)) = first else { return };
         self.begin_views();
@@ -177,7 +186,7 @@ impl Conn {
             let room = match i.cmp(&first) {
                 Ordering::Less => 0,
                 Ordering::Equal => some,
-                Ordering::Greater => self.room(i, bytes, reinjected, cx),
+                Ordering::Greater => self.room(i, &offer, cx),
             };
             self.view(i, room);
         }
@@ -186,20 +195,12 @@ impl Conn {
         }
     }
 
-    /// Bytes that a subflow would send now of `bytes`. What it would refuse to send is not offered to the scheduler: a path with a few
+    /// Bytes that a subflow would send now of what is offered to any. What it would refuse to send is not offered to the scheduler: a path with a few
     /// bytes of room must not hold back the others.
-    fn room(&self, i: SubflowIdx, bytes: u64, reinjected: bool, cx: &Cx<'_>) -> u32 {
+    fn room(&self, i: SubflowIdx, offer: &Offer, cx: &Cx<'_>) -> u32 {
         let sf = &self.subflows[i];
-        let available = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let congested = sf.tcp.is_congested(
-            available,
-            self.subflows
-                .option_space(&self.opts, self.level, &self.fallback),
-        );
-        let can_send = || {
-            let offer = self.offer(i, bytes, reinjected);
-            sf.tcp.can_send_new(cx.now, &offer)
-        };
+        let congested = sf.tcp.is_congested(offer.available, offer.option_space);
+        let can_send = || sf.tcp.can_send_new(cx.now, &self.offer_on(i, offer));
         debug_assert!(!congested || can_send() == 0, "it could send");
         let is_full = self.schedule.full.contains(&sf.endpoint.iface);
         if congested || !sf.carries_data() || is_full || self.subflows.would_hold_up(i) {
@@ -331,14 +332,17 @@ impl Conn {
             // The search costs more the more is in flight: only where there is room for a duplicate.
             let sf = &self.subflows[i];
             let may = may_duplicate(sf.maps.duplicates.bytes(), sf.tcp.cwnd());
-            let has_room = may && self.room(i, u64::MAX, true, cx) > 0;
+            let has_room = may && self.room(i, &self.offer_anywhere(u64::MAX, true), cx) > 0;
             let part = if has_room {
                 self.subflows.duplicate_for(&self.send, i)
             } else {
                 None
             };
             let room = match &part {
-                Some(part) => self.room(i, part.end.since(part.start), true, cx),
+                Some(part) => {
+                    let bytes = part.end.since(part.start);
+                    self.room(i, &self.offer_anywhere(bytes, true), cx)
+                }
                 None => 0,
             };
             if part.is_none() {
