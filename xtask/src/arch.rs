@@ -236,6 +236,9 @@ pub(crate) fn modules(sources: &[Source]) -> Findings {
 }
 
 fn check_levels(source: &Source, module: &[String], rules: &Levels, found: &mut Findings) {
+    if source.is_test_file() {
+        return;
+    }
     let inside = module.iter().zip(rules.within).all(|(a, b)| a == b);
     let Some(own) = module.get(rules.within.len()).filter(|_| inside) else {
         return;

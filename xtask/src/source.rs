@@ -60,6 +60,11 @@ impl Source {
         self.test_file || self.test_lines.iter().any(|r| r.contains(&line))
     }
 
+    /// Whether all of it is compiled only for tests.
+    pub(crate) fn is_test_file(&self) -> bool {
+        self.test_file
+    }
+
     /// Lines that are not test code.
     pub(crate) fn code_lines(&self) -> usize {
         (1..=self.text.lines().count())

@@ -658,3 +658,6 @@ impl Conn {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,8 @@ mod pull;
 mod recv;
 mod send;
 mod subflow;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod types;
 

@@ -302,6 +302,9 @@ impl RxMaps {
 
 #[cfg(test)]
 mod tests {
+    use manypath_wire::checksum;
+    use manypath_wire::dsn::Dsn;
+
     use super::*;
 
     const REACH: u32 = 1 << 20;
@@ -375,6 +378,64 @@ mod tests {
         assert_eq!(maps.find(Ssn::new(4)).map(|m| m.at), Some(Offset(10)));
         assert_eq!(maps.find(Ssn::new(14)), None);
         assert_eq!(maps.find(Ssn::new(u32::MAX - 6)), None);
+    }
+
+    #[test]
+    fn a_mapping_without_its_data_fin_has_the_checksum_of_the_shorter_one() {
+        // rfc8684:D9,F1
+        for (len, payload) in [(0, 0), (1, 0), (1, 7), (1460, 0x5a5a), (65_534, u16::MAX)] {
+            for low in 0..=u16::MAX {
+                let dsn = Dsn::new(u64::from(low));
+                let sum = Sum::of(&payload.to_be_bytes());
+                let of = |wire_len| Some(checksum::dss(dsn, Ssn::new(9), wire_len, sum));
+                let with = TxMapping {
+                    checksum: of(len + 1),
+                    fin: true,
+                    ..tx(9, 0, len)
+                };
+                assert_eq!(with.wire_len(), len + 1);
+                let without = TxMapping {
+                    checksum: of(len),
+                    ..tx(9, 0, len)
+                };
+                assert_eq!(with.without_fin(), without, "{len} {payload} {low}");
+                assert_eq!(without.without_fin(), without);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_unacknowledged_byte_may_lie_in_the_middle_of_a_mapping() {
+        let mut maps = TxMaps::default();
+        assert_eq!(maps.first_unacked(Ssn::new(1)), None);
+        maps.push(tx(1, 100, 10));
+        maps.push(tx(11, 50, 10));
+        for (una, at, dropped) in [(1, 100, 0), (5, 104, 0), (11, 50, 1), (12, 51, 0)] {
+            let mut count = 0;
+            maps.acked(Ssn::new(una), |_| count += 1);
+            assert_eq!(maps.first_unacked(Ssn::new(una)), Some(Offset(at)), "{una}");
+            assert_eq!(count, dropped, "{una}");
+        }
+    }
+
+    #[test]
+    fn mappings_of_bytes_that_passed_are_dropped() {
+        // Payload reached so far; where the mapping of the next byte begins, and the next known one.
+        for (ssn, current, first) in [
+            (1, Some(1), Some(1)),
+            (10, Some(1), Some(1)),
+            (11, None, Some(21)),
+            (21, Some(21), Some(21)),
+            (31, None, None),
+        ] {
+            let mut maps = RxMaps::default();
+            for mapping in [rx(1, 0, 10), rx(21, 20, 10)] {
+                maps.note(mapping, Ssn::new(1), REACH, ROOM);
+            }
+            let found = maps.current(Ssn::new(ssn)).map(|m| m.ssn);
+            assert_eq!(found, current.map(Ssn::new), "{ssn}");
+            assert_eq!(maps.next_start(), first.map(Ssn::new), "{ssn}");
+        }
     }
 
     #[test]

@@ -500,3 +500,6 @@ impl Conn {
         self.advanced(advanced, cx);
     }
 }
+
+#[cfg(test)]
+mod tests;

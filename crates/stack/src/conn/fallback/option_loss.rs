@@ -166,3 +166,6 @@ impl Conn {
         !self.level.is_multipath()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,3 +194,6 @@ impl Conn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -663,3 +663,6 @@ impl Conn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -636,3 +636,6 @@ impl Conn {
         self.refresh_sample_if_coupled(i);
     }
 }
+
+#[cfg(test)]
+mod tests;
