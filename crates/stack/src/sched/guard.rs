@@ -44,6 +44,8 @@
 //! | [`FIRST_RATE`] of an unknown path | 2 kB/s | no price is paid where even such a path could not hold up the others (network 1280: 0.931; 0.963) |
 //! | [`DOUBLINGS`] | 32 | bounds the work; any window is full by then |
 
+use core::cell::OnceCell;
+
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
 
@@ -247,13 +249,17 @@ fn held_back(paths: &[PathView], window: u64) -> SubflowSet {
     let admitted = admitted(paths, window, all <= window);
     let takes_part = |path: &PathView| admitted.contains(path.subflow);
     // What takes no whole segment at a time has its acknowledgements delayed.
-    let soonest = || {
-        let whole = active().filter(|path| takes_part(path) && path.peer_window >= path.mss);
-        let soonest = whole.min_by_key(|path| (path.expected_delivery, path.subflow));
-        soonest.map(|path| path.subflow)
+    let soonest = OnceCell::new();
+    let is_soonest = |path: &PathView| {
+        let soonest = soonest.get_or_init(|| {
+            let whole = active().filter(|path| takes_part(path) && path.peer_window >= path.mss);
+            let soonest = whole.min_by_key(|path| (path.expected_delivery, path.subflow));
+            soonest.map(|path| path.subflow)
+        });
+        *soonest == Some(path.subflow)
     };
     for path in asked() {
-        let may_wait = || is_queued(path) && Some(path.subflow) != soonest();
+        let may_wait = || is_queued(path) && !is_soonest(path);
         if !takes_part(path) || may_wait() && exceeds_queue_limit(path, paths, window, takes_part) {
             late.insert(path.subflow);
         }
