@@ -28,7 +28,8 @@ const FAST_CLOSE_REPEATS: u8 = 3;
 const USEFUL: u64 = 32 * 1024;
 /// Ended subflows that are kept for status.
 const MOST_ENDED: usize = 32;
-/// How long a connection released by the application may go without progress before it is aborted.
+/// How long a connection released by the application may go without progress before it is aborted: as long as Linux keeps an orphan in
+/// FIN-WAIT-2 (`tcp_fin_timeout`).
 const ORPHAN: Duration = Duration::from_secs(60);
 
 /// How much was delivered on a subflow, either way. Pure.

@@ -15,7 +15,7 @@ use manypath_wire::tcp::options::MptcpOptions;
 use crate::api::TxMeta;
 use crate::conn::subflow::Subflow;
 
-/// Time to live of every packet.
+/// Time to live of every packet, as Linux sends it (`ip_default_ttl`; RFC 1700 recommends the same).
 pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// Bytes of the largest headers: IPv6 without extensions, TCP with all its options.

@@ -4,7 +4,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::conn::dss::offset::Offset;
 
-/// Longest interval between data-level retransmissions.
+/// Longest interval between data-level retransmissions: the least that RFC 6298 (2.5) permits as a maximum of the time-out.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What is outstanding at data level.

@@ -21,7 +21,8 @@ const ANSWERED_LONE: u8 = 4;
 /// Shift by which each pause exceeds the last one then (8 times): few probes are to cover the pauses of a slow writer.
 const LONGER: u8 = 3;
 
-/// How long an unresponsive subflow is probed: as long as a sender retransmits data.
+/// How long an unresponsive subflow is probed: as long as a sender retransmits data (R2 of RFC 9293 section 3.8.3, at least 100 s; Linux
+/// gives up after 924 s, `tcp_retries2`).
 pub(in crate::conn) const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Probe state of a subflow on which payload used to arrive.
