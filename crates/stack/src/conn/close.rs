@@ -89,7 +89,7 @@ impl Subflows {
         let usable = |i: &SubflowIdx| self[*i].carries_data();
         self.indices()
             .filter(usable)
-            .min_by_key(|&i| (!self[i].answers(), self[i].tcp.srtt()))
+            .min_by_key(|&i| (!self[i].is_active(), self[i].tcp.srtt()))
     }
 
     /// Another subflow carries data.
@@ -229,7 +229,7 @@ impl Conn {
             .keys
             .fast_close_option()
             .filter(|_| self.level.is_multipath() && self.handshake.is_established());
-        let introduced = |i: &SubflowIdx| {
+        let handshake_is_complete = |i: &SubflowIdx| {
             matches!(
                 self.subflows[*i].handshake.state,
                 HandshakeState::Done | HandshakeState::CapableKeys
@@ -237,7 +237,7 @@ impl Conn {
         };
         let chosen = option
             .and_then(|_| self.subflows.best_subflow())
-            .filter(introduced);
+            .filter(handshake_is_complete);
         let unspecified = MptcpOption::Reset(Reset {
             transient: false,
             reason: ResetReason::Unspecified,
@@ -442,7 +442,7 @@ impl Conn {
         if self.may_join() && !(self.life.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
-            self.life.lonely_until.get_or_insert(until);
+            self.life.close_timeout.get_or_insert(until);
             return;
         }
         if !self.subflows.is_empty() {

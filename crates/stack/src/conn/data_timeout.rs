@@ -80,7 +80,7 @@ impl Subflows {
         let silent_too = !self.has_responsive();
         let again = data_timer.repeats();
         let began = data_timer.began().unwrap_or(now);
-        let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.answers() || silent_too);
+        let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.is_active() || silent_too);
         for sf in self.iter_mut().filter(asked) {
             sf.tcp.probe_liveness(now);
             if again && sf.liveness.receiver_probe.last_received() < began {
@@ -157,7 +157,7 @@ impl Conn {
         // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
         // could follow it: neither data, nor our answer if the peer falls back.
         let sent = self.send.end() > self.numbers.tx_start;
-        let others = self.subflows.joined || self.subflows.is_proving();
+        let others = self.subflows.joined || self.subflows.has_pre_established();
         let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
         // A peer that may lack our keys would take it for the end of a TCP connection.
         let known = |i: &SubflowIdx| {
@@ -183,7 +183,7 @@ impl Conn {
         let due = self.send.lacks_data_fin_only() && self.send.fin_is_unanswered();
         let settled = self.fallback.checksum_failure.is_none()
             && !self.fallback.fallback_undecided(&self.subflows)
-            && !self.subflows.is_proving();
+            && !self.subflows.has_pre_established();
         // The other direction continues while the peer's data arrives.
         let receiving = !self.recv.finished() && last_payload();
         if !due || !settled || receiving {
@@ -220,7 +220,7 @@ impl Conn {
             false => REPEATED_AT_ONCE,
         };
         self.send
-            .repeat_missing(&mut self.data_timer, &self.subflows, most);
+            .retransmit_missing(&mut self.data_timer, &self.subflows, most);
         if matches!(self.send.fin.state, FinState::Queued | FinState::Sent) && self.send.all_sent()
         {
             // A bare DATA_FIN is no subflow data, so a subflow cannot detect that its path is dead: it is sent on all.

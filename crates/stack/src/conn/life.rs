@@ -34,7 +34,7 @@ pub(crate) struct Life {
     pub(in crate::conn) acked_at_release: Offset,
     pub(in crate::conn) orphan_until: Option<Instant>,
     /// When it ends unless a subflow comes up.
-    pub(in crate::conn) lonely_until: Option<Instant>,
+    pub(in crate::conn) close_timeout: Option<Instant>,
     pub(in crate::conn) fast_close: Option<FastCloseWait>,
 }
 
@@ -49,7 +49,7 @@ impl Life {
             bytes_at_release: Offset::ZERO,
             acked_at_release: Offset::ZERO,
             orphan_until: None,
-            lonely_until: None,
+            close_timeout: None,
             fast_close: None,
         }
     }

@@ -142,7 +142,7 @@ impl Conn {
             Timer::ChecksumFailure => self.fallback.checksum_failure.map(|f| f.deadline()),
             Timer::Data => self.data_timer.deadline(),
             Timer::Memory => self.limits.memory_check,
-            Timer::Lonely => self.life.lonely_until,
+            Timer::Lonely => self.life.close_timeout,
             Timer::Orphan => self.life.orphan_until,
             Timer::Announcement => {
                 let at = self.paths.announcements.deadline();
@@ -198,7 +198,7 @@ impl Conn {
                 self.recv.release_idle();
             }
             Timer::Lonely => {
-                self.life.lonely_until = None;
+                self.life.close_timeout = None;
                 self.finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
                 for i in self.subflows.indices() {

@@ -909,11 +909,11 @@ fn an_identifier_learnt_by_a_join_is_kept() {
         subflow: SubflowId(9),
     });
     let remotes = bench.manager.ledger().remotes();
-    let fast_open_outcome = remotes
+    let learnt = remotes
         .iter()
         .find(|remote| remote.id == AddrId(6))
         .map(|remote| remote.source);
-    assert_eq!(fast_open_outcome, Some(Source::Joined));
+    assert_eq!(learnt, Some(Source::Joined));
     assert_eq!(
         bench.act(),
         [],

@@ -1,4 +1,4 @@
-//! The default policy: of the subflows with room, the one with the lowest smoothed round trip.
+//! The policy of Linux: of the subflows with room, the one with the lowest smoothed round trip.
 
 use manypath_tcp::time::Duration;
 

@@ -242,7 +242,7 @@ impl Fragments {
             self.forget(&piece.key);
             return whole;
         }
-        self.room_for_join(count);
+        self.make_room(count);
         None
     }
 
@@ -261,7 +261,7 @@ impl Fragments {
         Some(packet)
     }
 
-    fn room_for_join(&mut self, count: &mut Counters) {
+    fn make_room(&mut self, count: &mut Counters) {
         while self.held > MOST_BYTES
             && let Some((_, key)) = self.ages.first_key_value()
         {

@@ -30,7 +30,7 @@ impl Stack {
         let syn_ack_retries = listener.syn_ack_retries();
         let remembered = match self.config.syn_cookies {
             SynCookiePolicy::Never | SynCookiePolicy::WhenFull => {
-                listener.has_room() || self.room_for_join(handle)
+                listener.has_room() || self.make_room(handle)
             }
             SynCookiePolicy::Always => false,
         };
@@ -114,7 +114,7 @@ impl Stack {
     }
 
     /// Gives up a handshake whose peer is silent: a flood of SYNs must not keep others out for minutes.
-    pub(super) fn room_for_join(&mut self, listener: Handle) -> bool {
+    pub(super) fn make_room(&mut self, listener: Handle) -> bool {
         let now = self.now;
         let stale = self.listeners.get_mut(listener).and_then(|l| l.evict(now));
         let Some(stale) = stale else {

@@ -59,12 +59,12 @@ pub(crate) struct TxMaps {
     /// The lowest stream position in flight, kept as a monotone queue so that reading it is free.
     minima: VecDeque<Offset>,
     /// Where the last run of mappings in stream order began, and what follows it.
-    straight: Option<Straight>,
+    contiguous: Option<Contiguous>,
 }
 
 /// A run of mappings in which each continues the one before, on the subflow and in the stream.
 #[derive(Clone, Copy, Debug)]
-struct Straight {
+struct Contiguous {
     ssn: Ssn,
     at: Offset,
     next: (Ssn, Offset),
@@ -72,11 +72,11 @@ struct Straight {
 
 impl TxMaps {
     pub(crate) fn push(&mut self, mapping: TxMapping) {
-        let begin = match self.straight {
+        let begin = match self.contiguous {
             Some(run) if run.next == (mapping.ssn, mapping.at) => (run.ssn, run.at),
             _ => (mapping.ssn, mapping.at),
         };
-        self.straight = Some(Straight {
+        self.contiguous = Some(Contiguous {
             ssn: begin.0,
             at: begin.1,
             next: (mapping.end(), mapping.at + u64::from(mapping.len)),
@@ -122,8 +122,8 @@ impl TxMaps {
 
     /// The subflow sequence number of a stream position, if everything from there up to `end`, where new data starts, was sent once and in
     /// stream order. // rfc8684:B9,B11
-    pub(crate) fn straight(&self, at: Offset, end: Offset) -> Option<Ssn> {
-        match self.straight {
+    pub(crate) fn contiguous(&self, at: Offset, end: Offset) -> Option<Ssn> {
+        match self.contiguous {
             _ if at > end => None,
             None => Some(Ssn::new(1)).filter(|_| at == end),
             Some(run) if at == end => Some(run.next.0),
@@ -354,19 +354,19 @@ mod tests {
         // rfc8684:B9,B11
         let ssn = |n| Some(Ssn::new(n));
         let mut maps = TxMaps::default();
-        assert_eq!(maps.straight(Offset(7), Offset(7)), ssn(1));
-        assert_eq!(maps.straight(Offset(0), Offset(7)), None);
+        assert_eq!(maps.contiguous(Offset(7), Offset(7)), ssn(1));
+        assert_eq!(maps.contiguous(Offset(0), Offset(7)), None);
         maps.push(tx(1, 100, 10));
         maps.push(tx(11, 110, 10));
-        assert_eq!(maps.straight(Offset(105), Offset(120)), ssn(6));
-        assert_eq!(maps.straight(Offset(90), Offset(120)), None);
-        assert_eq!(maps.straight(Offset(105), Offset(130)), None);
+        assert_eq!(maps.contiguous(Offset(105), Offset(120)), ssn(6));
+        assert_eq!(maps.contiguous(Offset(90), Offset(120)), None);
+        assert_eq!(maps.contiguous(Offset(105), Offset(130)), None);
         maps.push(tx(21, 105, 5));
-        assert_eq!(maps.straight(Offset(105), Offset(120)), None);
-        assert_eq!(maps.straight(Offset(120), Offset(120)), ssn(26));
+        assert_eq!(maps.contiguous(Offset(105), Offset(120)), None);
+        assert_eq!(maps.contiguous(Offset(120), Offset(120)), ssn(26));
         maps.acked(Ssn::new(26), |_| ());
         maps.push(tx(26, 120, 5));
-        assert_eq!(maps.straight(Offset(122), Offset(125)), ssn(28));
+        assert_eq!(maps.contiguous(Offset(122), Offset(125)), ssn(28));
     }
 
     #[test]

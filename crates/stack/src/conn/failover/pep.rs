@@ -8,9 +8,7 @@
 //!
 //! Owns the proxy state of joined subflows. Must never judge the first subflow, which falls back to TCP or waits first.
 
-use crate::api::{FallbackCause, SubflowEnd};
 use crate::conn::Conn;
-use crate::conn::dss::reset_reason::interference;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -47,19 +45,7 @@ impl Conn {
                 }
                 None => {
                     sf.evidence.acked_by = AckedBy::Peer;
-                    if self.subflows.is_left(i) {
-                        // No other carries its data.
-                        self.options_stopped(i, FallbackCause::OptionsLost, cx);
-                    } else {
-                        self.subflows.reset_subflow(
-                            &mut self.send,
-                            self.level,
-                            i,
-                            SubflowEnd::OptionsLost,
-                            interference(),
-                            cx,
-                        );
-                    }
+                    self.on_data_never_acked(i, cx);
                 }
             }
         }

@@ -51,9 +51,8 @@ impl Subflows {
         now: Instant,
     ) {
         for sf in self.iter_mut() {
-            let not_received_lately =
-                sf.liveness.receiver_probe.last_received < since && sf.answers();
-            if not_received_lately || sf.liveness.receiver_probe.unresponsive {
+            let silent = sf.liveness.receiver_probe.last_received < since && sf.is_active();
+            if silent || sf.liveness.receiver_probe.unresponsive {
                 sf.liveness.receiver_probe.token_unknown |= token_unknown;
                 sf.liveness.receiver_probe.probe_now(now);
             }
@@ -74,9 +73,9 @@ impl Subflows {
     /// All other responsive subflows have the same addresses, and this one received last: its probe serves for all of them.
     fn speaks_for_the_path(&self, i: SubflowIdx) -> bool {
         let heard = |j: SubflowIdx| self[j].liveness.receiver_probe.last_received;
-        let mut others = self.indices().filter(|j| *j != i && self[*j].answers());
+        let mut others = self.indices().filter(|j| *j != i && self[*j].is_active());
         let is_behind = |j: SubflowIdx| (heard(j), i) < (heard(i), j);
-        self[i].answers() && others.all(|j| self[i].has_same_addresses(&self[j]) && is_behind(j))
+        self[i].is_active() && others.all(|j| self[i].has_same_addresses(&self[j]) && is_behind(j))
     }
 
     /// The other subflows have to do without this one: they are probed. With nothing in flight, one may have died
@@ -94,7 +93,7 @@ impl Subflows {
     ) {
         for j in self.indices() {
             let other = &self[j];
-            if j != i && other.answers() && concerned(&self[i], other) {
+            if j != i && other.is_active() && concerned(&self[i], other) {
                 self[j].liveness.receiver_probe.probe_now(now);
             }
         }

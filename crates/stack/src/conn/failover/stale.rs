@@ -63,21 +63,22 @@ pub(crate) fn is_quicker_than_join(backlog: u32, initial: u32) -> bool {
 impl Subflows {
     /// Some subflow carries data and is responsive.
     pub(crate) fn has_responsive(&self) -> bool {
-        self.iter().any(crate::conn::Subflow::answers)
+        self.iter().any(crate::conn::Subflow::is_active)
     }
 
     /// Another subflow than `avoid` can carry what that one has in flight: a responsive one, where there is one.
     pub(crate) fn can_reinject(&self, avoid: Option<SubflowId>) -> bool {
         let healthy = self.has_responsive();
         self.iter()
-            .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.answers() || !healthy))
+            .any(|sf| Some(sf.id()) != avoid && sf.carries_data() && (sf.is_active() || !healthy))
     }
 
     /// Subflows that must not carry a reinjection: the one that lost the data. And after a new subflow lost its data, every
     /// subflow without a Data ACK so far, as long as options are known to pass on another one.
     pub(in crate::conn) fn excluded_for(&self, lost_on: Option<SubflowId>) -> SubflowSet {
         let others = || self.iter().filter(|sf| Some(sf.id()) != lost_on);
-        let proven = |sf: &Subflow| sf.evidence.data_was_acked && sf.carries_data() && sf.answers();
+        let proven =
+            |sf: &Subflow| sf.evidence.data_was_acked && sf.carries_data() && sf.is_active();
         let mut not_on = lost_on.map_or(SubflowSet::EMPTY, SubflowSet::of);
         if self.new_one_lost && others().any(proven) {
             others()
@@ -168,7 +169,7 @@ impl Subflows {
     ) {
         let sf = &self[i];
         let suited = opts.mechanisms.opportunistic && sf.carries_data();
-        let another = |sf: &Subflow| sf.id() != self[i].id() && sf.answers() && !sf.is_backup();
+        let another = |sf: &Subflow| sf.id() != self[i].id() && sf.is_active() && !sf.is_backup();
         if suited && self.iter().any(another) {
             cx.count.subflow_late += 1;
             self.reinject_all(send, level, i);
@@ -204,7 +205,7 @@ impl Subflows {
         i: SubflowIdx,
         cx: &mut Cx<'_>,
     ) {
-        let another = self.indices().any(|j| j != i && self[j].answers());
+        let another = self.indices().any(|j| j != i && self[j].is_active());
         if another {
             self.becomes_stale(send, level, i, cx);
         }

@@ -1,4 +1,5 @@
-//! The effects of fallback: the only place that descends to a lower protocol level, and that resets a subflow for it.
+//! The effects of fallback: here alone the connection descends to a lower protocol level, and a subflow is reset for it. (Plain TCP
+//! follows by itself once the infinite mapping was sent, see `level`.)
 
 use manypath_wire::seq::Ssn;
 
@@ -37,7 +38,7 @@ impl Conn {
                 }
             }
             Action::TakeHeld => {
-                self.subflows[i].unmapped.bytes = 1;
+                self.subflows[i].unmapped.note_out_of_order();
                 self.take_held(i, cx);
             }
             Action::DropHeld { reset } => self.drop_held(i, reset, cx),
@@ -73,7 +74,7 @@ impl Conn {
                 }
             }
             Action::Continue { cause, report } => {
-                let start = self.subflows.straight(&self.send, i);
+                let start = self.subflows.contiguous(&self.send, i);
                 self.fall_back_from(i, cause, start, report, cx);
             }
             Action::Resend { cause, report } => {
@@ -137,8 +138,7 @@ impl Conn {
         let lost = held.map_or(0, |held| held.bytes.len());
         self.subflows[i].unmapped.since.get_or_insert(cx.now);
         self.fallback.withhold_no_more(&mut self.subflows);
-        self.subflows
-            .unmapped(&mut self.send, self.level, i, lost, cx);
+        self.discard_unmapped(i, lost, cx);
         if reset {
             self.reset_for_fallback(i, cx);
         }
@@ -153,7 +153,7 @@ impl Conn {
         held.queried = true;
         held.until = cx.now + patience.times(2);
         // The others' RSTs may reach the peer after this.
-        held.tell = Some(cx.now + SHORT_WAIT.0);
+        held.fail_at = Some(cx.now + SHORT_WAIT.0);
         let cause = FallbackCause::OptionsLost;
         self.level.descend(ProtocolLevel::NoMoreJoins, cause);
         for other in self.subflows.indices().filter(|other| *other != i) {
@@ -195,7 +195,7 @@ impl Conn {
     /// The peer fell back: an infinite mapping of our own is due if it needs one.
     fn descend_with_peer(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) -> bool {
         let level = self.subflows.level_of_answer(&self.send);
-        let start = self.subflows.straight(&self.send, i);
+        let start = self.subflows.contiguous(&self.send, i);
         self.descend(i, level, cause, start, cx)
     }
 
@@ -224,7 +224,7 @@ impl Conn {
     // rfc8684:B10
     fn answer_query(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let level = ProtocolLevel::InfiniteMapping;
-        let start = self.subflows.straight(&self.send, i);
+        let start = self.subflows.contiguous(&self.send, i);
         self.descend(i, level, FallbackCause::PeerFailed, start, cx);
         self.fallback.resend.query_sent = true;
         self.send_infinite_mapping(i);

@@ -27,7 +27,7 @@ pub(crate) enum Others {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It continues what was acknowledged at data level, in order and once.
-    Straight,
+    Contiguous,
     /// Something else is between.
     Scattered,
 }
@@ -66,7 +66,7 @@ pub(crate) enum Failing {
     Answered,
 }
 
-/// What is known of a subflow.
+/// What is known of a subflow. Where `left` holds, `others` is not [`Others::Proven`]; where `proving` holds, it is not [`Others::None`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) others: Others,
@@ -74,9 +74,9 @@ pub(crate) struct Facts {
     pub(crate) received: Received,
     pub(crate) held: Held,
     pub(crate) failing: Failing,
-    /// It is the only subflow, or the others are potentially failed.
+    /// It is the last usable subflow: the others never came up, are being reset or are potentially failed.
     pub(crate) left: bool,
-    /// Another subflow came up once.
+    /// Another subflow came up once, so that the order of this one need not have been the stream's all the time.
     pub(crate) joined: bool,
     /// A join's third ACK is unanswered: the peer may have accepted it.
     pub(crate) proving: bool,
@@ -111,7 +111,7 @@ pub(crate) enum Time {
     /// They had time.
     Enough,
     /// They had time, but nothing was received lately on those where options passed: they may have failed unnoticed.
-    Stale,
+    OldProof,
 }
 
 /// What happened.
@@ -135,6 +135,16 @@ pub(crate) enum Event {
     FinWhileFailing,
     /// Another subflow came up, or recovered, while our MP_FAIL is unanswered.
     OtherWorks,
+    /// What came since the checksum failed cannot be stored.
+    NotStored,
+    /// Bytes without a mapping were discarded: `many` since the last mapped one, or none came mapped for an RTO (`stopped`).
+    Discarded { many: bool, stopped: bool },
+    /// The first data of a joined subflow, or its answer, came without options.
+    JoinWithout,
+    /// The peer acknowledged data at subflow level and never at data level, while another subflow is usable.
+    Unacked,
+    /// The peer's infinite mapping begins behind what arrived.
+    Skips,
     /// The peer sent MP_FAIL, for data that was sent (`known`) or not.
     Fail { known: bool, next: Offset },
     /// The peer sent an infinite mapping.
@@ -191,11 +201,13 @@ pub(crate) enum Action {
     HoldOn { probe: bool },
     /// Passes held bytes to the mappings known by now.
     TakeHeld,
-    /// Discards held bytes, which will come again elsewhere. `reset`: and the subflow with them. // rfc8684:B3
+    /// Discards held bytes as unmapped ones, which the peer resends elsewhere; acknowledgements are withheld no more. `reset`: the subflow
+    /// is reset then. // rfc8684:B3
     DropHeld { reset: bool },
-    /// Discards held bytes and resets the subflow.
+    /// Resets the subflow, and discards held bytes with it.
     ResetHeld,
-    /// Queries the peer by MP_FAIL where the held bytes belong, and resets the others.
+    /// Queries the peer by MP_FAIL where the held bytes belong, and resets the others. RFC 8684 section 3.7 has MP_FAIL for failed
+    /// checksums; a peer answers it alike whatever the cause, by an infinite mapping, as Linux does on its only subflow.
     Query,
     /// Holds what comes in subflow order and sends MP_FAIL until it is answered. // rfc8684:B9
     AwaitAnswer(Failed),
@@ -245,7 +257,15 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
         }
         Event::FailDue { sent, alive, lost } => on_fail_due(facts, sent, alive, lost),
         Event::FinWhileFailing => continue_or_reset(facts, FallbackCause::Checksum, Report::None),
-        Event::OtherWorks => Action::GiveUpFailed,
+        Event::OtherWorks | Event::NotStored => Action::GiveUpFailed,
+        Event::Discarded { many, stopped } => {
+            match many || stopped && facts.others == Others::Proven {
+                true => Action::Reset,
+                false => Action::Keep,
+            }
+        }
+        // rfc8684:B3
+        Event::JoinWithout | Event::Unacked | Event::Skips => Action::Reset,
         Event::Fail { known, next } => on_fail(facts, known, next),
         Event::Infinite { place, next } => on_infinite(facts, place, next),
     }
@@ -254,7 +274,7 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
 /// The subflow's order is the stream's from here on, if it was so far.
 fn continue_or_reset(facts: &Facts, cause: FallbackCause, report: Report) -> Action {
     match (facts.sent, facts.received) {
-        (Sent::Straight, Received::Whole) => Action::Continue { cause, report },
+        (Sent::Contiguous, Received::Whole) => Action::Continue { cause, report },
         // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
         _ => Action::Reset,
     }
@@ -276,7 +296,8 @@ fn on_options_stopped(facts: &Facts, cause: FallbackCause, time: Time) -> Action
     match (facts.others, time, facts.sent) {
         (Others::Proven, _, _) => Action::Reset,
         (Others::Unproven, Time::Short, _) => Action::TryOthers,
-        (_, _, Sent::Straight) => continue_or_reset(facts, cause, Report::None),
+        // Data in flight is not void, so what was dropped of the peer's cannot be asked for again.
+        (_, _, Sent::Contiguous) => continue_or_reset(facts, cause, Report::None),
         (_, _, Sent::Scattered) => resend_or_reset(facts, cause, Report::None),
     }
 }
@@ -300,7 +321,7 @@ fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Act
         return Action::ResetHeld;
     }
     match (facts.others, time) {
-        (Others::Proven, Time::Stale) => Action::HoldOn { probe: true },
+        (Others::Proven, Time::OldProof) => Action::HoldOn { probe: true },
         (Others::Proven, Time::Short | Time::Enough) => Action::DropHeld {
             reset: first == First::Unmapped,
         },
@@ -350,8 +371,8 @@ fn on_fail(facts: &Facts, known: bool, next: Offset) -> Action {
         // Not in stream order. // rfc8684:B11
         (Received::Gaps, _) => Action::ResetWithFail { at: next },
         (_, Sent::Scattered) if !facts.joined => Action::ResetWithFail { at: next },
-        (Received::Dropped, Sent::Straight) if !facts.joined => Action::Reset,
-        (Received::Whole, Sent::Straight) => Action::Continue { cause, report },
+        (Received::Dropped, Sent::Contiguous) if !facts.joined => Action::Reset,
+        (Received::Whole, Sent::Contiguous) => Action::Continue { cause, report },
         (Received::Dropped, _) | (_, Sent::Scattered) => Action::Resend { cause, report },
     }
 }
@@ -370,7 +391,7 @@ fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
     }
     match (facts.left, facts.received, facts.sent) {
         (false, ..) => Action::Ignore,
-        (true, Received::Whole, Sent::Straight) => Action::FollowPeer { cause },
+        (true, Received::Whole, Sent::Contiguous) => Action::FollowPeer { cause },
         // Some of what it covers was dropped, or belongs elsewhere.
         (true, ..) => Action::ResetWithFail { at: next },
     }
@@ -391,7 +412,7 @@ mod tests {
     /// The only subflow there ever was, with nothing wrong on it.
     const ALONE: Facts = Facts {
         others: Others::None,
-        sent: Sent::Straight,
+        sent: Sent::Contiguous,
         received: Received::Whole,
         held: Held::None,
         failing: Failing::No,
@@ -562,7 +583,7 @@ mod tests {
             (
                 "strips on one path while the other is silent",
                 held(Held::Elsewhere, BESIDE),
-                due(new, mapped, Time::Stale),
+                due(new, mapped, Time::OldProof),
                 Action::HoldOn { probe: true },
             ),
             (
@@ -825,8 +846,12 @@ mod tests {
             Event::OnlyWithout { cause },
             Event::FinWhileFailing,
             Event::OtherWorks,
+            Event::NotStored,
+            Event::JoinWithout,
+            Event::Unacked,
+            Event::Skips,
         ]);
-        for time in [Time::Short, Time::Enough, Time::Stale] {
+        for time in [Time::Short, Time::Enough, Time::OldProof] {
             events.push(Event::OptionsStopped { cause, time });
             for content in [Content::Contradicted, Content::Repeated, Content::Unknown] {
                 for first in [First::Mapped, First::Unmapped, First::UnmappedAnswer] {
@@ -844,6 +869,12 @@ mod tests {
             len: 1,
         };
         for known in bools {
+            for stopped in bools {
+                events.push(Event::Discarded {
+                    many: known,
+                    stopped,
+                });
+            }
             events.push(Event::ChecksumFailed {
                 failed,
                 contiguous: known,
@@ -870,12 +901,13 @@ mod tests {
             events.push(Event::Infinite { place, next: NEXT });
         }
         for others in [Others::None, Others::Unproven, Others::Proven] {
-            for (sent, received) in [Sent::Straight, Sent::Scattered]
-                .into_iter()
-                .flat_map(|sent| {
-                    [Received::Whole, Received::Dropped, Received::Gaps]
-                        .map(|received| (sent, received))
-                })
+            for (sent, received) in
+                [Sent::Contiguous, Sent::Scattered]
+                    .into_iter()
+                    .flat_map(|sent| {
+                        [Received::Whole, Received::Dropped, Received::Gaps]
+                            .map(|received| (sent, received))
+                    })
             {
                 for held in [Held::None, Held::Stream, Held::Elsewhere, Held::Queried] {
                     for failing in [Failing::No, Failing::Unanswered, Failing::Answered] {
@@ -907,7 +939,7 @@ mod tests {
             seen += 1;
             match decide(&facts, event) {
                 Action::Continue { .. } => {
-                    assert_eq!(facts.sent, Sent::Straight, "{facts:?} {event:?}");
+                    assert_eq!(facts.sent, Sent::Contiguous, "{facts:?} {event:?}");
                     assert_eq!(facts.received, Received::Whole, "{facts:?} {event:?}");
                 }
                 Action::FollowPeer { .. } => {
@@ -920,7 +952,7 @@ mod tests {
                 _ => {}
             }
         });
-        assert_eq!(seen, 3 * 6 * 4 * 3 * 8 * 65);
+        assert_eq!(seen, 3 * 6 * 4 * 3 * 8 * 73);
     }
 
     #[test]

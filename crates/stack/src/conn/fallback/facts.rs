@@ -10,8 +10,8 @@ impl Conn {
         let subflows = &self.subflows;
         Facts {
             others: subflows.others(i),
-            sent: match subflows.is_straight(&self.send, i) {
-                true => Sent::Straight,
+            sent: match subflows.is_contiguous(&self.send, i) {
+                true => Sent::Contiguous,
                 false => Sent::Scattered,
             },
             received: match (subflows.has_gaps(&self.recv, i), subflows[i].drops()) {
@@ -25,9 +25,9 @@ impl Conn {
                 Some(failure) if failure.is_answered() => Failing::Answered,
                 Some(_) => Failing::Unanswered,
             },
-            left: subflows.is_left(i),
+            left: subflows.is_last_usable(i),
             joined: subflows.joined,
-            proving: subflows.awaits_proof(),
+            proving: subflows.awaits_pre_established(),
         }
     }
 

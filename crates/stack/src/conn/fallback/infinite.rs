@@ -147,28 +147,28 @@ impl Subflows {
 
     /// As `is_alone`, or the others are potentially failed: a peer that continues with one resets them, but the RST may not get through
     /// there.
-    pub(in crate::conn) fn is_left(&self, i: SubflowIdx) -> bool {
+    pub(in crate::conn) fn is_last_usable(&self, i: SubflowIdx) -> bool {
         let mut others = self.indices().filter(|other| *other != i);
-        self.is_alone(i) || others.all(|other| !self[other].answers())
+        self.is_alone(i) || others.all(|other| !self[other].is_active())
     }
 
     /// As `is_alone`; and no other subflow ever came up, nor can have at the peer by a third ACK of ours: both ends send in stream order on
     /// this one.
     pub(crate) fn is_certainly_alone(&self, i: SubflowIdx) -> bool {
-        self.is_alone(i) && !self.joined && !self.is_proving()
+        self.is_alone(i) && !self.joined && !self.has_pre_established()
     }
 
     /// A third ACK of ours is unanswered: its subflow may have come up for the peer.
-    pub(crate) fn is_proving(&self) -> bool {
-        self.proves_within(u8::MAX)
+    pub(crate) fn has_pre_established(&self) -> bool {
+        self.pre_established_within(u8::MAX)
     }
 
-    /// As `is_proving`, and it was not repeated in vain so often that nothing should wait for it.
-    pub(crate) fn awaits_proof(&self) -> bool {
-        self.proves_within(PROOFS_IN_VAIN)
+    /// As `has_pre_established`, and it was not repeated in vain so often that nothing should wait for it.
+    pub(crate) fn awaits_pre_established(&self) -> bool {
+        self.pre_established_within(PROOFS_IN_VAIN)
     }
 
-    fn proves_within(&self, most: u8) -> bool {
+    fn pre_established_within(&self, most: u8) -> bool {
         let under_way = |sf: &Subflow| match sf.handshake.state {
             HandshakeState::JoinAck { repeats, .. } => {
                 repeats < most && sf.closing.reset_with.is_none()
@@ -179,19 +179,19 @@ impl Subflows {
     }
 
     /// SSN and offset of the first byte without Data ACK, if the subflow's order is the stream's from there on.
-    pub(in crate::conn) fn straight(
+    pub(in crate::conn) fn contiguous(
         &self,
         send: &SendQueue,
         i: SubflowIdx,
     ) -> Option<(Ssn, Offset)> {
         let (una, next) = (send.una(), send.next());
-        let ssn = self[i].maps.tx.straight(una, next)?;
+        let ssn = self[i].maps.tx.contiguous(una, next)?;
         Some((ssn, una))
     }
 
     /// What is in flight on a subflow is in stream order.
-    pub(crate) fn is_straight(&self, send: &SendQueue, i: SubflowIdx) -> bool {
-        self.straight(send, i).is_some()
+    pub(crate) fn is_contiguous(&self, send: &SendQueue, i: SubflowIdx) -> bool {
+        self.contiguous(send, i).is_some()
     }
 
     /// The peer's data on this subflow is not the next part of its stream.
@@ -302,7 +302,7 @@ impl Conn {
             };
             self.fallback.checksum_failure = Some(ChecksumFailure { again_at, ..more });
         } else {
-            self.fall_back(i, Event::OtherWorks, cx);
+            self.fall_back(i, Event::NotStored, cx);
         }
     }
 
@@ -433,7 +433,7 @@ impl Conn {
         let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
         let whole = !self.subflows[i].drops()
             && !self.subflows.has_gaps(&self.recv, i)
-            && self.subflows.is_straight(&self.send, i);
+            && self.subflows.is_contiguous(&self.send, i);
         if known && acks && whole && self.subflows.is_certainly_alone(i) {
             self.on_infinite(i, &mapping, cx);
         }

@@ -1,6 +1,8 @@
-//! Fallback from Multipath TCP to TCP (RFC 8684 section 3.7): protocol levels that are only ever descended.
+//! Fallback from Multipath TCP to TCP (RFC 8684 section 3.7). `decide` has the rule, `facts` what it needs to know, `apply` the effects; the
+//! other files notice what happens and ask for a decision.
 //!
-//! Owns the level of a connection and the cause of its fallback. Must never go up. // rfc8684:B16
+//! Owns what is under way between two protocol levels: a failed checksum, a query, acknowledgements that are withheld. The level itself is in
+//! `level`. // rfc8684:B16
 
 pub(in crate::conn) mod apply;
 pub(in crate::conn) mod decide;
@@ -198,7 +200,7 @@ impl RecentAcks {
     }
 
     /// It was the last one.
-    pub(crate) fn contains(&self, at: Offset) -> bool {
+    pub(crate) fn is_last(&self, at: Offset) -> bool {
         self.ring[(self.next + RECENT - 1) % RECENT] == at
     }
 

@@ -1,6 +1,6 @@
 //! Whether MPTCP options pass on a subflow, and what follows when they stop passing (RFC 8684 section 3.7).
 //!
-//! Owns the evidence of a subflow. `decide` makes the decision. Must never change recorded evidence by guessing.
+//! Keeps the evidence (`subflow::evidence`); `decide` makes the decision. Must never change recorded evidence by guessing.
 
 use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Subflows {
         };
         let carrying = others.filter(|j| self[*j].carries_data());
         let most = carrying.map(passes).max().unwrap_or(Others::None);
-        match self.awaits_proof() {
+        match self.awaits_pre_established() {
             true => most.max(Others::Unproven),
             false => most,
         }
@@ -80,7 +80,7 @@ impl Subflows {
     /// Options were seen to pass with data on a subflow, and it is not potentially failed.
     fn is_proven(&self, j: SubflowIdx) -> bool {
         let sf = &self[j];
-        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.answers()
+        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.is_active()
     }
 
     /// A segment without options came.
@@ -142,6 +142,16 @@ impl Conn {
         }
     }
 
+    /// The peer itself acknowledged data on a subflow, and never at data level. // rfc8684:B3
+    pub(in crate::conn) fn on_data_never_acked(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        if self.subflows.is_last_usable(i) {
+            // No other carries its data.
+            self.options_stopped(i, FallbackCause::OptionsLost, cx);
+        } else {
+            self.fall_back(i, Event::Unacked, cx);
+        }
+    }
+
     /// Nothing was acknowledged at data level for long, and the peer's segments meanwhile came without options: the Data ACKs are missing,
     /// not the data, and resending would send it twice; or the DATA_FIN is missing, which no data carries. True if the connection fell
     /// back.
@@ -154,7 +164,7 @@ impl Conn {
         let bare = |i: SubflowIdx| {
             let sf = &self.subflows[i];
             // With other subflows, the data may have been lost on those.
-            let only = self.subflows.is_alone(i) && self.subflows.is_straight(&self.send, i);
+            let only = self.subflows.is_alone(i) && self.subflows.is_contiguous(&self.send, i);
             let rule = sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto());
             sf.evidence.option_loss.is_ongoing()
                 && sf.carries_data()

@@ -17,9 +17,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
-use crate::api::SubflowEnd;
 use crate::conn::Conn;
-use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::Fallback;
 use crate::conn::fallback::decide::{Content, Event, First, Others, Time};
 use crate::conn::recv::queue::ReceiveQueue;
@@ -41,6 +39,8 @@ const MARGIN: Duration = Duration::from_millis(100);
 const MOST_HELD: usize = 512 * 1024;
 /// Most bytes held on a subflow beside others: pieces of a few segments.
 const MOST_BESIDE_OTHERS: usize = 32 * 1024;
+/// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
+const MOST_UNMAPPED: u64 = 64 * 1024;
 /// Bytes held, with options proven on no other subflow, before the peer is queried.
 const MUCH: usize = 64 * 1024;
 /// Losses of single mappings that are repaired before the connection gives up on them.
@@ -166,7 +166,7 @@ impl Conn {
         let (patience, short) = (self.subflows.patience(i), self.subflows.short_wait(i));
         let sf = &mut self.subflows[i];
         let srtt = sf.tcp.srtt();
-        let (tell, wait) = if sf.evidence.data_came_mapped && only {
+        let (fail_at, wait) = if sf.evidence.data_came_mapped && only {
             let wait = sf.tcp.rto() + srtt.unwrap_or(Duration::ZERO) + MARGIN;
             (Some(cx.now + short), wait)
         } else if others != Others::None
@@ -182,7 +182,7 @@ impl Conn {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: sf.evidence.mappings_before,
-            tell,
+            fail_at,
             until: cx.now + wait,
             since: cx.now,
             queried: false,
@@ -190,7 +190,7 @@ impl Conn {
         });
         cx.count.unmapped_bytes += bytes.len() as u64;
         if held.is_needless() {
-            (held.until, held.tell) = (cx.now + patience.times(2), Some(cx.now + short));
+            (held.until, held.fail_at) = (cx.now + patience.times(2), Some(cx.now + short));
         }
         if held.bytes.len() + bytes.len() <= most {
             if held.starts.len() < STARTS {
@@ -209,8 +209,7 @@ impl Conn {
         if self.subflows[i].closing.reset_with.is_some() {
             // Held bytes are lost, and these have no place without them.
         } else if self.level.is_multipath() {
-            self.subflows
-                .unmapped(&mut self.send, self.level, i, bytes.len(), cx);
+            self.discard_unmapped(i, bytes.len(), cx);
         } else {
             self.take_plain(i, ssn, bytes, cx);
         }
@@ -266,7 +265,7 @@ impl Conn {
         }
         if !covered {
             // Mappings come, but not for this: at data level it is missing, and will be resent.
-            self.subflows[i].unmapped.bytes = 1;
+            self.subflows[i].unmapped.note_out_of_order();
         }
         self.take_held(i, cx);
         self.subflows[i].unmapped.held.is_none()
@@ -281,6 +280,24 @@ impl Conn {
         }
     }
 
+    /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
+    pub(in crate::conn) fn discard_unmapped(
+        &mut self,
+        i: SubflowIdx,
+        bytes: usize,
+        cx: &mut Cx<'_>,
+    ) {
+        cx.count.unmapped_bytes += bytes as u64;
+        let unmapped = &mut self.subflows[i].unmapped;
+        unmapped.bytes += bytes as u64;
+        unmapped.since.get_or_insert(cx.now);
+        let event = Event::Discarded {
+            many: unmapped.bytes >= MOST_UNMAPPED,
+            stopped: self.subflows.mappings_stopped(i, cx.now),
+        };
+        self.fall_back(i, event, cx);
+    }
+
     /// No mapping came in time. // rfc8684:B5
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
@@ -288,20 +305,20 @@ impl Conn {
             let Some(held) = &mut self.subflows[i].unmapped.held else {
                 continue;
             };
-            let tell = held.tell.take_if(|tell| *tell <= cx.now).is_some();
+            let fail_due = held.fail_at.take_if(|at| *at <= cx.now).is_some();
             let (queried, over) = (held.queried, held.until <= cx.now);
-            if tell {
+            if fail_due {
                 // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
                 let pause = if queried {
                     rto
                 } else {
                     short.max(cx.now.since(held.since))
                 };
-                held.tell = Some(cx.now + pause);
+                held.fail_at = Some(cx.now + pause);
             }
             if over {
                 self.settle_unmapped(i, cx);
-            } else if tell && (queried || self.subflows.is_whole_stream(&self.recv, i)) {
+            } else if fail_due && (queried || self.subflows.is_whole_stream(&self.recv, i)) {
                 // A peer that receives this falls back and resends nothing.
                 self.subflows
                     .send_mp_fail(&self.numbers, i, self.recv.next(), cx);
@@ -334,7 +351,7 @@ impl Conn {
             Content::Unknown
         };
         let time = if !held.is_full && self.subflows.proof_is_old(i, others, now) {
-            Time::Stale
+            Time::OldProof
         } else if now.since(held.since) >= self.subflows.patience(i) {
             Time::Enough
         } else {
@@ -371,9 +388,9 @@ impl Conn {
                 self.fallback.announce.without_data = true;
                 self.subflows[i].tcp.force_ack();
             }
-            Some(not_received_lately) if not_received_lately.again_at <= cx.now => {
-                not_received_lately.again_at = cx.now + self.subflows[i].tcp.rto();
-                let at = not_received_lately.at;
+            Some(unconfirmed) if unconfirmed.again_at <= cx.now => {
+                unconfirmed.again_at = cx.now + self.subflows[i].tcp.rto();
+                let at = unconfirmed.at;
                 self.subflows.send_mp_fail(&self.numbers, i, at, cx);
             }
             Some(_) => {}
@@ -405,14 +422,7 @@ impl Conn {
                     .subflows
                     .skips_something(&self.numbers, &self.recv, i, &mapping)
             {
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    i,
-                    SubflowEnd::OptionsLost,
-                    interference(),
-                    cx,
-                );
+                self.fall_back(i, Event::Skips, cx);
             } else if self.subflows[i].was_queried() {
                 self.place_held(i, cx);
                 if self.subflows[i].closing.peer_finished {

@@ -20,9 +20,9 @@ const SILENT_TIMEOUTS: u8 = 3;
 impl Subflows {
     /// A segment came. Without payload, which comes unprompted, it answers the probe: the path works.
     pub(in crate::conn) fn on_plain_probe_answer(&mut self, i: SubflowIdx, seg: &Segment<'_>) {
-        let path_probe = &mut self[i].handshake.plain_probe;
-        if let (PlainProbe::Asked(until), true) = (*path_probe, seg.payload.is_empty()) {
-            *path_probe = PlainProbe::Answered(until);
+        let probe = &mut self[i].handshake.plain_probe;
+        if let (PlainProbe::Asked(until), true) = (*probe, seg.payload.is_empty()) {
+            *probe = PlainProbe::Answered(until);
         }
     }
 }
@@ -39,7 +39,7 @@ impl Conn {
             && sf.is_first()
             && sf.tcp.state().is_synchronized();
         let only = self.subflows.is_certainly_alone(i) && self.level.is_multipath();
-        silent && known && only && self.subflows.is_straight(&self.send, i)
+        silent && known && only && self.subflows.is_contiguous(&self.send, i)
     }
 
     /// The RTO expired, and the data is retransmitted: the probe follows it. // rfc8684:B4,H5
@@ -55,12 +55,12 @@ impl Conn {
     // rfc8684:B4,H5
     pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
-            let path_probe = self.subflows[i].handshake.plain_probe;
-            if path_probe.deadline().is_none_or(|until| until > cx.now) {
+            let probe = self.subflows[i].handshake.plain_probe;
+            if probe.deadline().is_none_or(|until| until > cx.now) {
                 continue;
             }
             self.subflows[i].handshake.plain_probe = PlainProbe::None;
-            let answered = matches!(path_probe, PlainProbe::Answered(_));
+            let answered = matches!(probe, PlainProbe::Answered(_));
             if answered && self.is_unanswered(i) {
                 self.fall_back_silently(i, cx);
                 self.subflows.retransmit_now(i, cx);

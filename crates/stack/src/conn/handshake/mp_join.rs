@@ -310,7 +310,7 @@ impl Conn {
         if !self.subflows[i].on_came_up(cx.now) {
             return;
         }
-        self.life.lonely_until = None;
+        self.life.close_timeout = None;
         let endpoint = self.subflows[i].endpoint;
         self.events.push(EventKind::SubflowUp {
             subflow: endpoint.id,

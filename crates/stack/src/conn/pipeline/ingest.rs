@@ -14,7 +14,6 @@ use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
-use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Event, Others};
 use crate::conn::handshake::mp_capable::capable_of;
 use crate::conn::level::Level;
@@ -23,9 +22,6 @@ use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
-
-/// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
-const MOST_UNMAPPED: u64 = 64 * 1024;
 
 /// RTT assumed before the first sample.
 const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
@@ -113,7 +109,7 @@ impl Subflows {
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
         let sf = &self[i];
-        self.is_whole_stream(recv, i) && sf.unmapped.held.is_none() && self.is_straight(send, i)
+        self.is_whole_stream(recv, i) && sf.unmapped.held.is_none() && self.is_contiguous(send, i)
     }
 
     /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
@@ -139,26 +135,6 @@ impl Subflows {
             cx,
         );
         false
-    }
-
-    /// In-order subflow bytes that no mapping covers: acknowledged at subflow level, never at data level. // rfc8684:D11
-    pub(crate) fn unmapped(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        bytes: usize,
-        cx: &mut Cx<'_>,
-    ) {
-        cx.count.unmapped_bytes += bytes as u64;
-        let sf = &mut self[i];
-        sf.unmapped.bytes += bytes as u64;
-        sf.unmapped.since.get_or_insert(cx.now);
-        let many = sf.unmapped.bytes >= MOST_UNMAPPED;
-        let proven = self.others(i) == Others::Proven;
-        if many || self.mappings_stopped(i, cx.now) && proven {
-            self.reset_subflow(send, level, i, SubflowEnd::OptionsLost, interference(), cx);
-        }
     }
 }
 
@@ -309,14 +285,7 @@ impl Conn {
                 self.subflows[i].evidence.option_loss.awaits_option = true
             }
             // rfc8684:B3
-            (false, _) if certain => self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::OptionsLost,
-                interference(),
-                cx,
-            ),
+            (false, _) if certain => self.fall_back(i, Event::JoinWithout, cx),
             _ => {}
         }
     }
@@ -370,7 +339,8 @@ impl Conn {
                 .peer_has_more(&self.send, &mut self.schedule, before, cx);
             let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
             self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
-            self.send.repeat_next(&mut self.data_timer, &self.subflows);
+            self.send
+                .retransmit_next(&mut self.data_timer, &self.subflows);
             self.tune_send_buffer();
         }
         if done.window_grew {
@@ -515,9 +485,7 @@ impl Conn {
                 match checksum_failure.subflow() == self.subflows[i].id() {
                     true => self.hold(i, checksum_failure, rest, cx),
                     // Held bytes are in the other one's order.
-                    false => self
-                        .subflows
-                        .unmapped(&mut self.send, self.level, i, rest.len(), cx),
+                    false => self.discard_unmapped(i, rest.len(), cx),
                 }
                 return;
             }
@@ -536,8 +504,7 @@ impl Conn {
                     .map_or(rest.len(), |next| {
                         (next.since(ssn) as usize).min(rest.len())
                     });
-                self.subflows
-                    .unmapped(&mut self.send, self.level, i, gap, cx);
+                self.discard_unmapped(i, gap, cx);
                 ssn += gap as u32;
                 rest = &rest[gap..];
                 continue;

@@ -196,8 +196,8 @@ impl SendQueue {
     /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
     /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
     fn is_plain_fin(&self, plan: &Plan) -> bool {
-        let not_received_lately = self.lacks_data_fin_only() && self.fin_is_unanswered();
-        plan.fin && plan.len == 0 && not_received_lately
+        let unanswered = self.lacks_data_fin_only() && self.fin_is_unanswered();
+        plan.fin && plan.len == 0 && unanswered
     }
 
     /// Our DATA_FIN has to be sent, or may have to be resent.
@@ -244,11 +244,11 @@ impl Fallback {
 impl Life {
     /// Our MP_FASTCLOSE is unanswered: every segment without data carries it.
     fn carries_fast_close(&self, sf: &Subflow, plan: &Plan) -> bool {
-        let introduced = matches!(
+        let handshake_is_complete = matches!(
             sf.handshake.state,
             HandshakeState::CapableKeys | HandshakeState::Done
         );
-        self.fast_close.is_some() && introduced && plan.len == 0
+        self.fast_close.is_some() && handshake_is_complete && plan.len == 0
     }
 }
 
@@ -522,7 +522,7 @@ impl Conn {
         };
         add(list, dss);
         // A signal may be long, and the Data ACK must not wait for another segment.
-        if mapping.is_none() && self.fallback.recent_acks.contains(self.recv.data_ack()) {
+        if mapping.is_none() && self.fallback.recent_acks.is_last(self.recv.data_ack()) {
             // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
             if let Some(signal) = self.subflows[i].signals.queue.front() {
                 add(list, *signal);

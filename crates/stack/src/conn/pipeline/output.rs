@@ -157,7 +157,7 @@ impl Subflows {
             && send.fin.state == FinState::Queued
             && at + u64::from(len) == send.end()
             && at > numbers.tx_start
-            && !others.any(|other| other.carries_data() && other.answers())
+            && !others.any(|other| other.carries_data() && other.is_active())
     }
 }
 

@@ -143,7 +143,7 @@ impl Subflows {
     /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
     /// there is another subflow, that one carries it.
     fn would_hold_up(&self, i: SubflowIdx) -> bool {
-        let another = |sf: &Subflow| sf.answers() && !sf.tcp.judges_time_out();
+        let another = |sf: &Subflow| sf.is_active() && !sf.tcp.judges_time_out();
         self[i].tcp.judges_time_out() && self.iter().any(another)
     }
 }

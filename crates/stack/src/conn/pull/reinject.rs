@@ -353,7 +353,7 @@ impl Conn {
         let quickest = self
             .subflows
             .indices()
-            .filter(|&i| self.subflows[i].answers() && !self.subflows[i].is_backup())
+            .filter(|&i| self.subflows[i].is_active() && !self.subflows[i].is_backup())
             .filter(|&i| self.subflows[i].tcp.srtt().is_some())
             .map(|i| (self.subflows.delivery(i), i))
             .filter(|&(_, i)| {
@@ -369,7 +369,7 @@ impl Conn {
             // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
             // perhaps nothing waits for the data, reinjecting only lengthens that queue.
             let in_one_queue = stall == Stall::Pause && self.subflows.in_one_queue(i, carrier);
-            if i == carrier || !sf.answers() || in_one_queue {
+            if i == carrier || !sf.is_active() || in_one_queue {
                 continue;
             }
             let from = sf.reinjection.repeated_to.max(una);

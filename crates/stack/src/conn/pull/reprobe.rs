@@ -29,7 +29,7 @@ fn long_enough(reprobes: u32) -> Duration {
 /// It could carry data, and has been idle for long.
 fn has_rested(sf: &Subflow, now: Instant) -> bool {
     let enough = |span| span >= long_enough(sf.reinjection.reprobes);
-    sf.answers() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
+    sf.is_active() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
 
 impl Conn {

@@ -356,13 +356,10 @@ impl ReceiveQueue {
     ) -> bool {
         self.claims.iter().all(|claim| {
             let common = claim.common(range);
-            self.arrived
-                .lost_mappings(by, &common)
-                .into_iter()
-                .all(|gap| {
-                    let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
-                    self.store.has(gap.start.0, part)
-                })
+            self.arrived.gaps(by, &common).into_iter().all(|gap| {
+                let part = &bytes[(gap.start - at) as usize..(gap.end - at) as usize];
+                self.store.has(gap.start.0, part)
+            })
         })
     }
 
@@ -380,7 +377,7 @@ impl ReceiveQueue {
             self.store.write(range.start.0, part(&range));
             return;
         }
-        for gap in self.arrived.lost_mappings(by, &range) {
+        for gap in self.arrived.gaps(by, &range) {
             self.store.write(gap.start.0, part(&gap));
         }
     }

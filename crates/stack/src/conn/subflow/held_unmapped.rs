@@ -31,6 +31,11 @@ impl Unmapped {
         (self.bytes, self.since, self.discarded_mapping) = (0, None, false);
     }
 
+    /// What was held turned out not to be the next part of the stream: as if it had been discarded, until a mapping comes.
+    pub(in crate::conn) fn note_out_of_order(&mut self) {
+        self.bytes = 1;
+    }
+
     /// Some of what arrived last was acknowledged and discarded: the subflow's order is not the stream's.
     pub(crate) fn discards(&self) -> bool {
         self.bytes > 0 || self.discarded_mapping
@@ -47,7 +52,7 @@ pub(crate) struct HeldUnmapped {
     /// Mappings received before: they are no evidence that options still pass.
     pub(in crate::conn) mappings: u64,
     /// When to send MP_FAIL because no mapping came.
-    pub(in crate::conn) tell: Option<Instant>,
+    pub(in crate::conn) fail_at: Option<Instant>,
     pub(in crate::conn) until: Instant,
     pub(in crate::conn) since: Instant,
     /// The peer was queried by MP_FAIL.
@@ -64,7 +69,7 @@ impl HeldUnmapped {
             bytes: Vec::new(),
             starts: Vec::new(),
             mappings: 0,
-            tell: Some(now),
+            fail_at: Some(now),
             until,
             since: now,
             queried: true,
@@ -73,7 +78,7 @@ impl HeldUnmapped {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.tell.map_or(self.until, |tell| tell.min(self.until))
+        self.fail_at.map_or(self.until, |at| at.min(self.until))
     }
 
     /// Bytes of memory held.
@@ -93,9 +98,9 @@ impl HeldUnmapped {
 
     /// As `queried_about`, without a deadline: nothing more may come.
     pub(in crate::conn) fn queried_if_needed(ssn: Ssn, now: Instant) -> Self {
-        let tell = None;
+        let fail_at = None;
         let all = Self::queried_about(ssn, now, Instant::MAX);
-        Self { tell, ..all }
+        Self { fail_at, ..all }
     }
 
     /// No byte came that was to be queried.

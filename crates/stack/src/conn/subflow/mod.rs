@@ -173,7 +173,7 @@ impl Subflow {
 
     /// Stream data may be sent on it. // rfc8684:J12
     pub(crate) fn carries_data(&self) -> bool {
-        let introduced = match self.handshake.state {
+        let handshake_is_complete = match self.handshake.state {
             HandshakeState::JoinAck { .. }
             | HandshakeState::JoinSyn { .. }
             | HandshakeState::JoinSynAck { .. } => false,
@@ -184,7 +184,7 @@ impl Subflow {
             | HandshakeState::Plain => true,
         };
         let open = matches!(self.tcp.state(), State::Established | State::CloseWait);
-        (introduced && open || self.tcp.is_open_early())
+        (handshake_is_complete && open || self.tcp.is_open_early())
             && self.closing.reset_with.is_none()
             && !self.closing.finish
     }
@@ -213,7 +213,7 @@ impl Subflow {
     }
 
     /// It carries data and its path is not potentially failed.
-    pub(crate) fn answers(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.carries_data() && !self.is_potentially_failed()
     }
 
@@ -290,7 +290,7 @@ impl Subflow {
     /// and its window is no reason for the others to grow less.
     pub(crate) fn sample(&self) -> PathSample {
         let mut sample = self.tcp.path_sample();
-        sample.usable &= self.answers() && (!self.is_backup() || self.tcp.awaits_ack());
+        sample.usable &= self.is_active() && (!self.is_backup() || self.tcp.awaits_ack());
         sample
     }
 

@@ -379,8 +379,11 @@ impl Ledger {
             live.up.is_some() && locals.any(|local| local.id == live.local_id && local.backup)
         };
         let silent = |live: &Live| live.silent || !self.passes(live);
-        let to_evict = |live: &Live| silent(live) || !local.backup && from_backup(live);
-        let someone = self.live.iter().any(|live| !live.leaving && to_evict(live));
+        let gives_way = |live: &Live| silent(live) || !local.backup && from_backup(live);
+        let someone = self
+            .live
+            .iter()
+            .any(|live| !live.leaving && gives_way(live));
         one_beyond && someone && !(local.backup && self.has_working())
     }
 

@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 
 /// A position in the list, valid while its span lives; a position whose span was removed is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JoinVerdict {
+pub(super) struct Place {
     index: u32,
     /// The span's generation.
     age: u32,
@@ -54,35 +54,35 @@ impl Links {
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
-    fn place(&self, index: u32) -> Option<JoinVerdict> {
+    fn place(&self, index: u32) -> Option<Place> {
         let age = self.nodes.get(index as usize)?.age;
-        Some(JoinVerdict { index, age })
+        Some(Place { index, age })
     }
 
     /// The span at a position, if it still lives.
-    pub(super) fn get(&self, place: JoinVerdict) -> Option<Span> {
+    pub(super) fn get(&self, place: Place) -> Option<Span> {
         let node = self.nodes.get(place.index as usize)?;
         (node.used && node.age == place.age).then_some(node.span)
     }
 
-    pub(super) fn first(&self) -> Option<JoinVerdict> {
+    pub(super) fn first(&self) -> Option<Place> {
         self.place(self.head)
     }
 
-    pub(super) fn last(&self) -> Option<JoinVerdict> {
+    pub(super) fn last(&self) -> Option<Place> {
         self.place(self.tail)
     }
 
-    pub(super) fn after(&self, place: JoinVerdict) -> Option<JoinVerdict> {
+    pub(super) fn after(&self, place: Place) -> Option<Place> {
         self.place(self.nodes.get(place.index as usize)?.after)
     }
 
-    pub(super) fn before(&self, place: JoinVerdict) -> Option<JoinVerdict> {
+    pub(super) fn before(&self, place: Place) -> Option<Place> {
         self.place(self.nodes.get(place.index as usize)?.before)
     }
 
     /// Inserts a span after another one, or at the front.
-    pub(super) fn insert_after(&mut self, before: Option<JoinVerdict>, span: Span) -> JoinVerdict {
+    pub(super) fn insert_after(&mut self, before: Option<Place>, span: Span) -> Place {
         let (before, after) = match before {
             Some(place) => (place.index, self.nodes[place.index as usize].after),
             None => (NONE, self.head),
@@ -118,11 +118,11 @@ impl Links {
             _ => self.nodes[after as usize].before = index,
         }
         self.count += 1;
-        JoinVerdict { index, age }
+        Place { index, age }
     }
 
     /// Removes a living span.
-    pub(super) fn remove(&mut self, place: JoinVerdict) {
+    pub(super) fn remove(&mut self, place: Place) {
         let Node { before, after, .. } = self.nodes[place.index as usize];
         match before {
             NONE => self.head = after,
@@ -149,12 +149,7 @@ impl Links {
 
     /// The last span that starts at or before `at`, searched from `from` on, or from the end of the list backwards. Adds the spans looked
     /// at to `steps`.
-    pub(super) fn seek(
-        &self,
-        from: Option<JoinVerdict>,
-        at: Offset,
-        steps: &mut u64,
-    ) -> Option<JoinVerdict> {
+    pub(super) fn seek(&self, from: Option<Place>, at: Offset, steps: &mut u64) -> Option<Place> {
         let mut found = match from {
             Some(place) => Some(place),
             None => self.last(),

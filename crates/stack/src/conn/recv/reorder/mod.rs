@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use links::{JoinVerdict, Links};
+use links::{Links, Place};
 use manypath_tcp::ranges::Ranges;
 
 use crate::api::{ReceiveAlgorithm, ReceiveSearches};
@@ -46,14 +46,14 @@ enum Store {
 enum Shortcut {
     #[default]
     None,
-    JoinVerdict(JoinVerdict),
+    Place(Place),
     Batch(usize),
 }
 
 impl Shortcut {
-    fn place(self) -> Option<JoinVerdict> {
+    fn place(self) -> Option<Place> {
         match self {
-            Self::JoinVerdict(place) => Some(place),
+            Self::Place(place) => Some(place),
             Self::None | Self::Batch(_) => None,
         }
     }
@@ -61,7 +61,7 @@ impl Shortcut {
     fn batch(self) -> Option<usize> {
         match self {
             Self::Batch(index) => Some(index),
-            Self::None | Self::JoinVerdict(_) => None,
+            Self::None | Self::Place(_) => None,
         }
     }
 }
@@ -195,7 +195,7 @@ impl Order {
     }
 
     /// Where in the list a subflow's segment belongs: after the span returned.
-    fn locate(&mut self, by: Option<SubflowId>, at: Offset) -> Option<JoinVerdict> {
+    fn locate(&mut self, by: Option<SubflowId>, at: Offset) -> Option<Place> {
         let shortcut = self.shortcut(by);
         let Store::List(links) = &self.store else {
             return None;
@@ -204,7 +204,7 @@ impl Order {
             return place.place();
         }
         self.searches.searches += 1;
-        let right = |place: &JoinVerdict| {
+        let right = |place: &Place| {
             let starts = links.get(*place).is_some_and(|span| span.start <= at);
             let next = links.after(*place).and_then(|next| links.get(next));
             starts && next.is_none_or(|next| next.start > at)
@@ -217,7 +217,7 @@ impl Order {
             }
             None => links.seek(None, at, &mut self.searches.steps),
         };
-        self.found = Some((at, place.map_or(Shortcut::None, Shortcut::JoinVerdict)));
+        self.found = Some((at, place.map_or(Shortcut::None, Shortcut::Place)));
         place
     }
 
@@ -301,26 +301,26 @@ impl Order {
     }
 
     /// The parts of a subflow's segment that have not arrived, in order.
-    pub(crate) fn lost_mappings(
+    pub(crate) fn gaps(
         &mut self,
         by: Option<SubflowId>,
         range: &Range<Offset>,
     ) -> Vec<Range<Offset>> {
-        let (mut lost_mappings, mut from) = (Vec::new(), range.start);
+        let (mut gaps, mut from) = (Vec::new(), range.start);
         if range.start >= range.end {
-            return lost_mappings;
+            return gaps;
         }
         self.near(by, range, &mut |span| {
             let until = span.start.min(range.end);
             if from < until {
-                lost_mappings.push(from..until);
+                gaps.push(from..until);
             }
             from = from.max(span.end);
         });
         if from < range.end {
-            lost_mappings.push(from..range.end);
+            gaps.push(from..range.end);
         }
-        lost_mappings
+        gaps
     }
 
     /// Adds a subflow's segment. What has arrived of it before stays as it is.
@@ -340,7 +340,7 @@ impl Order {
             self.searches.steps += u64::from(tree.len().checked_ilog2().unwrap_or(0)) + 1;
         }
         let mut last = self.locate(by, range.start);
-        for gap in self.lost_mappings(by, &range) {
+        for gap in self.gaps(by, &range) {
             self.bytes += gap.end - gap.start;
             let new = span(gap.start.0, gap.end.0);
             match &mut self.store {
@@ -359,7 +359,7 @@ impl Order {
             }
         }
         self.found = None;
-        self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::JoinVerdict));
+        self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::Place));
     }
 
     /// A subflow's segment ends at `next`, and nothing before that is missing any more: removes everything that continues the stream there,

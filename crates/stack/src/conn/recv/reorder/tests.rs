@@ -18,10 +18,7 @@ fn holes_are_found_and_filled() {
     for mut order in all() {
         order.insert(A, range(10, 20));
         order.insert(B, range(40, 50));
-        assert_eq!(
-            order.lost_mappings(A, &range(5, 45)),
-            [range(5, 10), range(20, 40)]
-        );
+        assert_eq!(order.gaps(A, &range(5, 45)), [range(5, 10), range(20, 40)]);
         assert!(order.overlaps(B, &range(19, 21)) && !order.overlaps(B, &range(20, 40)));
         order.insert(A, range(15, 42));
         assert_eq!((order.bytes(), order.end()), (40, Some(Offset(50))));
@@ -98,7 +95,7 @@ fn another_algorithm_keeps_what_has_arrived() {
             let before = order.searches();
             order.set_algorithm(to);
             assert_eq!((order.algorithm(), order.searches()), (to, before));
-            assert_eq!(order.lost_mappings(B, &range(0, 90_010)).len(), 3);
+            assert_eq!(order.gaps(B, &range(0, 90_010)).len(), 3);
             assert_eq!(order.take_ready(A, Offset(1)), Offset(9_001));
         }
     }
@@ -141,12 +138,9 @@ fn all_four_algorithms_agree_with_a_set_of_bytes() {
             }
             for order in &mut orders {
                 let name = order.algorithm();
-                let lost_mappings = order.lost_mappings(by, &wanted);
-                let lost_mappings: Vec<u64> = lost_mappings
-                    .iter()
-                    .flat_map(|g| g.start.0..g.end.0)
-                    .collect();
-                assert_eq!(lost_mappings, missing, "{name} {seed}");
+                let gaps = order.gaps(by, &wanted);
+                let gaps: Vec<u64> = gaps.iter().flat_map(|g| g.start.0..g.end.0).collect();
+                assert_eq!(gaps, missing, "{name} {seed}");
                 let some = missing.len() < (asked.end - asked.start) as usize;
                 assert_eq!(order.overlaps(by, &wanted), some, "{name} {seed}");
                 if insert {
