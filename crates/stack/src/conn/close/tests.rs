@@ -164,7 +164,7 @@ fn without_subflows_the_connection_waits_for_a_join_where_it_may() {
     bench.with(|conn, cx| conn.remove_ended(SubflowIdx::FIRST, SubflowEnd::AddressGone, cx));
     assert_eq!(bench.conn.life.closed, None);
     let until = bench.now + bench.conn.opts.break_before_make;
-    assert_eq!(bench.conn.life.lonely_until, Some(until));
+    assert_eq!(bench.conn.life.close_timeout, Some(until));
 }
 
 #[test]

@@ -40,7 +40,7 @@ const MOST_HELD: usize = 512 * 1024;
 /// Most bytes held on a subflow beside others: pieces of a few segments.
 const MOST_BESIDE_OTHERS: usize = 32 * 1024;
 /// Unmapped bytes on one subflow after which its options count as lost. // rfc8684:D12,B5
-const MOST_UNMAPPED: u64 = 64 * 1024;
+pub(in crate::conn) const MOST_UNMAPPED: u64 = 64 * 1024;
 /// Bytes held, with options proven on no other subflow, before the peer is queried.
 const MUCH: usize = 64 * 1024;
 /// Losses of single mappings that are repaired before the connection gives up on them.

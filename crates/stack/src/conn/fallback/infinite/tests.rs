@@ -101,7 +101,7 @@ fn a_subflow_is_left_when_no_other_one_responds() {
         let conn = &bench.conn.subflows;
         let found = [
             conn.is_alone(FIRST),
-            conn.is_left(FIRST),
+            conn.is_last_usable(FIRST),
             conn.is_certainly_alone(FIRST),
         ];
         assert_eq!(found, expected, "{name}");
@@ -124,8 +124,12 @@ fn a_join_in_progress_is_waited_for_until_its_third_ack_was_repeated_in_vain() {
             repeat_at: now,
             repeats,
         };
-        assert_eq!(bench.conn.subflows.awaits_proof(), awaits, "{repeats}");
-        assert!(bench.conn.subflows.is_proving());
+        assert_eq!(
+            bench.conn.subflows.awaits_pre_established(),
+            awaits,
+            "{repeats}"
+        );
+        assert!(bench.conn.subflows.has_pre_established());
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a received mapping, Data ACK or DATA_FIN does to the streams (RFC 8684 section 3.3).
 
 use super::*;
+use crate::conn::fallback::unmapped::MOST_UNMAPPED;
 use crate::conn::tests::{Bench, at};
 
 const FIRST: SubflowIdx = SubflowIdx::FIRST;
@@ -203,10 +204,7 @@ fn a_mapping_has_a_checksum_exactly_if_that_was_negotiated() {
 
 /// So many unmapped bytes come on the joined subflow.
 fn unmapped(bench: &mut Bench, bytes: usize) {
-    bench.with(|conn, cx| {
-        let (subflows, send) = (&mut conn.subflows, &mut conn.send);
-        subflows.unmapped(send, conn.level, JOINED, bytes, cx);
-    });
+    bench.with(|conn, cx| conn.discard_unmapped(JOINED, bytes, cx));
 }
 
 #[test]
