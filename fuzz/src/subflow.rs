@@ -4,9 +4,7 @@
 use std::net::SocketAddr;
 
 use manypath_tcp::cc::{Algorithm, GroupView};
-use manypath_tcp::machine::{
-    Config, Context, Decision, Kind, Machine, Offer, State, reassembly_grant,
-};
+use manypath_tcp::machine::{Config, CongestionConfig, Context, Decision, Kind, Machine, Offer, State, TcpOptions, reassembly_grant};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
@@ -64,22 +62,17 @@ fn view<'p>(header: Header, options: Options, payload: &'p [u8], ecn: Ecn) -> Se
 }
 
 fn config(bits: u8) -> Config {
-    Config {
-        recv_window: WINDOW,
-        timestamps: bits & 1 != 0,
-        sack: bits & 2 != 0,
-        ecn: bits & 4 != 0,
-        nagle: bits & 8 != 0,
-        pacing: bits & 16 != 0,
-        keepalive: (bits & 32 != 0).then(Default::default),
-        user_timeout: (bits & 64 != 0).then_some(Duration::from_secs(30)),
-        cc: if bits & 128 == 0 {
+    Config { recv_window: WINDOW,
+nagle: bits & 8 != 0,
+keepalive: (bits & 32 != 0).then(Default::default),
+user_timeout: (bits & 64 != 0).then_some(Duration::from_secs(30)),
+options: TcpOptions { timestamps: bits & 1 != 0, sack: bits & 2 != 0, ..TcpOptions::default() },
+congestion: CongestionConfig { ecn: bits & 4 != 0, pacing: bits & 16 != 0, algorithm: if bits & 128 == 0 {
             Algorithm::Cubic
         } else {
             Algorithm::Reno
-        },
-        ..Config::default()
-    }
+        }, ..CongestionConfig::default() },
+..Config::default() }
 }
 
 fn syn() -> (Header, Options) {

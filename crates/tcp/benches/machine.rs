@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use manypath_tcp::cc::GroupView;
-use manypath_tcp::machine::{Config, Context, Decision, Machine, Offer};
+use manypath_tcp::machine::{Config, CongestionConfig, Context, Decision, Machine, Offer};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::{Ecn, IpMeta};
@@ -45,7 +45,10 @@ fn segment(header: Header, options: Options, len: u32) -> Segment<'static> {
 fn transfer(count: u64, max_burst: u32, lose: u64) -> u64 {
     let cfg = Config {
         recv_window: 4 << 20,
-        pacing: false,
+        congestion: CongestionConfig {
+            pacing: false,
+            ..CongestionConfig::default()
+        },
         ..Config::default()
     };
     let offer = |available| Offer {

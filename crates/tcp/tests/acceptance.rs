@@ -3,7 +3,9 @@
 mod common;
 
 use common::script::{A, FA, IRS, R, S, Script};
-use manypath_tcp::machine::{Config, Ended, Kind, Outcome, Placed, Reject, State, Verdict};
+use manypath_tcp::machine::{
+    Config, Ended, Kind, Outcome, Placed, Reject, State, TcpOptions, Verdict,
+};
 use manypath_wire::tcp::header::Flags;
 
 fn rejected(out: &Outcome, why: Reject) {
@@ -139,7 +141,10 @@ fn a_segment_without_ack_is_dropped() {
 fn old_timestamps_are_refused() {
     // RFC 7323 section 5.3
     let mut s = Script::established(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.tsval = 2000;
@@ -159,7 +164,10 @@ fn old_timestamps_are_refused() {
 fn the_echo_is_that_of_the_segment_whose_acknowledgement_is_owed() {
     // RFC 7323 section 4.3
     let mut s = Script::established(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     // Beyond the hole: the echo stays at the last segment in order.
@@ -181,7 +189,10 @@ fn the_echo_is_that_of_the_segment_whose_acknowledgement_is_owed() {
 fn segments_of_a_peer_that_stops_sending_timestamps_are_accepted() {
     // RFC 7323 3.2 says SHOULD drop; a middlebox that strips the option would end the connection, so it is taken.
     let mut s = Script::established(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.stamps = false;
@@ -216,7 +227,10 @@ fn nothing_comes_after_the_end() {
 fn the_echo_follows_a_segment_sent_again_because_our_answer_was_lost() {
     // RFC 7323 section 4.3
     let mut s = Script::established(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.tsval = 2000;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, FA, R, S, Script};
-use manypath_tcp::machine::{Config, Ended, Kind, State};
+use manypath_tcp::machine::{Config, Ended, Kind, State, TcpOptions, Timeouts};
 use manypath_tcp::time::Duration;
 
 fn closing(cfg: Config) -> Script {
@@ -84,7 +84,10 @@ fn fin_and_its_acknowledgement_in_one_segment() {
 #[test]
 fn a_lost_fin_is_sent_again() {
     let mut s = closing(Config {
-        sack: false,
+        options: TcpOptions {
+            sack: false,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.write(100);
@@ -124,7 +127,10 @@ fn a_new_connection_may_end_time_wait() {
     // RFC 9293 3.10.7.4, RFC 6191
     let waiting = |timestamps| {
         let mut s = closing(Config {
-            timestamps,
+            options: TcpOptions {
+                timestamps,
+                ..Script::config().options
+            },
             ..Script::config()
         });
         s.expect(Kind::Fin);
@@ -157,7 +163,10 @@ fn time_wait_is_not_assassinated_by_an_inexact_reset() {
 #[test]
 fn time_wait_lasts_as_configured() {
     let mut s = closing(Config {
-        time_wait: Duration::from_secs(1),
+        timeouts: Timeouts {
+            time_wait: Duration::from_secs(1),
+            ..Script::config().timeouts
+        },
         ..Script::config()
     });
     s.expect(Kind::Fin);

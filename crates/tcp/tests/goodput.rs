@@ -7,7 +7,7 @@ mod common;
 use common::ms;
 use common::net::{End, Link, Net, pattern};
 use manypath_tcp::cc::Algorithm;
-use manypath_tcp::machine::Config;
+use manypath_tcp::machine::{Config, CongestionConfig};
 use manypath_tcp::time::Duration;
 
 /// One network and what is expected of it.
@@ -90,8 +90,11 @@ const CASES: [Case; 6] = [
 
 fn run(case: &Case, cc: Algorithm, burst: u32) {
     let cfg = Config {
-        cc,
         recv_window: 16 << 20,
+        congestion: CongestionConfig {
+            algorithm: cc,
+            ..CongestionConfig::default()
+        },
         ..Config::default()
     };
     let link = Link {

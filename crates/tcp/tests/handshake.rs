@@ -3,7 +3,10 @@
 mod common;
 
 use common::script::{A, IRS, ISN, R, RA, S, SA, Script};
-use manypath_tcp::machine::{Config, DeadCause, Ended, IcmpOutcome, Kind, Reject, State, Verdict};
+use manypath_tcp::machine::{
+    Config, CongestionConfig, DeadCause, Ended, IcmpOutcome, Kind, Reject, State, TcpOptions,
+    Timeouts, Verdict,
+};
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::{FourTuple, Mss};
 use manypath_wire::ip::icmp;
@@ -17,7 +20,10 @@ fn rejected(out: &manypath_tcp::machine::Outcome, why: Reject) {
 fn an_active_open() {
     let mut s = Script::connecting(Config {
         recv_window: 1 << 20,
-        ecn: true,
+        congestion: CongestionConfig {
+            ecn: true,
+            ..CongestionConfig::default()
+        },
         ..Config::default()
     });
     let syn = s.expect(Kind::Syn);
@@ -99,7 +105,10 @@ fn a_handshake_that_was_forgotten_is_measured_by_the_echo_alone() {
         (None, None, 1_000),
     ] {
         let mut s = Script::resuming(Config {
-            timestamps: age.is_some(),
+            options: TcpOptions {
+                timestamps: age.is_some(),
+                ..TcpOptions::default()
+            },
             ..Config::default()
         });
         let clock = s.now.as_millis() as u32;
@@ -157,8 +166,14 @@ fn a_handshake_with_three_timeouts_is_followed_by_one_segment_and_measures() {
 fn a_syn_is_repeated_with_growing_pauses_and_given_up() {
     // RFC 6298 2.1 and 5.5
     let mut s = Script::connecting(Config {
-        syn_retries: 3,
-        ecn: true,
+        timeouts: Timeouts {
+            syn_retries: 3,
+            ..Script::config().timeouts
+        },
+        congestion: CongestionConfig {
+            ecn: true,
+            ..Script::config().congestion
+        },
         ..Script::config()
     });
     s.expect(Kind::Syn);
@@ -200,7 +215,10 @@ fn only_an_answer_to_our_syn_counts() {
 #[test]
 fn a_passive_open_answers_what_was_offered() {
     let mut s = Script::accepting(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     let answer = s.expect(Kind::SynAck);
@@ -230,7 +248,10 @@ fn a_passive_open_answers_what_was_offered() {
 #[test]
 fn the_answer_is_repeated_when_lost() {
     let mut s = Script::accepting(Config {
-        syn_ack_retries: 2,
+        timeouts: Timeouts {
+            syn_ack_retries: 2,
+            ..Script::config().timeouts
+        },
         ..Script::config()
     });
     s.expect(Kind::SynAck);
@@ -334,7 +355,10 @@ fn the_first_window_is_ten_segments() {
 fn a_repeated_syn_is_echoed_itself() {
     // RFC 7323 4.3: else the peer takes the time between its attempts for a round trip.
     let mut s = Script::accepting(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.expect(Kind::SynAck);

@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 
 use common::script::{IRS, ISN, Script};
 use common::{PLAIN, Packet};
-use manypath_tcp::machine::{Config, Decision, Kind, Machine, Offer, State};
+use manypath_tcp::machine::{
+    Config, CongestionConfig, Decision, Kind, Machine, Offer, State, TcpOptions,
+};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ip::Ecn;
 use manypath_wire::seq::SeqNum;
@@ -294,13 +296,19 @@ impl World {
 
 fn config(bits: u8) -> Config {
     Config {
-        timestamps: bits & 1 != 0,
-        sack: bits & 2 != 0,
-        ecn: bits & 4 != 0,
         nagle: bits & 8 != 0,
-        pacing: bits & 16 != 0,
         keepalive: (bits & 32 != 0).then(Default::default),
         user_timeout: (bits & 64 != 0).then_some(Duration::from_secs(30)),
+        options: TcpOptions {
+            timestamps: bits & 1 != 0,
+            sack: bits & 2 != 0,
+            ..Script::config().options
+        },
+        congestion: CongestionConfig {
+            ecn: bits & 4 != 0,
+            pacing: bits & 16 != 0,
+            ..Script::config().congestion
+        },
         ..Script::config()
     }
 }
@@ -406,7 +414,10 @@ impl Hoarder {
     fn new(scale_for: u32, buffer: u32) -> Self {
         let config = Config {
             recv_window: scale_for,
-            window_scaling: true,
+            options: TcpOptions {
+                window_scaling: true,
+                ..Script::config().options
+            },
             ..Script::config()
         };
         let buffer = buffer.min(scale_for);

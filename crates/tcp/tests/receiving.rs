@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, FA, Script};
-use manypath_tcp::machine::{Config, Kind, Placed};
+use manypath_tcp::machine::{Config, CongestionConfig, Kind, Placed, TcpOptions};
 use manypath_tcp::time::Duration;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Flags;
@@ -116,7 +116,10 @@ fn below_what_came_too_early_each_segment_is_acknowledged_at_once() {
 #[test]
 fn timestamps_leave_room_for_three_blocks() {
     let mut s = Script::established(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     for i in 1..5 {
@@ -130,7 +133,10 @@ fn timestamps_leave_room_for_three_blocks() {
 #[test]
 fn without_agreement_no_block_is_sent() {
     let mut s = Script::established(Config {
-        sack: false,
+        options: TcpOptions {
+            sack: false,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.inject(2000, A, 1, &[0; 1000]);
@@ -195,7 +201,10 @@ fn what_was_offered_is_not_taken_back() {
 fn congestion_marks_are_echoed_until_answered() {
     // RFC 3168 6.1.3
     let mut s = Script::established(Config {
-        ecn: true,
+        congestion: CongestionConfig {
+            ecn: true,
+            ..Script::config().congestion
+        },
         ..Script::config()
     });
     s.ecn = Ecn::Ce;

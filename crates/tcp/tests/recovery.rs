@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::{A, Out, S, SA, Script};
-use manypath_tcp::machine::{Config, Context, Kind};
+use manypath_tcp::machine::{Config, CongestionConfig, Context, Kind, TcpOptions};
 use manypath_tcp::time::Duration;
 use manypath_wire::ip::Ecn;
 use manypath_wire::tcp::header::Flags;
@@ -220,7 +220,10 @@ fn an_unresponsive_path_is_probed_each_second_and_restarts_like_an_idle_one() {
 fn a_spurious_timeout_is_taken_back() {
     // RFC 5682, RFC 3522: the echo tells that the first transmission arrived.
     let mut s = loaded(Config {
-        timestamps: true,
+        options: TcpOptions {
+            timestamps: true,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     let cwnd = s.m.cwnd();
@@ -259,7 +262,10 @@ fn a_reported_duplicate_takes_a_reduction_back() {
 fn limited_transmit_and_fast_retransmit_without_sack() {
     // RFC 3042, RFC 5681 3.2
     let mut s = loaded(Config {
-        sack: false,
+        options: TcpOptions {
+            sack: false,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.write(5000);
@@ -283,7 +289,10 @@ fn limited_transmit_and_fast_retransmit_without_sack() {
 fn duplicate_acks_that_carry_options_are_no_loss_signal() {
     // rfc8684:G1
     let mut s = loaded(Config {
-        sack: false,
+        options: TcpOptions {
+            sack: false,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.write(5000);
@@ -387,7 +396,10 @@ fn a_syn_lost_twice_means_a_first_window_of_one_segment() {
 fn only_new_data_may_be_marked_and_a_reduction_is_announced() {
     // RFC 3168 6.1.2, 6.1.4
     let mut s = Script::established(Config {
-        ecn: true,
+        congestion: CongestionConfig {
+            ecn: true,
+            ..Script::config().congestion
+        },
         ..Script::config()
     });
     s.write(20_000);

@@ -5,7 +5,7 @@ mod common;
 
 use common::script::{A, ISN, Script};
 use manypath_tcp::machine::{
-    Config, DeadCause, Decision, IcmpOutcome, Keepalive, Kind, Offer, State,
+    Config, DeadCause, Decision, IcmpOutcome, Keepalive, Kind, Offer, State, TcpOptions, Timeouts,
 };
 use manypath_tcp::time::Duration;
 use manypath_wire::ids::{FourTuple, Mss};
@@ -110,7 +110,10 @@ fn the_peers_window_is_obeyed_and_silly_ones_are_not_used() {
 fn a_closed_window_is_probed_with_growing_pauses() {
     // RFC 9293 3.8.6.1
     let mut s = Script::established(Config {
-        give_up: Duration::from_secs(10),
+        timeouts: Timeouts {
+            give_up: Duration::from_secs(10),
+            ..Script::config().timeouts
+        },
         ..Script::config()
     });
     s.window = 0;
@@ -241,8 +244,14 @@ fn the_users_patience_ends_it() {
 fn data_is_sent_again_with_growing_pauses_and_given_up() {
     // RFC 6298 5.5, RFC 9293 3.8.3
     let mut s = Script::established(Config {
-        give_up: Duration::from_secs(5),
-        sack: false,
+        timeouts: Timeouts {
+            give_up: Duration::from_secs(5),
+            ..Script::config().timeouts
+        },
+        options: TcpOptions {
+            sack: false,
+            ..Script::config().options
+        },
         ..Script::config()
     });
     s.write(500);

@@ -5,7 +5,7 @@ mod common;
 use common::net::{End, Link, Net, pattern};
 use common::{at, ms};
 use manypath_tcp::cc::Algorithm;
-use manypath_tcp::machine::{Config, State};
+use manypath_tcp::machine::{Config, CongestionConfig, State, TcpOptions, Timeouts};
 use manypath_tcp::time::Instant;
 
 fn ends(bytes: [usize; 2], link: Link, cfg: &Config, seed: u64) -> Net {
@@ -73,13 +73,19 @@ fn losses_duplicates_and_reordering_change_no_byte() {
             ..Link::default()
         };
         let cfg = Config {
-            timestamps: seed % 4 != 1,
-            sack: seed % 5 != 2,
-            window_scaling: seed % 7 != 3,
-            ecn: seed % 2 == 1,
             nagle: seed % 3 != 0,
-            pacing: seed % 3 != 1,
-            cc: [Algorithm::Reno, Algorithm::Cubic, Algorithm::Lia][(seed % 3) as usize],
+            options: TcpOptions {
+                timestamps: seed % 4 != 1,
+                sack: seed % 5 != 2,
+                window_scaling: seed % 7 != 3,
+                ..TcpOptions::default()
+            },
+            congestion: CongestionConfig {
+                ecn: seed % 2 == 1,
+                pacing: seed % 3 != 1,
+                algorithm: [Algorithm::Reno, Algorithm::Cubic, Algorithm::Lia][(seed % 3) as usize],
+                ..CongestionConfig::default()
+            },
             ..Config::default()
         };
         let mut net = ends([150_000, 60_000], link, &cfg, seed);
@@ -125,7 +131,10 @@ fn a_slow_reader_is_never_overrun() {
 fn a_reader_that_stops_for_minutes_is_probed_and_waited_for() {
     let cfg = Config {
         recv_window: 20_000,
-        give_up: manypath_tcp::time::Duration::from_secs(10),
+        timeouts: Timeouts {
+            give_up: manypath_tcp::time::Duration::from_secs(10),
+            ..Timeouts::default()
+        },
         ..Config::default()
     };
     let mut net = ends([100_000, 0], Link::default(), &cfg, 4);
@@ -198,7 +207,10 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn a_dead_network_ends_the_connection() {
     let cfg = Config {
-        give_up: manypath_tcp::time::Duration::from_secs(10),
+        timeouts: Timeouts {
+            give_up: manypath_tcp::time::Duration::from_secs(10),
+            ..Timeouts::default()
+        },
         ..Config::default()
     };
     let mut net = ends(
@@ -258,8 +270,14 @@ fn heavy_loss_does_not_teach_a_round_trip_of_minutes() {
     };
     for seed in 0..12 {
         let cfg = Config {
-            sack: seed % 2 == 0,
-            pacing: false,
+            options: TcpOptions {
+                sack: seed % 2 == 0,
+                ..TcpOptions::default()
+            },
+            congestion: CongestionConfig {
+                pacing: false,
+                ..CongestionConfig::default()
+            },
             ..Config::default()
         };
         let mut net = ends([150_000, 60_000], link, &cfg, seed);

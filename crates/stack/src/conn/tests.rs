@@ -145,9 +145,15 @@ fn endpoint(number: u8) -> Endpoint {
 /// A TCP machine whose handshake is complete.
 fn established(tuple: FourTuple, now: Instant) -> Machine {
     let config = Config {
-        timestamps: false,
-        window_scaling: false,
-        pacing: false,
+        options: manypath_tcp::machine::TcpOptions {
+            timestamps: false,
+            window_scaling: false,
+            ..Default::default()
+        },
+        congestion: manypath_tcp::machine::CongestionConfig {
+            pacing: false,
+            ..Default::default()
+        },
         ..Config::default()
     };
     let offer = Offer {

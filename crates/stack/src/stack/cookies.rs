@@ -109,10 +109,9 @@ impl Stack {
         path: &Path,
         offset: u32,
     ) -> manypath_tcp::machine::Config {
-        manypath_tcp::machine::Config {
-            ecn: false,
-            ..self.machine_config(opts, path, offset)
-        }
+        let mut config = self.machine_config(opts, path, offset);
+        config.congestion.ecn = false;
+        config
     }
 
     /// A segment that belongs to nothing may be the third packet of a handshake that was forgotten. True: it was dealt

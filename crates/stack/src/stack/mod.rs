@@ -31,6 +31,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
+use manypath_tcp::machine::{Config as TcpConfig, CongestionConfig, TcpOptions, Timeouts};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 use manypath_wire::ids::FourTuple;
@@ -513,27 +514,30 @@ impl Stack {
         self.events.pop_front()
     }
 
-    fn machine_config(
-        &self,
-        opts: &ConnOptions,
-        path: &Path,
-        timestamp_offset: u32,
-    ) -> manypath_tcp::machine::Config {
-        manypath_tcp::machine::Config {
+    fn machine_config(&self, opts: &ConnOptions, path: &Path, timestamp_offset: u32) -> TcpConfig {
+        TcpConfig {
             mss: path.mss(),
             recv_window: opts.recv_buffer,
-            timestamp_offset,
-            ecn: opts.ecn,
             nagle: !opts.nodelay,
             keepalive: opts.keepalive,
             user_timeout: opts.user_timeout,
-            cc: opts.congestion,
-            capping: opts.mechanisms.cap,
-            pacing: opts.pacing,
-            initial_window: self.config.initial_window,
-            min_rto: self.config.min_rto,
-            time_wait: self.config.time_wait,
-            ..manypath_tcp::machine::Config::default()
+            options: TcpOptions {
+                timestamp_offset,
+                ..TcpOptions::default()
+            },
+            congestion: CongestionConfig {
+                ecn: opts.ecn,
+                algorithm: opts.congestion,
+                capping: opts.mechanisms.cap,
+                pacing: opts.pacing,
+                initial_window: self.config.initial_window,
+            },
+            timeouts: Timeouts {
+                min_rto: self.config.min_rto,
+                time_wait: self.config.time_wait,
+                ..Timeouts::default()
+            },
+            ..TcpConfig::default()
         }
     }
 }

@@ -466,7 +466,7 @@ impl Stack {
         let mut config = self.machine_config(&opts, &path, stamp);
         if again {
             // Its SYN goes on asking, each second, a path that worked before.
-            config.syn_retries = REJOIN_SYNS;
+            config.timeouts.syn_retries = REJOIN_SYNS;
         }
         let tcp = Machine::connect(config, self.now, isn);
         let endpoint = Endpoint {

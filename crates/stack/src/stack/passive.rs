@@ -66,7 +66,7 @@ impl Stack {
         let isn = self.first_number(&seg.tuple, beyond);
         let stamp = self.isn.timestamp_offset(&seg.tuple);
         let mut config = self.machine_config(&draft.opts, &path, stamp);
-        config.syn_ack_retries = syn_ack_retries;
+        config.timeouts.syn_ack_retries = syn_ack_retries;
         let mut tcp = Machine::accept(config, self.now, isn, seg);
         let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
         // Until somebody accepts it.

@@ -58,7 +58,7 @@ impl Machine {
 
     /// RFC 9293 3.10.7.4: every FIN that arrives again starts the time anew.
     pub(super) fn restart_time_wait(&mut self, now: Instant) {
-        self.time_wait.set(now + self.cfg.time_wait);
+        self.time_wait.set(now + self.cfg.timeouts.time_wait);
     }
 
     /// A SYN in TIME-WAIT that can only be a new connection may replace this one: its sequence number, or its timestamp,

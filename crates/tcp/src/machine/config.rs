@@ -12,16 +12,12 @@ pub struct Config {
     pub mss: u16,
     /// The largest receive window, in bytes, that will ever be offered; decides the window scale (RFC 7323 section 2.3).
     pub recv_window: u32,
-    /// Offer or accept timestamps (RFC 7323 section 3).
-    pub timestamps: bool,
-    /// Added to the timestamp clock, so that it does not tell the host's uptime (RFC 7323 section 5.4).
-    pub timestamp_offset: u32,
-    /// Offer or accept selective acknowledgements (RFC 2018).
-    pub sack: bool,
-    /// Offer or accept window scaling (RFC 7323 section 2).
-    pub window_scaling: bool,
-    /// Offer or accept explicit congestion notification (RFC 3168).
-    pub ecn: bool,
+    /// What the SYN offers.
+    pub options: TcpOptions,
+    /// Congestion control.
+    pub congestion: CongestionConfig,
+    /// Times after which something is sent again or given up.
+    pub timeouts: Timeouts,
     /// Hold back small segments while data is unacknowledged (RFC 9293 section 3.7.4).
     pub nagle: bool,
     /// Longest time an acknowledgement of in-order data is held back; at most 500 ms (RFC 9293 section 3.8.6.3).
@@ -30,14 +26,39 @@ pub struct Config {
     pub keepalive: Option<Keepalive>,
     /// Give up when data stayed unacknowledged for so long (RFC 9293 section 3.10.8, RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// Congestion controller.
-    pub cc: Algorithm,
+}
+
+/// Options that a SYN offers or accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Added to the timestamp clock, so that it does not tell the host's uptime (RFC 7323 section 5.4).
+    pub timestamp_offset: u32,
+    /// Selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Window scaling (RFC 7323 section 2).
+    pub window_scaling: bool,
+}
+
+/// How a subflow controls congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CongestionConfig {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Initial congestion window in segments (RFC 6928: 10).
+    pub initial_window: u32,
     /// Cap the congestion window where the smoothed round trip is twice the base ([`cap()`](crate::cc::cap())).
     pub capping: bool,
     /// Spread transmissions over the round trip.
     pub pacing: bool,
-    /// Initial congestion window in segments (RFC 6928: 10).
-    pub initial_window: u32,
+    /// Offer or accept explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+}
+
+/// Times and numbers of retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
     /// Lower bound of the retransmission timeout.
     pub min_rto: Duration,
     /// Upper bound of the retransmission timeout (RFC 6298 section 2.5: at least 60 s).
@@ -54,25 +75,52 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The values of Linux where it has one: delayed acknowledgements of `TCP_DELACK_MIN`, `TCP_RTO_MIN` and `TCP_RTO_MAX`,
-    /// `tcp_syn_retries`, `tcp_synack_retries`, `tcp_retries2` (15 timeouts, about 924 s), `TCP_TIMEWAIT_LEN`.
+    /// As Linux: delayed acknowledgements of `TCP_DELACK_MIN`. 1460 bytes are those of Ethernet over IPv4, and 1 MiB of window
+    /// carries 80 Mbit/s over a round trip of 100 ms.
     fn default() -> Self {
         Config {
             mss: 1460,
             recv_window: 1 << 20,
-            timestamps: true,
-            timestamp_offset: 0,
-            sack: true,
-            window_scaling: true,
-            ecn: false,
+            options: TcpOptions::default(),
+            congestion: CongestionConfig::default(),
+            timeouts: Timeouts::default(),
             nagle: true,
             delayed_ack: Duration::from_millis(40),
             keepalive: None,
             user_timeout: None,
-            cc: Algorithm::Cubic,
+        }
+    }
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        TcpOptions {
+            timestamps: true,
+            timestamp_offset: 0,
+            sack: true,
+            window_scaling: true,
+        }
+    }
+}
+
+impl Default for CongestionConfig {
+    /// RFC 9438 with the initial window of RFC 6928, paced.
+    fn default() -> Self {
+        CongestionConfig {
+            algorithm: Algorithm::Cubic,
+            initial_window: 10,
             capping: false,
             pacing: true,
-            initial_window: 10,
+            ecn: false,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    /// As Linux: `TCP_RTO_MIN`, `TCP_RTO_MAX`, `tcp_syn_retries`, `tcp_synack_retries`, `tcp_retries2` (15 timeouts, about
+    /// 924 s), `TCP_TIMEWAIT_LEN`.
+    fn default() -> Self {
+        Timeouts {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             syn_retries: 6,

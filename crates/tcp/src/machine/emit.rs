@@ -70,7 +70,9 @@ impl Machine {
     fn flags(&self, plan: &Plan) -> Flags {
         let mut flags = match plan.kind {
             // RFC 3168 6.1.1.1: a SYN sent again does not ask for ECN, in case that is why the first one was dropped.
-            Kind::Syn if self.cfg.ecn && !self.syn_left() => Flags::SYN | Flags::ECE | Flags::CWR,
+            Kind::Syn if self.cfg.congestion.ecn && !self.syn_left() => {
+                Flags::SYN | Flags::ECE | Flags::CWR
+            }
             Kind::Syn => return Flags::SYN,
             Kind::SynAck if self.agreed.ecn => return Flags::SYN | Flags::ACK | Flags::ECE,
             Kind::SynAck => return Flags::SYN | Flags::ACK,

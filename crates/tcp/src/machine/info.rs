@@ -143,7 +143,7 @@ impl super::Machine {
         let loss = &self.send.loss;
         Info {
             state: self.state,
-            algorithm: self.cfg.cc,
+            algorithm: self.cfg.congestion.algorithm,
             srtt: loss.timing().rtt().srtt(),
             rttvar: loss.timing().rtt().rttvar(),
             min_rtt: loss.timing().rtt().min(),

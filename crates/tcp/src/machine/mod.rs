@@ -27,7 +27,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::SeqNum;
 
 pub use crate::recv::{Arrival, Chunk, InOrder, Placed, reassembly_grant};
-pub use config::{Config, Keepalive};
+pub use config::{Config, CongestionConfig, Keepalive, TcpOptions, Timeouts};
 pub use icmp::IcmpOutcome;
 pub use info::{Counters, Info};
 pub use negotiate::SMALLEST_MSS;
@@ -114,22 +114,22 @@ impl Machine {
             isn,
             &Setup {
                 mss: u32::from(cfg.mss),
-                sack: cfg.sack,
-                algorithm: cfg.cc,
-                initial_window: cfg.initial_window,
-                min_rto: cfg.min_rto,
-                max_rto: cfg.max_rto,
-                paced: cfg.pacing,
+                sack: cfg.options.sack,
+                algorithm: cfg.congestion.algorithm,
+                initial_window: cfg.congestion.initial_window,
+                min_rto: cfg.timeouts.min_rto,
+                max_rto: cfg.timeouts.max_rto,
+                paced: cfg.congestion.pacing,
             },
         );
-        loss.set_capping(cfg.capping);
+        loss.set_capping(cfg.congestion.capping);
         Machine {
             state,
             isn,
             base: isn,
             early: Early::default(),
             agreed,
-            stamps: StampClock::new(cfg.timestamp_offset),
+            stamps: StampClock::new(cfg.options.timestamp_offset),
             recv: Receiver::new(cfg.recv_window),
             send: Sender::new(loss),
             prober: Prober::default(),

@@ -42,10 +42,10 @@ impl Agreed {
     /// Before the peer's SYN: what we shall offer.
     pub(super) fn hoped(cfg: &Config) -> Agreed {
         Agreed {
-            timestamps: cfg.timestamps,
-            sack: cfg.sack,
-            ecn: cfg.ecn,
-            scaling: cfg.window_scaling.then_some(Scaling {
+            timestamps: cfg.options.timestamps,
+            sack: cfg.options.sack,
+            ecn: cfg.congestion.ecn,
+            scaling: cfg.options.window_scaling.then_some(Scaling {
                 recv: WindowScale::NONE,
                 send: WindowScale::NONE,
             }),
@@ -57,16 +57,16 @@ impl Agreed {
     pub(super) fn with_peer(cfg: &Config, seg: &Segment<'_>) -> Agreed {
         let o = &seg.options;
         // RFC 7323 2.2: scaling takes effect only when both SYNs carry the option.
-        let shift = o.window_scale.filter(|_| cfg.window_scaling);
+        let shift = o.window_scale.filter(|_| cfg.options.window_scaling);
         let default = if seg.tuple.is_ipv6() {
             DEFAULT_MSS_V6
         } else {
             DEFAULT_MSS_V4
         };
         Agreed {
-            timestamps: cfg.timestamps && o.timestamps.is_some(),
-            sack: cfg.sack && o.sack_permitted,
-            ecn: cfg.ecn && asks_for_ecn(seg.header.flags),
+            timestamps: cfg.options.timestamps && o.timestamps.is_some(),
+            sack: cfg.options.sack && o.sack_permitted,
+            ecn: cfg.congestion.ecn && asks_for_ecn(seg.header.flags),
             scaling: shift.map(|shift| Scaling {
                 recv: WindowScale::for_window(cfg.recv_window),
                 send: WindowScale::new(shift),

@@ -111,9 +111,11 @@ impl Machine {
     /// that (RFC 9293 section 3.8.6.1).
     fn given_up(&self, now: Instant, timeouts: u8) -> Option<DeadCause> {
         match self.state {
-            State::SynSent => (timeouts > self.cfg.syn_retries).then_some(DeadCause::SynTimeout),
+            State::SynSent => {
+                (timeouts > self.cfg.timeouts.syn_retries).then_some(DeadCause::SynTimeout)
+            }
             State::SynReceived => {
-                (timeouts > self.cfg.syn_ack_retries).then_some(DeadCause::SynTimeout)
+                (timeouts > self.cfg.timeouts.syn_ack_retries).then_some(DeadCause::SynTimeout)
             }
             State::Established
             | State::FinWait1
@@ -124,7 +126,7 @@ impl Machine {
             | State::TimeWait
             | State::Closed => {
                 let since = self.send.waiting_since?;
-                (now.since(since) >= self.cfg.give_up).then_some(DeadCause::Timeout)
+                (now.since(since) >= self.cfg.timeouts.give_up).then_some(DeadCause::Timeout)
             }
         }
     }

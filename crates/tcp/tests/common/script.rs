@@ -1,7 +1,9 @@
 //! One machine against a script: inject a segment, expect a segment. Numbers in scripts are relative: ours to our ISN,
 //! the peer's to its own.
 
-use manypath_tcp::machine::{Config, Context, Decision, Kind, Machine, Offer, Outcome, Plan};
+use manypath_tcp::machine::{
+    Config, CongestionConfig, Context, Decision, Kind, Machine, Offer, Outcome, Plan, TcpOptions,
+};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::Mss;
 use manypath_wire::ip::Ecn;
@@ -97,10 +99,16 @@ impl Script {
         Config {
             mss: 1000,
             recv_window: 30_000,
-            timestamps: false,
-            window_scaling: false,
-            pacing: false,
             nagle: false,
+            options: TcpOptions {
+                timestamps: false,
+                window_scaling: false,
+                ..TcpOptions::default()
+            },
+            congestion: CongestionConfig {
+                pacing: false,
+                ..CongestionConfig::default()
+            },
             ..Config::default()
         }
     }
@@ -113,8 +121,8 @@ impl Script {
 
     /// An established connection that we opened. The handshake took 10 ms.
     pub fn established(cfg: Config) -> Script {
-        let stamps = cfg.timestamps;
-        let ecn = cfg.ecn;
+        let stamps = cfg.options.timestamps;
+        let ecn = cfg.congestion.ecn;
         let mut s = Script::connecting(cfg);
         s.stamps = stamps;
         let syn = s.expect(Kind::Syn);
@@ -149,14 +157,17 @@ impl Script {
             header: raw(IRS, S, SeqNum::new(0), 60_000),
             options: Options {
                 mss: Some(Mss(1000)),
-                sack_permitted: cfg.sack,
-                timestamps: cfg.timestamps.then_some(Timestamps { val: 1000, ecr: 0 }),
+                sack_permitted: cfg.options.sack,
+                timestamps: cfg
+                    .options
+                    .timestamps
+                    .then_some(Timestamps { val: 1000, ecr: 0 }),
                 ..Options::EMPTY
             },
             payload: Vec::new(),
             ecn: Ecn::NotEct,
         };
-        let stamps = cfg.timestamps;
+        let stamps = cfg.options.timestamps;
         let m = open(cfg, now, ISN, &syn.view());
         let mut s = Script::around(m, now);
         s.stamps = stamps;

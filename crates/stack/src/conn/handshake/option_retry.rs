@@ -22,7 +22,7 @@ use crate::conn::types::{Cx, SubflowIdx};
 /// (RFC 6298 section 5.5), and in all there are fewer than two for each of the [`syn_retries`] time-outs. Where a path loses one packet of
 /// twenty each way, two offers are lost by chance in one of a hundred handshakes, which are TCP then. // rfc8684:C32
 ///
-/// [`syn_retries`]: manypath_tcp::machine::Config::syn_retries
+/// [`syn_retries`]: manypath_tcp::machine::Timeouts::syn_retries
 const PATIENCE: Duration = Duration::from_millis(300);
 
 impl Subflows {
