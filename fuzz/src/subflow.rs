@@ -322,8 +322,8 @@ impl World<'_> {
         let machine = &self.machine;
         assert!(!machine.snd_una().after(machine.snd_nxt()));
         let info = machine.info();
-        assert!(info.cwnd > 0 && info.mss > 0);
-        assert!(info.inflight <= machine.snd_nxt().since(machine.snd_una()));
+        assert!(info.congestion.cwnd > 0 && info.mss > 0);
+        assert!(info.congestion.inflight <= machine.snd_nxt().since(machine.snd_una()));
         assert!(machine.reassembly_memory() <= reassembly_grant(WINDOW));
         if machine.state() == State::Closed {
             assert_eq!(machine.deadline(), None);

@@ -8,7 +8,7 @@ use manypath_stack::api::{
     PeerAddress, ProtocolLevel, Role, SubflowEnd, SubflowInfo, SubflowOrigin, SubflowPhase,
 };
 use manypath_stack::pm::Decision;
-use manypath_tcp::machine::{Info, State};
+use manypath_tcp::machine::{CongestionInfo, Info, State};
 use manypath_tcp::time::Instant;
 use manypath_tcp::units::Rate;
 
@@ -181,17 +181,21 @@ fn subflow(
         min_rtt,
         rto,
         backoffs,
+        congestion,
+        mss,
+        peer_window,
+        counters,
+        ..
+    } = tcp;
+    let CongestionInfo {
         cwnd,
         ssthresh,
         pacing_rate,
         delivery_rate,
         inflight,
-        mss,
-        peer_window,
         in_recovery,
-        counters,
         ..
-    } = tcp;
+    } = congestion;
     SubflowReport {
         id: u32::from(id.0),
         iface: name_of(*iface).unwrap_or_else(|| iface.0.to_string()),
@@ -228,10 +232,10 @@ fn subflow(
         bytes_sent: *bytes_sent,
         bytes_received: *bytes_received,
         bytes_reinjected: *bytes_reinjected,
-        bytes_acked: counters.bytes_acked,
-        bytes_retransmitted: counters.bytes_retrans,
-        retransmissions: counters.segs_retrans,
-        timeouts: counters.timeouts,
+        bytes_acked: counters.recovery.bytes_acked,
+        bytes_retransmitted: counters.sent.bytes_retrans,
+        retransmissions: counters.sent.segs_retrans,
+        timeouts: counters.recovery.timeouts,
     }
 }
 

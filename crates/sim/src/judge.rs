@@ -194,7 +194,7 @@ fn live_subflow(info: &SubflowInfo) -> SubflowReport {
         end: None,
         sent: info.bytes_sent,
         received: info.bytes_received,
-        retransmitted: Some(info.tcp.counters.segs_retrans),
+        retransmitted: Some(info.tcp.counters.sent.segs_retrans),
         srtt: info.tcp.srtt.map(|srtt| srtt.as_nanos() as f64 / 1e9),
     }
 }

@@ -82,7 +82,7 @@ fn switching(kbit: u64, options: &str, later: &str) -> Seen {
         let subflows = info(&sim).map_or(Vec::new(), |info| info.subflows);
         flight += subflows
             .iter()
-            .map(|sf| u64::from(sf.tcp.inflight))
+            .map(|sf| u64::from(sf.tcp.congestion.inflight))
             .sum::<u64>()
             / 600;
     }
@@ -207,7 +207,7 @@ fn over_3g_alone(congestion: &str, mechanisms: &str, seconds: u64) -> (f64, u32)
         if now > Instant::from_secs(20) {
             most = subflows
                 .iter()
-                .map(|sf| sf.tcp.inflight)
+                .map(|sf| sf.tcp.congestion.inflight)
                 .fold(most, u32::max);
         }
     }

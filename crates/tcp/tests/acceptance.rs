@@ -103,7 +103,10 @@ fn challenges_are_limited() {
     }
     assert_eq!(answers, 5);
     let c = *s.m.counters();
-    assert_eq!((c.challenge_acks, c.challenge_acks_limited), (5, 995));
+    assert_eq!(
+        (c.rejected.challenge_acks, c.rejected.challenge_acks_limited),
+        (5, 995)
+    );
     s.pass(1000);
     s.inject(100, S, 0, &[]);
     s.expect(Kind::Ack);
@@ -118,7 +121,7 @@ fn acknowledgements_have_bounds_on_both_sides() {
     rejected(&s.inject(1, A, 5002, b"evil"), Reject::Ack);
     assert_eq!(s.expect(Kind::Ack).ack(), 1);
     assert!(s.inject(1, A, 5001, &[]).acceptable());
-    assert_eq!(s.m.counters().bytes_acked, 5000);
+    assert_eq!(s.m.counters().recovery.bytes_acked, 5000);
     // Old by less than the largest window: fine, the payload counts.
     let out = s.inject(1, A, 1, b"good");
     assert!(out.arrival.in_order().is_some());
@@ -155,7 +158,7 @@ fn old_timestamps_are_refused() {
     let ack = s.expect(Kind::Ack);
     assert_eq!(ack.ack(), 11);
     assert_eq!(ack.options.timestamps.map(|t| t.ecr), Some(2000));
-    assert_eq!(s.m.counters().rejected_paws, 1);
+    assert_eq!(s.m.counters().rejected.rejected_paws, 1);
     // RST is exempt: it carries no timestamp that has to grow.
     assert!(s.inject(11, R, 0, &[]).ended == Some(Ended::Reset));
 }

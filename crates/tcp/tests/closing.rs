@@ -25,7 +25,11 @@ fn we_close_first() {
     assert!(!s.inject(1, A, 1501, &[]).fin_acked);
     let out = s.inject(1, A, 1502, &[]);
     assert!(out.fin_acked);
-    assert_eq!(s.m.counters().bytes_acked, 1500, "the FIN is no byte");
+    assert_eq!(
+        s.m.counters().recovery.bytes_acked,
+        1500,
+        "the FIN is no byte"
+    );
     assert_eq!(s.m.state(), State::FinWait2);
     let out = s.inject(1, A, 1502, b"still");
     assert!(out.arrival.in_order().is_some());

@@ -67,8 +67,8 @@ fn extensions_count_only_when_both_ends_offer_them() {
         p.options.mss = None;
     });
     let info = s.m.info();
-    assert!(!info.timestamps && !info.sack && !info.ecn);
-    assert_eq!((info.recv_scale, info.send_scale), (0, 0));
+    assert!(!info.options.timestamps && !info.options.sack && !info.options.ecn);
+    assert_eq!((info.options.recv_scale, info.options.send_scale), (0, 0));
     assert_eq!(s.m.mss(), 536, "RFC 9293 3.7.1: the default of IPv4");
     let ack = s.expect(Kind::Ack);
     assert_eq!(ack.header.window, u16::MAX);

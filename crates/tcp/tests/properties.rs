@@ -138,7 +138,7 @@ impl World {
                 let scale = if plan.syn {
                     0
                 } else {
-                    self.m.info().recv_scale
+                    self.m.info().options.recv_scale
                 };
                 let edge = header.ack + (u32::from(header.window) << scale);
                 assert!(
@@ -178,8 +178,8 @@ impl World {
     fn check(&self) {
         assert!(!self.m.snd_una().after(self.m.snd_nxt()));
         let info = self.m.info();
-        assert!(info.cwnd > 0 && info.mss > 0);
-        assert!(info.inflight <= self.m.snd_nxt().since(self.m.snd_una()));
+        assert!(info.congestion.cwnd > 0 && info.mss > 0);
+        assert!(info.congestion.inflight <= self.m.snd_nxt().since(self.m.snd_una()));
         if self.m.state() == State::Closed {
             assert_eq!(self.m.deadline(), None);
         }
@@ -428,7 +428,7 @@ impl Hoarder {
             p.options.window_scale = Some(7);
         });
         let ack = s.expect(Kind::Ack);
-        let unit = 1 << s.m.info().recv_scale;
+        let unit = 1 << s.m.info().options.recv_scale;
         let told = u64::from(ack.header.window) * u64::from(unit);
         Self {
             s,

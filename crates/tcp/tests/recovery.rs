@@ -28,12 +28,12 @@ fn three_segments_behind_a_hole_mean_loss() {
     s.expect_data(Kind::Retransmit, 1, 1001);
     s.expect_none();
     assert!(s.m.in_recovery());
-    assert_eq!(s.m.counters().recoveries, 1);
+    assert_eq!(s.m.counters().recovery.recoveries, 1);
     s.pass(10);
     s.inject(1, A, 10_001, &[]);
     assert!(!s.m.in_recovery());
     assert_eq!(s.m.cwnd(), 7000, "CUBIC keeps seven tenths");
-    assert_eq!(s.m.counters().timeouts, 0);
+    assert_eq!(s.m.counters().recovery.timeouts, 0);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_lost_tail_is_probed_before_the_timer() {
     assert!(!out.rto_fired);
     s.expect_data(Kind::TailProbe, 2001, 3001);
     s.expect_none();
-    assert_eq!(s.m.counters().tail_probes, 1);
+    assert_eq!(s.m.counters().sent.tail_probes, 1);
     s.pass(10);
     s.inject_sack(1, &[(2001, 3001)]);
     // Both go again; proportional reduction lets the second wait for the arrival of the first.
@@ -73,7 +73,7 @@ fn a_lost_tail_is_probed_before_the_timer() {
     s.inject_sack(1001, &[(2001, 3001)]);
     sent += s.run(15).iter().map(|(_, o)| o.plan.len).sum::<u32>();
     assert_eq!(sent, 2000);
-    assert_eq!(s.m.counters().timeouts, 0);
+    assert_eq!(s.m.counters().recovery.timeouts, 0);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_spurious_timeout_is_taken_back() {
     s.tsecr = first;
     s.tsval += 1;
     s.inject_sack(4000, &[]);
-    assert_eq!(s.m.counters().undos, 1);
+    assert_eq!(s.m.counters().recovery.undos, 1);
     assert!(s.m.cwnd() >= cwnd);
     assert!(s.drain().iter().all(|o| o.plan.kind != Kind::Retransmit));
 }
@@ -254,7 +254,7 @@ fn a_reported_duplicate_takes_a_reduction_back() {
     s.inject_sack(4001, &[]);
     s.pass(8);
     s.inject_sack(4001, &[(1, 1001)]);
-    assert_eq!(s.m.counters().dsacks_in, 1);
+    assert_eq!(s.m.counters().recovery.dsacks_in, 1);
     assert!(s.m.cwnd() >= cwnd, "{} of {cwnd}", s.m.cwnd());
 }
 
@@ -281,7 +281,7 @@ fn limited_transmit_and_fast_retransmit_without_sack() {
     s.expect_none();
     s.pass(10);
     s.inject(1, A, 12_001, &[]);
-    assert_eq!(s.m.counters().timeouts, 0);
+    assert_eq!(s.m.counters().recovery.timeouts, 0);
     assert!(!s.m.in_recovery());
 }
 

@@ -38,8 +38,8 @@ fn both_directions_over_a_good_network() {
     net.check_streams();
     for end in &net.ends {
         let info = end.machine.as_ref().map(|m| m.info()).expect("opened");
-        assert_eq!(info.counters.bytes_retrans, 0);
-        assert_eq!(info.counters.timeouts, 0);
+        assert_eq!(info.counters.sent.bytes_retrans, 0);
+        assert_eq!(info.counters.recovery.timeouts, 0);
     }
 }
 
@@ -146,6 +146,7 @@ fn a_reader_that_stops_for_minutes_is_probed_and_waited_for() {
         .as_ref()
         .expect("open")
         .counters()
+        .sent
         .window_probes;
     assert!((5..30).contains(&probes), "{probes} probes in five minutes");
     assert_eq!(net.ends[0].state(), State::CloseWait);

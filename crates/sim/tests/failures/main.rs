@@ -69,7 +69,7 @@ fn an_unresponsive_path_does_not_double_the_load() {
         };
         let mut bench = Bench::new(a, b, way, setup);
         bench.sim.run_until(Instant::from_secs(2));
-        let (before, under_way) = (bench.sender(), bench.over_a()[0].tcp.inflight);
+        let (before, under_way) = (bench.sender(), bench.over_a()[0].tcp.congestion.inflight);
         bench.sim.run_until(Instant::from_millis(11_900));
         let sent_again = bench.sender().bytes_reinjected - before.bytes_reinjected;
         let what = format!("{a:?} {b:?} {way:?}: {sent_again} of {under_way}");

@@ -85,8 +85,11 @@ fn the_third_packet_brings_everything_back() {
     let seg = s.w.find(flow, "mapped data", Seg::has_data);
     assert_eq!(seg.mapping(), Some(s.map_of_own(0, Ssn::new(1), b"answer")));
     let tcp = s.info().subflows[0].tcp;
-    assert!(tcp.timestamps && tcp.sack, "what the timestamp hid");
-    assert_eq!(tcp.send_scale, 7);
+    assert!(
+        tcp.options.timestamps && tcp.options.sack,
+        "what the timestamp hid"
+    );
+    assert_eq!(tcp.options.send_scale, 7);
     assert_eq!(s.w.count().syn_cookie_accepted, 1);
     s.received = 6;
     s.ack(flow);
@@ -197,7 +200,10 @@ fn plain_tcp_by_cookie_with_and_without_timestamps() {
     w.inject(flow, &stamped(ack(), &answer));
     let conn = w.stack.accept(listener).expect("TCP");
     assert_eq!(
-        w.stack.info(conn).expect("open").subflows[0].tcp.send_scale,
+        w.stack.info(conn).expect("open").subflows[0]
+            .tcp
+            .options
+            .send_scale,
         7
     );
 
@@ -212,7 +218,7 @@ fn plain_tcp_by_cookie_with_and_without_timestamps() {
     w.inject(flow, &data(b"at once"));
     let conn = w.stack.accept(listener).expect("TCP");
     let tcp = w.stack.info(conn).expect("open").subflows[0].tcp;
-    assert!(!tcp.sack && !tcp.timestamps && tcp.send_scale == 0);
+    assert!(!tcp.options.sack && !tcp.options.timestamps && tcp.options.send_scale == 0);
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn duplicate_acks_with_options_are_no_sign_of_congestion() {
     s.write(&[1; 6000]);
     s.w.drain(0);
     let una = s.w.flows[0].irs + 1;
-    let window = s.info().subflows[0].tcp.cwnd;
+    let window = s.info().subflows[0].tcp.congestion.cwnd;
     for id in 0..5 {
         let add = s.add_addr(10 + id, 1, None);
         let pkt = ack().opt(MptcpOption::AddAddr(add)).acking(una);
@@ -233,7 +233,7 @@ fn duplicate_acks_with_options_are_no_sign_of_congestion() {
             .iter()
             .any(|seg| seg.has_data() && seg.seq == una);
     s.w.check(!again, "no fast retransmission");
-    assert_eq!(s.info().subflows[0].tcp.cwnd, window);
+    assert_eq!(s.info().subflows[0].tcp.congestion.cwnd, window);
     // The same without options is one.
     for _ in 0..5 {
         let pkt = ack().opt(s.dss(None)).acking(una);

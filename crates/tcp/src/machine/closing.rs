@@ -87,9 +87,9 @@ impl Machine {
     pub(super) fn challenge(&mut self, now: Instant) -> bool {
         let allowed = self.recv.ack.challenge(now);
         if allowed {
-            self.counters.challenge_acks += 1;
+            self.counters.rejected.challenge_acks += 1;
         } else {
-            self.counters.challenge_acks_limited += 1;
+            self.counters.rejected.challenge_acks_limited += 1;
         }
         allowed
     }

@@ -55,7 +55,7 @@ impl Machine {
     pub fn take_early(&mut self, syn: &Segment<'_>, room: u32) -> Range<usize> {
         self.early.open = true;
         let len = (syn.payload.len() as u32).min(room);
-        self.counters.bytes_received += u64::from(len);
+        self.counters.received.bytes_received += u64::from(len);
         self.recv.payload_of_syn(len);
         0..len as usize
     }

@@ -240,18 +240,18 @@ impl Machine {
             || (plan.kind == Kind::TailProbe && plan.seq != self.send.nxt())
             || (plan.syn && self.syn_left());
         let c = &mut self.counters;
-        c.segs_out += segments;
+        c.sent.segs_out += segments;
         if plan.len > 0 {
-            c.data_segs_out += segments;
-            c.bytes_sent += u64::from(plan.len);
+            c.sent.data_segs_out += segments;
+            c.sent.bytes_sent += u64::from(plan.len);
         }
         if again {
-            c.segs_retrans += segments;
-            c.bytes_retrans += u64::from(plan.len);
+            c.sent.segs_retrans += segments;
+            c.sent.bytes_retrans += u64::from(plan.len);
         }
-        c.tail_probes += u64::from(plan.kind == Kind::TailProbe);
-        c.window_probes += u64::from(plan.kind == Kind::WindowProbe);
-        c.keepalives += u64::from(plan.kind == Kind::KeepAlive);
-        c.acks_out += u64::from(plan.kind == Kind::Ack);
+        c.sent.tail_probes += u64::from(plan.kind == Kind::TailProbe);
+        c.sent.window_probes += u64::from(plan.kind == Kind::WindowProbe);
+        c.sent.keepalives += u64::from(plan.kind == Kind::KeepAlive);
+        c.sent.acks_out += u64::from(plan.kind == Kind::Ack);
     }
 }

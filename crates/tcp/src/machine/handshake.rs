@@ -20,27 +20,27 @@ impl Machine {
         let flags = seg.header.flags;
         let ack_ok = flags.ack() && self.answers_syn(seg.header.ack);
         if flags.ack() && !ack_ok {
-            self.counters.rejected_ack += 1;
+            self.counters.rejected.rejected_ack += 1;
             // RFC 9293 3.10.7.3: answered by a reset at the number it acknowledges, unless it is one itself.
             if flags.rst() {
                 return Outcome::rejected(Reject::Ack);
             }
             // It is the challenge of an old connection between these ports, which that reset ends (RFC 5961 section 4): the SYN behind it
             // is accepted. Once, so that forged segments gain nothing; Linux does the same.
-            if self.counters.rejected_ack == 1 {
+            if self.counters.rejected.rejected_ack == 1 {
                 self.repeat_syn();
             }
             return Outcome::rejected(Reject::Handshake);
         }
         if flags.rst() {
             if !ack_ok {
-                self.counters.rejected_other += 1;
+                self.counters.rejected.rejected_other += 1;
                 return Outcome::rejected(Reject::Reset);
             }
             return self.reset_by_peer();
         }
         if !flags.syn() {
-            self.counters.rejected_other += 1;
+            self.counters.rejected.rejected_other += 1;
             return Outcome::rejected(Reject::NoSyn);
         }
         self.learn_peer(now, seg);
@@ -127,7 +127,7 @@ impl Machine {
         }
         if flags.ack() {
             if !self.answers_syn(seg.header.ack) {
-                self.counters.rejected_ack += 1;
+                self.counters.rejected.rejected_ack += 1;
                 return Some(Outcome::rejected(Reject::Handshake));
             }
             let mut out = Outcome::new(Verdict::Acceptable);

@@ -34,7 +34,7 @@ impl Machine {
                 let report = Report::read(mtu, error.tuple.is_ipv6(), self.own_options());
                 let loss = &mut self.send.loss;
                 if report.is_some_and(|report| loss.on_icmp_too_big(now, error.seq, report)) {
-                    self.counters.mtu_reductions += 1;
+                    self.counters.recovery.mtu_reductions += 1;
                     IcmpOutcome::MtuReduced
                 } else {
                     IcmpOutcome::Ignored

@@ -29,7 +29,10 @@ use manypath_wire::seq::SeqNum;
 pub use crate::recv::{Arrival, Chunk, InOrder, Placed, reassembly_grant};
 pub use config::{Config, CongestionConfig, Keepalive, TcpOptions, Timeouts};
 pub use icmp::IcmpOutcome;
-pub use info::{Counters, Info};
+pub use info::{
+    CongestionInfo, Counters, Info, OptionsInfo, ReceivedCounters, RecoveryCounters,
+    RejectedCounters, SentCounters,
+};
 pub use negotiate::SMALLEST_MSS;
 pub use outcome::{Context, DeadCause, Ended, Outcome, Reject, TimeoutOutcome, Verdict};
 pub use plan::{Decision, Kind, Offer, Plan};
@@ -79,7 +82,7 @@ impl Machine {
     /// SYN+ACK.
     pub fn accept(cfg: Config, now: Instant, isn: SeqNum, syn: &Segment<'_>) -> Machine {
         let mut machine = Machine::new(cfg, now, isn, State::SynReceived);
-        machine.counters.segs_in += 1;
+        machine.counters.received.segs_in += 1;
         machine.learn_peer(now, syn);
         machine
     }
@@ -146,9 +149,9 @@ impl Machine {
     /// it yields nothing, if the outcome says so, before the next segment.
     pub fn on_segment(&mut self, now: Instant, seg: &Segment<'_>, ctx: &Context<'_>) -> Outcome {
         self.tick(now);
-        self.counters.segs_in += 1;
+        self.counters.received.segs_in += 1;
         if self.reset_due || self.state == State::Closed {
-            self.counters.rejected_other += 1;
+            self.counters.rejected.rejected_other += 1;
             return Outcome::rejected(Reject::Closed);
         }
         let out = match self.state {
@@ -252,7 +255,7 @@ impl Machine {
         if self.state == State::SynSent {
             self.cfg.mss = mss;
         } else if self.send.loss.set_ceiling(now, self.largest_payload(mss)) {
-            self.counters.mtu_reductions += 1;
+            self.counters.recovery.mtu_reductions += 1;
         }
     }
 

@@ -89,13 +89,13 @@ impl Machine {
     fn apply(&mut self, now: Instant, effect: &AckEffect, out: &mut Outcome) {
         let control = u32::from(effect.control.syn) + u32::from(effect.control.fin);
         out.acked = effect.newly_acked.saturating_sub(control);
-        self.counters.bytes_acked += u64::from(out.acked);
-        self.counters.dsacks_in += u64::from(effect.dsack);
-        self.counters.undos += u64::from(effect.undone);
+        self.counters.recovery.bytes_acked += u64::from(out.acked);
+        self.counters.recovery.dsacks_in += u64::from(effect.dsack);
+        self.counters.recovery.undos += u64::from(effect.undone);
         match effect.reduced {
-            Some(Reduction::Loss) => self.counters.recoveries += 1,
+            Some(Reduction::Loss) => self.counters.recovery.recoveries += 1,
             Some(Reduction::Ecn) => {
-                self.counters.ecn_reductions += 1;
+                self.counters.recovery.ecn_reductions += 1;
                 self.send.cwr_due = true;
             }
             None => {}

@@ -53,7 +53,7 @@ impl Machine {
         let len = seg.len();
         if !flags.rst() && self.is_from_the_past(now, seg) {
             // RFC 7323 5.3 R1: acknowledge and drop.
-            self.counters.rejected_paws += 1;
+            self.counters.rejected.rejected_paws += 1;
             self.answer_unacceptable(now, seg);
             return Err(Outcome::rejected(Reject::Paws));
         }
@@ -65,12 +65,12 @@ impl Machine {
         }
         if flags.syn() {
             // RFC 5961 4.2: whatever the number, a challenge.
-            self.counters.rejected_other += 1;
+            self.counters.rejected.rejected_other += 1;
             self.challenge(now);
             return Err(Outcome::rejected(Reject::Syn));
         }
         if !flags.ack() {
-            self.counters.rejected_other += 1;
+            self.counters.rejected.rejected_other += 1;
             return Err(Outcome::rejected(Reject::NoAck));
         }
         self.check_ack(now, seg.header.ack)
@@ -100,7 +100,7 @@ impl Machine {
             return None;
         }
         if seg.header.flags.rst() {
-            self.counters.rejected_sequence += 1;
+            self.counters.rejected.rejected_sequence += 1;
             return Some(Outcome::rejected(Reject::Sequence));
         }
         let flags = seg.header.flags;
@@ -112,7 +112,7 @@ impl Machine {
         self.answer_unacceptable(now, seg);
         if starts_in_reach && len > 0 && !seg.header.flags.syn() {
             // Sent again because our acknowledgement was lost; RFC 2883: say so.
-            self.counters.duplicates_in += 1;
+            self.counters.received.duplicates_in += 1;
             self.recv.note_duplicate(seq, seg.payload.len() as u32);
             if seq.after_eq(next - self.cfg.recv_window) {
                 // RFC 7323 4.3 looks at the sequence number alone. Were the echo left at the first arrival, a peer whose
@@ -129,7 +129,7 @@ impl Machine {
         if !starts_in_reach && !seg.payload.is_empty() {
             self.recv.note_beyond(end);
         }
-        self.counters.rejected_sequence += 1;
+        self.counters.rejected.rejected_sequence += 1;
         Some(Outcome::rejected(Reject::Sequence))
     }
 
@@ -146,7 +146,7 @@ impl Machine {
         } else if recent {
             self.recv.ack.force();
         } else if !self.recv.ack.stray(now) {
-            self.counters.challenge_acks_limited += 1;
+            self.counters.rejected.challenge_acks_limited += 1;
         }
     }
 
@@ -155,7 +155,7 @@ impl Machine {
         if seq == self.recv.next() {
             return self.reset_by_peer();
         }
-        self.counters.rejected_other += 1;
+        self.counters.rejected.rejected_other += 1;
         self.challenge(now);
         Outcome::rejected(Reject::Reset)
     }
@@ -167,13 +167,13 @@ impl Machine {
             if self.answers_syn(ack) {
                 return Ok(());
             }
-            self.counters.rejected_ack += 1;
+            self.counters.rejected.rejected_ack += 1;
             return Err(Outcome::rejected(Reject::Handshake));
         }
         if self.acks_what_was_sent(ack) {
             return Ok(());
         }
-        self.counters.rejected_ack += 1;
+        self.counters.rejected.rejected_ack += 1;
         self.challenge(now);
         Err(Outcome::rejected(Reject::Ack))
     }
@@ -194,7 +194,7 @@ impl Machine {
             self.recv.ecn_echo = false;
         }
         if seg.ip.ecn == Ecn::Ce {
-            self.counters.ce_in += 1;
+            self.counters.received.ce_in += 1;
             if !seg.payload.is_empty() {
                 self.recv.ecn_echo = true;
             }
@@ -212,7 +212,7 @@ impl Machine {
         let step = self.recv_step();
         let what = (seq, seg.payload, fin);
         let Some((got, advanced)) = self.recv.accept(now, what, step, self.cfg.delayed_ack) else {
-            self.counters.rejected_other += 1;
+            self.counters.rejected.rejected_other += 1;
             out.verdict = Verdict::Rejected(Reject::AfterFin);
             self.challenge(now);
             return;
@@ -222,10 +222,10 @@ impl Machine {
                 self.recv.note_echo(t.ecr, echo.rtt);
             }
         }
-        self.counters.bytes_received += u64::from(advanced);
-        self.counters.duplicates_in += u64::from(got.duplicate);
-        self.counters.out_of_order_in += u64::from(got.placed == Placed::OutOfOrder);
-        self.counters.reassembly_dropped += u64::from(got.refused);
+        self.counters.received.bytes_received += u64::from(advanced);
+        self.counters.received.duplicates_in += u64::from(got.duplicate);
+        self.counters.received.out_of_order_in += u64::from(got.placed == Placed::OutOfOrder);
+        self.counters.received.reassembly_dropped += u64::from(got.refused);
         let fin = got.fin;
         out.arrival = got;
         if fin {

@@ -87,7 +87,7 @@ impl Machine {
         out.silent = effect.silent;
         out.backoffs = effect.backoffs;
         if effect.rto_fired {
-            self.counters.timeouts += 1;
+            self.counters.recovery.timeouts += 1;
             if let Some(cause) = self.given_up(now, effect.backoffs) {
                 return self.die(cause, out);
             }

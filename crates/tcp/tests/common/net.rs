@@ -224,7 +224,7 @@ impl Net {
                 self.ends[who]
                     .machine
                     .as_ref()
-                    .map_or(0, |m| m.info().recv_scale)
+                    .map_or(0, |m| m.info().options.recv_scale)
             };
             if header.flags.ack() && !header.flags.rst() {
                 self.check_edge(who, header.ack + (u32::from(header.window) << scale));

@@ -236,7 +236,9 @@ fn memory(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         let info = conn.and_then(|conn| host.stack.info(conn).ok());
         let bytes = info.map_or(0, |info| {
             let subflows = info.subflows.iter();
-            subflows.map(|sf| u64::from(sf.tcp.inflight)).sum::<u64>()
+            subflows
+                .map(|sf| u64::from(sf.tcp.congestion.inflight))
+                .sum::<u64>()
         });
         flight += bytes as f64 / LOOKS as f64 / 1e3;
     }

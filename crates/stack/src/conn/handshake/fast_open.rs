@@ -59,7 +59,7 @@ impl Handshake {
     /// option came, so that those without get through no more: other ports have to do without from the beginning.
     pub(crate) fn early_unanswered(&mut self, sf: &Subflow, end: SubflowEnd) {
         let opening = self.role == Role::Initiator && !self.is_established() && sf.is_first();
-        let repeated = sf.tcp.counters().segs_retrans > 0;
+        let repeated = sf.tcp.counters().sent.segs_retrans > 0;
         if opening && sf.tcp.offered_fast_open() && is_silence(end, repeated) {
             self.fast_open_outcome = Some(FastOpenOutcome::Silence);
         }
@@ -86,7 +86,7 @@ impl Handshake {
         }
         let taken = tcp.early_taken();
         let carried = tcp.early_sent();
-        let repeated = tcp.counters().segs_retrans > 0;
+        let repeated = tcp.counters().sent.segs_retrans > 0;
         self.fast_open_outcome = match seg.options.fastopen {
             Some(cookie) if !cookie.cookie().is_empty() => Some(FastOpenOutcome::Cookie {
                 cookie,

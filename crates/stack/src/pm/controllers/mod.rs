@@ -101,6 +101,7 @@ impl View {
 impl From<&SubflowInfo> for SubflowView {
     fn from(info: &SubflowInfo) -> Self {
         let tcp = &info.tcp;
+        let cc = &tcp.congestion;
         Self {
             id: info.id,
             local: info.tuple.local,
@@ -111,10 +112,10 @@ impl From<&SubflowInfo> for SubflowView {
             rto: tcp.rto,
             backoffs: tcp.backoffs,
             stale: info.stale,
-            steady: tcp.ssthresh != u32::MAX && tcp.cwnd >= tcp.ssthresh && !tcp.in_recovery,
-            pacing_rate: tcp.pacing_rate.as_bytes_per_sec(),
-            acked: tcp.counters.bytes_acked,
-            retransmitted: tcp.counters.bytes_retrans,
+            steady: cc.ssthresh != u32::MAX && cc.cwnd >= cc.ssthresh && !cc.in_recovery,
+            pacing_rate: cc.pacing_rate.as_bytes_per_sec(),
+            acked: tcp.counters.recovery.bytes_acked,
+            retransmitted: tcp.counters.sent.bytes_retrans,
         }
     }
 }
